@@ -1,0 +1,93 @@
+"""Every error that mainstem raises, as one tree; each says what the caller should do.
+
+    MainstemError
+    |-- Invalid              fix the call, the data or the settings; nothing was written
+    |-- Unsupported          the table uses (or the call asks for) something that mainstem refuses by name
+    |-- CorruptTable         bytes on storage are damaged: stop and look at path and offset
+    |-- LockUnavailable      the table lock could not be had in time: try again later
+    |-- Unavailable          storage or a service failed: try again later
+    |-- LeaseLost            this holder was superseded; nothing was published by it
+    |-- RolledBack           another writer rolled this instant back: write the data again
+    `-- OutcomeUnknown       the commit may or may not be visible: look at the timeline, delete nothing
+
+A message says what went wrong, where (table, path, offset), what was found against what was
+expected, and what to do about it. Messages are not API; classes and attributes are.
+"""
+
+from __future__ import annotations
+
+
+class MainstemError(Exception):
+    """Base of all errors. ``table`` is the base path, ``instant`` a requested time, where known."""
+
+    def __init__(
+        self, message: str, *, table: str | None = None, instant: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.table = table
+        self.instant = instant
+
+    def __reduce__(self):  # keyword attributes must survive pickling between Spark processes
+        return (_rebuild, (type(self), self.message, dict(self.__dict__)))
+
+    def __str__(self) -> str:
+        where = [f"table {self.table}"] if self.table else []
+        where += [f"instant {self.instant}"] if self.instant else []
+        return self.message + (f" [{', '.join(where)}]" if where else "")
+
+
+def _rebuild(cls: type, message: str, attributes: dict) -> MainstemError:
+    error = cls.__new__(cls)
+    Exception.__init__(error, message)
+    error.__dict__.update(attributes)
+    return error
+
+
+class Invalid(MainstemError):
+    """The call, the data or an option is wrong. Nothing was written; fix it and call again."""
+
+
+class Unsupported(MainstemError):
+    """A feature, named in the message, that mainstem does not implement or refuses to mix in."""
+
+
+class CorruptTable(MainstemError):
+    """Stored bytes do not parse. ``path`` is relative to the table, ``offset`` in bytes."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str = "",
+        offset: int | None = None,
+        table: str | None = None,
+        instant: str | None = None,
+    ) -> None:
+        super().__init__(message, table=table, instant=instant)
+        self.path = path
+        self.offset = offset
+
+    def __str__(self) -> str:
+        at = f" (file {self.path}" + (f", offset {self.offset})" if self.offset is not None else ")")
+        return super().__str__() + (at if self.path else "")
+
+
+class LockUnavailable(MainstemError):
+    """The table lock was not obtained within ``hoodie.write.lock.wait_time_ms`` and its retries."""
+
+
+class Unavailable(MainstemError):
+    """Storage or a service failed (full disk, read-only folder, lock service away). Try again."""
+
+
+class LeaseLost(MainstemError):
+    """Another process took the lock over. This holder published nothing; the call may be repeated."""
+
+
+class RolledBack(MainstemError):
+    """The transaction's instant was rolled back by another writer. Its rows must be written again."""
+
+
+class OutcomeUnknown(MainstemError):
+    """Publication failed in a way that leaves open whether it took effect. Never delete files."""

@@ -1,0 +1,34 @@
+"""Every bound that protects a reader or writer against hostile or damaged input, with its reason."""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+# A timeline file is one Avro record; Java's largest seen plans are a few MiB.
+TIMELINE_FILE_BYTES_MAX = 256 * MIB
+# hoodie.properties, partition metafiles, heartbeats, lock files, manifests.
+PROPERTIES_BYTES_MAX = 4 * MIB
+LOCK_FILE_BYTES_MAX = 64 * KIB
+MANIFEST_BYTES_MAX = 64 * MIB
+# Hudi reads block sizes as a 32-bit int.
+LOG_BLOCK_BYTES_MAX = 2 * GIB - 1
+LOG_HEADER_COUNT_MAX = 64
+LOG_HEADER_BYTES_MAX = 16 * MIB
+# Avro schemas: fastavro and our own walker recurse, so depth and size are bounded before parsing.
+SCHEMA_BYTES_MAX = 1 * MIB
+SCHEMA_DEPTH_MAX = 64
+SCHEMA_FIELDS_MAX = 10_000
+# One value of a string or bytes column.
+VALUE_BYTES_MAX = 1 * GIB
+# Arrow's 32-bit offsets: a chunk of encoded or decoded bytes stays below this.
+CHUNK_BYTES_MAX = 1 * GIB
+CHUNK_ROWS = 65_536
+# Folder depth below the base path that partition discovery follows.
+PARTITION_DEPTH_MAX = 32
+FILE_NAME_BYTES_MAX = 255
+# How far the newest instant may lie ahead of the local clock before we refuse to build on it.
+TIMELINE_AHEAD_MS_DEFAULT = 60_000
+# A publish that was fenced takes a new lease and tries again this many times.
+PUBLISH_ATTEMPTS_MAX = 20

@@ -1,0 +1,1 @@
+"""Storage seam: the only way that the rest of the package touches files."""

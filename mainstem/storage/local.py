@@ -1,0 +1,238 @@
+"""Storage on a local POSIX file system: exclusive creation, link-or-fail, fsync of files and folders.
+
+Guarantees on ext4, xfs, btrfs, tmpfs and the like; NFS and object stores do not give them, see
+SAFETY.md. Symbolic links are never followed when deleting, and files are opened with O_NOFOLLOW.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+
+from mainstem.errors import CorruptTable
+from mainstem.storage.protocol import FileInfo
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_IOV_MAX = 512
+
+
+def _write_all(fd: int, buffers: Sequence[bytes | memoryview]) -> int:
+    pending = [memoryview(b).cast("B") for b in buffers]
+    pending = [b for b in pending if b.nbytes]
+    total = sum(b.nbytes for b in pending)
+    start = 0
+    while start < len(pending):
+        written = os.writev(fd, pending[start : start + _IOV_MAX])
+        while start < len(pending) and written >= pending[start].nbytes:
+            written -= pending[start].nbytes
+            start += 1
+        if written:
+            pending[start] = pending[start][written:]
+    return total
+
+
+class LocalSink:
+    """A growing log file; the descriptor stays open until ``close``."""
+
+    def __init__(self, full_path: str, sync: bool) -> None:
+        self._fd = os.open(full_path, _NEW, 0o666)
+        self._sync = sync
+        self.size = 0
+
+    def append(self, buffers: Sequence[bytes | memoryview]) -> None:
+        self.size += _write_all(self._fd, buffers)
+
+    def close(self, *, durable: bool) -> None:
+        if self._fd < 0:
+            return
+        try:
+            if durable and self._sync:
+                os.fdatasync(self._fd)
+        finally:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class LocalStorage:
+    """``Storage`` below one folder. ``sync=False`` skips every fsync (``hoodie.mainstem.fsync=false``)."""
+
+    links = True
+
+    def __init__(self, base: str, *, sync: bool = True) -> None:
+        self.base = os.path.abspath(base)
+        self._sync = sync
+
+    def _full(self, path: str) -> str:
+        return f"{self.base}/{path}" if path else self.base
+
+    def read(self, path: str, *, max_bytes: int) -> bytes:
+        fd = os.open(self._full(path), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.fstat(fd).st_size
+            if size > max_bytes:
+                raise CorruptTable(
+                    f"file of {size} bytes, at most {max_bytes} expected", path=path, table=self.base
+                )
+            parts = []
+            while part := os.read(fd, max(size + 1, 4096)):
+                parts.append(part)
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        finally:
+            os.close(fd)
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        fd = os.open(self._full(path), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(fd, length, offset)
+        finally:
+            os.close(fd)
+
+    def view(self, path: str) -> memoryview:
+        fd = os.open(self._full(path), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.fstat(fd).st_size
+            if size < 256 * 1024:
+                return memoryview(os.pread(fd, size, 0))
+            return memoryview(mmap.mmap(fd, size, prot=mmap.PROT_READ))
+        finally:
+            os.close(fd)
+
+    def open_input(self, path: str):
+        import pyarrow as pa
+
+        return pa.memory_map(self._full(path), "r")
+
+    def stat(self, path: str) -> FileInfo | None:
+        try:
+            s = os.stat(self._full(path), follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return _info(path.rsplit("/", 1)[-1], s)
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return os.listdir(self._full(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def entries(self, folder: str) -> list[FileInfo]:
+        found = []
+        try:
+            with os.scandir(self._full(folder)) as scan:
+                for entry in scan:
+                    try:
+                        found.append(_info(entry.name, entry.stat(follow_symlinks=False)))
+                    except FileNotFoundError:
+                        continue  # removed between listing and stat
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return found
+
+    def _open_new(self, path: str) -> int:
+        full = self._full(path)
+        try:
+            return os.open(full, _NEW, 0o666)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(full), exist_ok=True)
+            return os.open(full, _NEW, 0o666)
+
+    def create(
+        self, path: str, data: bytes | Sequence[bytes | memoryview], *, durable: bool
+    ) -> None:
+        buffers = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
+        fd = self._open_new(path)
+        try:
+            try:
+                _write_all(fd, buffers)
+                if durable and self._sync:
+                    os.fdatasync(fd)
+            except OSError:
+                # The name was ours alone: a file without its content must not stay behind.
+                os.unlink(self._full(path))
+                raise
+        finally:
+            os.close(fd)
+
+    def overwrite(self, path: str, data: bytes, *, durable: bool) -> None:
+        full = self._full(path)
+        private = f"{full}.{os.getpid()}.{id(self):x}.tmp"
+        fd = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
+        try:
+            _write_all(fd, [data])
+            if durable and self._sync:
+                os.fdatasync(fd)
+        finally:
+            os.close(fd)
+        os.rename(private, full)
+
+    def open_sink(self, path: str) -> LocalSink:
+        full = self._full(path)
+        try:
+            return LocalSink(full, self._sync)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(full), exist_ok=True)
+            return LocalSink(full, self._sync)
+
+    def link(self, source: str, target: str) -> None:
+        os.link(self._full(source), self._full(target), follow_symlinks=False)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(self._full(source), self._full(target))
+
+    def touch(self, path: str) -> None:
+        os.utime(self._full(path))
+
+    def delete(self, path: str) -> bool:
+        try:
+            os.unlink(self._full(path))
+            return True
+        except FileNotFoundError:
+            return False
+
+    def delete_folder(self, path: str) -> None:
+        full = self._full(path)
+        if os.path.islink(full):
+            raise OSError(errno.ELOOP, "refusing to remove a folder behind a symbolic link", full)
+        shutil.rmtree(full, ignore_errors=False, onerror=_ignore_missing)
+
+    def make_folder(self, path: str) -> bool:
+        full = self._full(path)
+        try:
+            os.mkdir(full)
+            return True
+        except FileExistsError:
+            return False
+        except FileNotFoundError:
+            os.makedirs(full, exist_ok=True)
+            return True
+
+    def sync_folder(self, path: str) -> None:
+        if not self._sync:
+            return
+        fd = os.open(self._full(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_folders(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self.sync_folder(path)
+
+    @property
+    def durable(self) -> bool:
+        """Whether fsync is in force."""
+        return self._sync
+
+
+def _info(name: str, s: os.stat_result) -> FileInfo:
+    folder = (s.st_mode & 0o170000) == 0o040000
+    return FileInfo(name, s.st_size, s.st_mtime_ns // 1_000_000, folder)
+
+
+def _ignore_missing(function, path, failure) -> None:
+    if not isinstance(failure[1], FileNotFoundError):
+        raise failure[1]

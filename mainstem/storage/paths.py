@@ -1,0 +1,194 @@
+"""Every path and file name of a table: made here, parsed here, nowhere else.
+
+Names follow Hudi 1.x layout 2 (FSUtils, HoodieLogFile, MarkerUtils, TimelineLayout). Names read from
+storage are untrusted: a parser returns None for what is not such a name, and ``inside`` refuses what
+would leave the table.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from mainstem.errors import CorruptTable
+from mainstem.limits import FILE_NAME_BYTES_MAX, PARTITION_DEPTH_MAX
+
+HOODIE = ".hoodie"
+PROPERTIES = ".hoodie/hoodie.properties"
+PROPERTIES_BACKUP = ".hoodie/hoodie.properties.backup"
+TIMELINE = ".hoodie/timeline"
+HISTORY = ".hoodie/timeline/history"
+TEMP = ".hoodie/.temp"
+HEARTBEATS = ".hoodie/.heartbeat"
+OWN = ".hoodie/.mainstem"
+FENCE = ".hoodie/.mainstem/fence"
+STREAMS = ".hoodie/.mainstem/streams"
+LOCK_NOTE = ".hoodie/.mainstem/lock-identity"
+
+# What Hudi makes when it creates a table, in its order; hoodie.properties comes last.
+INITIAL_FOLDERS = (
+    ".hoodie",
+    ".hoodie/.schema",
+    TIMELINE,
+    HISTORY,
+    TEMP,
+    ".hoodie/.aux",
+    ".hoodie/.aux/.bootstrap/.partitions",
+    ".hoodie/.aux/.bootstrap/.fileids",
+)
+
+PARTITION_METAFILE = ".hoodie_partition_metadata"
+
+_LOG_NAME = re.compile(
+    r"^\.([^._/]+)_([^./]*)\.(log|archive)\.(\d{1,9})(?:_((\d+)-(\d+)-(\d+))(\.cdc)?)?$"
+)
+_BASE_NAME = re.compile(r"^([a-zA-Z0-9-]+)_([a-zA-Z0-9-]+)_([0-9]+)\.(parquet)$")
+_EPOCH = re.compile(r"^epoch-(\d{1,18})$")
+_TICKET = re.compile(r"^ticket-(\d{1,18})-[0-9a-f]{1,64}$")
+_MARKER = re.compile(r"^(.+)\.marker\.(CREATE|MERGE|APPEND)$")
+_TIME = re.compile(r"^\d{17}$")
+
+
+@dataclass(frozen=True, slots=True)
+class LogName:
+    """A parsed log file name: ``.<file id>_<requested time>.log.<version>_<write token>[.cdc]``."""
+
+    name: str
+    file_id: str
+    instant: str
+    version: int
+    token: str
+    is_cdc: bool
+
+    @property
+    def order(self) -> tuple[str, int, str, bool]:
+        """Merge order (HoodieLogFile.LogFileComparator): instant, version as number, token as text."""
+        return (self.instant, self.version, self.token, self.is_cdc)
+
+
+@dataclass(frozen=True, slots=True)
+class BaseName:
+    """A parsed base file name: ``<file id>_<write token>_<requested time>.parquet``."""
+
+    name: str
+    file_id: str
+    token: str
+    instant: str
+
+
+def parse_log_name(name: str) -> LogName | None:
+    """None for anything that is not a log file; Java ignores such names too."""
+    match = _LOG_NAME.match(name)
+    if match is None or len(name) > FILE_NAME_BYTES_MAX:
+        return None
+    return LogName(
+        name,
+        match.group(1),
+        match.group(2),
+        int(match.group(4)),
+        match.group(5) or "",
+        match.group(9) is not None,
+    )
+
+
+def parse_base_name(name: str) -> BaseName | None:
+    """None for anything that is not a parquet base file."""
+    match = _BASE_NAME.match(name)
+    if match is None or len(name) > FILE_NAME_BYTES_MAX:
+        return None
+    return BaseName(name, match.group(1), match.group(2), match.group(3))
+
+
+def log_name(file_id: str, instant: str, version: int, token: str) -> str:
+    """Name of a log file of this delta commit; version starts at 1."""
+    return f".{file_id}_{instant}.log.{version}_{token}"
+
+
+def base_name(file_id: str, token: str, instant: str) -> str:
+    """Name of a base file."""
+    return f"{file_id}_{token}_{instant}.parquet"
+
+
+def in_partition(partition: str, name: str) -> str:
+    """Path of a file in a partition; ``partition`` is "" for a non-partitioned table."""
+    return f"{partition}/{name}" if partition else name
+
+
+def partition_metafile(partition: str) -> str:
+    """``<partition>/.hoodie_partition_metadata``."""
+    return in_partition(partition, PARTITION_METAFILE)
+
+
+def timeline_file(name: str) -> str:
+    """Path of an active timeline file."""
+    return f"{TIMELINE}/{name}"
+
+
+def heartbeat(instant: str) -> str:
+    """Path of a writer's heartbeat file."""
+    return f"{HEARTBEATS}/{instant}"
+
+
+def marker_folder(instant: str) -> str:
+    """Folder of an instant's DIRECT markers."""
+    return f"{TEMP}/{instant}"
+
+
+def marker(instant: str, partition: str, data_file: str, kind: str = "CREATE") -> str:
+    """DIRECT marker of a data file; v8+ writers use CREATE for log files too."""
+    return f"{marker_folder(instant)}/{in_partition(partition, data_file)}.marker.{kind}"
+
+
+def parse_marker_name(name: str) -> str | None:
+    """Data file name (or partition-relative path) that a marker stands for, else None."""
+    match = _MARKER.match(name)
+    return match.group(1) if match else None
+
+
+def epoch_marker(epoch: int) -> str:
+    """Fence file that makes ``epoch`` current."""
+    return f"{FENCE}/epoch-{epoch}"
+
+
+def ticket(epoch: int, identity: str) -> str:
+    """Private file of one publication attempt; ``identity`` is hexadecimal."""
+    return f"{FENCE}/ticket-{epoch}-{identity}"
+
+
+def parse_epoch(name: str) -> int | None:
+    """Epoch of a marker's name."""
+    match = _EPOCH.match(name)
+    return int(match.group(1)) if match else None
+
+
+def parse_ticket_epoch(name: str) -> int | None:
+    """Epoch in a ticket's name."""
+    match = _TICKET.match(name)
+    return int(match.group(1)) if match else None
+
+
+def is_instant_time(text: str) -> bool:
+    """17 digits, ``yyyyMMddHHmmssSSS``."""
+    return bool(_TIME.match(text))
+
+
+def inside(path: str, *, source: str) -> str:
+    """Return a relative path read from storage if it stays inside the table.
+
+    Raises ``CorruptTable`` naming ``source`` (the file the path was read from) otherwise.
+    """
+    segments = path.split("/")
+    if (
+        not path
+        or path.startswith("/")
+        or "\\" in path
+        or any(ord(c) < 32 or ord(c) == 127 for c in path)
+        or any(s in ("", ".", "..") for s in segments)
+        or len(segments) > PARTITION_DEPTH_MAX + 2
+    ):
+        raise CorruptTable(
+            f"path {path!r} leaves the table or is no table path; expected a relative path without"
+            " '..': do not use this file, restore it from a copy",
+            path=source,
+        )
+    return path

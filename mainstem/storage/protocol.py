@@ -1,0 +1,103 @@
+"""The storage seam. Protocol code receives a ``Storage`` and never opens a file itself.
+
+Paths are relative to the table's base path, with ``/`` between segments and no leading slash; ``""``
+is the base path. Every method raises ``FileNotFoundError``/``FileExistsError`` for exactly those two
+outcomes and another ``OSError`` for trouble (full disk, read-only folder), which callers turn into
+errors of ``mainstem.errors``.
+
+Fault model: a process may die between any two calls. ``durable=True`` means that the bytes survive a
+crash of the machine once the call has returned; the *name* survives once ``sync_folder`` returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """One entry of a folder. ``mtime_ms`` is the store's clock (heartbeats are judged by it)."""
+
+    name: str
+    size: int
+    mtime_ms: int
+    is_folder: bool
+
+
+class LogSink(Protocol):
+    """A new file that grows by whole blocks; nobody reads it before its instant is completed."""
+
+    size: int
+
+    def append(self, buffers: Sequence[bytes | memoryview]) -> None: ...
+
+    def close(self, *, durable: bool) -> None: ...
+
+
+@runtime_checkable
+class Storage(Protocol):
+    """What mainstem needs of a file system; ``links`` tells whether ``link`` is atomic and exclusive.
+
+    Guarantees asked for: ``create`` is exclusive; ``link`` fails with ``FileExistsError`` if the target
+    exists and with ``FileNotFoundError`` if the source was removed, in one atomic step; listings show
+    every file whose creation returned before the listing began.
+    """
+
+    base: str
+    links: bool
+
+    def read(self, path: str, *, max_bytes: int) -> bytes:
+        """Whole content; raises ``CorruptTable`` when the file is larger than ``max_bytes``."""
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes: ...
+
+    def view(self, path: str) -> memoryview:
+        """Whole content of a large file without copying where possible (memory map)."""
+
+    def open_input(self, path: str):
+        """A seekable binary file for pyarrow (base files)."""
+
+    def stat(self, path: str) -> FileInfo | None:
+        """None when there is no such file or folder."""
+
+    def names(self, folder: str) -> list[str]:
+        """Names in a folder, any order; [] when the folder does not exist."""
+
+    def entries(self, folder: str) -> list[FileInfo]:
+        """Entries of a folder with size and time; [] when the folder does not exist."""
+
+    def create(self, path: str, data: bytes | Sequence[bytes | memoryview], *, durable: bool) -> None:
+        """Create a new file with this content; ``FileExistsError`` if the name is taken.
+
+        Missing parent folders are made. A crash may leave a shorter file: use ``link`` to publish.
+        """
+
+    def overwrite(self, path: str, data: bytes, *, durable: bool) -> None:
+        """Replace the content in one atomic step (heartbeats, properties backup)."""
+
+    def open_sink(self, path: str) -> LogSink:
+        """Create a new file for appending; ``FileExistsError`` if the name is taken."""
+
+    def link(self, source: str, target: str) -> None:
+        """Give an existing file a second name, atomically; the publication step of every instant."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Move, replacing the target."""
+
+    def touch(self, path: str) -> None:
+        """Set the file's time to now; ``FileNotFoundError`` if it is gone."""
+
+    def delete(self, path: str) -> bool:
+        """True if a file was removed, False if there was none."""
+
+    def delete_folder(self, path: str) -> None:
+        """Remove a folder and all below it; a missing folder is fine. Never follows a link."""
+
+    def make_folder(self, path: str) -> bool:
+        """Make a folder and its parents; True if it was new."""
+
+    def sync_folder(self, path: str) -> None: ...
+
+    def sync_folders(self, paths: Iterable[str]) -> None: ...

@@ -1,0 +1,1 @@
+"""The active timeline: instants, their files and their one way of being published."""

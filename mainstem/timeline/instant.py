@@ -1,0 +1,90 @@
+"""Instants and the names of their timeline files (layout 2, TimelineLayout / InstantFileNameParserV2)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+REQUESTED = "requested"
+INFLIGHT = "inflight"
+COMPLETED = "completed"
+_STATE_RANK = {REQUESTED: 0, INFLIGHT: 1, COMPLETED: 2}
+
+COMMIT = "commit"
+DELTACOMMIT = "deltacommit"
+REPLACECOMMIT = "replacecommit"
+COMPACTION = "compaction"
+LOGCOMPACTION = "logcompaction"
+CLUSTERING = "clustering"
+CLEAN = "clean"
+ROLLBACK = "rollback"
+RESTORE = "restore"
+SAVEPOINT = "savepoint"
+INDEXING = "indexing"
+
+# What a pending action is called once completed.
+COMPLETES_AS = {COMPACTION: COMMIT, LOGCOMPACTION: DELTACOMMIT, CLUSTERING: REPLACECOMMIT}
+ACTIONS = frozenset(
+    (
+        COMMIT, DELTACOMMIT, REPLACECOMMIT, COMPACTION, LOGCOMPACTION, CLUSTERING, CLEAN,
+        ROLLBACK, RESTORE, SAVEPOINT, INDEXING,
+    )
+)  # fmt: skip
+# Actions whose earliest instant marks the start of the active timeline ("archived means before it").
+WRITE_ACTIONS = frozenset(
+    (COMMIT, DELTACOMMIT, REPLACECOMMIT, COMPACTION, LOGCOMPACTION, CLUSTERING)
+)
+
+_NAME = re.compile(r"^(\d{14,20})(?:_(\d{14,20}))?\.(?:([a-z]+)(?:\.(requested|inflight))?)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """One action on the timeline. ``action`` is the logical one (``compaction``, not its ``commit``)
+    while pending, and the completed name afterwards, as Java shows it.
+
+    Times are 17 digits ``yyyyMMddHHmmssSSS`` in the table's time zone, compared as text.
+    """
+
+    requested: str
+    action: str
+    state: str
+    completion: str | None = None
+
+    @property
+    def comparable_action(self) -> str:
+        """States of one instant share it: compaction = commit, logcompaction = deltacommit."""
+        return COMPLETES_AS.get(self.action, self.action)
+
+    @property
+    def is_completed(self) -> bool:
+        return self.state == COMPLETED
+
+    @property
+    def file_name(self) -> str:
+        """Name of the file that shows this state."""
+        if self.state == COMPLETED:
+            return f"{self.requested}_{self.completion}.{self.action}"
+        if self.state == INFLIGHT and self.action == COMMIT:
+            return f"{self.requested}.inflight"
+        return f"{self.requested}.{self.action}.{self.state}"
+
+
+def parse_instant(name: str) -> Instant | None:
+    """None for names that are not an instant's file (Java's temporary ``<name>.<uuid>`` included)."""
+    match = _NAME.match(name)
+    if match is None:
+        return None
+    requested, completion, word, state = match.groups()
+    if completion is not None:
+        if state is not None or word not in ACTIONS or word in COMPLETES_AS:
+            return None
+        return Instant(requested, word, COMPLETED, completion)
+    if state is None:
+        return Instant(requested, COMMIT, INFLIGHT) if word == INFLIGHT else None
+    return Instant(requested, word, state) if word in ACTIONS else None
+
+
+def state_rank(instant: Instant) -> int:
+    """Requested < inflight < completed."""
+    return _STATE_RANK[instant.state]

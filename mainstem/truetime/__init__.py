@@ -1,0 +1,1 @@
+"""Time and exclusion: clock, table locks, the completion fence, instants and heartbeats."""
