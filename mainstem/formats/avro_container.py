@@ -39,7 +39,8 @@ def encode_container(
     body = io.BytesIO()
     fastavro.schemaless_writer(body, _parsed(schema_text.encode()), dict(record))
     datum = body.getvalue()
-    entries = {"avro.schema": schema_text.encode(), **(metadata or {})}
+    # Our mark comes first: a few hundred bytes of the file tell whose it is.
+    entries = {**(metadata or {}), "avro.schema": schema_text.encode()}
     out = [MAGIC, _long(len(entries))]
     for key, value in entries.items():
         name = key.encode()

@@ -27,9 +27,13 @@ class ActiveTimeline:
     ``names`` are the raw file names. Lists are ordered by requested time.
     """
 
-    def __init__(self, names: Iterable[str], parsed: dict[str, Instant | None]) -> None:
+    def __init__(
+        self, names: Iterable[str], parsed: dict[str, Instant | None], new_names: Iterable[str] = ()
+    ) -> None:
         self.names = frozenset(names)
         self._parsed = parsed
+        #: names that the listing before this one did not show
+        self.new_names = frozenset(new_names)
 
     @cached_property
     def instants(self) -> list[Instant]:
@@ -95,17 +99,27 @@ class TimelineReader:
         self._storage = storage
         self._folder = folder
         self._parsed: dict[str, Instant | None] = {}
+        self._newest = ""
 
     def load(self) -> ActiveTimeline:
         """One listing, now."""
         names = self._storage.names(self._folder)
-        parsed = self._parsed
-        if len(parsed) > 4 * len(names) + 1000:  # archived names must not pile up
-            parsed = self._parsed = {}
-        for name in names:
-            if name not in parsed:
-                parsed[name] = parse_instant(name)
-        return ActiveTimeline(names, parsed)
+        if len(self._parsed) > 4 * len(names) + 1000:  # archived names must not pile up
+            self._parsed = {}
+        new = [name for name in names if name not in self._parsed]
+        newest = self._newest
+        fresh = {name: parse_instant(name) for name in new}
+        for instant in fresh.values():
+            if instant is not None:
+                newest = max(newest, instant.requested, instant.completion or "")
+        # A new dictionary only when something is new: views handed out before keep theirs intact.
+        if fresh:
+            self._parsed.update(fresh)
+        # Never below what was seen before, even if that was rolled back since: only safer.
+        self._newest = newest
+        timeline = ActiveTimeline(names, self._parsed, new)
+        timeline.newest_time = newest
+        return timeline
 
 
 def load_timeline(storage: Storage, folder: str = paths.TIMELINE) -> ActiveTimeline:

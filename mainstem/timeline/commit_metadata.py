@@ -1,0 +1,144 @@
+"""HoodieCommitMetadata: what a completed delta commit says about itself (format-core 3.5).
+
+Field names, order and union branches are Java's; readers resolve by name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from mainstem.errors import CorruptTable
+from mainstem.formats.avro_container import OUR_MARK, decode_container, encode_container
+from mainstem.storage import paths
+
+VERSION_MARK = {OUR_MARK: b"1"}
+STREAM_KEY = "_hudi_streaming_sink_checkpoint"
+_STAT_LONGS = (
+    "numWrites", "numDeletes", "numUpdateWrites", "totalWriteBytes", "totalWriteErrors",
+    "totalLogRecords", "totalLogFiles", "totalUpdatedRecordsCompacted", "numInserts",
+    "totalLogBlocks", "totalCorruptLogBlock", "totalRollbackBlocks", "fileSizeInBytes",
+    "totalLogFilesCompacted", "totalLogReadTimeMs", "totalLogSizeCompacted", "numUpdates",
+)  # fmt: skip
+
+
+@cache
+def schema_text(name: str) -> str:
+    """Java's writer schema of one kind of timeline file, compact JSON."""
+    text = resources.files("mainstem.timeline").joinpath(f"schemas/{name}.avsc").read_text("utf-8")
+    return json.dumps(json.loads(text), separators=(",", ":"))
+
+
+@dataclass
+class WriteStat:
+    """One data file that a commit wrote (HoodieDeltaWriteStat of a v8+ log append)."""
+
+    partition: str
+    file_id: str
+    file_name: str
+    instant: str
+    version: int
+    writes: int = 0
+    deletes: int = 0
+    size_bytes: int = 0
+    blocks: int = 0
+
+    @property
+    def path(self) -> str:
+        """Path relative to the table."""
+        return paths.in_partition(self.partition, self.file_name)
+
+    def record(self) -> dict[str, Any]:
+        """The Avro record as Java fills it: prevCommit is the own instant, logFiles the own file."""
+        longs: dict[str, Any] = dict.fromkeys(_STAT_LONGS, 0)
+        longs.update(
+            numWrites=self.writes,
+            numDeletes=self.deletes,
+            numUpdateWrites=self.writes,
+            totalWriteBytes=self.size_bytes,
+            fileSizeInBytes=self.size_bytes,
+        )
+        return {
+            **longs,
+            "fileId": self.file_id,
+            "path": self.path,
+            "prevCommit": self.instant,
+            "partitionPath": self.partition,
+            "logVersion": self.version,
+            "logOffset": 0,
+            "baseFile": "",
+            "logFiles": [self.file_name],
+            "runtimeStats": {"totalScanTime": 0, "totalCreateTime": 0, "totalUpsertTime": 0},
+        }
+
+
+@dataclass
+class CommitMetadata:
+    """Decoded metadata of a completed commit, delta commit or replace commit."""
+
+    operation: str = "UNKNOWN"
+    #: partition path -> write stats as plain dictionaries (Java's field names)
+    stats: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    extra: dict[str, str] = field(default_factory=dict)
+    #: partition path -> replaced file ids (replace commits only)
+    replaced: dict[str, list[str]] = field(default_factory=dict)
+    compacted: bool = False
+    #: written by mainstem
+    ours: bool = False
+
+    @property
+    def schema(self) -> str | None:
+        """Avro JSON of the user schema, where the writer recorded one."""
+        return self.extra.get("schema") or None
+
+    def files(self) -> list[str]:
+        """Paths of all files written, relative to the table."""
+        return [s["path"] for stats in self.stats.values() for s in stats if s.get("path")]
+
+
+def encode_commit(
+    stats: Sequence[WriteStat], extra: Mapping[str, str], operation: str
+) -> bytes:
+    """Bytes of a completed ``.deltacommit`` (or, without stats, of an inflight file)."""
+    by_partition: dict[str, list[dict[str, Any]]] = {}
+    for stat in stats:
+        by_partition.setdefault(stat.partition, []).append(stat.record())
+    record = {
+        "partitionToWriteStats": by_partition,
+        "compacted": False,
+        "extraMetadata": dict(extra),
+        "version": None,
+        "operationType": operation,
+    }
+    return encode_container(schema_text("HoodieCommitMetadata"), record, VERSION_MARK)
+
+
+def decode_commit(data: bytes, *, path: str) -> CommitMetadata:
+    """Metadata of a completed write. Every path in it is checked to stay inside the table.
+
+    Raises ``CorruptTable`` for an empty file, a damaged container or a hostile path.
+    """
+    if not data:
+        raise CorruptTable("completed instant without content", path=path, offset=0)
+    record, header = decode_container(data, path=path)
+    stats = record.get("partitionToWriteStats") or {}
+    if not isinstance(stats, dict):
+        raise CorruptTable("no commit metadata: partitionToWriteStats is no map", path=path)
+    for partition, partition_stats in stats.items():
+        if partition:
+            paths.inside(partition, source=path)
+        for stat in partition_stats or []:
+            if stat.get("path"):
+                paths.inside(stat["path"], source=path)
+    return CommitMetadata(
+        operation=record.get("operationType") or "UNKNOWN",
+        stats={p: list(s or []) for p, s in stats.items()},
+        extra={k: v for k, v in (record.get("extraMetadata") or {}).items() if v is not None},
+        replaced={p: list(v or []) for p, v in (record.get("partitionToReplaceFileIds") or {}).items()},
+        compacted=bool(record.get("compacted")),
+        ours=OUR_MARK in header,
+    )

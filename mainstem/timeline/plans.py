@@ -1,0 +1,131 @@
+"""Plans on the timeline: rollback plan and metadata (written and read), compaction plan (read).
+
+File names inside plans are instructions read from storage: they are checked to be names of files of
+this table before anything follows them.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mainstem.errors import CorruptTable
+from mainstem.formats.avro_container import decode_container, encode_container
+from mainstem.storage import paths
+from mainstem.timeline.commit_metadata import VERSION_MARK, schema_text
+
+
+@dataclass(frozen=True)
+class RollbackPlan:
+    """Which instant a rollback undoes. The files are found anew at execution, never taken from it."""
+
+    instant: str
+    action: str
+
+
+def encode_rollback_plan(
+    instant: str, action: str, files: Sequence[tuple[str, str, str]], base: str
+) -> bytes:
+    """``files``: (partition, file id, file name). Java wants absolute paths with a scheme."""
+    requests = [
+        {
+            "partitionPath": partition,
+            "fileId": file_id,
+            "latestBaseInstant": instant,
+            "filesToBeDeleted": [f"file:{posixpath.join(base, paths.in_partition(partition, name))}"],
+            "logBlocksToBeDeleted": {},
+        }
+        for partition, file_id, name in files
+    ]
+    record = {
+        "instantToRollback": {"commitTime": instant, "action": action},
+        "RollbackRequests": requests,
+        "version": 1,
+    }
+    return encode_container(schema_text("HoodieRollbackPlan"), record, VERSION_MARK)
+
+
+def decode_rollback_plan(data: bytes, *, path: str) -> RollbackPlan | None:
+    """None for a plan without an instant (an empty file of a crashed scheduler)."""
+    if not data:
+        return None
+    record, _ = decode_container(data, path=path)
+    target = record.get("instantToRollback")
+    if not isinstance(target, dict):
+        return None
+    instant, action = str(target.get("commitTime")), str(target.get("action"))
+    if not instant.isdigit() or not 14 <= len(instant) <= 20:
+        raise CorruptTable(f"rollback of {instant!r}, expected an instant time", path=path)
+    return RollbackPlan(instant, action)
+
+
+def encode_rollback_metadata(
+    *,
+    rollback_time: str,
+    instant: str,
+    action: str,
+    taken_ms: int,
+    deleted: dict[str, list[str]],
+) -> bytes:
+    """``deleted``: partition -> names of the files that are gone."""
+    record = {
+        "startRollbackTime": rollback_time,
+        "timeTakenInMillis": taken_ms,
+        "totalFilesDeleted": sum(len(names) for names in deleted.values()),
+        "commitsRollback": [instant],
+        "partitionMetadata": {
+            partition: {
+                "partitionPath": partition,
+                "successDeleteFiles": [paths.in_partition(partition, n) for n in names],
+                "failedDeleteFiles": [],
+                "rollbackLogFiles": {},
+                "logFilesFromFailedCommit": {},
+            }
+            for partition, names in deleted.items()
+        },
+        "version": 1,
+        "instantsRollback": [{"commitTime": instant, "action": action}],
+    }
+    return encode_container(schema_text("HoodieRollbackMetadata"), record, VERSION_MARK)
+
+
+@dataclass(frozen=True)
+class CompactionOperation:
+    """One file group of a compaction plan; names are bare file names (plan version 2)."""
+
+    partition: str
+    file_id: str
+    base_instant: str
+    base_file: str | None
+    log_files: tuple[str, ...]
+
+
+def decode_compaction_plan(data: bytes, *, path: str) -> list[CompactionOperation]:
+    """Operations of a ``compaction.requested`` file; [] for an empty plan."""
+    if not data:
+        return []
+    record, _ = decode_container(data, path=path)
+    operations: list[CompactionOperation] = []
+    for raw in record.get("operations") or []:
+        operations.append(_operation(raw, path))
+    return operations
+
+
+def _operation(raw: dict[str, Any], path: str) -> CompactionOperation:
+    partition = raw.get("partitionPath") or ""
+    if partition:
+        paths.inside(partition, source=path)
+    # Plans of version 1 hold paths; only the names matter, the partition is named beside them.
+    logs = tuple(str(p).rsplit("/", 1)[-1] for p in raw.get("deltaFilePaths") or [])
+    base = raw.get("dataFilePath")
+    base = str(base).rsplit("/", 1)[-1] if base else None
+    for name in logs:
+        if paths.parse_log_name(name) is None:
+            raise CorruptTable(f"compaction plan names {name!r}, no log file", path=path)
+    if base is not None and paths.parse_base_name(base) is None:
+        raise CorruptTable(f"compaction plan names {base!r}, no base file", path=path)
+    return CompactionOperation(
+        partition, str(raw.get("fileId") or ""), str(raw.get("baseInstantTime") or ""), base, logs
+    )

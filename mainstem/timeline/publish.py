@@ -1,0 +1,224 @@
+"""THE primitive that publishes: every timeline file of mainstem that makes something visible or
+promises something passes through ``Publisher.publish``.
+
+One publication is one critical section under the table lock:
+
+  lease -> epoch and sweep -> ticket -> epoch check -> list the timeline -> the caller's checks
+        -> time above everything listed -> wait out the clock skew -> last steps -> lease check
+        -> link(ticket, target) -> sync the folder -> release
+
+A section that was superseded publishes nothing, takes a new lease and starts again.
+"""
+
+from __future__ import annotations
+
+import errno
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from mainstem.errors import CorruptTable, LeaseLost, OutcomeUnknown, Unavailable
+from mainstem.formats.avro_container import OUR_MARK
+from mainstem.limits import PUBLISH_ATTEMPTS_MAX
+from mainstem.seams import Seams
+from mainstem.storage import paths
+from mainstem.timeline.active import ActiveTimeline, TimelineReader
+from mainstem.timeline.instant import INFLIGHT, REQUESTED, parse_instant
+from mainstem.truetime.fence import Epoch, enter_epoch, note_foreign_writer
+from mainstem.truetime.generator import InstantTimes
+
+T = TypeVar("T")
+_MARK_WINDOW_BYTES = 256
+
+
+class MixedWritersWarning(UserWarning):
+    """A table declared exclusive was written by another kind of writer: the clock wait is back."""
+
+
+@dataclass(frozen=True)
+class Published(Generic[T]):
+    """What one publication did. ``time`` is None when the checks ended it with ``decision``."""
+
+    time: str | None
+    target: str | None
+    decision: T | None
+    attempts: int
+    held_ms: float
+    lock_wait_ms: float
+
+
+@dataclass(frozen=True)
+class Section:
+    """What the caller's checks see, under the lock."""
+
+    timeline: ActiveTimeline
+    epoch: Epoch
+    #: the store's own clock (time of the epoch marker), in milliseconds
+    store_now_ms: Callable[[], int]
+
+
+class Publisher:
+    """Publishes the instants of one table for one process.
+
+    ``wait_ms`` is ``hoodie.time.generator.max_expected_clock_skew_ms``; an ``exclusive`` table
+    (``hoodie.mainstem.exclusive=true``) waits 0 until another kind of writer is seen.
+    """
+
+    def __init__(
+        self, seams: Seams, times: InstantTimes, *, wait_ms: int, exclusive: bool
+    ) -> None:
+        self._seams = seams
+        self._times = times
+        self._wait_ms = wait_ms
+        self._exclusive = exclusive
+        self._known: set[str] = set()
+        self._reader = TimelineReader(seams.storage)
+        self._last_time = ""
+
+    def timeline(self) -> ActiveTimeline:
+        """A listing outside the lock."""
+        return self._reader.load()
+
+    def publish(
+        self,
+        target: Callable[[str], str],
+        *,
+        prepared: str | None = None,
+        decide: Callable[[Section], T | None] = lambda section: None,
+        before_link: Callable[[str], None] = lambda time: None,
+        after_link: Callable[[str], None] = lambda time: None,
+    ) -> Published[T]:
+        """Publish one file. ``target(time)`` names it inside the timeline folder.
+
+        ``prepared`` is a durable private file with the content (None: an empty file). ``decide`` raises
+        to refuse, or returns a value to end without publishing; ``before_link(time)`` runs with the
+        time chosen, ``after_link(time)`` still under the lock.
+
+        Raises ``LockUnavailable``, ``LeaseLost`` (after many superseded attempts, nothing published),
+        ``OutcomeUnknown`` (the link failed in a way that leaves open whether it took effect).
+        """
+        clock = self._seams.clock
+        began = clock.monotonic_ms()
+        held = 0.0
+        failure: LeaseLost | None = None
+        for attempt in range(1, PUBLISH_ATTEMPTS_MAX + 1):
+            lease = self._seams.lock.acquire()
+            entered = clock.monotonic_ms()
+            try:
+                time, decision = self._section(
+                    lease, target, prepared, decide, before_link, after_link
+                )
+            except LeaseLost as error:
+                failure = error
+                continue
+            finally:
+                lease.release()
+                held += clock.monotonic_ms() - entered
+            waited = max(0.0, clock.monotonic_ms() - began - held)
+            return Published(time, target(time) if time else None, decision, attempt, held, waited)
+        assert failure is not None
+        raise LeaseLost(
+            f"superseded {PUBLISH_ATTEMPTS_MAX} times in a row while publishing ({failure.message});"
+            " nothing was published. Raise hoodie.mainstem.lock.expire_ms or look for a process that"
+            " removes the lock file",
+            table=self._seams.storage.base,
+        ) from failure
+
+    def _section(self, lease, target, prepared, decide, before_link, after_link):
+        storage = self._seams.storage
+        epoch = enter_epoch(storage, self._seams.random)
+        try:
+            epoch.place_ticket(prepared)
+            epoch.check()
+            timeline = self._reader.load()
+            decision = decide(Section(timeline, epoch, lambda: self._store_now_ms(epoch)))
+            if decision is not None:
+                return None, decision
+            wait_ms = self._skew_wait_ms(timeline, epoch)
+            newest = max(timeline.newest_time, self._last_time)
+            time = self._times.next(self._seams.clock.now_ms(), newest)
+            self._seams.clock.sleep_ms(wait_ms)
+            before_link(time)
+            lease.check()
+            self._link(epoch, paths.timeline_file(target(time)))
+            self._last_time = time
+            after_link(time)
+            storage.sync_folder(paths.TIMELINE)
+            return time, None
+        finally:
+            epoch.drop_ticket()
+
+    def _link(self, epoch: Epoch, target: str) -> None:
+        storage = self._seams.storage
+        try:
+            epoch.publish(target)
+        except FileExistsError as error:
+            raise LeaseLost(f"{target} was created by another holder of the lock") from error
+        except OSError as error:
+            try:
+                applied = storage.stat(target) is not None
+            except OSError:
+                applied = None
+            if applied:
+                return  # the target's name is ours alone: the reply was lost, not the effect
+            if applied is None:
+                raise OutcomeUnknown(
+                    f"publishing {target} failed ({error}) and storage does not answer: it may or may"
+                    " not be visible; look at the timeline before writing again, delete nothing",
+                    table=storage.base,
+                ) from error
+            kind = "the disk is full" if error.errno == errno.ENOSPC else str(error)
+            raise Unavailable(
+                f"publishing {target} failed: {kind}; nothing was published", table=storage.base
+            ) from error
+
+    def _store_now_ms(self, epoch: Epoch) -> int:
+        info = self._seams.storage.stat(epoch.marker)
+        if info is None:
+            raise LeaseLost(f"epoch {epoch.number} was superseded")
+        return info.mtime_ms
+
+    def _skew_wait_ms(self, timeline: ActiveTimeline, epoch: Epoch) -> int:
+        """Hudi's wait, or 0 on an exclusive table that no other kind of writer has touched."""
+        if not self._exclusive or epoch.foreign_seen:
+            return self._wait_ms
+        undecided = False
+        for name in timeline.names - self._known:
+            ours = self._is_ours(name, timeline)
+            if ours is None:
+                undecided = True  # requested only: its writer is about to show itself
+                continue
+            self._known.add(name)
+            if not ours:
+                note_foreign_writer(self._seams.storage, name)
+                warnings.warn(
+                    f"table {self._seams.storage.base} is declared hoodie.mainstem.exclusive=true, but"
+                    f" {name} was written by another kind of writer: every commit waits"
+                    f" {self._wait_ms} ms from now on",
+                    MixedWritersWarning,
+                    stacklevel=6,
+                )
+                return self._wait_ms
+        return self._wait_ms if undecided else 0
+
+    def _is_ours(self, name: str, timeline: ActiveTimeline) -> bool | None:
+        """True for our files and for non-instants, None for an instant that is only requested."""
+        instant = parse_instant(name)
+        if instant is None:
+            return True
+        if instant.state == REQUESTED:
+            inflight = f"{instant.requested}.{instant.action}.{INFLIGHT}"
+            return True if timeline.has(inflight) else self._marked(name) or None
+        return self._marked(name)
+
+    def _marked(self, name: str) -> bool:
+        try:
+            head = self._seams.storage.read_range(
+                paths.timeline_file(name), 0, _MARK_WINDOW_BYTES
+            )
+        except FileNotFoundError:
+            return True  # rolled back since the listing
+        except CorruptTable:
+            return False
+        return OUR_MARK.encode() in head

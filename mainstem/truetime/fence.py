@@ -1,0 +1,98 @@
+"""The completion fence: a holder that lost the table lock publishes nothing.
+
+A lock can be lost without its holder knowing (a stopped process, an expired session, a file removed
+by hand). So the right to publish is an *epoch* kept in storage, beside the lock:
+
+  1. take the lease; create the marker of epoch n = last + 1, exclusively
+  2. list, and delete every ticket of a smaller epoch (and every smaller marker, so that the number
+     of files stays constant; the greatest marker always stays)
+  3. put the own ticket in place: a private file with the content to publish, named by n
+  4. check that no marker greater than n exists, else drop the ticket: superseded
+  5. read the newest time on the timeline; choose the instant's time above it
+  6. publish with link(ticket, target): fails if the ticket was swept or the target exists
+  7. sync the folder, release the lease
+
+Whoever enters later has either swept our ticket before step 6 (then the link fails) or sees in its
+own step 5 what we published. Assumed: ``link`` is atomic and listings are current (local POSIX file
+systems). Survives: any number of simultaneous holders, pauses of any length, crashes between any two
+calls, arbitrary clocks. Checked exhaustively in ``tests/model``; each omitted step is refuted there.
+Does not hold against writers that do not take part (Java): see SAFETY.md.
+"""
+
+from __future__ import annotations
+
+from mainstem.errors import LeaseLost
+from mainstem.seams import Randomness
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+
+FOREIGN_NOTE = "foreign"
+
+
+class Epoch:
+    """The right to publish under one lease. Use it once, then drop it."""
+
+    def __init__(self, storage: Storage, number: int, identity: str, names: list[str]) -> None:
+        self._storage = storage
+        self.number = number
+        self.marker = paths.epoch_marker(number)
+        self.ticket = paths.ticket(number, identity)
+        #: another kind of writer was seen on this table before
+        self.foreign_seen = FOREIGN_NOTE in names
+
+    def sweep(self) -> None:
+        """Step 2: whoever entered before can no longer publish."""
+        for name in self._storage.names(paths.FENCE):
+            ticket = paths.parse_ticket_epoch(name)
+            marker = paths.parse_epoch(name)
+            if (ticket is not None and ticket < self.number) or (
+                marker is not None and marker < self.number
+            ):
+                self._storage.delete(f"{paths.FENCE}/{name}")
+
+    def place_ticket(self, prepared: str | None) -> None:
+        """Step 3: the content is a second name of ``prepared`` (already durable), or empty."""
+        if prepared is None:
+            self._storage.create(self.ticket, b"", durable=False)
+        else:
+            self._storage.link(prepared, self.ticket)
+
+    def check(self) -> None:
+        """Step 4. Raises ``LeaseLost`` when a later epoch began."""
+        for name in self._storage.names(paths.FENCE):
+            number = paths.parse_epoch(name)
+            if number is not None and number > self.number:
+                raise LeaseLost(f"epoch {self.number} was superseded by epoch {number}")
+
+    def publish(self, target: str) -> None:
+        """Step 6. ``LeaseLost`` if the ticket was swept, ``FileExistsError`` if the target exists."""
+        try:
+            self._storage.link(self.ticket, target)
+        except FileNotFoundError as error:
+            raise LeaseLost(f"the ticket of epoch {self.number} was swept by a later one") from error
+
+    def drop_ticket(self) -> None:
+        """Forget the ticket; a missing one is fine."""
+        self._storage.delete(self.ticket)
+
+
+def enter_epoch(storage: Storage, random: Randomness) -> Epoch:
+    """Steps 1 and 2. Raises ``LeaseLost`` if another holder began the same epoch."""
+    names = storage.names(paths.FENCE)
+    last = max((n for n in map(paths.parse_epoch, names) if n is not None), default=0)
+    identity = f"{random.getrandbits(64):016x}"
+    epoch = Epoch(storage, last + 1, identity, names)
+    try:
+        storage.create(epoch.marker, b"", durable=False)
+    except FileExistsError as error:
+        raise LeaseLost(f"epoch {last + 1} was begun by another holder") from error
+    epoch.sweep()
+    return epoch
+
+
+def note_foreign_writer(storage: Storage, evidence: str) -> None:
+    """Remember for good that another kind of writer uses the table."""
+    try:
+        storage.create(f"{paths.FENCE}/{FOREIGN_NOTE}", evidence.encode(), durable=True)
+    except FileExistsError:
+        return

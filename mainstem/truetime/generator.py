@@ -1,0 +1,74 @@
+"""Instant times: made under the table lock, above everything on the timeline, in the table's zone.
+
+Hudi's ``SkewAdjustingTimeGenerator`` reads the clock and waits out the expected skew before the lock
+is released. mainstem does the same and also never goes below the newest time on the timeline, so the
+order of its own instants does not depend on clocks at all (``hoodie.time.generator.*``, RFC-66).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, tzinfo
+
+from mainstem.errors import CorruptTable, Invalid
+from mainstem.limits import TIMELINE_AHEAD_MS_DEFAULT
+
+_EPOCH = datetime(1970, 1, 1)
+_MS = timedelta(milliseconds=1)
+
+
+class InstantTimes:
+    """Formats, parses and advances instant times of one table.
+
+    ``zone`` is UTC, or the zone named for a table whose ``hoodie.table.timeline.timezone`` is LOCAL.
+    """
+
+    def __init__(self, zone: tzinfo = UTC, ahead_ms_max: int = TIMELINE_AHEAD_MS_DEFAULT) -> None:
+        self._zone = zone
+        self._ahead_ms_max = ahead_ms_max + (0 if zone is UTC else 3_600_000)
+
+    def format(self, epoch_ms: int) -> str:
+        """17 digits ``yyyyMMddHHmmssSSS``."""
+        return _text(self._wall(epoch_ms))
+
+    def _wall(self, epoch_ms: int) -> datetime:
+        if self._zone is UTC:
+            return _EPOCH + timedelta(milliseconds=epoch_ms)
+        moment = datetime.fromtimestamp(epoch_ms / 1000, UTC).astimezone(self._zone)
+        return moment.replace(tzinfo=None, microsecond=epoch_ms % 1000 * 1000)
+
+    def next(self, now_ms: int, newest: str) -> str:
+        """A time that is neither below the clock nor at or below ``newest`` ("" = empty timeline).
+
+        Raises ``Invalid`` when ``newest`` lies so far ahead of the clock that one of the two is wrong:
+        building on it would push every later instant into the future too.
+        """
+        wall = self._wall(now_ms)
+        if newest:
+            floor = parse_wall(newest) + _MS
+            ahead_ms = (floor - wall) // _MS
+            if ahead_ms > self._ahead_ms_max:
+                raise Invalid(
+                    f"the newest instant on the timeline, {newest}, is {ahead_ms / 1000:.1f} s ahead of"
+                    f" this machine's clock ({_text(wall)}); at most {self._ahead_ms_max / 1000:.0f} s"
+                    " is accepted: set the clock right, check hoodie.table.timeline.timezone, or raise"
+                    " hoodie.mainstem.timeline.ahead.max.ms if the instant is genuine"
+                )
+            wall = max(wall, floor)
+        return _text(wall)
+
+
+def _text(wall: datetime) -> str:
+    return wall.strftime("%Y%m%d%H%M%S") + f"{wall.microsecond // 1000:03d}"
+
+
+def parse_wall(text: str) -> datetime:
+    """Wall-clock value of an instant time; 14 digits are read as ``...999`` as Java does."""
+    digits = text[:17] if len(text) >= 17 else text + "999"
+    try:
+        return datetime.strptime(digits[:14], "%Y%m%d%H%M%S") + timedelta(
+            milliseconds=int(digits[14:17])
+        )
+    except ValueError as error:
+        raise CorruptTable(
+            f"instant time {text!r} is no time of the form yyyyMMddHHmmssSSS", path=text
+        ) from error
