@@ -1,0 +1,61 @@
+# Everything a newcomer needs.  `make help` lists the targets.
+#
+# Only make and Python 3.11 or newer are needed: scripts/environment.py makes the virtual
+# environments and brings a Java runtime from PyPI where none is installed.  An environment that is
+# up to date is left alone, so nothing here needs the network twice.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev demo test versions interop benchmark benchmark-full sim lint clean
+
+PYTHON ?= $(firstword $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	2>/dev/null && echo $$p; done))
+ENVIRONMENT = $(or $(PYTHON),no_python) scripts/environment.py
+
+SECONDS ?= 600
+SEED ?=
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+
+setup: ## make .venv with the package, Spark and the demo's data; find or install Java
+	@$(ENVIRONMENT) make demo
+
+setup-dev: ## the same, and the tools for the tests
+	@$(ENVIRONMENT) make demo dev
+
+demo: setup ## three Spark streams write one table at once, one is killed; compare with pandas; 4 minutes
+	@$(ENVIRONMENT) run demo -- -m demos.main_job $(ARGS)
+
+test: setup-dev ## all tests but those that need Java Hudi or other versions; 15 minutes
+	@$(ENVIRONMENT) run dev -- -m pytest tests --ignore=tests/interop -q $(ARGS)
+
+versions: ## the tests that depend on versions, with the oldest and the newest Spark and pyarrow
+	@$(ENVIRONMENT) make oldest
+	@$(ENVIRONMENT) run oldest -- -m pytest tests -m "versions or spark" --ignore=tests/interop -q $(ARGS)
+	@$(ENVIRONMENT) make newest
+	@$(ENVIRONMENT) run newest -- -m pytest tests -m "versions or spark" --ignore=tests/interop -q $(ARGS)
+
+interop: setup-dev ## Java Hudi 1.2.0 reads and writes beside us
+	@$(ENVIRONMENT) make interop
+	@$(ENVIRONMENT) run dev -- -m pytest tests/interop -q $(ARGS)
+
+benchmark: ## the reduced benchmarks; 20 minutes
+	@$(ENVIRONMENT) make demo dev benchmarks
+	@$(ENVIRONMENT) make interop
+	@$(ENVIRONMENT) run benchmarks -- -m benchmarks $(ARGS)
+
+benchmark-full: ## the benchmarks at full size
+	@$(ENVIRONMENT) make demo dev benchmarks
+	@$(ENVIRONMENT) make interop
+	@$(ENVIRONMENT) run benchmarks -- -m benchmarks --full $(ARGS)
+
+sim: setup-dev ## the simulated world for SECONDS=600, from SEED= if given (a failing seed replays exactly)
+	@$(ENVIRONMENT) run dev -- -m mainstem.testing.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+lint: setup-dev ## ruff
+	@$(ENVIRONMENT) run dev -- -m ruff check .
+
+clean: ## remove what builds and tests leave behind (the environments stay: rm -r .venv*)
+	@rm -rf build dist .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	@find mainstem tests demos benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} +
