@@ -1,0 +1,70 @@
+"""Goal: the public names exist, and ``import mainstem`` stays cheap.
+
+Method: the names are compared with the documented list; the import is made in a fresh interpreter
+and must not load any heavy package (its time is measured by the benchmarks, not by a test).
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+
+import mainstem
+from mainstem import errors
+
+PUBLIC = {
+    "create_table", "open_table", "Table", "Transaction", "Outcome", "StreamGuard",
+    "MainstemError", "Invalid", "Unsupported", "CorruptTable", "LockUnavailable", "Unavailable",
+    "LeaseLost", "RolledBack", "OutcomeUnknown",
+}  # fmt: skip
+HEAVY = {
+    "numpy", "pyarrow", "fastavro", "pandas", "pyspark", "greenlet", "kazoo", "asyncio",
+    "multiprocessing", "urllib.request", "http.client",
+}  # fmt: skip
+
+
+def _loaded_after(statement: str) -> set[str]:
+    code = f"import sys, json\n{statement}\nprint(json.dumps(sorted(sys.modules)))"
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    return set(json.loads(run.stdout))
+
+
+def test_the_public_names_are_there_and_listed() -> None:
+    assert set(mainstem.__all__) >= PUBLIC
+    for name in mainstem.__all__:
+        assert getattr(mainstem, name) is not None
+        assert name in dir(mainstem)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    try:
+        mainstem.no_such_name
+    except AttributeError as error:
+        assert "no_such_name" in str(error)
+    else:
+        raise AssertionError("an unknown name was found")
+
+
+def test_import_mainstem_loads_nothing_heavy() -> None:
+    loaded = _loaded_after("import mainstem")
+    assert not loaded & HEAVY
+    assert not {m for m in loaded if m.startswith("mainstem.")} & {
+        "mainstem.client", "mainstem.readers", "mainstem.writers", "mainstem.testing",
+    }  # fmt: skip
+
+
+def test_reading_and_writing_never_load_the_engines() -> None:
+    loaded = _loaded_after("import mainstem; mainstem.open_table; mainstem.Table")
+    assert not loaded & {"pyspark", "pandas", "greenlet", "kazoo"}
+    assert "mainstem.testing" not in loaded
+
+
+def test_every_error_is_a_mainstem_error_and_says_what_to_do_in_its_docstring() -> None:
+    for name, value in vars(errors).items():
+        if inspect.isclass(value) and not name.startswith("_"):
+            assert issubclass(value, errors.MainstemError)
+            assert value.__doc__

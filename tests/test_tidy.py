@@ -1,0 +1,235 @@
+"""Goal: the house rules that a machine can check hold in every file.
+
+Method: ``ast`` over the package for banned direct calls (clock, randomness, files and threads come
+through the seams, so that the simulated world can stand in for them) and for names and docstrings;
+plain text search over all files of the project for leftovers and for paths outside it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "mainstem"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+# Module or function -> what kind of direct access it is.
+BANNED = {
+    "time": "clock", "datetime.datetime.now": "clock", "datetime.datetime.utcnow": "clock",
+    "datetime.datetime.today": "clock", "datetime.date.today": "clock",
+    "random": "randomness", "secrets": "randomness", "uuid.uuid1": "randomness",
+    "uuid.uuid4": "randomness", "os.urandom": "randomness", "os.getrandom": "randomness",
+    "numpy.random": "randomness",
+    "threading": "threads", "multiprocessing": "threads", "concurrent": "threads",
+    "asyncio": "threads", "subprocess": "threads",
+    "open": "files", "io.open": "files", "shutil": "files", "tempfile": "files", "glob": "files",
+    "fcntl": "files", "mmap": "files",
+    **{f"os.{name}": "files" for name in (
+        "open", "listdir", "scandir", "walk", "stat", "lstat", "link", "unlink", "remove", "rename",
+        "replace", "mkdir", "makedirs", "rmdir", "utime", "fsync", "fdatasync", "read", "write",
+        "truncate", "symlink", "chmod",
+    )},
+    **{f"os.path.{name}": "files" for name in (
+        "exists", "isfile", "isdir", "getmtime", "getsize", "realpath", "islink",
+    )},
+}  # fmt: skip
+# Methods of pathlib.Path, whatever the object is called.
+BANNED_METHODS = {
+    name: "files"
+    for name in (
+        "read_bytes", "write_bytes", "write_text", "iterdir", "rglob", "hardlink_to",
+    )
+}  # fmt: skip
+# Who may do what directly. A folder ends with "/".
+ALLOWED = {
+    "storage/local.py": {"files"},
+    "truetime/clock.py": {"clock", "threads"},
+    "truetime/fs_lock.py": {"files", "threads", "clock"},  # OS locks on the lock file itself
+    "truetime/in_process_lock.py": {"threads"},
+    "truetime/heartbeat.py": {"threads"},  # a mutex, no thread of its own
+    "client.py": {"randomness", "threads"},  # the composition root makes the real seams
+    "testing/": {"clock", "randomness", "threads", "files"},
+    "spark/": {"clock", "randomness", "threads", "files"},
+    "cli.py": {"files"},
+}
+FORBIDDEN_WORDS = {"handler", "manager", "processor", "util", "utils", "helper", "helpers", "misc"}
+FORBIDDEN_VERBS = {"process", "handle", "do", "manage"}  # as the first word of a name
+TEXT = {".py", ".md", ".toml", ".sh", ".cfg", ".ini", ".txt", ".yml", ".yaml", ".properties", ""}
+LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|breakpoint\(\)|import pdb")
+# Paths of one machine, and relative paths that climb out of the project.
+OUTSIDE = re.compile(r"(?<![\w.])/(?:work|home|root|Users)/|\.\./shared|/tmp/brief")
+
+
+def _relative(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def _allowance(relative: str) -> set[str]:
+    kinds: set[str] = set()
+    for place, allowed in ALLOWED.items():
+        if relative == place or (place.endswith("/") and relative.startswith(place)):
+            kinds |= allowed
+    return kinds
+
+
+def _aliases(tree: ast.AST) -> dict[str, str]:
+    """Local name -> dotted origin, from the import statements."""
+    names = {"open": "open"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for a in node.names:
+                names[a.asname or a.name.split(".")[0]] = a.name if a.asname else a.name.split(".")[0]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for a in node.names:
+                names[a.asname or a.name] = f"{node.module}.{a.name}"
+    return names
+
+
+def _dotted(node: ast.expr, names: dict[str, str]) -> str | None:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id not in names:
+        return None
+    return ".".join([names[node.id], *reversed(parts)])
+
+
+def _kind(dotted: str) -> str | None:
+    """Kind of access of a call, by its longest banned prefix."""
+    parts = dotted.split(".")
+    for n in range(len(parts), 0, -1):
+        kind = BANNED.get(".".join(parts[:n]))
+        if kind:
+            return kind
+    return None
+
+
+def banned_calls(source: str) -> Iterator[tuple[int, str, str]]:
+    """(line, call, kind) of every direct access in a module's text."""
+    tree = ast.parse(source)
+    names = _aliases(tree)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        dotted = _dotted(node.func, names)
+        if dotted and (kind := _kind(dotted)):
+            yield node.lineno, dotted, kind
+        elif isinstance(node.func, ast.Attribute) and node.func.attr in BANNED_METHODS:
+            yield node.lineno, f".{node.func.attr}", BANNED_METHODS[node.func.attr]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=_relative)
+def test_clock_randomness_files_and_threads_come_through_the_seams(path: Path) -> None:
+    allowed = _allowance(_relative(path))
+    wrong = [
+        f"line {line}: {call} ({kind})"
+        for line, call, kind in banned_calls(path.read_text(encoding="utf-8"))
+        if kind not in allowed
+    ]
+    assert not wrong, f"{_relative(path)}: " + "; ".join(wrong)
+
+
+def test_the_search_for_banned_calls_sees_through_aliases() -> None:
+    source = (
+        "import time as t\nfrom os import listdir as ls\nfrom datetime import datetime\n"
+        "import numpy as np\nt.sleep(1)\nls('.')\ndatetime.now()\nnp.random.rand()\nopen('x')\n"
+        "path.write_bytes(b'')\nself.open('x')\n"
+    )
+    assert [line for line, _, _ in banned_calls(source)] == [5, 6, 7, 8, 9, 10]
+
+
+def _public(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.ClassDef]:
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+            yield node
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=_relative)
+def test_modules_and_public_names_have_docstrings(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    if not tree.body:
+        return
+    assert ast.get_docstring(tree), f"{_relative(path)} has no docstring"
+    bare = [node.name for node in _public(tree) if not ast.get_docstring(node)]
+    assert not bare, f"{_relative(path)}: no docstring on {bare}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=_relative)
+def test_names_say_what_a_thing_is(path: Path) -> None:
+    relative = _relative(path)
+    if relative.startswith("testing/"):
+        return  # the simulated world has real processes
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names = {path.stem} | {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef))
+    }
+    vague = sorted(
+        n for n in names if (w := _words(n)) and (set(w) & FORBIDDEN_WORDS or w[0] in FORBIDDEN_VERBS)
+    )
+    assert not vague, f"{relative}: {vague} say nothing; Hudi's words and verbs do"
+
+
+def _words(name: str) -> list[str]:
+    return [w.lower() for w in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)]
+
+
+def _project_files() -> list[Path]:
+    """Files under version control and new ones that are not ignored."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    if listed.returncode != 0:  # an unpacked source archive
+        names = [str(p.relative_to(ROOT)) for p in ROOT.rglob("*") if p.is_file()]
+    else:
+        names = listed.stdout.splitlines()
+    skip = re.compile(r"^\.(git|venv[^/]*|[a-z]+_cache)/|(^|/)__pycache__/|^(build|dist)/")
+    return [ROOT / name for name in names if not skip.search(name)]
+
+
+TEXT_FILES = [
+    p
+    for p in _project_files()
+    if p.suffix in TEXT and p.is_file() and p.stat().st_size < 1_000_000 and p != Path(__file__)
+]
+
+
+def _lines_with(pattern: re.Pattern[str]) -> list[str]:
+    found = []
+    for path in TEXT_FILES:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            if pattern.search(line):
+                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}")
+    return found
+
+
+def test_nothing_is_left_over() -> None:
+    assert not _lines_with(LEFTOVERS)
+
+
+def test_nothing_points_outside_the_project() -> None:
+    assert not _lines_with(OUTSIDE)
+
+
+def test_lines_fit_in_a_hundred_columns() -> None:
+    wide = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in TEXT_FILES
+        if path.suffix == ".py" and path.is_relative_to(PACKAGE)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > 100
+    ]
+    assert not wide
