@@ -1,0 +1,339 @@
+"""Checkers that watch the disk while a run goes on, and that read it when the run is over.
+
+They know the file format (``plain_format``) and what the writers meant (``oracle``), and nothing of
+the production code. Rules carry the numbers of the invariants in the module's order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from mainstem.testing import plain_format as plain
+from mainstem.testing.oracle import Intent, Mode, Row, merged
+from mainstem.testing.plain_format import TIMELINE, LogFile, TimelineName
+from mainstem.testing.sim_storage import Disk
+from mainstem.testing.world import Actor, Violation, World
+
+_EPOCH = re.compile(r"^\.hoodie/\.mainstem/fence/epoch-(\d+)$")
+_TICKET = re.compile(r"^\.hoodie/\.mainstem/fence/ticket-(\d+)-")
+HEARTBEATS = ".hoodie/.heartbeat"
+MARKERS = ".hoodie/.temp"
+
+
+@dataclass
+class Publication:
+    """A completed instant, in order of becoming visible."""
+
+    requested: str
+    completion: str
+    action: str
+    at: float
+
+
+class Watch:
+    """Rules that hold at every moment, checked at every change of a name."""
+
+    def __init__(self, world: World, disk: Disk, *, fenced: bool = True) -> None:
+        self.world = world
+        self.disk = disk
+        self.fenced = fenced  # False: a writer takes part that knows no fence
+        self.published: list[Publication] = []
+        self.requested: set[str] = set()
+        self.rolled_back: dict[str, str] = {}  # target -> requested time of the rollback
+        self._made: set[str] = set()
+        self._newest = ""
+        self._epoch_of: dict[Actor | None, int] = {}
+        self._entered = 0
+        disk.watchers.append(self._event)
+
+    def host_crashed(self) -> None:
+        """What was not durable is gone, and everybody who saw it is dead: start from the disk."""
+        names = [plain.timeline_name(n) for n in self.disk.folders.get(TIMELINE, {})]
+        there = {(n.requested, n.completion) for n in names if n is not None}
+        self.published = [p for p in self.published if (p.requested, p.completion) in there]
+        self._made = {f"{f}/{n}" for f, names in self.disk.folders.items() for n in names}
+        self.requested = {n.requested for n in names if n is not None}
+        self._newest = max([max(r, c or "") for r, c in there], default="")
+        self._entered = 0
+        self._epoch_of.clear()
+        self.rolled_back.clear()
+        for name in names:
+            if name is not None and name.action == "rollback" and name.completion is None:
+                self._note_rollback(name)
+
+    # -- events -----------------------------------------------------------------------------------
+
+    def _event(self, event: str, path: str, source: str = "") -> None:
+        try:
+            self._check(event, path, source)
+        except Violation as violation:
+            self.world.fail(violation)
+
+    def _check(self, event: str, path: str, source: str) -> None:
+        if path.startswith(f"{TIMELINE}/"):
+            self._timeline(event, path, source)
+        elif path == TIMELINE:
+            self._listed()
+        elif (marker := _EPOCH.match(path)) and event != "deleted":
+            self._epoch_of[self.world.current] = int(marker[1])
+        elif (log := plain.log_file(path)) is not None:
+            self._data(event, path, log)
+
+    def _new_name(self, event: str, path: str) -> None:
+        if event == "replaced" or path in self._made:
+            raise Violation("created twice", f"{path} ({event})")
+        self._made.add(path)
+
+    def _listed(self) -> None:
+        actor = self.world.current
+        if actor in self._epoch_of:
+            self._entered = max(self._entered, self._epoch_of[actor])
+
+    def _timeline(self, event: str, path: str, source: str) -> None:
+        name = plain.timeline_name(path.rsplit("/", 1)[1])
+        if name is None:
+            return
+        if event == "deleted":
+            self._timeline_deleted(name, path)
+            return
+        self._new_name(event, path)
+        if name.state == "requested":
+            self._requested(name)
+        elif name.state == "inflight":
+            self._needs(name, "requested")
+        else:
+            self._completed(name, path)
+        if name.state != "inflight":
+            self._fence(path, source)
+        if name.action == "rollback" and name.state == "requested":
+            self._note_rollback(name)
+
+    def _fence(self, path: str, source: str) -> None:
+        ticket = _TICKET.match(source)
+        if self.fenced and ticket is None:
+            raise Violation("superseded", f"{path} was published without a ticket")
+        if ticket is not None and int(ticket[1]) < self._entered:
+            raise Violation(
+                "superseded",
+                f"epoch {ticket[1]} published {path} after epoch {self._entered} read the timeline",
+            )
+
+    def _note_rollback(self, name: TimelineName) -> None:
+        path = f"{TIMELINE}/{name.requested}.rollback.requested"
+        inode = self.disk.get(path)
+        if inode is None or not inode.data:
+            raise Violation("plan first", f"{path} has no plan")
+        target = plain.container(bytes(inode.data))["instantToRollback"]["commitTime"]
+        self.rolled_back[target] = name.requested
+
+    def _requested(self, name: TimelineName) -> None:
+        if name.requested in self.requested:
+            raise Violation("unique times", f"two instants were requested at {name.requested}")
+        if name.requested <= self._newest and self.fenced:
+            raise Violation(
+                "time order", f"{name.requested} requested after {self._newest} became visible"
+            )
+        self.requested.add(name.requested)
+        self._newest = max(self._newest, name.requested)
+        if name.action == "deltacommit" and not self.disk.exists(f"{HEARTBEATS}/{name.requested}"):
+            raise Violation("heartbeat first", f"{name.requested} was requested without a heartbeat")
+
+    def _needs(self, name: TimelineName, state: str) -> None:
+        if not self.disk.exists(f"{TIMELINE}/{name.requested}.{name.action}.{state}"):
+            raise Violation(
+                "legal states", f"{name.requested} became {name.state} without being {state}"
+            )
+
+    def _completed(self, name: TimelineName, path: str) -> None:
+        assert name.completion is not None
+        if name.completion <= name.requested:
+            raise Violation("legal states", f"{path}: completed at or before it was requested")
+        self._needs(name, "requested")
+        self._needs(name, "inflight")
+        if any(p.requested == name.requested for p in self.published):
+            raise Violation("created twice", f"{name.requested} completed twice")
+        if name.requested in self.rolled_back:
+            raise Violation(
+                "no commit after rollback",
+                f"{path} completed although rollback {self.rolled_back[name.requested]} was planned",
+            )
+        if self.published and name.completion <= self.published[-1].completion:
+            raise Violation(
+                "completion order",
+                f"{path} became visible after {self.published[-1].completion}",
+            )
+        if name.completion <= self._newest and self.fenced:
+            raise Violation("time order", f"{path} completed after {self._newest} became visible")
+        self._newest = max(self._newest, name.completion)
+        self.published.append(
+            Publication(name.requested, name.completion, name.action, self.world.now)
+        )
+        self._content(name, path)
+
+    def _content(self, name: TimelineName, path: str) -> None:
+        """Whole and durable at the moment of becoming visible, with every file that it names."""
+        inode = self.disk.need(path)
+        try:
+            record = plain.container(bytes(inode.data))
+        except Exception as error:
+            raise Violation("whole when visible", f"{path}: {error}") from error
+        if inode.synced < len(inode.data):
+            raise Violation("durable when visible", f"{path} was not synced")
+        if name.action != "deltacommit":
+            return
+        for stats in (record["partitionToWriteStats"] or {}).values():
+            for stat in stats:
+                self._data_file(name, stat)
+
+    def _data_file(self, name: TimelineName, stat: Row) -> None:
+        inode = self.disk.get(stat["path"])
+        if inode is None:
+            raise Violation("whole when visible", f"{name.requested} names {stat['path']}: missing")
+        if stat["fileSizeInBytes"] != len(inode.data):
+            raise Violation("whole when visible", f"{stat['path']} is not as long as it is said to be")
+        if inode.synced < len(inode.data):
+            raise Violation("durable when visible", f"{stat['path']} was not synced")
+        path = stat["path"]
+        while path:
+            folder, entry = self.disk.split(path)
+            if entry not in self.disk.durable.get(folder, {}):
+                raise Violation("durable when visible", f"the name {path} was not synced")
+            path = folder
+
+    def _timeline_deleted(self, name: TimelineName, path: str) -> None:
+        if name.state == "completed":
+            raise Violation("legal states", f"completed {path} was deleted")
+        done = [p for p in self.published if p.requested == name.requested]
+        if done:
+            raise Violation("legal states", f"{path} was deleted although {done[0].completion} is visible")
+        if name.action != "rollback" and name.requested not in self.rolled_back:
+            raise Violation("plan first", f"{path} was deleted without a rollback plan")
+
+    def _data(self, event: str, path: str, log: LogFile) -> None:
+        if event == "deleted":
+            if any(p.requested == log.instant for p in self.published) and not self._surplus(path):
+                raise Violation("nothing lost", f"{path} was deleted after its instant completed")
+            return
+        self._new_name(event, path)
+        marker = f"{MARKERS}/{log.instant}/{path}.marker.CREATE"
+        if not self.disk.exists(marker):
+            raise Violation("marker first", f"{path} was created without its marker")
+
+    def _surplus(self, path: str) -> bool:
+        """Whether the completed instant does not name this file (of a failed attempt)."""
+        return all(path not in commit.paths for commit in plain.commits(self.disk))
+
+
+# -- when the run is over -----------------------------------------------------------------------------
+
+
+class Audit:
+    """Rules about the whole table, read from the disk alone and held against the writers' intents."""
+
+    def __init__(self, watch: Watch, mode: Mode, intents: list[Intent]) -> None:
+        self.watch = watch
+        self.disk = watch.disk
+        self.mode = mode
+        self.intents = {intent.instant: intent for intent in intents}
+
+    def committed(self) -> list[Intent]:
+        """The visible transactions in order of completion; outcome honesty is checked on the way."""
+        visible = plain.commits(self.disk)
+        seen = {commit.requested for commit in visible}
+        for intent in self.intents.values():
+            if intent.fate == "committed" and intent.instant not in seen:
+                raise Violation("nothing lost", f"{intent.writer} was told {intent.instant} committed")
+            if intent.fate == "failed" and intent.instant in seen:
+                raise Violation("honest outcome", f"{intent.instant} is visible but was said to fail")
+        for commit in visible:
+            if commit.requested not in self.intents:
+                raise Violation("nothing doubled", f"{commit.requested} was committed by nobody")
+        return [self.intents[commit.requested] for commit in visible]
+
+    def content(self) -> None:
+        """The committed files hold exactly the rows that were meant, all or none, each once."""
+        by_instant: dict[str, list[LogFile]] = {}
+        for log in plain.log_files(self.disk):
+            by_instant.setdefault(log.instant, []).append(log)
+        buckets: dict[tuple[str, str], set[str]] = {}
+        for commit in plain.commits(self.disk):
+            logs = by_instant.get(commit.requested, [])
+            if sorted(commit.paths) != sorted(log.path for log in logs):
+                raise Violation(
+                    "one slice", f"{commit.requested} names {commit.paths}, the disk has {logs}"
+                )
+            for log in logs:
+                buckets.setdefault((log.partition, log.file_id[:8]), set()).add(log.file_id)
+            intent = self.intents.get(commit.requested)
+            if intent is not None:
+                self._same(intent, logs)
+        for where, ids in buckets.items():
+            if len(ids) > 1:
+                raise Violation("one file id", f"{where} has {sorted(ids)}")
+
+    def _same(self, intent: Intent, logs: list[LogFile]) -> None:
+        found: Counter[str] = Counter()
+        for log in logs:
+            for block in plain.blocks(bytes(self.disk.need(log.path).data)):
+                if block.instant != log.instant:
+                    raise Violation("one slice", f"{log.path} holds a block of {block.instant}")
+                for row in block.rows:
+                    plain_row = {k: v for k, v in row.items() if not k.startswith("_hoodie_")}
+                    if row["_hoodie_commit_time"] != intent.instant:
+                        raise Violation("one slice", f"{log.path} holds a row of another instant")
+                    found[_text(plain_row)] += 1
+                found.update(f"delete {d.partition} {d.key}" for d in block.deletes)
+        meant: Counter[str] = Counter()
+        for kind, row in intent.operations:
+            text = f"delete {row['part']} {row['id']}" if kind == "delete" else _text(row)
+            meant[text] += 1
+        if found != meant:
+            raise Violation(
+                "nothing lost, nothing doubled",
+                f"{intent.instant}: missing {meant - found}, too many {found - meant}",
+            )
+
+    def streams(self, batches: dict[str, int]) -> None:
+        """Each batch of each stream is committed exactly once."""
+        counted = Counter(i.stream for i in self.committed() if i.stream is not None)
+        for stream, count in batches.items():
+            for batch in range(count):
+                if counted[(stream, batch)] != 1:
+                    raise Violation(
+                        "exactly once",
+                        f"batch {batch} of {stream} was committed {counted[(stream, batch)]} times",
+                    )
+
+    def settled(self) -> None:
+        """Nothing pending, no garbage of dead writers, a constant number of files of our own."""
+        if waiting := plain.pending(self.disk):
+            raise Violation("liveness", f"still pending: {waiting}")
+        done = {commit.requested for commit in plain.commits(self.disk)}
+        for log in plain.log_files(self.disk):
+            if log.instant not in done:
+                raise Violation("no orphans", f"{log.path} belongs to no instant")
+        for name in sorted(self.disk.folders.get(HEARTBEATS, {})):
+            raise Violation("no orphans", f"heartbeat {name} is still there")
+        for name in sorted(self.disk.folders.get(MARKERS, {})):
+            raise Violation("no orphans", f"the marker folder of {name} is still there")
+        fence = self.disk.folders.get(".hoodie/.mainstem/fence", {})
+        if len(fence) > 3:
+            raise Violation("constant files", f"the fence folder holds {sorted(fence)}")
+
+    def snapshot(self, rows: list[Row]) -> None:
+        """A finished table read by the production reader."""
+        same_rows(rows, merged(self.mode, self.committed()), "final snapshot")
+
+
+def same_rows(rows: list[Row], expected: dict[tuple[str, str], Row], what: str) -> None:
+    """Raises ``Violation`` unless the rows are exactly the expected ones."""
+    found = Counter(_text(row) for row in rows)
+    meant = Counter(_text(row) for row in expected.values())
+    if found != meant:
+        raise Violation("snapshot", f"{what}: missing {meant - found}, too many {found - meant}")
+
+
+def _text(row: Row) -> str:
+    return repr(sorted(row.items()))

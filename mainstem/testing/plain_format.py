@@ -1,0 +1,237 @@
+"""A second, independent decoder of what writers leave: the checkers' own eyes.
+
+Written from the format description with ``struct`` and fastavro, sharing no code with
+``mainstem.formats``, ``timeline`` or ``readers``: a mistake there must not hide itself here.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+import fastavro
+
+from mainstem.testing.sim_storage import Disk
+
+TIMELINE = ".hoodie/timeline"
+_PENDING = re.compile(r"^(\d{17})\.([a-z]+)\.(requested|inflight)$")
+_DONE = re.compile(r"^(\d{17})_(\d{17})\.([a-z]+)$")
+_LOG = re.compile(r"^\.([^._]+)_(\d{17})\.log\.(\d+)_(\d+-\d+-\d+)$")
+_MAGIC = b"#HUDI#"
+
+
+@dataclass(frozen=True)
+class TimelineName:
+    """``completion`` is None for requested and inflight files."""
+
+    requested: str
+    action: str
+    state: str
+    completion: str | None = None
+
+
+def timeline_name(name: str) -> TimelineName | None:
+    """None for what is no instant's file."""
+    if match := _DONE.match(name):
+        return TimelineName(match[1], match[3], "completed", match[2])
+    if match := _PENDING.match(name):
+        return TimelineName(match[1], match[2], match[3])
+    return None
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """A log file found in a partition folder."""
+
+    path: str
+    partition: str
+    file_id: str
+    instant: str
+    version: int
+    token: str
+
+    @property
+    def order(self) -> tuple[str, int, str]:
+        return (self.instant, self.version, self.token)
+
+
+def log_file(path: str) -> LogFile | None:
+    """None for paths that are not log files."""
+    partition, _, name = path.rpartition("/")
+    match = _LOG.match(name)
+    if match is None or path.startswith(".hoodie/"):
+        return None
+    return LogFile(path, partition, match[1], match[2], int(match[3]), match[4])
+
+
+def log_files(disk: Disk) -> list[LogFile]:
+    """Every log file of the table, in merge order."""
+    found = []
+    for folder, entries in disk.folders.items():
+        if folder == ".hoodie" or folder.startswith(".hoodie/"):
+            continue
+        for name in entries:
+            log = log_file(f"{folder}/{name}" if folder else name)
+            if log is not None:
+                found.append(log)
+    return sorted(found, key=lambda log: log.order)
+
+
+@dataclass
+class Delete:
+    """One entry of a delete block. ``ordering`` None is Java's IntWrapper 0, the default."""
+
+    key: str
+    partition: str
+    ordering: int | None
+
+
+@dataclass
+class Block:
+    """A data block's rows or a delete block's entries."""
+
+    instant: str
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    deletes: list[Delete] = field(default_factory=list)
+
+
+def blocks(data: bytes) -> list[Block]:
+    """All blocks of a log file; raises ValueError at the first byte that is not as described."""
+    found, at = [], 0
+    while at < len(data):
+        if data[at : at + 6] != _MAGIC:
+            raise ValueError(f"no magic at {at}")
+        size, version, kind = struct.unpack_from(">qii", data, at + 6)
+        end = at + 14 + size
+        if version != 1 or end > len(data):
+            raise ValueError(f"block at {at}: version {version}, end {end} of {len(data)}")
+        if struct.unpack_from(">q", data, end - 8)[0] != size + 6:
+            raise ValueError(f"block at {at}: its trailer does not match its size")
+        headers, position = _headers(data, at + 22)
+        (length,) = struct.unpack_from(">q", data, position)
+        content = data[position + 8 : position + 8 + length]
+        found.append(_block(kind, headers, content))
+        at = end
+    return found
+
+
+def _headers(data: bytes, at: int) -> tuple[dict[int, str], int]:
+    (count,) = struct.unpack_from(">i", data, at)
+    at += 4
+    headers = {}
+    for _ in range(count):
+        key, length = struct.unpack_from(">ii", data, at)
+        headers[key] = data[at + 8 : at + 8 + length].decode()
+        at += 8 + length
+    return headers, at
+
+
+_schemas: dict[str, Any] = {}
+
+
+def _block(kind: int, headers: dict[int, str], content: bytes) -> Block:
+    block = Block(headers[0])
+    if kind == 3:
+        text = headers[2]
+        if text not in _schemas:
+            _schemas[text] = fastavro.parse_schema(json.loads(text))
+        version, count = struct.unpack_from(">ii", content)
+        if version != 3:
+            raise ValueError(f"data block content version {version}")
+        at = 8
+        for _ in range(count):
+            (length,) = struct.unpack_from(">i", content, at)
+            reader = io.BytesIO(content[at + 4 : at + 4 + length])
+            block.rows.append(fastavro.schemaless_reader(reader, _schemas[text], None))
+            at += 4 + length
+        if at != len(content):
+            raise ValueError("bytes after the last record")
+    elif kind == 1:
+        version, length = struct.unpack_from(">ii", content)
+        if version != 3:
+            raise ValueError(f"delete block content version {version}")
+        block.deletes = _deletes(content[8 : 8 + length])
+    else:
+        raise ValueError(f"unexpected block type {kind}")
+    return block
+
+
+def _long(data: io.BytesIO) -> int:
+    shift = value = 0
+    while True:
+        byte = data.read(1)[0]
+        value |= (byte & 0x7F) << shift
+        if byte < 128:
+            return (value >> 1) ^ -(value & 1)
+        shift += 7
+
+
+def _text(data: io.BytesIO) -> str | None:
+    if _long(data) == 0:
+        return None
+    return data.read(_long(data)).decode()
+
+
+def _deletes(content: bytes) -> list[Delete]:
+    data = io.BytesIO(content)
+    found: list[Delete] = []
+    while (count := _long(data)) != 0:
+        for _ in range(count):
+            key, partition, branch = _text(data), _text(data), _long(data)
+            if branch not in (2, 3):
+                raise ValueError(f"delete with ordering branch {branch}")
+            value = _long(data)
+            found.append(Delete(key or "", partition or "", None if (branch, value) == (2, 0) else value))
+    return found
+
+
+def container(data: bytes) -> dict[str, Any]:
+    """The one record of a timeline file."""
+    records = list(fastavro.reader(io.BytesIO(data)))
+    if len(records) != 1:
+        raise ValueError(f"{len(records)} records in a timeline file")
+    return records[0]
+
+
+@dataclass
+class CommitOnDisk:
+    """A completed write as its files show it."""
+
+    requested: str
+    completion: str
+    action: str
+    paths: list[str]
+    extra: dict[str, str]
+
+
+def commits(disk: Disk) -> list[CommitOnDisk]:
+    """Completed delta commits in order of completion time."""
+    found = []
+    for name in disk.folders.get(TIMELINE, {}):
+        parsed = timeline_name(name)
+        if parsed is None or parsed.completion is None or parsed.action != "deltacommit":
+            continue
+        record = container(bytes(disk.need(f"{TIMELINE}/{name}").data))
+        stats = record["partitionToWriteStats"] or {}
+        paths = [stat["path"] for partition in stats.values() for stat in partition]
+        extra = record["extraMetadata"] or {}
+        found.append(
+            CommitOnDisk(parsed.requested, parsed.completion, parsed.action, paths, extra)
+        )
+    return sorted(found, key=lambda commit: commit.completion)
+
+
+def pending(disk: Disk) -> dict[str, str]:
+    """Requested time -> action of every instant that is neither completed nor gone."""
+    done, waiting = set(), {}
+    for name in disk.folders.get(TIMELINE, {}):
+        parsed = timeline_name(name)
+        if parsed is not None and parsed.completion is not None:
+            done.add(parsed.requested)
+        elif parsed is not None:
+            waiting[parsed.requested] = parsed.action
+    return {time: action for time, action in sorted(waiting.items()) if time not in done}
