@@ -1,0 +1,439 @@
+"""Framed Avro records to Arrow columns, column by column (content of Hudi's AVRO_DATA log blocks).
+
+A chunk of records is read with one cursor per record: a column is decoded for all records at once and
+moves the cursors on. Strings are gathered by one Arrow ``take`` over an array that lies on the block's
+own bytes. In the end every cursor must stand exactly on the next record: Avro content has no checksum,
+and this is the check that comes free.
+
+Input is untrusted. Every length is compared with the bytes of the block before it is used, memory grows
+with the block's size only, text is checked to be UTF-8, and all damage becomes ``CorruptTable``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from mainstem import limits
+from mainstem.errors import CorruptTable
+from mainstem.formats.avro_nested import Malformed, reader_of
+from mainstem.formats.avro_schema import AvroType, arrow_field, arrow_type, record_type
+from mainstem.formats.record_starts import joined_starts
+
+_PAD = 16
+
+
+def decode_records(
+    content: memoryview,
+    count: int,
+    schema_text: str,
+    columns: Sequence[str] | None = None,
+    *,
+    path: str = "",
+    offset: int = 0,
+) -> pa.Table:
+    """``count`` framed records as a table; ``columns`` in the order asked for, or all of the schema.
+
+    A name that the schema has not is left out (older blocks lack newer columns; see ``project_to``).
+    ``path`` and ``offset`` (of ``content`` in its file) appear in the ``CorruptTable`` that any damage
+    raises.
+    """
+    return decode_many([(content, count)], schema_text, columns, path=path, places=[(path, offset)])
+
+
+def decode_many(
+    parts: Sequence[tuple[memoryview, int]],
+    schema_text: str,
+    columns: Sequence[str] | None = None,
+    path: str = "",
+    *,
+    places: Sequence[tuple[str, int]] | None = None,
+) -> pa.Table:
+    """Several contents of one schema, in order, as one table; small ones are decoded together.
+
+    ``places`` are the (path, offset) of the parts, for error messages.
+    """
+    record = record_type(schema_text, path)
+    names = [name for name, _ in record.fields]
+    wanted = names if columns is None else [name for name in columns if name in names]
+    schema = pa.schema([arrow_field(n, dict(record.fields)[n]) for n in wanted])
+    where = places or [(path, 0)] * len(parts)
+    batches: list[pa.RecordBatch] = []
+    for group in _groups(parts):
+        chosen = [parts[i] for i in group]
+        batches += _decode_group(chosen, [where[i] for i in group], record, wanted, schema)
+    if not wanted:
+        return _no_columns(sum(count for _, count in parts))
+    return pa.Table.from_batches(batches, schema)
+
+
+def _no_columns(rows: int) -> pa.Table:
+    return pa.table({"rows": pa.nulls(rows)}).select([])
+
+
+def _groups(parts: Sequence[tuple[memoryview, int]]) -> list[list[int]]:
+    """Runs of parts that are joined before they are decoded: a copy of small ones saves fixed cost."""
+    groups: list[list[int]] = []
+    rows = size = 0
+    for i, (content, count) in enumerate(parts):
+        small = count < limits.CHUNK_ROWS // 4 and len(content) < 8 * limits.MIB
+        if groups and small and rows < limits.CHUNK_ROWS and size < 64 * limits.MIB:
+            groups[-1].append(i)
+            rows, size = rows + count, size + len(content)
+        else:
+            groups.append([i])
+            rows, size = (count, len(content)) if small else (limits.CHUNK_ROWS, 0)
+    return groups
+
+
+def _decode_group(
+    parts: list[tuple[memoryview, int]],
+    places: list[tuple[str, int]],
+    record: AvroType,
+    wanted: list[str],
+    schema: pa.Schema,
+) -> list[pa.RecordBatch]:
+    try:
+        data = parts[0][0] if len(parts) == 1 else memoryview(b"".join(p for p, _ in parts))
+        data = data.cast("B") if data.format != "B" else data
+        starts = joined_starts(data, [(len(content), count) for content, count in parts])
+        return [
+            _decode_chunk(data, starts[low : high + 1], record, wanted, schema)
+            for low, high in _chunks(starts)
+        ]
+    except Malformed as error:
+        if len(parts) > 1:  # decode one by one to say which part it is
+            for part, place in zip(parts, places, strict=True):
+                _decode_group([part], [place], record, wanted, schema)
+        path, offset = places[0]
+        raise CorruptTable(
+            f"a damaged Avro log block: {error}; restore the file from a copy, or read the table as "
+            "of an instant before it",
+            path=path,
+            offset=offset,
+        ) from None
+
+
+def _chunks(starts: np.ndarray) -> list[tuple[int, int]]:
+    count, bounds, low = len(starts) - 1, [], 0
+    while low < count:
+        limit = int(np.searchsorted(starts, starts[low] + limits.CHUNK_BYTES_MAX, "right")) - 1
+        high = max(low + 1, min(low + limits.CHUNK_ROWS, limit, count))
+        bounds.append((low, high))
+        low = high
+    return bounds
+
+
+def _decode_chunk(
+    data: memoryview, starts: np.ndarray, record: AvroType, wanted: list[str], schema: pa.Schema
+) -> pa.RecordBatch:
+    cursors = Cursors(data, starts)
+    made: dict[str, pa.Array] = {}
+    for name, kind in record.fields:
+        try:
+            column = read_column(cursors, kind, name in wanted)
+        except (IndexError, pa.ArrowException, ValueError, OverflowError) as error:
+            raise Malformed(f"column {name!r}: {error}") from None
+        if name in wanted:
+            made[name] = column
+    cursors.check_end()
+    if not wanted:
+        return _no_columns(cursors.rows).to_batches()[0]
+    return pa.RecordBatch.from_arrays([made[name] for name in wanted], schema=schema)
+
+
+class Cursors:
+    """The bytes of one chunk of records and how far each record has been read.
+
+    ``at`` holds offsets into ``raw`` (uint8). ``word``/``wide``/``short`` gather unaligned numbers;
+    where one would reach past the end, the chunk is copied once with a few bytes behind it.
+    """
+
+    def __init__(self, data: memoryview, starts: np.ndarray, header: int = 4) -> None:
+        first, last = int(starts[0]), int(starts[-1])
+        self.rows = len(starts) - 1
+        self.size = last - first
+        self.raw = np.frombuffer(data[first:last], np.uint8)
+        self.ends = starts[1:] - first
+        self.at = starts[:-1] + (header - first)
+        self._padded = False
+
+    def gather(self, dtype: str, at: np.ndarray) -> np.ndarray:
+        """One number per position; bytes past the end of the chunk read as zero."""
+        width = np.dtype(dtype).itemsize
+        if width == 1:
+            return self.raw[at] if self._padded or len(self.raw) > 0 else self._pad()[at]
+        try:
+            return self._view(dtype, width)[at]
+        except (IndexError, ValueError):
+            if self._padded:
+                raise
+            self._pad()
+            return self._view(dtype, width)[at]
+
+    def _view(self, dtype: str, width: int) -> np.ndarray:
+        return np.ndarray((len(self.raw) - width + 1,), dtype, self.raw, strides=(1,))
+
+    def _pad(self) -> np.ndarray:
+        whole = np.zeros(self.size + _PAD, np.uint8)
+        whole[: self.size] = self.raw
+        self.raw, self._padded = whole, True
+        return whole
+
+    def check_end(self) -> None:
+        wrong = self.at != self.ends
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise Malformed(
+                f"record {row} of its chunk ends at byte {int(self.ends[row])}, its values end at byte "
+                f"{int(self.at[row])}"
+            )
+
+    def skip(self, sizes: np.ndarray | int) -> None:
+        """Move on; a size below zero or beyond the chunk is damage."""
+        if isinstance(sizes, np.ndarray) and len(sizes):
+            if int(sizes.min()) < 0 or int(sizes.max()) > self.size:
+                raise Malformed("a length that is negative or exceeds its block")
+        self.at = self.at + sizes
+
+
+def read_column(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None:
+    """Decode one column for all records and move the cursors behind it."""
+    reader = _READ.get(kind.logical or kind.kind, _READ.get(kind.kind, _read_rows))
+    return reader(cursors, kind, wanted)
+
+
+def _branches(cursors: Cursors, kind: AvroType) -> np.ndarray | None:
+    """Step over the union branch; the validity mask, None when nothing is null."""
+    if not kind.nullable:
+        return None
+    tags = cursors.gather("u1", cursors.at)
+    cursors.at = cursors.at + 1
+    valid = tags == 2 * kind.value_branch
+    if valid.all():
+        return None
+    if not (valid | (tags == 2 * kind.null_branch)).all():
+        row = int(np.flatnonzero(~valid & (tags != 2 * kind.null_branch))[0])
+        raise Malformed(f"record {row} of its chunk has the union branch byte {int(tags[row])}")
+    return valid
+
+
+def _bitmap(valid: np.ndarray | None) -> pa.Buffer | None:
+    return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def read_numbers(cursors: Cursors, valid: np.ndarray | None) -> np.ndarray:
+    """int64 per record from zigzag varints; 0 and no move where not ``valid``."""
+    first = cursors.gather("u1", cursors.at)
+    used: np.ndarray | int
+    if not (first & 0x80).any():
+        coded, used = first.astype(np.uint64), 1
+    else:
+        coded, used = _long_varints(cursors)
+    if valid is not None:
+        coded, used = np.where(valid, coded, np.uint64(0)), np.where(valid, used, 0)
+    cursors.skip(used)
+    return (coded >> np.uint64(1)).view(np.int64) ^ -(coded & np.uint64(1)).view(np.int64)
+
+
+def _u(number: int) -> np.uint64:
+    return np.uint64(number)
+
+
+def _long_varints(cursors: Cursors) -> tuple[np.ndarray, np.ndarray]:
+    """Unsigned varints of up to 10 bytes and their sizes, all at once in 64-bit words."""
+    words = cursors.gather("<u8", cursors.at)
+    stops = ~words & _u(0x8080808080808080)
+    lowest = stops & (~stops + _u(1))
+    below = lowest - _u(1)  # all ones when the varint has more than 8 bytes
+    used = ((below & _u(0x0101010101010101)) * _u(0x0101010101010101)) >> _u(56)
+    x = words & below & _u(0x7F7F7F7F7F7F7F7F)
+    x = (x & _u(0x007F007F007F007F)) | ((x & _u(0x7F007F007F007F00)) >> _u(1))
+    x = (x & _u(0x00003FFF00003FFF)) | ((x & _u(0x3FFF00003FFF0000)) >> _u(2))
+    x = (x & _u(0x000000000FFFFFFF)) | ((x & _u(0x0FFFFFFF00000000)) >> _u(4))
+    used = used.view(np.int64)
+    long = np.flatnonzero(stops == 0)
+    if len(long):
+        _longest_varints(cursors, long, x, used)
+    return x, used
+
+
+def _longest_varints(
+    cursors: Cursors, rows: np.ndarray, coded: np.ndarray, used: np.ndarray
+) -> None:
+    """Bytes 9 and 10 of the few varints that have them."""
+    tail = cursors.gather("<u2", cursors.at[rows] + 8).astype(np.uint64)
+    ninth, tenth = tail & _u(0xFF), tail >> _u(8)
+    more = ninth >= _u(0x80)
+    if (more & (tenth > _u(1))).any():
+        raise Malformed("a number of more than 64 bits")
+    coded[rows] |= (ninth & _u(0x7F)) << _u(56)
+    coded[rows] |= np.where(more, tenth, _u(0)) << _u(63)
+    used[rows] = np.where(more, 10, 9)
+
+
+def _read_long(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None:
+    valid = _branches(cursors, kind)
+    values = read_numbers(cursors, valid)
+    return _primitive(kind, values, valid) if wanted else None
+
+
+def _read_int(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None:
+    valid = _branches(cursors, kind)
+    values = read_numbers(cursors, valid)
+    if len(values) and (int(values.min()) < -(2**31) or int(values.max()) >= 2**31):
+        raise Malformed("an int of more than 32 bits")
+    return _primitive(kind, values.astype(np.int32), valid) if wanted else None
+
+
+def _primitive(kind: AvroType, values: np.ndarray, valid: np.ndarray | None) -> pa.Array:
+    return pa.Array.from_buffers(
+        arrow_type(kind), len(values), [_bitmap(valid), pa.py_buffer(values)]
+    )
+
+
+def _read_real(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None:
+    valid = _branches(cursors, kind)
+    size = 4 if kind.kind == "float" else 8
+    values = cursors.gather(f"<f{size}", cursors.at) if wanted else None
+    cursors.skip(size if valid is None else np.where(valid, size, 0))
+    if values is None:
+        return None
+    if valid is not None:
+        values[~valid] = 0
+    return _primitive(kind, values, valid)
+
+
+def _read_boolean(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None:
+    valid = _branches(cursors, kind)
+    values = cursors.gather("u1", cursors.at)
+    if valid is not None:
+        values = np.where(valid, values, np.uint8(0))
+    if len(values) and int(values.max()) > 1:
+        raise Malformed(f"a boolean with the value {int(values.max())}")
+    cursors.skip(1 if valid is None else valid.astype(np.int64))
+    if not wanted:
+        return None
+    bits = pa.py_buffer(np.packbits(values, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(values), [_bitmap(valid), bits])
+
+
+def _read_text(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None:
+    valid, lengths = _branch_and_length(cursors, kind)
+    begins = cursors.at
+    cursors.skip(lengths)
+    if not wanted:
+        return None
+    return _gathered(cursors, begins, cursors.at, valid, arrow_type(kind))
+
+
+def _branch_and_length(cursors: Cursors, kind: AvroType) -> tuple[np.ndarray | None, np.ndarray]:
+    if kind.nullable and cursors.size > 1:  # branch and a length below 64 in one 16-bit number
+        pair = cursors.gather("<u2", cursors.at)
+        if ((pair & 0x81FF) == 2 * kind.value_branch).all():
+            cursors.at = cursors.at + 2
+            return None, (pair >> 9).astype(np.int64)
+    valid = _branches(cursors, kind)
+    return valid, read_numbers(cursors, valid)
+
+
+def _gathered(
+    cursors: Cursors,
+    begins: np.ndarray,
+    ends: np.ndarray,
+    valid: np.ndarray | None,
+    kind: pa.DataType,
+) -> pa.Array:
+    """The bytes between two ascending sets of offsets as an array of strings or binaries."""
+    rows = cursors.rows
+    if int(ends[-1]) > cursors.size or (begins[1:] < ends[:-1]).any():
+        raise Malformed("a value reaches into the next record")
+    offsets = np.empty(2 * rows, np.int32)
+    offsets[0::2], offsets[1::2] = begins, ends
+    whole = pa.Array.from_buffers(
+        pa.binary(), 2 * rows - 1, [None, pa.py_buffer(offsets), pa.py_buffer(cursors.raw)]
+    )
+    taken = whole.take(pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32)))
+    _, places, data = taken.buffers()
+    made = pa.Array.from_buffers(kind, rows, [_bitmap(valid), places, data])
+    if kind == pa.string():
+        _check_text(made, data)
+    return made
+
+
+def _check_text(array: pa.Array, data: pa.Buffer | None) -> None:
+    if data is None or not data.size:
+        return
+    if int(np.frombuffer(data, np.uint8).max()) < 0x80:
+        return  # plain ASCII
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        raise Malformed("text that is not UTF-8") from None
+
+
+def _read_fixed(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None:
+    valid = _branches(cursors, kind)
+    begins = cursors.at
+    size = kind.size
+    cursors.skip(np.full(cursors.rows, size) if valid is None else np.where(valid, size, 0))
+    return _gathered(cursors, begins, cursors.at, valid, pa.binary()) if wanted else None
+
+
+def _read_decimal(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None:
+    if kind.kind == "bytes" or kind.size > 16:
+        return _read_rows(cursors, kind, wanted)
+    valid = _branches(cursors, kind)
+    begins = cursors.at
+    cursors.skip(kind.size if valid is None else np.where(valid, kind.size, 0))
+    if not wanted:
+        return None
+    raw = np.zeros((cursors.rows, 16), np.uint8)
+    if valid is None:
+        cells = cursors.gather(f"V{kind.size}", begins)
+        raw[:, 16 - kind.size :] = cells.view(np.uint8).reshape(-1, kind.size)
+    elif valid.any():
+        cells = cursors.gather(f"V{kind.size}", begins[valid])
+        raw[valid, 16 - kind.size :] = cells.view(np.uint8).reshape(-1, kind.size)
+    return decimals(raw, kind.size, valid, arrow_type(kind))
+
+
+def decimals(raw: np.ndarray, size: int, valid: np.ndarray | None, kind: pa.DataType) -> pa.Array:
+    """A decimal128 array from uint8[rows, 16], big-endian, of which the last ``size`` bytes are set."""
+    if size < 16:
+        raw[:, : 16 - size] = np.where(raw[:, 16 - size : 17 - size] >= 0x80, 0xFF, 0)
+    little = np.ascontiguousarray(raw[:, ::-1])
+    made = pa.Array.from_buffers(kind, len(raw), [_bitmap(valid), pa.py_buffer(little)])
+    try:
+        made.validate(full=True)
+    except pa.ArrowInvalid:
+        raise Malformed(f"a decimal with more than {kind.precision} digits") from None
+    return made
+
+
+def _read_rows(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array:
+    """Nested types: a Python loop over the records."""
+    read: Callable = reader_of(kind)
+    data = cursors.raw[: cursors.size].tobytes()
+    values, nexts = [], []
+    for at, end in zip(cursors.at.tolist(), cursors.ends.tolist(), strict=True):
+        value, at = read(data, at, end)
+        values.append(value)
+        nexts.append(at)
+    cursors.at = np.asarray(nexts, np.int64)
+    return pa.array(values, arrow_type(kind)) if wanted else None
+
+
+_READ = {
+    "boolean": _read_boolean,
+    "int": _read_int,
+    "long": _read_long,
+    "float": _read_real,
+    "double": _read_real,
+    "string": _read_text,
+    "bytes": _read_text,
+    "fixed": _read_fixed,
+    "decimal": _read_decimal,
+}

@@ -1,0 +1,445 @@
+"""Hudi log files: framing of blocks (``HoodieLogFormat``) and the content of each kind of block.
+
+A block is ``#HUDI#``, int64 size (of what follows this field), int32 log version 1, int32 kind, header
+map, int64 content length, content, footer map (empty), int64 distance back to the magic. All integers
+are big-endian. Blocks follow one another without padding; the file has no header of its own.
+
+Reading is strict by default. ``damaged="skip"`` does what Java's ``HoodieLogFileReader`` does with a
+block whose size, trailer or successor is wrong: it looks for the next magic and goes on, so the rows of
+the damaged block are missing without a word.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal
+
+import pyarrow as pa
+
+from mainstem import limits
+from mainstem.errors import CorruptTable, Invalid, Unsupported
+from mainstem.formats.avro_columns import decode_records, encode_groups, encode_records
+from mainstem.formats.avro_nested import Malformed
+from mainstem.formats.avro_schema import avro_to_arrow
+from mainstem.formats.delete_records import decode_deletes, encode_deletes
+from mainstem.formats.resolve import project_to
+
+MAGIC = b"#HUDI#"
+_CONTENT_VERSION = 3
+_LOG_VERSION = 1
+_PREFIX = struct.Struct(">6sqiii")  # magic, size, log version, kind, number of headers
+_ENTRY = struct.Struct(">ii")
+_LONG = struct.Struct(">q")
+_INT = struct.Struct(">i")
+# A parquet block that inflates more than this is refused (dictionary and run-length bombs).
+_PARQUET_RATIO_MAX = 200
+_PARQUET_ALWAYS_BYTES = 64 * limits.MIB
+
+
+class BlockKind(IntEnum):
+    """``HoodieLogBlockType``; CORRUPT is made by ``damaged="skip"``, never written."""
+
+    COMMAND = 0
+    DELETE = 1
+    CORRUPT = 2
+    AVRO_DATA = 3
+    HFILE_DATA = 4
+    PARQUET_DATA = 5
+    CDC_DATA = 6
+
+
+class Header(IntEnum):
+    """``HeaderMetadataType``: keys of a block's header map. Unknown numbers are kept as they are."""
+
+    INSTANT_TIME = 0
+    TARGET_INSTANT_TIME = 1
+    SCHEMA = 2
+    COMMAND_BLOCK_TYPE = 3
+    COMPACTED_BLOCK_TIMES = 4
+    RECORD_POSITIONS = 5
+    BLOCK_IDENTIFIER = 6
+    IS_PARTIAL = 7
+    BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LogBlock:
+    """One block. ``content`` lies on the file's bytes; ``offset`` is that of the block's magic."""
+
+    kind: BlockKind
+    instant: str
+    headers: dict[int, str]
+    content: memoryview
+    offset: int
+    path: str = ""
+    content_offset: int = 0
+
+    @property
+    def schema_text(self) -> str:
+        """The Avro schema that the block was written with, meta fields included."""
+        text = self.headers.get(Header.SCHEMA)
+        if text is None:
+            raise self._corrupt("a data block without its schema header")
+        return text
+
+    @property
+    def partial(self) -> bool:
+        """IS_PARTIAL: the block holds only the columns that an update set (Spark MERGE INTO)."""
+        return self.headers.get(Header.IS_PARTIAL, "").lower() == "true"
+
+    def records(self) -> tuple[memoryview, int]:
+        """``(framed records, their number)`` of an AVRO_DATA or CDC_DATA block, for ``decode_many``."""
+        if self.kind not in (BlockKind.AVRO_DATA, BlockKind.CDC_DATA):
+            raise Unsupported(f"a {self.kind.name} block has no Avro records")
+        if len(self.content) < 8:
+            raise self._corrupt(
+                f"an Avro block of {len(self.content)} bytes; at least 8 are expected"
+            )
+        version, count = _INT.unpack_from(self.content)[0], _INT.unpack_from(self.content, 4)[0]
+        self._check_version(version)
+        if count < 0:
+            raise self._corrupt(f"an Avro block with {count} records")
+        return self.content[8:], count
+
+    def table(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows of a data block in its own schema; names that the schema has not are left out."""
+        if self.kind == BlockKind.PARQUET_DATA:
+            return self._parquet(columns)
+        if self.kind in (BlockKind.AVRO_DATA, BlockKind.CDC_DATA):
+            data, count = self.records()
+            where = self.content_offset + 8
+            return decode_records(
+                data, count, self.schema_text, columns, path=self.path, offset=where
+            )
+        raise Unsupported(
+            f"a log block of kind {self.kind.name} cannot be read as rows (file {self.path}, offset "
+            f"{self.offset})"
+        )
+
+    def deletes(self) -> pa.Table:
+        """Columns record_key, partition_path, ordering, ordering_is_default of a DELETE block."""
+        if self.kind != BlockKind.DELETE:
+            raise Unsupported(f"a log block of kind {self.kind.name} holds no deletes")
+        if len(self.content) < 8:
+            raise self._corrupt(f"a delete block of {len(self.content)} bytes; 8 are expected")
+        self._check_version(_INT.unpack_from(self.content)[0])
+        size = _INT.unpack_from(self.content, 4)[0]
+        if size != len(self.content) - 8:
+            raise self._corrupt(
+                f"a delete block that declares {size} bytes of deletes and holds "
+                f"{len(self.content) - 8}"
+            )
+        try:
+            return decode_deletes(self.content[8:])
+        except Malformed as error:
+            raise self._corrupt(f"a damaged delete block: {error}") from None
+
+    def _check_version(self, version: int) -> None:
+        if version in (1, 2):
+            raise Unsupported(
+                f"a {self.kind.name} block of content version {version} (Hudi before 0.14) in "
+                f"{self.path} at {self.offset}: compact the table with Java Hudi first"
+            )
+        if version != _CONTENT_VERSION:
+            raise self._corrupt(f"block content version {version}; {_CONTENT_VERSION} is expected")
+
+    def _parquet(self, columns: Sequence[str] | None) -> pa.Table:
+        schema = avro_to_arrow(self.schema_text, path=self.path)
+        wanted = schema.names if columns is None else [c for c in columns if c in schema.names]
+        target = pa.schema([schema.field(name) for name in wanted])
+        return project_to(self._parquet_rows(wanted), target)
+
+    def _parquet_rows(self, wanted: list[str]) -> pa.Table:
+        import pyarrow.parquet as pq
+
+        try:
+            file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(self.content)))
+            _check_parquet(file.metadata, len(self.content))
+            found = [name for name in wanted if name in file.schema_arrow.names]
+            return file.read(columns=found, use_threads=False)
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+            raise self._corrupt(f"a damaged parquet block: {error}") from None
+
+    def _corrupt(self, message: str) -> CorruptTable:
+        return CorruptTable(message, path=self.path, offset=self.offset, instant=self.instant)
+
+
+def _check_parquet(metadata, size: int) -> None:
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    inflated = sum(group.total_byte_size for group in groups)
+    rows = sum(group.num_rows for group in groups)
+    limit = max(_PARQUET_ALWAYS_BYTES, _PARQUET_RATIO_MAX * size)
+    if any(g.num_rows < 0 or g.total_byte_size < 0 for g in groups) or max(inflated, rows) > limit:
+        raise ValueError(f"{size} bytes that would become {inflated} bytes and {rows} rows")
+
+
+# ---------------------------------------------------------------------------------------- writing
+
+
+def data_block(
+    instant: str, schema_text: str, batch: pa.RecordBatch | pa.Table
+) -> list[bytes | memoryview]:
+    """An AVRO_DATA block with these rows, as buffers to be written one after another."""
+    content = encode_records(batch, schema_text)
+    return _avro_block(instant, schema_text, content, batch.num_rows)
+
+
+def data_blocks(
+    instant: str, schema_text: str, batch: pa.RecordBatch | pa.Table, bounds: Sequence[int]
+) -> list[list[bytes | memoryview]]:
+    """One AVRO_DATA block per range of rows ``bounds[i]:bounds[i + 1]``, encoded in one go.
+
+    The cheap way to write a batch that is sorted by bucket; an empty range gives an empty list.
+    """
+    groups = encode_groups(batch, schema_text, bounds)
+    return [
+        _avro_block(instant, schema_text, content, int(high) - int(low)) if high > low else []
+        for content, low, high in zip(groups, bounds[:-1], bounds[1:], strict=True)
+    ]
+
+
+def parquet_block(
+    instant: str, schema_text: str, batch: pa.RecordBatch | pa.Table, *, compression: str = "zstd"
+) -> list[bytes | memoryview]:
+    """A PARQUET_DATA block: a complete parquet file with the columns of ``schema_text``."""
+    import pyarrow.parquet as pq
+
+    schema = avro_to_arrow(schema_text)
+    table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+    sink = pa.BufferOutputStream()
+    pq.write_table(project_to(table, schema), sink, compression=compression)
+    return _block(
+        BlockKind.PARQUET_DATA,
+        {Header.INSTANT_TIME: instant, Header.SCHEMA: schema_text},
+        [memoryview(sink.getvalue())],
+    )
+
+
+def delete_block(
+    instant: str,
+    schema_text: str,
+    keys: pa.Array,
+    partition_path: str,
+    ordering: Sequence[pa.Array] | None,
+) -> list[bytes | memoryview]:
+    """A DELETE block; ``ordering`` None deletes whatever was written before (``IntWrapper(0)``)."""
+    data = encode_deletes(keys, partition_path, ordering)
+    frame = struct.pack(">ii", _CONTENT_VERSION, len(data))
+    headers = {Header.INSTANT_TIME: instant, Header.SCHEMA: schema_text}
+    return _block(BlockKind.DELETE, headers, [frame, data])
+
+
+def rollback_block(instant: str, target: str) -> list[bytes | memoryview]:
+    """A COMMAND block that takes back the blocks of ``target``; ``instant`` is the rollback's own."""
+    headers = {
+        Header.INSTANT_TIME: instant,
+        Header.TARGET_INSTANT_TIME: target,
+        Header.COMMAND_BLOCK_TYPE: "0",
+    }
+    return _block(BlockKind.COMMAND, headers, [])
+
+
+def _avro_block(
+    instant: str, schema_text: str, content: Sequence[bytes | memoryview], rows: int
+) -> list[bytes | memoryview]:
+    headers = {Header.INSTANT_TIME: instant, Header.SCHEMA: schema_text}
+    frame = struct.pack(">ii", _CONTENT_VERSION, rows)
+    return _block(BlockKind.AVRO_DATA, headers, [frame, *content])
+
+
+def _block(
+    kind: BlockKind, headers: dict[Header, str], content: Sequence[bytes | memoryview]
+) -> list[bytes | memoryview]:
+    entries = b"".join(
+        _ENTRY.pack(key, len(text)) + text
+        for key, text in ((key, headers[key].encode()) for key in sorted(headers))
+    )
+    length = sum(len(part) for part in content)
+    size = _PREFIX.size - 14 + len(entries) + 8 + length + 4 + 8
+    if size > limits.LOG_BLOCK_BYTES_MAX - 14:
+        raise Invalid(
+            f"a log block of {size} bytes; Hudi reads at most {limits.LOG_BLOCK_BYTES_MAX}: write "
+            "smaller batches"
+        )
+    head = (
+        _PREFIX.pack(MAGIC, size, _LOG_VERSION, kind, len(headers)) + entries + _LONG.pack(length)
+    )
+    return [head, *content, struct.pack(">iq", 0, size + 6)]
+
+
+# ---------------------------------------------------------------------------------------- reading
+
+
+def read_blocks(
+    view: memoryview, *, path: str, damaged: Literal["error", "skip"] = "error"
+) -> list[LogBlock]:
+    """All blocks of a log file, in order; contents are views, nothing is decoded yet.
+
+    A file of zero bytes has no blocks. With ``damaged="error"`` anything that is not a whole block raises
+    ``CorruptTable`` with path and offset, a begun block at the end included. With ``damaged="skip"``
+    damage becomes a block of kind CORRUPT that reaches to the next magic, as in Java, and fewer than six
+    bytes at the end are ignored; a boundary without magic is an error there too.
+    """
+    if damaged not in ("error", "skip"):
+        raise Invalid(f"damaged={damaged!r}: 'error' and 'skip' are possible")
+    return _Walk(view, path).strict() if damaged == "error" else _Walk(view, path).lenient()
+
+
+class _Walk:
+    def __init__(self, view: memoryview, path: str) -> None:
+        self.view = view if view.format == "B" and view.ndim == 1 else view.cast("B")
+        self.size = len(self.view)
+        self.path = path
+        self.texts: dict[bytes, str] = {}  # one schema string for all blocks that carry it
+
+    def strict(self) -> list[LogBlock]:
+        blocks, at = [], 0
+        while at < self.size:
+            self._check_magic(at)
+            end = self._end(at)
+            blocks.append(self._block(at, end))
+            at = end
+        return blocks
+
+    def lenient(self) -> list[LogBlock]:
+        blocks, at = [], 0
+        while at + len(MAGIC) <= self.size:
+            self._check_magic(at)
+            end = self._java_end(at)
+            if end is None:
+                end = self._next_magic(at + len(MAGIC))
+                blocks.append(self._gap(at, end))
+            else:
+                blocks.append(self._block(at, end))
+            at = end
+        return blocks
+
+    def _corrupt(self, message: str, at: int) -> CorruptTable:
+        return CorruptTable(
+            f"{message}; restore the file from a copy, or read with damaged blocks skipped (their "
+            "rows are then missing)",
+            path=self.path,
+            offset=at,
+        )
+
+    def _check_magic(self, at: int) -> None:
+        found = bytes(self.view[at : at + len(MAGIC)])
+        if found != MAGIC:
+            raise self._corrupt(
+                f"no log block begins here: {MAGIC!r} expected, found {found!r}", at
+            )
+
+    def _end(self, at: int) -> int:
+        """The end of the block at ``at``, its size and trailer checked."""
+        if at + 14 > self.size:
+            raise self._corrupt("a log block that is cut off in its size field", at)
+        size = _LONG.unpack_from(self.view, at + 6)[0]
+        end = at + 14 + size
+        smallest = _PREFIX.size - 14 + 8 + 4 + 8
+        if size < smallest or size > limits.LOG_BLOCK_BYTES_MAX:
+            raise self._corrupt(
+                f"a log block with a size of {size} bytes; {smallest} to "
+                f"{limits.LOG_BLOCK_BYTES_MAX} are possible",
+                at,
+            )
+        if end > self.size:
+            raise self._corrupt(
+                f"a log block of {size} bytes that is cut off: the file has {self.size - at - 14}",
+                at,
+            )
+        back = _LONG.unpack_from(self.view, end - 8)[0]
+        if back != size + 6:
+            raise self._corrupt(
+                f"a log block whose trailer is {back} where {size + 6} is expected", at
+            )
+        return end
+
+    def _java_end(self, at: int) -> int | None:
+        """``HoodieLogFileReader.isBlockCorrupted``: None when the block counts as damaged."""
+        if at + 14 > self.size:
+            return None
+        size = _INT.unpack_from(self.view, at + 10)[0]  # Java casts the int64 to int
+        end = at + 14 + size
+        if end > self.size or end - 8 < at + 14:
+            return None
+        if _LONG.unpack_from(self.view, end - 8)[0] - len(MAGIC) != size:
+            return None
+        follows = bytes(self.view[end : end + len(MAGIC)])
+        return end if len(follows) < len(MAGIC) or follows == MAGIC else None
+
+    def _next_magic(self, at: int) -> int:
+        step = limits.MIB
+        while at < self.size:
+            window = bytes(self.view[at : at + step + len(MAGIC) - 1])
+            hit = window.find(MAGIC)
+            if hit >= 0:
+                return at + hit
+            at += step
+        return self.size
+
+    def _gap(self, at: int, end: int) -> LogBlock:
+        begin = at + len(MAGIC)
+        return LogBlock(BlockKind.CORRUPT, "", {}, self.view[begin:end], at, self.path, begin)
+
+    def _block(self, at: int, end: int) -> LogBlock:
+        if end - at < _PREFIX.size + 20:
+            raise self._corrupt(f"a log block of {end - at} bytes, too few for one", at)
+        _, _, version, kind, count = _PREFIX.unpack_from(self.view, at)
+        if version != _LOG_VERSION:
+            raise self._corrupt(f"log format version {version}; {_LOG_VERSION} is expected", at)
+        if kind not in _KINDS or kind == BlockKind.CORRUPT:
+            raise self._corrupt(f"a log block of the unknown kind {kind}", at)
+        headers, place = self._headers(at, at + _PREFIX.size, count, end - 8)
+        if place + 8 > end - 8:
+            raise self._corrupt("a log block whose headers leave no room for its content", at)
+        length = _LONG.unpack_from(self.view, place)[0]
+        place += 8
+        if length < 0 or length > end - 12 - place:
+            raise self._corrupt(
+                f"a log block with a content of {length} bytes, {end - 12 - place} are there", at
+            )
+        self._check_footer(at, place + length, end - 8)
+        instant = headers.get(Header.INSTANT_TIME)
+        if instant is None:
+            raise self._corrupt("a log block without an instant time", at)
+        content = self.view[place : place + length]
+        return LogBlock(BlockKind(kind), instant, headers, content, at, self.path, place)
+
+    def _check_footer(self, at: int, place: int, end: int) -> None:
+        count = _INT.unpack_from(self.view, place)[0]
+        _, place = self._headers(at, place + 4, count, end)
+        if place != end:
+            raise self._corrupt(f"a log block with {end - place} bytes behind its footer", at)
+
+    def _headers(self, at: int, place: int, count: int, end: int) -> tuple[dict[int, str], int]:
+        if not 0 <= count <= limits.LOG_HEADER_COUNT_MAX:
+            raise self._corrupt(
+                f"a log block with {count} headers; at most {limits.LOG_HEADER_COUNT_MAX} are read",
+                at,
+            )
+        headers: dict[int, str] = {}
+        for _ in range(count):
+            if place + 8 > end:
+                raise self._corrupt("a log block whose headers are cut off", at)
+            key, length = _ENTRY.unpack_from(self.view, place)
+            place += 8
+            if not 0 <= length <= min(limits.LOG_HEADER_BYTES_MAX, end - place):
+                raise self._corrupt(f"a log block header of {length} bytes", at)
+            headers[key] = self._text(bytes(self.view[place : place + length]), at)
+            place += length
+        return headers, place
+
+    def _text(self, data: bytes, at: int) -> str:
+        found = self.texts.get(data)
+        if found is None:
+            try:
+                found = self.texts[data] = data.decode()
+            except UnicodeDecodeError as error:
+                raise self._corrupt(f"a log block header that is not UTF-8: {error}", at) from None
+        return found
+
+
+_KINDS = frozenset(int(kind) for kind in BlockKind)

@@ -1,0 +1,137 @@
+"""Where each of many length-prefixed items begins, without walking them one by one.
+
+The chain of lengths is sequential: item i+1 begins where item i ends. To walk it with numpy, many
+*lanes* start at once at places that look like the beginning of an item (the bytes there equal the first
+item's first bytes; records of one instant all begin with their commit time). All lanes walk in step, and
+the result counts only if each lane lands exactly on the next lane's start, which proves the whole chain
+from the known first item to the known end. Otherwise the chain is walked in a plain loop.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+from mainstem.formats.avro_nested import Malformed
+
+_LENGTH = struct.Struct(">i")
+_LANES_MAX = 1024
+_LANES_FROM = 512  # below this many records a plain loop is as fast
+_PATTERN_BYTES = 24
+
+
+def framed_starts(data: memoryview, count: int) -> np.ndarray:
+    """int64[count + 1]: offsets of the int32 length of every framed record, then the end of ``data``.
+
+    Raises ``Malformed`` unless exactly ``count`` records fill ``data``.
+    """
+    if count < 0 or count * 4 > len(data):
+        raise Malformed(f"{count} records cannot be in {len(data)} bytes")
+    if count >= _LANES_FROM:
+        seeds = _seeds(data, count)
+        found = _walk_lanes(data, seeds, count) if len(seeds) > 8 else None
+        if found is not None:
+            return found
+    return _walk_plain(data, count)
+
+
+def joined_starts(data: memoryview, parts: Sequence[tuple[int, int]]) -> np.ndarray:
+    """The same for several contents that were laid end to end; ``parts`` are (bytes, records)."""
+    count = sum(records for _, records in parts)
+    if len(parts) == 1:
+        return framed_starts(data, count)
+    ends = np.cumsum([size for size, _ in parts])
+    most = max(records for _, records in parts)
+    if len(parts) >= 16 and most * len(parts) <= 8 * count:
+        seeds = np.concatenate([[0], ends[:-1]])
+        found = _walk_lanes(data, seeds[[size > 0 for size, _ in parts]], count)
+        if found is not None:
+            _check_parts(found, ends, parts)
+            return found
+    made, base = [], 0
+    for size, records in parts:
+        made.append(framed_starts(data[base : base + size], records)[:-1] + base)
+        base += size
+    return np.append(np.concatenate(made), base)
+
+
+def _check_parts(starts: np.ndarray, ends: np.ndarray, parts: Sequence[tuple[int, int]]) -> None:
+    counts = np.cumsum([records for _, records in parts])
+    if (starts[counts] != ends).any():
+        raise Malformed("the number of records differs from the declared one")
+
+
+def _walk_plain(data: memoryview, count: int) -> np.ndarray:
+    starts = np.empty(count + 1, np.int64)
+    at, size = 0, len(data)
+    unpack = _LENGTH.unpack_from
+    found = []
+    for _ in range(count):
+        found.append(at)
+        if at + 4 > size:
+            raise Malformed(f"the content ends after {len(found) - 1} of {count} records")
+        length = unpack(data, at)[0]
+        at += 4 + length
+        if length < 0 or at > size:
+            raise Malformed(f"record {len(found) - 1} has a length of {length} bytes")
+    if at != size:
+        raise Malformed(f"{size - at} bytes follow the last of {count} records")
+    starts[:count] = found
+    starts[count] = size
+    return starts
+
+
+def _seeds(data: memoryview, count: int) -> np.ndarray:
+    """Ascending candidate positions of record starts, the first one 0."""
+    length = _LENGTH.unpack_from(data, 0)[0]
+    pattern = bytes(data[4 : 4 + max(0, min(length, _PATTERN_BYTES))])
+    if len(pattern) < 4:
+        return np.zeros(1, np.int64)
+    lanes = min(_LANES_MAX, max(16, int(count**0.5) * 2))
+    search = re.compile(re.escape(pattern)).search
+    stride = len(data) // lanes
+    window = max(4096, 4 * stride)
+    found = [0]
+    for lane in range(1, lanes):
+        place = max(lane * stride, found[-1] + 1) + 4
+        hit = search(data, place, min(len(data), place + window))
+        if hit is None:
+            if lane == 4 and len(found) == 1:
+                break  # the first field is not the same in all records
+            continue
+        found.append(hit.start() - 4)
+    return np.asarray(found, np.int64)
+
+
+def _walk_lanes(data: memoryview, seeds: np.ndarray, count: int) -> np.ndarray | None:
+    raw = np.frombuffer(data, np.uint8)
+    if len(raw) < 8 or not len(seeds):
+        return None
+    lengths = np.ndarray((len(raw) - 3,), ">i4", data, strides=(1,))
+    stops = np.append(seeds[1:], len(raw))
+    at = seeds.copy()
+    steps: list[np.ndarray] = []
+    limit = 16 * count // len(seeds) + 64
+    last = len(raw) - 4
+    while True:
+        steps.append(at)
+        if len(steps) > limit:
+            return None
+        step = lengths[np.minimum(at, last)].astype(np.int64)
+        if step.min() < 0:
+            return None
+        beyond = at >= stops
+        at = np.where(beyond, at, at + 4 + step)
+        if beyond.all():
+            break
+    if (at != stops).any():
+        return None
+    # every lane ends on the next one's start, which that lane reports itself: drop the repeated last
+    table = np.stack(steps, axis=1)
+    starts = table[table < stops[:, None]]
+    if len(starts) != count:
+        raise Malformed(f"{len(starts)} records, {count} are declared")
+    return np.append(starts, len(raw))

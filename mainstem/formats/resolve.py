@@ -1,0 +1,158 @@
+"""Rows in the schema that they were written with -> rows in the table's schema (Avro resolution).
+
+Columns are matched by name. What a writer did not know is null; numbers are widened (int, long, float,
+double), bytes and strings exchanged, and numbers, dates and decimals become text where the table's column
+is text by now, as ``HoodieAvroUtils.rewriteRecordWithNewSchema`` does. Everything else is refused.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.errors import Unsupported
+from mainstem.formats.avro_schema import META_FIELDS, value_type
+
+
+def project_to(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """``table`` with exactly the columns of ``schema``, in its order and types.
+
+    Raises ``Unsupported``, naming the column, when Hudi has no promotion between the two types, and for a
+    column that is missing although the schema declares it as not null.
+    """
+    names = table.schema.names
+    made = []
+    for field in schema:
+        if field.name in names:
+            made.append(promote(table.column(field.name), field))
+        elif field.nullable or field.name in META_FIELDS:
+            made.append(pa.chunked_array([pa.nulls(table.num_rows, field.type)]))
+        else:
+            raise Unsupported(
+                f"column {field.name!r} is declared as not null, but these rows were written without it"
+            )
+    if not made:
+        return table.select([])
+    return pa.Table.from_arrays(made, schema=schema)
+
+
+def promote(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    """One column in the type of ``field``."""
+    source, target = column.type, field.type
+    if source == target:
+        return column
+    if pa.types.is_null(source):
+        return pa.chunked_array([pa.nulls(len(column), target)])
+    if not promotes(source, target):
+        raise Unsupported(
+            f"column {field.name!r} was written as {source} and the table has {target}: there is no "
+            "promotion between the two"
+        )
+    if pa.types.is_nested(target):
+        chunks = [_nested(chunk, target, field.name) for chunk in column.chunks]
+        return pa.chunked_array(chunks, target)
+    try:
+        if pa.types.is_integer(value_type(source)) and pa.types.is_floating(target):
+            return column.cast(target, safe=False)  # Java rounds, too
+        return pc.cast(column, target)
+    except pa.ArrowException as error:
+        raise Unsupported(
+            f"column {field.name!r} was written as {source} and has values that {target} cannot hold: "
+            f"{error}"
+        ) from error
+
+
+def promotes(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether rows written with one type can be read as another, values aside."""
+    source, types = value_type(source), pa.types
+    if source == target:
+        return True
+    if types.is_integer(target):
+        return types.is_integer(source)
+    if types.is_floating(target):
+        narrower = types.is_floating(source) and source.bit_width <= target.bit_width
+        return types.is_integer(source) or narrower
+    if _is_string(target):
+        textual = _is_string(source) or _is_binary(source)
+        return (
+            textual or types.is_integer(source) or types.is_date(source) or types.is_decimal(source)
+        )
+    if _is_binary(target):
+        return _is_string(source) or _is_binary(source)
+    if types.is_decimal(target):
+        return types.is_decimal(source) and source.scale <= target.scale
+    if types.is_timestamp(target):
+        return types.is_timestamp(source) and (source.tz is None) == (target.tz is None)
+    if types.is_date(target):
+        return types.is_date(source)
+    if types.is_time(target):
+        return types.is_time(source)
+    return _nested_promotes(source, target)
+
+
+def _nested_promotes(source: pa.DataType, target: pa.DataType) -> bool:
+    types = pa.types
+    if types.is_struct(target) and types.is_struct(source):
+        known = {source.field(i).name: source.field(i).type for i in range(source.num_fields)}
+        fields = [target.field(i) for i in range(target.num_fields)]
+        return all(f.name not in known or promotes(known[f.name], f.type) for f in fields)
+    if types.is_map(target) and types.is_map(source):
+        return promotes(source.key_type, target.key_type) and promotes(
+            source.item_type, target.item_type
+        )
+    if types.is_list(target) and (types.is_list(source) or types.is_large_list(source)):
+        return promotes(source.value_type, target.value_type)
+    return False
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return "string" in str(kind) and not pa.types.is_nested(kind)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return "binary" in str(kind) and not pa.types.is_nested(kind)
+
+
+def _nested(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
+    if array.type == target:
+        return array
+    if not pa.types.is_nested(target):
+        return promote(pa.chunked_array([array]), pa.field(name, target)).combine_chunks()
+    if pa.types.is_struct(target):
+        return _struct(array, target, name)
+    mask = pc.is_null(array) if array.null_count else None
+    if pa.types.is_map(target):
+        keys, items = array.keys, _nested(array.items, target.item_type, name)
+        return _map(array, keys, items, mask, target)
+    offsets, values = array.offsets, _nested(array.values, target.value_type, name)
+    return pa.ListArray.from_arrays(offsets.cast(pa.int32()), values, type=target, mask=mask)
+
+
+def _struct(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
+    known = {array.type.field(i).name: i for i in range(array.type.num_fields)}
+    fields = [target.field(i) for i in range(target.num_fields)]
+    children = [
+        _nested(array.field(known[f.name]), f.type, f"{name}.{f.name}")
+        if f.name in known
+        else pa.nulls(len(array), f.type)
+        for f in fields
+    ]
+    mask = pc.is_null(array) if array.null_count else None
+    return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+
+
+def _map(
+    array: pa.Array, keys: pa.Array, items: pa.Array, mask: pa.Array | None, target: pa.DataType
+) -> pa.Array:
+    entries = pa.StructArray.from_arrays(
+        [keys, items], fields=[target.key_field, target.item_field]
+    )
+    validity = array.buffers()[0] if mask is not None else None
+    return pa.Array.from_buffers(
+        target,
+        len(array),
+        [validity, array.buffers()[1]],
+        array.null_count,
+        array.offset,
+        children=[entries],
+    )
