@@ -1,0 +1,142 @@
+"""1, 2, 4 and 8 processes that upsert the same keys: commits per second, aborts, evenness, latency.
+
+Each race runs for a fixed time from a common start; ours and the peers take turns, medians of the
+repeats. The bound at 200 ms: begin and commit each wait out the skew under the lock, so all writers
+together cannot exceed 1 / (2 x 0.2 s) = 2.5 commits per second.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+
+from benchmarks import FOLDER, Missing, Row, bound, row
+from benchmarks.race import Race, race
+from benchmarks.systems import SYSTEMS
+
+WRITERS = (1, 2, 4, 8)
+SMALL, LARGE = 100, 50_000
+WAITED_BOUND = 1 / (2 * 0.2)
+IMPORT_MS_MAX = 200
+
+
+def run(reduced: bool) -> list[Row]:
+    """Rows of the table."""
+    seconds, repeats = (3.0, 3) if reduced else (10.0, 5)
+    rows = _small_batches(seconds, repeats, 2.0 if reduced else 10.0)
+    rows += _large_batches(2 * seconds, repeats)
+    rows += _waited(12.0 if reduced else 30.0)
+    rows.append(_import_time())
+    return rows
+
+
+def _middle(races: list[Race], key: Callable[[Race], float]) -> Race:
+    return sorted(races, key=key)[len(races) // 2]
+
+
+def _small_batches(seconds: float, repeats: int, peer_seconds: float) -> list[Row]:
+    rows: list[Row] = []
+    for writers in WRITERS:
+        ours: list[Race] = []
+        peers: dict[str, list[Race]] = {"delta": [], "iceberg": []}
+        missing: dict[str, str] = {}
+        for repeat in range(repeats):
+            ours.append(race("mainstem", writers, rows=SMALL, seconds=seconds))
+            for name, races in peers.items():
+                if repeat and name == "iceberg":
+                    continue  # an order of magnitude away: one race is enough
+                try:
+                    SYSTEMS[name]()
+                except Missing as error:
+                    missing[name] = str(error)
+                    continue
+                races.append(race(name, writers, rows=SMALL, seconds=peer_seconds))
+        rows += _compared(writers, ours, peers, missing)
+    return rows
+
+
+def _compared(
+    writers: int, ours: list[Race], peers: dict[str, list[Race]], missing: dict[str, str]
+) -> list[Row]:
+    own = _middle(ours, lambda r: r.rate)
+    plural = "es" if writers > 1 else ""
+    work = f"{writers} process{plural}, same keys, 100-row upserts, wait 0, fsync"
+    rows = [
+        row(work, own.rate, "commits/s", against="Java NBCC (200 ms wait)", target=25,
+            baseline_id=f"java.commits.{min(writers, 4)}"),
+        bound(f"aborts, {writers} process{plural}", sum(r.aborts for r in ours), "aborts", most=0,
+              note=own.abort),
+        row(f"slowest writer over mean, {writers} process{plural}",
+            statistics.median(r.evenness for r in ours), "", against="mean", baseline=1.0,
+            target=0.5),
+        row(f"commit latency p50, {writers} process{plural}", own.latency_ms(0.5), "ms",
+            note=f"p99 {own.latency_ms(0.99):.1f} ms; lock held"
+            f" {statistics.median(own.held_ms):.1f} ms per commit"),
+    ]  # fmt: skip
+    for name, races in peers.items():
+        label = {"delta": "delta-rs merge (no fsync)", "iceberg": "pyiceberg upsert"}[name]
+        if not races:
+            rows.append(row(work, own.rate, "commits/s", against=label, note=missing[name]))
+            continue
+        peer = _middle(races, lambda r: r.rate)
+        commits, tried = sum(peer.commits), sum(peer.commits) + peer.aborts
+        note = f"peer: {peer.aborts} of {tried} attempts aborted" if peer.aborts else ""
+        if peer.rows != SMALL:
+            note += f"; peer left {peer.rows} rows for {SMALL} keys"
+        if not commits:
+            note += "; peer committed nothing"
+        rows.append(row(work, own.rate, "commits/s", against=label, baseline=peer.rate, note=note))
+    return rows
+
+
+def _large_batches(seconds: float, repeats: int) -> list[Row]:
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    if len(cpus) < 2:
+        return [row("two pinned writers, 50,000-row batches", None, "rows/s", note="one core only")]
+    one: list[Race] = []
+    two: list[Race] = []
+    for _ in range(repeats):
+        one.append(race("mainstem", 1, rows=LARGE, seconds=seconds, cpus=cpus[:1]))
+        two.append(race("mainstem", 2, rows=LARGE, seconds=seconds, cpus=cpus))
+    first, second = _middle(one, lambda r: r.rate), _middle(two, lambda r: r.rate)
+    return [
+        row("two writers on a core each, 50,000-row batches, fsync", second.rate * LARGE, "rows/s",
+            against="one writer on one core", baseline=first.rate * LARGE, target=1.6,
+            note=f"lock held {statistics.median(second.held_ms):.1f} ms per commit"),
+        row("slowest writer over mean, two pinned", second.evenness, "", against="mean",
+            baseline=1.0, target=0.5),
+        row("peak memory of a writer, 50,000-row batches", second.peak_mib, "MiB"),
+    ]  # fmt: skip
+
+
+def _waited(seconds: float) -> list[Row]:
+    rows = []
+    for writers in (1, 2, 4):
+        result = race("mainstem-wait", writers, rows=SMALL, seconds=seconds)
+        rows.append(
+            row(f"{writers} process{'es' if writers > 1 else ''}, 200 ms wait, fsync", result.rate,
+                "commits/s", against="bound: 2 waits of 200 ms per commit under the lock",
+                baseline=WAITED_BOUND, target=0.9,
+                note=f"{result.aborts} aborts, slowest over mean {result.evenness:.2f}")
+        )  # fmt: skip
+    return rows
+
+
+def _import_time() -> Row:
+    code = (
+        "import time; a = time.perf_counter(); import mainstem;"
+        " print(1000 * (time.perf_counter() - a))"
+    )
+    times = [
+        float(
+            subprocess.run(
+                [sys.executable, "-c", code], cwd=FOLDER.parent, capture_output=True, text=True,
+                check=True,
+            ).stdout
+        )
+        for _ in range(5)
+    ]  # fmt: skip
+    return bound("import mainstem", statistics.median(times), "ms", most=IMPORT_MS_MAX)

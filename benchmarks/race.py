@@ -1,0 +1,126 @@
+"""Runs several writer processes against one table for a fixed time, from a common start."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import FOLDER, data, work_folder
+from benchmarks.systems import SYSTEMS
+
+_START_DELAY_S = 0.1
+_READY_TIMEOUT_S = 120
+
+
+@dataclass(frozen=True)
+class Race:
+    """What one race gave; ``latencies`` in seconds, of all writers."""
+
+    seconds: float
+    commits: list[int]
+    aborts: int
+    abort: str
+    latencies: list[float]
+    held_ms: list[float]
+    bytes: int
+    peak_mib: float
+    rows: int
+
+    @property
+    def rate(self) -> float:
+        """Commits per second of all writers together."""
+        return sum(self.commits) / self.seconds
+
+    @property
+    def evenness(self) -> float:
+        """Slowest writer's commits over the mean."""
+        mean = statistics.mean(self.commits)
+        return min(self.commits) / mean if mean else 0.0
+
+    def latency_ms(self, quantile: float) -> float:
+        """A quantile of the commit latency."""
+        ordered = sorted(self.latencies)
+        return 1000 * ordered[min(len(ordered) - 1, int(quantile * len(ordered)))]
+
+
+def race(
+    system: str,
+    writers: int,
+    *,
+    rows: int,
+    seconds: float,
+    cpus: Sequence[int] | None = None,
+    loaded: int = 0,
+) -> Race:
+    """A new table, one warming commit of the racing keys (and ``loaded`` more rows), then the race.
+
+    Raises ``RuntimeError`` with the writer's own text when a writer fails, and when the table does not
+    hold each key exactly once afterwards (peers: only reported in ``rows``).
+    """
+    folder = work_folder(f"race-{system}")
+    try:
+        kind = SYSTEMS[system]()
+        kind.create(folder / "t")
+        kind.open(folder / "t").upsert(data.repeated(max(rows, loaded), version=0))
+        results = _run(system, folder / "t", writers, rows, seconds, cpus)
+        found = kind.rows(folder / "t")
+        if system.startswith("mainstem") and found != max(rows, loaded):
+            raise RuntimeError(f"{system}: {found} rows for {max(rows, loaded)} keys")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return Race(
+        seconds,
+        [r["commits"] for r in results],
+        sum(r["aborts"] for r in results),
+        next((r["abort"] for r in results if r["abort"]), ""),
+        [x for r in results for x in r["latencies"]],
+        [x for r in results for x in r["held_ms"]],
+        sum(r["bytes"] for r in results),
+        max(r["peak_mib"] for r in results),
+        found,
+    )
+
+
+def _run(
+    system: str, table: Path, writers: int, rows: int, seconds: float, cpus: Sequence[int] | None
+) -> list[dict]:
+    running = []
+    for number in range(writers):
+        spec = {
+            "system": system, "folder": str(table), "rows": rows, "seconds": seconds,
+            "number": number, "cpu": cpus[number % len(cpus)] if cpus else None,
+        }  # fmt: skip
+        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.writer_loop", json.dumps(spec)]
+        running.append(
+            subprocess.Popen(
+                command, cwd=FOLDER.parent, text=True, stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            )  # fmt: skip
+        )
+    try:
+        for process in running:
+            if process.stdout.readline().strip() != "ready":
+                raise RuntimeError(f"{system}: " + process.communicate(timeout=30)[1][-2000:])
+        start = time.monotonic() + _START_DELAY_S
+        for process in running:
+            process.stdin.write(f"{start}\n")
+            process.stdin.flush()
+        results = []
+        for process in running:
+            out, err = process.communicate(timeout=seconds + _READY_TIMEOUT_S)
+            if process.returncode != 0:
+                raise RuntimeError(f"{system}: {err[-2000:]}")
+            results.append(json.loads(out.splitlines()[-1]))
+        return results
+    finally:
+        for process in running:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
