@@ -1,0 +1,159 @@
+"""Which table lock to take, and how long to wait for it, in Hudi's own words.
+
+Hudi: ``HoodieLockConfig`` (keys and defaults), ``LockManager`` (retries around the provider),
+``FileSystemBasedLockProvider`` (path and expiry). Defaults are those of Hudi 1.2, but for the
+provider: Hudi names none since 1.1, mainstem takes the file-system lock, because a lock inside one
+process (Hudi's silent fallback) does not order several writers.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mainstem.errors import Invalid, Unsupported
+
+if TYPE_CHECKING:
+    from mainstem.seams import Randomness
+    from mainstem.truetime.clock import Clock
+    from mainstem.truetime.lock import LockProvider
+
+PROVIDER = "hoodie.write.lock.provider"
+WAIT_MS = "hoodie.write.lock.wait_time_ms"
+RETRIES = "hoodie.write.lock.client.num_retries"
+PAUSE_MS = "hoodie.write.lock.client.wait_time_ms_between_retry"
+FOLDER = "hoodie.write.lock.filesystem.path"
+FOREIGN_EXPIRE_MIN = "hoodie.write.lock.filesystem.expire"
+EXPIRE_MS = "hoodie.mainstem.lock.expire_ms"
+
+FILE_SYSTEM = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
+IN_PROCESS = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
+
+LOCK_NAME = "lock"
+# Below 200 ms a busy machine misses refreshes; above 10 minutes a dead holder blocks for too long.
+EXPIRE_MS_MIN = 200
+EXPIRE_MS_MAX = 600_000
+_JAVA_INT_MAX = 2**31 - 1
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(.*)$", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class LockOptions:
+    """Checked lock settings of one table.
+
+    ``folder`` is the absolute folder of the lock file (unused by the in-process lock), ``identity``
+    what all writers of the table must agree on: two providers, or one provider with two paths
+    (Spark defaults to ``.hoodie/lock``, Flink to ``.hoodie/.aux/lock``), do not exclude each other.
+    ``foreign_expire_ms`` is 0 for "never". All times are in milliseconds.
+    """
+
+    provider: str
+    base: str
+    folder: str
+    identity: str
+    wait_ms: int = 60_000
+    retries: int = 50
+    pause_ms: int = 5_000
+    foreign_expire_ms: int = 0
+    expire_ms: int = 60_000
+
+    @property
+    def patience_ms(self) -> int:
+        """How long ``acquire`` tries: what Java's ``LockManager`` spends, pauses included."""
+        return self.wait_ms * (self.retries + 1) + self.pause_ms * self.retries
+
+    @classmethod
+    def from_properties(cls, props: Mapping[str, str], *, base: str) -> LockOptions:
+        """Read Hudi's lock keys; ``base`` is the absolute base path of the table.
+
+        Raises ``Unsupported`` for providers and file systems that mainstem cannot lock with, and
+        ``Invalid`` for a value that does not parse (key, value and what was expected).
+        """
+        base = _local_path("base path", base)
+        provider = props.get(PROVIDER, FILE_SYSTEM).strip()
+        if provider not in (FILE_SYSTEM, IN_PROCESS):
+            raise Unsupported(_unknown_provider(provider), table=base)
+        folder = posixpath.join(base, ".hoodie")
+        if provider == FILE_SYSTEM and props.get(FOLDER, "").strip():
+            folder = _local_path(FOLDER, props[FOLDER].strip())
+        return cls(
+            provider=provider,
+            base=base,
+            folder=folder,
+            identity=_identity(provider, base, folder),
+            wait_ms=_whole(props, WAIT_MS, 60_000, "milliseconds"),
+            retries=_whole(props, RETRIES, 50, "retries"),
+            pause_ms=_whole(props, PAUSE_MS, 5_000, "milliseconds"),
+            foreign_expire_ms=60_000 * _whole(props, FOREIGN_EXPIRE_MIN, 0, "minutes (0 = never)"),
+            expire_ms=_whole(
+                props, EXPIRE_MS, 60_000, "milliseconds", EXPIRE_MS_MIN, EXPIRE_MS_MAX
+            ),
+        )
+
+
+def open_lock(options: LockOptions, *, clock: Clock, random: Randomness) -> LockProvider:
+    """The lock provider that ``options`` ask for; nothing is written before ``acquire``."""
+    if options.provider == IN_PROCESS:
+        from mainstem.truetime.in_process_lock import InProcessLock
+
+        return InProcessLock(options)
+    from mainstem.truetime.fs_lock import FileSystemLock
+
+    return FileSystemLock(options, clock=clock, random=random)
+
+
+def _identity(provider: str, base: str, folder: str) -> str:
+    if provider == IN_PROCESS:
+        return "in-process"
+    inside = posixpath.relpath(folder, base)
+    where = folder if inside == ".." or inside.startswith("../") else inside
+    return "filesystem:" + posixpath.normpath(posixpath.join(where, LOCK_NAME))
+
+
+def _unknown_provider(provider: str) -> str:
+    return (
+        f"{PROVIDER}={_shown(provider)}: mainstem locks with {FILE_SYSTEM} (the default) or "
+        f"{IN_PROCESS} only. Every writer of a table must use the same lock: set one of these for "
+        "all writers of the table, or write with Hudi"
+    )
+
+
+def _local_path(key: str, value: str) -> str:
+    """``/x/y`` from ``/x/y``, ``file:/x/y`` or ``file:///x/y``."""
+    match = _SCHEME.match(value)
+    if match and match[1].lower() != "file":
+        raise Unsupported(
+            f"{key}={_shown(value)}: the file-system lock needs hard links and OS locks of a local "
+            f"POSIX file system, found scheme {match[1]}:; use a local path"
+        )
+    path = match[2] if match else value
+    if path.startswith("//"):
+        authority, slash, rest = path[2:].partition("/")
+        path = slash + rest if authority in ("", "localhost") else ""
+    if not path.startswith("/") or "\0" in path:
+        raise Invalid(
+            f"{key}={_shown(value)}: expected an absolute local path (Java resolves a relative one "
+            "against its working folder, so that two writers would lock different files)"
+        )
+    return "/" + posixpath.normpath(path).lstrip("/")
+
+
+def _whole(
+    props: Mapping[str, str],
+    key: str,
+    default: int,
+    unit: str,
+    low: int = 0,
+    high: int = _JAVA_INT_MAX,
+) -> int:
+    text = str(props.get(key, default)).strip()
+    if re.fullmatch(r"[0-9]{1,10}", text) and low <= int(text) <= high:
+        return int(text)
+    raise Invalid(f"{key}={_shown(text)}: expected a whole number of {unit}, {low} to {high}")
+
+
+def _shown(value: str) -> str:
+    return repr(value if len(value) <= 200 else value[:200] + "...")

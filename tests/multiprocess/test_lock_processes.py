@@ -1,0 +1,295 @@
+"""Goal: the file-system lock keeps real processes apart, whatever happens to its holder.
+
+Method: worker processes (``lock_worker.py``) are driven over pipes, killed, stopped and forked; an
+independent witness (a file made with O_EXCL inside the critical section) sees every overlap. Java
+is imitated by what ``FileSystemBasedLockProvider`` does to the file: create, delete, truncate.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKER = Path(__file__).with_name("lock_worker.py")
+
+
+class Process:
+    """A lock worker; ``send`` does not wait for the answer, ``call`` does."""
+
+    def __init__(self, base: Path, properties: dict[str, str]) -> None:
+        self.child = subprocess.Popen(
+            [sys.executable, str(WORKER), str(base), json.dumps(properties)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert self.receive() == {"answer": "ready"}
+
+    def send(self, command: str) -> None:
+        self.child.stdin.write(command + "\n")
+        self.child.stdin.flush()
+
+    def receive(self) -> dict:
+        line = self.child.stdout.readline()
+        assert line, f"the worker ended with status {self.child.poll()}"
+        return json.loads(line)
+
+    def call(self, command: str) -> dict:
+        self.send(command)
+        return self.receive()
+
+    def signal(self, number: int) -> None:
+        self.child.send_signal(number)
+
+    def end(self) -> None:
+        self.child.kill()
+        self.child.wait()
+        self.child.stdin.close()
+        self.child.stdout.close()
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    (tmp_path / ".hoodie").mkdir()
+    (tmp_path / "counter").write_text("0")
+    return tmp_path
+
+
+@pytest.fixture
+def start(base: Path) -> Iterator[Callable[..., Process]]:
+    started: list[Process] = []
+
+    def run(**properties: str) -> Process:
+        started.append(Process(base, {f"hoodie.{k}": v for k, v in properties.items()}))
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.end()
+
+
+def options(expire_ms: int = 60_000, patience_ms: int = 20_000, foreign_minutes: int = 0) -> dict:
+    return {
+        "mainstem.lock.expire_ms": str(expire_ms),
+        "write.lock.wait_time_ms": str(patience_ms),
+        "write.lock.client.num_retries": "0",
+        "write.lock.filesystem.expire": str(foreign_minutes),
+    }
+
+
+def lock_file(base: Path) -> Path:
+    return base / ".hoodie" / "lock"
+
+
+def private_names(base: Path) -> set[str]:
+    return set(os.listdir(base / ".hoodie/.mainstem/locks")) - {"removal"}
+
+
+def eventually(condition: Callable[[], bool], what: str, seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        time.sleep(0.005)
+
+
+def test_six_processes_never_overlap_and_lose_no_increment(base, start):
+    workers = [start(**options()) for _ in range(6)]
+    for worker in workers:
+        worker.send("count 200 0")
+    assert [worker.receive() for worker in workers] == [{"answer": 200}] * 6
+    assert (base / "counter").read_text() == "1200"
+    assert not lock_file(base).exists() and not private_names(base)
+
+
+def test_eight_processes_share_the_lock_fairly(base, start, record_property):
+    workers = [start(**options()) for _ in range(8)]
+    for worker in workers:
+        worker.send("count_for 3 5")
+    shares = [worker.receive()["answer"] for worker in workers]
+    mean = sum(shares) / len(shares)
+    record_property("critical_sections", shares)
+    print(f"\n8 processes, 3 s: {sum(shares) / 3:.0f} critical sections of 5 ms per second, "
+          f"shares {sorted(shares)}, slowest {min(shares) / mean:.2f} of the mean")  # fmt: skip
+    assert min(shares) >= mean / 2
+
+
+def test_the_death_of_a_holder_is_seen_at_once(base, start):
+    holder, waiter = start(**options()), start(**options())
+    holder.call("acquire")
+    waiter.send("acquire")
+    eventually(lambda: len(private_names(base)) == 1, "the waiter stands in the queue")
+    killed = time.perf_counter()
+    holder.signal(signal.SIGKILL)
+    assert "answer" in waiter.receive()
+    assert time.perf_counter() - killed < 1
+    assert waiter.call("check") == {"answer": "ours"}
+
+
+def test_the_lock_of_a_process_that_died_before_we_came_is_taken_at_once(base, start):
+    holder = start(**options())
+    holder.call("acquire")
+    holder.end()
+    assert lock_file(base).exists()
+    assert start(**options()).call("acquire")["answer"] < 1000
+
+
+def test_killing_holders_and_waiters_all_the_time_loses_nothing(base, start):
+    counters = [start(**options()) for _ in range(3)]
+    victims = [start(**options()) for _ in range(2)]
+    for worker in counters:
+        worker.send("count 100 1")
+    for _ in range(15):
+        victims[0].call("acquire")
+        victims[1].send("acquire")
+        eventually(lambda: len(private_names(base)) >= 1, "somebody waits")
+        for victim in victims:
+            victim.end()
+        victims = [start(**options()) for _ in range(2)]
+    assert [worker.receive() for worker in counters] == [{"answer": 100}] * 3
+    assert (base / "counter").read_text() == "300"
+
+
+def test_a_stopped_holder_is_superseded_after_its_expiry_and_told_so(base, start):
+    holder, waiter = start(**options(expire_ms=600)), start(**options(expire_ms=600))
+    holder.call("acquire")
+    holder.signal(signal.SIGSTOP)
+    took_ms = waiter.call("acquire")["answer"]
+    assert 350 < took_ms < 3000  # the last refresh was up to a third of the expiry ago
+    holder.signal(signal.SIGCONT)
+    answer = holder.call("check")
+    assert answer["error"] == "LeaseLost" and "belongs to mainstem process" in answer["message"]
+    before = lock_file(base).stat().st_ino
+    holder.call("release")
+    assert lock_file(base).stat().st_ino == before
+    assert waiter.call("check") == {"answer": "ours"}
+
+
+def test_a_holder_that_was_stopped_past_its_expiry_loses_even_without_a_rival(base, start):
+    holder = start(**options(expire_ms=300))
+    holder.call("acquire")
+    holder.signal(signal.SIGSTOP)
+    stopped = time.monotonic()
+    eventually(lambda: time.monotonic() - stopped > 0.5, "the expiry passed")
+    holder.signal(signal.SIGCONT)
+    answer = holder.call("check")
+    assert answer["error"] == "LeaseLost" and "not refreshed for" in answer["message"]
+    holder.call("release")
+    assert not lock_file(base).exists()
+
+
+def test_a_living_holder_keeps_the_lock_for_many_times_its_expiry(base, start):
+    holder = start(**options(expire_ms=300))
+    rival = start(**options(expire_ms=300, patience_ms=1500))
+    holder.call("acquire")
+    answer = rival.call("acquire")
+    assert answer["error"] == "LockUnavailable"
+    assert f"mainstem process {holder.child.pid} " in answer["message"]
+    assert holder.call("check") == {"answer": "ours"}
+
+
+def test_a_stopped_waiter_does_not_hold_up_the_queue(base, start):
+    holder, stopped, waiter = (start(**options()) for _ in range(3))
+    holder.call("acquire")
+    stopped.send("acquire")
+    eventually(lambda: len(private_names(base)) == 1, "the first waiter stands in the queue")
+    stopped.signal(signal.SIGSTOP)
+    waiter.send("acquire")
+    eventually(lambda: len(private_names(base)) == 2, "the second waiter stands in the queue")
+    holder.call("release")
+    freed = time.perf_counter()
+    assert "answer" in waiter.receive()
+    assert time.perf_counter() - freed < 1
+    waiter.call("release")
+    stopped.signal(signal.SIGCONT)
+    assert "answer" in stopped.receive()
+
+
+def test_a_forked_child_does_not_keep_the_lock_of_a_dead_parent(base, start):
+    holder, waiter = start(**options()), start(**options())
+    holder.call("acquire")
+    child = holder.call("fork_idle_child")["answer"]
+    try:
+        holder.signal(signal.SIGKILL)
+        holder.child.wait()
+        assert waiter.call("acquire")["answer"] < 1000
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_forked_child_neither_owns_nor_frees_the_lock_of_its_parent(base, start):
+    holder = start(**options())
+    holder.call("acquire")
+    assert holder.call("check_in_child")["answer"].startswith("LeaseLost: ")
+    assert holder.call("check") == {"answer": "ours"}
+    holder.call("release")
+    assert holder.call("use_lock_in_child") == {"answer": 0}
+
+
+def test_private_files_of_dead_waiters_are_swept_by_the_next_process(base, start):
+    holder, waiter = start(**options()), start(**options())
+    holder.call("acquire")
+    waiter.send("acquire")
+    eventually(lambda: len(private_names(base)) == 1, "the waiter stands in the queue")
+    waiter.end()
+    (left,) = private_names(base)
+    an_hour_ago = time.time() - 3600
+    os.utime(base / ".hoodie/.mainstem/locks" / left, (an_hour_ago, an_hour_ago))
+    holder.call("release")
+    next_one = start(**options())
+    next_one.call("acquire")
+    assert not private_names(base)
+
+
+def test_what_java_does_to_the_file_is_noticed_by_check(base, start):
+    holder = start(**options())
+    holder.call("acquire")
+    lock_file(base).unlink()  # close() of another Java writer's provider
+    assert "the file is gone" in holder.call("check")["message"]
+    holder.call("acquire")
+    lock_file(base).chmod(0o644)
+    lock_file(base).write_bytes(b"")  # RawLocalFileSystem.create: exists(), then open with O_TRUNC
+    assert "was overwritten" in holder.call("check")["message"]
+    holder.call("release")
+    assert lock_file(base).read_bytes() == b""  # it is the Java writer's lock now
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
+def test_a_java_writer_that_lost_the_race_cannot_overwrite_our_lock(base, start):
+    holder = start(**options())
+    holder.call("acquire")
+    for folder in (base, *base.parents):
+        if folder.stat().st_uid == 0 and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o005)
+    code = f"import os; os.setuid(65534); open({str(lock_file(base))!r}, 'w')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "PermissionError" in done.stderr
+    assert holder.call("check") == {"answer": "ours"}
+
+
+def test_a_disk_that_takes_no_bytes_is_unavailable_and_keeps_no_half_file(base, start):
+    worker = (
+        "import random, resource, sys\n"
+        "from mainstem.truetime.clock import SystemClock\n"
+        "from mainstem.truetime.lock_options import LockOptions, open_lock\n"
+        "options = LockOptions.from_properties({}, base=sys.argv[1])\n"
+        "lock = open_lock(options, clock=SystemClock(), random=random.Random())\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))\n"
+        "try:\n    lock.acquire()\n"
+        "except Exception as error:\n    print(type(error).__name__, error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", worker, str(base)],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.stdout.startswith(f"Unavailable lock file {lock_file(base)}: "), done
+    assert not lock_file(base).exists() and not private_names(base)
