@@ -7,10 +7,15 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev demo test versions interop benchmark benchmark-full sim lint clean
 
-PYTHON ?= $(firstword $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
+ifndef PYTHON
+PYTHON := $(firstword $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	2>/dev/null && echo $$p; done))
-ENVIRONMENT = $(or $(PYTHON),no_python) scripts/environment.py
+	2>/dev/null && echo $$p; done; true))
+endif
+ifeq ($(PYTHON),)
+$(error Python 3.11 or newer is needed: put it on PATH, or say make PYTHON=/path/to/python)
+endif
+ENVIRONMENT := $(PYTHON) scripts/environment.py
 
 SECONDS ?= 600
 SEED ?=
