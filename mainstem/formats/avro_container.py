@@ -142,7 +142,13 @@ def _parsed(schema: bytes) -> Any:
         return fastavro.parse_schema(tree)
     except CorruptTable:
         raise
-    except (RecursionError, ValueError, TypeError, KeyError, fastavro.schema.SchemaParseException) as e:
+    except (
+        RecursionError,
+        ValueError,
+        TypeError,
+        KeyError,
+        fastavro.schema.SchemaParseException,
+    ) as e:
         raise CorruptTable(f"Avro schema does not parse ({type(e).__name__}: {e})") from e
 
 

@@ -86,8 +86,7 @@ def _walk_plain(data: memoryview, count: int) -> np.ndarray:
 
 def _seeds(data: memoryview, count: int) -> np.ndarray:
     """Ascending candidate positions of record starts, the first one 0."""
-    length = _LENGTH.unpack_from(data, 0)[0]
-    pattern = bytes(data[4 : 4 + max(0, min(length, _PATTERN_BYTES))])
+    pattern = _pattern(data)
     if len(pattern) < 4:
         return np.zeros(1, np.int64)
     lanes = min(_LANES_MAX, max(16, int(count**0.5) * 2))
@@ -104,6 +103,15 @@ def _seeds(data: memoryview, count: int) -> np.ndarray:
             continue
         found.append(hit.start() - 4)
     return np.asarray(found, np.int64)
+
+
+def _pattern(data: memoryview) -> bytes:
+    """The first field of the first record when it is a short string, else the record's first bytes."""
+    length = _LENGTH.unpack_from(data, 0)[0]
+    size = 12
+    if length > 2 and data[4] == 2 and data[5] < 0x80:
+        size = 2 + (data[5] >> 1)
+    return bytes(data[4 : 4 + max(0, min(length, size, _PATTERN_BYTES))])
 
 
 def _walk_lanes(data: memoryview, seeds: np.ndarray, count: int) -> np.ndarray | None:

@@ -156,18 +156,6 @@ class LocalStorage:
         finally:
             os.close(fd)
 
-    def overwrite(self, path: str, data: bytes, *, durable: bool) -> None:
-        full = self._full(path)
-        private = f"{full}.{os.getpid()}.{id(self):x}.tmp"
-        fd = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
-        try:
-            _write_all(fd, [data])
-            if durable and self._sync:
-                os.fdatasync(fd)
-        finally:
-            os.close(fd)
-        os.rename(private, full)
-
     def open_sink(self, path: str) -> LocalSink:
         full = self._full(path)
         try:

@@ -22,7 +22,10 @@ TEMP = ".hoodie/.temp"
 HEARTBEATS = ".hoodie/.heartbeat"
 OWN = ".hoodie/.mainstem"
 FENCE = ".hoodie/.mainstem/fence"
+PREPARED = ".hoodie/.mainstem/prepared"
 STREAMS = ".hoodie/.mainstem/streams"
+# In the fence folder of a table that mainstem created: its bucket count and file ids are known.
+MADE_HERE = "made-here"
 LOCK_NOTE = ".hoodie/.mainstem/lock-identity"
 
 # What Hudi makes when it creates a table, in its order; hoodie.properties comes last.
@@ -153,6 +156,11 @@ def epoch_marker(epoch: int) -> str:
 def ticket(epoch: int, identity: str) -> str:
     """Private file of one publication attempt; ``identity`` is hexadecimal."""
     return f"{FENCE}/ticket-{epoch}-{identity}"
+
+
+def prepared(instant: str, identity: str) -> str:
+    """Private durable content that a ticket will name; left over only by a crash."""
+    return f"{PREPARED}/{instant}-{identity}"
 
 
 def parse_epoch(name: str) -> int | None:

@@ -74,9 +74,6 @@ class Storage(Protocol):
         Missing parent folders are made. A crash may leave a shorter file: use ``link`` to publish.
         """
 
-    def overwrite(self, path: str, data: bytes, *, durable: bool) -> None:
-        """Replace the content in one atomic step (heartbeats, properties backup)."""
-
     def open_sink(self, path: str) -> LogSink:
         """Create a new file for appending; ``FileExistsError`` if the name is taken."""
 

@@ -18,13 +18,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from mainstem.errors import CorruptTable, LeaseLost, OutcomeUnknown, Unavailable
+from mainstem.errors import LeaseLost, MainstemError, OutcomeUnknown, Unavailable
 from mainstem.formats.avro_container import OUR_MARK
 from mainstem.limits import PUBLISH_ATTEMPTS_MAX
 from mainstem.seams import Seams
 from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline, TimelineReader
-from mainstem.timeline.instant import INFLIGHT, REQUESTED, parse_instant
+from mainstem.timeline.instant import COMMIT, DELTACOMMIT, INFLIGHT, REQUESTED, parse_instant
 from mainstem.truetime.fence import Epoch, enter_epoch, note_foreign_writer
 from mainstem.truetime.generator import InstantTimes
 
@@ -56,6 +56,14 @@ class Section:
     epoch: Epoch
     #: the store's own clock (time of the epoch marker), in milliseconds
     store_now_ms: Callable[[], int]
+
+
+def _quietly(step: Callable[[], None]) -> None:
+    """Tidying that must not turn a visible commit into an error: the next holder sweeps anyway."""
+    try:
+        step()
+    except (OSError, MainstemError):
+        return
 
 
 class Publisher:
@@ -113,7 +121,7 @@ class Publisher:
                 failure = error
                 continue
             finally:
-                lease.release()
+                _quietly(lease.release)
                 held += clock.monotonic_ms() - entered
             waited = max(0.0, clock.monotonic_ms() - began - held)
             return Published(time, target(time) if time else None, decision, attempt, held, waited)
@@ -143,11 +151,22 @@ class Publisher:
             lease.check()
             self._link(epoch, paths.timeline_file(target(time)))
             self._last_time = time
-            after_link(time)
-            storage.sync_folder(paths.TIMELINE)
+            self._settle(lambda: after_link(time), target(time))
+            self._settle(lambda: storage.sync_folder(paths.TIMELINE), target(time))
             return time, None
         finally:
-            epoch.drop_ticket()
+            _quietly(epoch.drop_ticket)
+
+    def _settle(self, step: Callable[[], None], name: str) -> None:
+        """A step after the link: what is published stays so, whatever this step meets."""
+        try:
+            step()
+        except OSError as error:
+            raise OutcomeUnknown(
+                f"{name} is visible, but a step after its publication failed ({error}): it may not"
+                " survive a crash of the machine; look at the timeline before writing again",
+                table=self._seams.storage.base,
+            ) from error
 
     def _link(self, epoch: Epoch, target: str) -> None:
         storage = self._seams.storage
@@ -210,6 +229,9 @@ class Publisher:
         if instant.state == REQUESTED:
             inflight = f"{instant.requested}.{instant.action}.{INFLIGHT}"
             return True if timeline.has(inflight) else self._marked(name) or None
+        if instant.state == INFLIGHT and instant.action not in (COMMIT, DELTACOMMIT):
+            # Inflight files of services are empty; their plan tells who made them.
+            return self._marked(f"{instant.requested}.{instant.action}.{REQUESTED}")
         return self._marked(name)
 
     def _marked(self, name: str) -> bool:
@@ -219,6 +241,4 @@ class Publisher:
             )
         except FileNotFoundError:
             return True  # rolled back since the listing
-        except CorruptTable:
-            return False
         return OUR_MARK.encode() in head

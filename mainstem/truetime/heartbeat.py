@@ -28,7 +28,10 @@ class Heartbeats:
 
     def start(self, instant: str) -> None:
         """First beat, before the requested file exists; then one each interval, beside the caller."""
-        self._storage.overwrite(paths.heartbeat(instant), b"", durable=False)
+        try:
+            self._storage.create(paths.heartbeat(instant), b"", durable=False)
+        except FileExistsError:
+            self._storage.touch(paths.heartbeat(instant))
         with self._guard:
             self._live.add(instant)
             if self._task is None:

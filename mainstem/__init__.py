@@ -1,0 +1,62 @@
+"""mainstem: many streaming writers on one Apache Hudi 1.x table, from Python.
+
+Public names are loaded when first used, so that importing the package stays cheap in every worker.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+_PLACES = {
+    "create_table": "mainstem.client",
+    "open_table": "mainstem.client",
+    "Table": "mainstem.client",
+    "Outcome": "mainstem.writers.transaction",
+    "Transaction": "mainstem.writers.transaction",
+    "StreamGuard": "mainstem.writers.guard",
+    "Instant": "mainstem.timeline.instant",
+    "FileSlice": "mainstem.table.slicing",
+    "MixedWritersWarning": "mainstem.timeline.publish",
+    **dict.fromkeys(
+        (
+            "MainstemError", "Invalid", "Unsupported", "CorruptTable", "LockUnavailable",
+            "Unavailable", "LeaseLost", "RolledBack", "OutcomeUnknown",
+        ),
+        "mainstem.errors",
+    ),
+}  # fmt: skip
+
+__version__ = "0.1.0"
+__all__ = sorted([*_PLACES, "__version__"])
+
+if TYPE_CHECKING:
+    from mainstem.client import Table, create_table, open_table
+    from mainstem.errors import (
+        CorruptTable,
+        Invalid,
+        LeaseLost,
+        LockUnavailable,
+        MainstemError,
+        OutcomeUnknown,
+        RolledBack,
+        Unavailable,
+        Unsupported,
+    )
+    from mainstem.table.slicing import FileSlice
+    from mainstem.timeline.instant import Instant
+    from mainstem.timeline.publish import MixedWritersWarning
+    from mainstem.writers.guard import StreamGuard
+    from mainstem.writers.transaction import Outcome, Transaction
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'mainstem' has no attribute {name!r}")
+    value = getattr(import_module(_PLACES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

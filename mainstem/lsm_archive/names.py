@@ -1,0 +1,47 @@
+"""Names in the history folder (Hudi's LSMTimeline)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+VERSION_FILE = "_version_"
+LEVELS_MAX = 10
+
+_DATA = re.compile(r"^(\d{14,20})_(\d{14,20})_(\d)\.parquet$")
+_MANIFEST = re.compile(r"^manifest_(\d{1,18})$")
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveFile:
+    """One data file; ``first``/``last`` are the requested times in its name, ``size`` in bytes."""
+
+    name: str
+    first: str
+    last: str
+    level: int
+    size: int
+
+
+def parse_data_name(name: str, size: int) -> ArchiveFile | None:
+    """None for what is not ``<min>_<max>_<level>.parquet``: such a name is never opened."""
+    match = _DATA.match(name)
+    if match is None:
+        return None
+    return ArchiveFile(name, match.group(1), match.group(2), int(match.group(3)), size)
+
+
+def data_name(first: str, last: str, level: int) -> str:
+    """Name of a data file that holds instants requested from ``first`` to ``last``."""
+    return f"{first}_{last}_{level}.parquet"
+
+
+def parse_manifest_name(name: str) -> int | None:
+    """Version of a manifest, None for other names (``manifest_7.tmp`` included)."""
+    match = _MANIFEST.match(name)
+    return int(match.group(1)) if match else None
+
+
+def manifest_name(version: int) -> str:
+    """Name of the manifest of this version."""
+    return f"manifest_{version}"

@@ -1,0 +1,227 @@
+"""Reading the archived timeline: completion times of old instants, and their metadata.
+
+The two time columns of all files are loaded once, on first use (1 million instants: 68 ms, less
+than ten point look-ups); metadata is read file by file. While Java compacts or cleans the archive,
+files named by an older manifest stay for at least three rounds; should one be gone, the manifest is
+read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from mainstem.errors import CorruptTable
+from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.lsm_archive.manifest import Manifest, load_manifest
+from mainstem.lsm_archive.names import ArchiveFile
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+
+SWITCHES_MAX = 5
+ARCHIVED_INSTANTS_MAX = 50_000_000
+_TIME_BYTES = 20
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedInstant:
+    """A row of the archive without its blobs. Times as on the timeline."""
+
+    requested: str
+    completion: str
+    action: str
+
+
+class Archive:
+    """The archive of one table. Nothing is read before the first question is asked."""
+
+    def __init__(self, storage: Storage, folder: str) -> None:
+        self._storage = storage
+        self._folder = folder
+        self._manifest: Manifest | None = None
+        self._times: tuple[Any, Any] | None = None
+
+    @classmethod
+    def load(cls, storage: Storage, folder: str = paths.HISTORY) -> Archive:
+        """A lazy reader of ``folder`` (``hoodie.timeline.history.path``)."""
+        return cls(storage, folder)
+
+    def completion_time(self, requested: str) -> str | None:
+        """Completion time of an archived instant, None if the archive does not hold it."""
+        import numpy as np
+
+        keys, values = self._load_times()
+        key = np.array(requested.encode("ascii", "replace"), dtype=keys.dtype)
+        at = int(np.searchsorted(keys, key))
+        if len(requested) > _TIME_BYTES or at >= len(keys) or keys[at] != key:
+            return None
+        return values[at].decode("ascii")
+
+    def is_archived(self, requested: str) -> bool:
+        """Whether the archive holds this instant (only completed ones are archived)."""
+        return self.completion_time(requested) is not None
+
+    def completed_in(self, after: str, until: str | None) -> list[str]:
+        """Requested times of instants with ``after < completion <= until``, oldest first."""
+        keys, values = self._load_times()
+        chosen = values > after.encode()
+        if until is not None:
+            chosen &= values <= until.encode()
+        return [key.decode("ascii") for key in keys[chosen]]
+
+    def instants(self, first: str = "", last: str | None = None) -> list[ArchivedInstant]:
+        """Instants requested in ``[first, last]``, oldest first; files outside are not opened."""
+        columns = ["instantTime", "completionTime", "action"]
+
+        def collect(files: Sequence[ArchiveFile]) -> list[ArchivedInstant]:
+            found: dict[tuple[str, str], ArchivedInstant] = {}
+            for file in files:
+                for row in self._rows(file, columns):
+                    requested, completion, action = row
+                    if requested >= first and (last is None or requested <= last):
+                        found[requested, action] = ArchivedInstant(
+                            requested, completion or requested, action or ""
+                        )
+            return sorted(found.values(), key=lambda i: (i.requested, i.action))
+
+        return self._retrying(lambda: collect(self._files(first, last)))
+
+    def metadata(self, requested: str, action: str | None = None) -> bytes | None:
+        """Bytes of the completed instant's file, None if not archived (or archived without)."""
+
+        def find() -> bytes | None:
+            for file in self._files(requested, requested):
+                for blob in self._blobs(file, requested, action):
+                    return blob
+            return None
+
+        return self._retrying(find)
+
+    def _files(self, first: str, last: str | None) -> list[ArchiveFile]:
+        files = self._current().files
+        return [f for f in files if f.last >= first and (last is None or f.first <= last)]
+
+    def _current(self) -> Manifest:
+        if self._manifest is None:
+            self._manifest = load_manifest(self._storage, self._folder)
+        return self._manifest
+
+    def _retrying(self, attempt: Callable[[], Result]) -> Result:
+        for _ in range(SWITCHES_MAX):
+            try:
+                return attempt()
+            except FileNotFoundError:
+                self._manifest = None  # the archive was compacted and cleaned while we read
+        raise CorruptTable(
+            f"the archive's manifest names files that are gone, after {SWITCHES_MAX} readings;"
+            " restore the folder from a copy",
+            path=self._folder,
+        )
+
+    def _load_times(self) -> tuple[Any, Any]:
+        if self._times is None:
+            self._times = self._retrying(lambda: self._read_times(self._files("", None)))
+        return self._times
+
+    def _read_times(self, files: Sequence[ArchiveFile]) -> tuple[Any, Any]:
+        import numpy as np
+
+        keys, values = [np.empty(0, "S17")], [np.empty(0, "S17")]
+        total = 0
+        for file in files:
+            table = self._table(file, ["instantTime", "completionTime"])
+            total += table.num_rows
+            if total > ARCHIVED_INSTANTS_MAX:
+                raise CorruptTable(
+                    f"more than {ARCHIVED_INSTANTS_MAX} archived instants", path=self._folder
+                )
+            requested = _as_bytes(table.column(0), self._path(file))
+            completion = _as_bytes(_coalesce(table.column(1), table.column(0)), self._path(file))
+            keys.append(requested)
+            values.append(completion)
+        key, value = np.concatenate(keys), np.concatenate(values)
+        order = np.argsort(key, kind="stable")
+        return key[order], value[order]
+
+    def _rows(self, file: ArchiveFile, columns: list[str]) -> Iterator[tuple]:
+        table = self._table(file, columns)
+        yield from zip(*(column.to_pylist() for column in table.columns), strict=True)
+
+    def _blobs(self, file: ArchiveFile, requested: str, action: str | None) -> Iterator[bytes]:
+        import pyarrow.compute as pc
+
+        rows = self._table(file, ["instantTime", "action"])
+        hits = pc.equal(rows.column(0), requested)
+        if action is not None:
+            hits = pc.and_(hits, pc.equal(rows.column(1), action))
+        for at in pc.indices_nonzero(hits.combine_chunks()).to_pylist():
+            blob = self._blob_at(file, at)
+            if blob is not None:
+                yield blob
+
+    def _blob_at(self, file: ArchiveFile, row: int) -> bytes | None:
+        with self._open(file) as source:
+            for group in range(source.num_row_groups):
+                count = source.metadata.row_group(group).num_rows
+                if row < count:
+                    table = source.read_row_group(group, columns=["metadata"])
+                    blob = table.column(0)[row].as_py()
+                    self._bound(blob, file)
+                    return blob
+                row -= count
+        return None
+
+    def _bound(self, blob: bytes | None, file: ArchiveFile) -> None:
+        if blob is not None and len(blob) > TIMELINE_FILE_BYTES_MAX:
+            raise CorruptTable(
+                f"archived metadata of {len(blob)} bytes, at most {TIMELINE_FILE_BYTES_MAX} allowed",
+                path=self._path(file),
+            )
+
+    def _table(self, file: ArchiveFile, columns: list[str]) -> Any:
+        with self._open(file) as source:
+            missing = [c for c in columns if c not in source.schema_arrow.names]
+            if missing:
+                raise CorruptTable(
+                    f"archive file without column {missing[0]}; expected a HoodieLSMTimelineInstant",
+                    path=self._path(file),
+                )
+            return source.read(columns=columns).select(columns)
+
+    def _open(self, file: ArchiveFile) -> Any:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            return pq.ParquetFile(self._storage.open_input(self._path(file)))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise CorruptTable(
+                f"archive file does not read as parquet ({error})", path=self._path(file)
+            ) from error
+
+    def _path(self, file: ArchiveFile) -> str:
+        return f"{self._folder}/{file.name}"
+
+
+def _coalesce(first: Any, second: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.coalesce(first, second)
+
+
+def _as_bytes(column: Any, path: str) -> Any:
+    """Fixed-width numpy bytes of an Arrow string column of instant times."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if column.null_count:
+        raise CorruptTable("archived instant without a time", path=path)
+    text = column.cast(pa.string())
+    good = pc.all(pc.match_substring_regex(text, r"^[0-9]{14,20}$"), min_count=0).as_py()
+    if not good:
+        raise CorruptTable("archived instant whose time is not 14 to 20 digits", path=path)
+    return np.array(text.to_pylist(), dtype=f"S{_TIME_BYTES}").reshape(-1)

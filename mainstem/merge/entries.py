@@ -1,0 +1,89 @@
+"""The entries of a file slice's log files, oldest first, in the form that the merge works on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.errors import CorruptTable
+from mainstem.limits import CHUNK_BYTES_MAX
+from mainstem.merge.rules import (
+    DELETE_OPERATIONS,
+    DELETED_COLUMN,
+    KEY_COLUMN,
+    OPERATION_COLUMN,
+    MergeRules,
+)
+
+
+@dataclass(frozen=True)
+class DataRows:
+    """Rows of one data block. ``partial``: the block holds only some columns (IS_PARTIAL)."""
+
+    table: pa.Table
+    partial: bool = False
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class DeletedKeys:
+    """Keys of one delete block.
+
+    ``ordering``: one array per ordering field, or empty; ``unconditional``: true where the delete
+    carries Hudi's default ordering value (IntWrapper 0) and so deletes whatever came before.
+    """
+
+    keys: pa.Array
+    ordering: tuple[pa.Array, ...]
+    unconditional: np.ndarray
+    source: str = ""
+
+
+Entry = DataRows | DeletedKeys
+
+
+def entry_keys(entry: Entry) -> pa.ChunkedArray:
+    """Record keys of an entry. ``CorruptTable`` where one is null."""
+    if isinstance(entry, DataRows):
+        keys = entry.table.column(KEY_COLUMN)
+    else:
+        keys = pa.chunked_array([entry.keys])
+    if keys.null_count:
+        raise CorruptTable(
+            f"{keys.null_count} log records without {KEY_COLUMN}; expected one in each",
+            path=entry.source,
+        )
+    return keys
+
+
+def joined_keys(entries: Sequence[Entry]) -> pa.Array:
+    """All record keys in order as one array; large strings where 32-bit offsets would not do."""
+    chunks = [chunk for entry in entries for chunk in entry_keys(entry).chunks]
+    large = sum(chunk.nbytes for chunk in chunks) > CHUNK_BYTES_MAX
+    kind = pa.large_string() if large else pa.string()
+    chunks = [chunk if chunk.type.equals(kind) else chunk.cast(kind) for chunk in chunks]
+    return pa.concat_arrays(chunks) if chunks else pa.array([], kind)
+
+
+def deleted_rows(table: pa.Table, rules: MergeRules) -> np.ndarray | None:
+    """Which rows of a data block are deletes (BufferedRecords.isDelete); None if none can be."""
+    masks = []
+    names = table.schema.names
+    if DELETED_COLUMN in names and pa.types.is_boolean(table.schema.field(DELETED_COLUMN).type):
+        masks.append(table.column(DELETED_COLUMN))
+    if OPERATION_COLUMN in names:
+        wanted = pa.array(DELETE_OPERATIONS, table.schema.field(OPERATION_COLUMN).type)
+        masks.append(pc.is_in(table.column(OPERATION_COLUMN), value_set=wanted))
+    if rules.delete_field in names and rules.delete_marker is not None:
+        text = table.column(rules.delete_field).cast(pa.string())
+        masks.append(pc.equal(text, rules.delete_marker))
+    if not masks:
+        return None
+    total = np.zeros(table.num_rows, bool)
+    for mask in masks:
+        total |= pc.fill_null(mask, False).to_numpy()
+    return total if total.any() else None

@@ -1,0 +1,170 @@
+"""A file slice merged: base file batches in, the rows of a query out (Hudi's "final merge").
+
+Per base batch one ``index_in`` probe of the record keys against the log's keys; base order is kept,
+log rows without a base row come last. Base rows are never taken for deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.merge.entries import DataRows, Entry
+from mainstem.merge.fold import Folded, Positions, fold, ordering_at, positions
+from mainstem.merge.ordering import comparable
+from mainstem.merge.partial import absent, overlay
+from mainstem.merge.rules import KEY_COLUMN, MergeRules
+from mainstem.merge.schema import conform
+
+
+def merge_slice(
+    base: Iterable[pa.Table],
+    entries: Sequence[Entry],
+    schema: pa.Schema,
+    rules: MergeRules,
+    order_types: Sequence[pa.DataType],
+) -> Iterator[pa.Table]:
+    """Merged rows with exactly the columns of ``schema``.
+
+    ``base``: batches of the base file with the columns of ``schema`` plus ``rules.needed_columns``
+    as far as the file has them; ``entries``: log entries in replay order; ``order_types``: types of
+    the ordering columns in the table schema.
+    """
+    entries = [e for e in entries if not isinstance(e, DataRows) or e.table.num_rows]
+    if not entries:
+        for table in base:
+            yield conform(table, schema)
+        return
+    log = positions(entries, rules, order_types)
+    folded = fold(log)
+    if rules.partial or any(isinstance(e, DataRows) and e.partial for e in entries):
+        yield from _merge_partial(base, entries, schema, rules, log, folded)
+        return
+    emit = ~folded.is_delete
+    for table in base:
+        code, hit, wins = _probe(table, log, folded, rules)
+        if code is None:
+            yield conform(table, schema)
+            continue
+        emit[code[~wins]] = False
+        keep = np.ones(table.num_rows, bool)
+        keep[hit[wins]] = False
+        kept = table if keep.all() else table.filter(pa.array(keep))
+        if kept.num_rows:
+            yield conform(kept, schema)
+    yield from _log_rows(entries, log, folded.winner[emit], schema)
+
+
+def _log_rows(
+    entries: Sequence[Entry], log: Positions, winners: np.ndarray, schema: pa.Schema
+) -> Iterator[pa.Table]:
+    """Winning rows block by block: no block is copied whole, no offset can overflow."""
+    chosen = np.zeros(len(log.codes), bool)
+    chosen[winners] = True
+    for entry, start, end in zip(entries, log.starts[:-1], log.starts[1:], strict=True):
+        if not isinstance(entry, DataRows):
+            continue
+        mask = chosen[start:end]
+        count = int(np.count_nonzero(mask))
+        if count:
+            rows = entry.table if count == len(mask) else entry.table.filter(pa.array(mask))
+            yield conform(rows, schema)
+
+
+def _probe(
+    table: pa.Table, log: Positions, folded: Folded, rules: MergeRules
+) -> tuple[np.ndarray | None, np.ndarray, np.ndarray]:
+    """Key codes of base rows that the log knows, their row numbers, and where the log side wins."""
+    column = table.column(KEY_COLUMN)
+    if not column.type.equals(log.keys.type):
+        column = column.cast(log.keys.type)
+    found = pc.index_in(column, value_set=log.keys)
+    known = found.is_valid().to_numpy()
+    hit = np.flatnonzero(known)
+    if not len(hit):
+        return None, hit, hit
+    code = pc.fill_null(found, 0).to_numpy()[hit].astype(np.int64)
+    if log.order is None:
+        return code, hit, np.ones(len(hit), bool)
+    log_fields = ordering_at(log.fields, folded.winner[code])
+    base_fields = [_base_ordering(table, n, f.type, hit) for n, f in zip(rules.ordering, log.fields)]
+    ours, theirs = comparable([log_fields, base_fields])
+    return code, hit, folded.unconditional[code] | (ours >= theirs)
+
+
+def _base_ordering(table: pa.Table, name: str, kind: pa.DataType, hit: np.ndarray) -> pa.Array:
+    if name not in table.schema.names:
+        return pa.nulls(len(hit), kind)
+    column = table.column(name)
+    taken = column.take(pa.array(hit))
+    taken = taken if taken.type.equals(kind) else taken.cast(kind)
+    return pa.concat_arrays(taken.chunks) if taken.num_chunks != 1 else taken.chunk(0)
+
+
+def _merge_partial(
+    base: Iterable[pa.Table],
+    entries: Sequence[Entry],
+    schema: pa.Schema,
+    rules: MergeRules,
+    log: Positions,
+    folded: Folded,
+) -> Iterator[pa.Table]:
+    rows, open_cells = overlay(entries, log, folded, schema, rules)
+    emit = ~folded.is_delete
+    for table in base:
+        code, hit, wins = _probe(table, log, folded, rules)
+        table_rows = conform(table, schema)
+        if code is None:
+            yield table_rows
+            continue
+        emit[code] = False
+        keep = np.ones(table.num_rows, bool)
+        keep[hit] = False
+        if keep.any():
+            yield table_rows.filter(pa.array(keep))
+        deleted = folded.is_delete[code]
+        survives = deleted & ~wins
+        if survives.any():
+            yield table_rows.take(pa.array(hit[survives]))
+        both = ~deleted
+        if both.any():
+            yield _overlaid(
+                table_rows.take(pa.array(hit[both])),
+                rows.take(pa.array(code[both])),
+                wins[both],
+                rules,
+                {name: cells[code[both]] for name, cells in open_cells.items()},
+            )
+    if emit.any():
+        yield rows.filter(pa.array(emit))
+
+
+def _overlaid(
+    base: pa.Table,
+    log: pa.Table,
+    log_wins: np.ndarray,
+    rules: MergeRules,
+    open_cells: dict[str, np.ndarray],
+) -> pa.Table:
+    """Row by row the winner, its absent columns taken from the loser."""
+    columns = []
+    for name in base.schema.names:
+        ours, theirs = log.column(name), base.column(name)
+        log_absent = absent(ours, name, rules)
+        if name in open_cells:
+            log_absent = log_absent | open_cells[name]
+        base_absent = absent(theirs, name, rules)
+        take_log = np.where(log_wins, ~log_absent, base_absent & ~log_absent)
+        columns.append(_choose(pa.array(take_log), ours, theirs))
+    return pa.table(columns, schema=base.schema)
+
+
+def _choose(mask: pa.Array, yes: pa.ChunkedArray, no: pa.ChunkedArray) -> pa.ChunkedArray:
+    if not pa.types.is_nested(yes.type):
+        return pc.if_else(mask, yes, no)
+    both = pa.chunked_array([*yes.chunks, *no.chunks], yes.type)
+    rows = np.arange(len(yes))
+    return both.take(pa.array(np.where(np.asarray(mask), rows, rows + len(yes))))

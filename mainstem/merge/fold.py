@@ -1,0 +1,153 @@
+"""Log entries of one file slice folded to one state per record key (Hudi's "delta merge").
+
+All vectorised: keys become codes by dictionary encoding, "last one wins" is a scatter in replay
+order, event time sorts by ordering value first (stable, so equal values let the later one win).
+
+Rules (format rules 8, Java's EventTimeRecordMerger/CommitTimeRecordMerger and UpdateProcessor):
+
+* commit time: the later entry wins, data or delete.
+* event time: the greater ordering value wins, equal: the later. A delete with the default ordering
+  value (unconditional) beats everything before it; after it the next data row wins whatever its
+  value, and a delete with an ordering value changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from mainstem.merge.entries import DataRows, DeletedKeys, Entry, deleted_rows, joined_keys
+from mainstem.merge.ordering import Fields, align, comparable
+from mainstem.merge.rules import MergeRules
+
+NOTHING = -1
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Every log entry (row or deleted key) by position in replay order.
+
+    ``codes``: key number; ``deletes``, ``unconditional``: flags; ``starts[i]``: first position of
+    entry i; ``fields``: ordering values, one array per field (empty: merged by commit time);
+    ``order``: the same as comparable integers, None by commit time.
+    """
+
+    keys: pa.Array
+    codes: np.ndarray
+    deletes: np.ndarray
+    unconditional: np.ndarray
+    starts: np.ndarray
+    fields: tuple[pa.Array, ...]
+    order: np.ndarray | None
+
+    @property
+    def key_count(self) -> int:
+        return len(self.keys)
+
+
+@dataclass(frozen=True)
+class Folded:
+    """State per key: ``winner`` is the winning position (NOTHING cannot occur), ``is_delete`` and
+    ``unconditional`` describe that position; ``reset`` is the position of the last entry that wiped
+    what was before it (NOTHING: none), ``first`` the first data row that counts after it."""
+
+    winner: np.ndarray
+    is_delete: np.ndarray
+    unconditional: np.ndarray
+    active: np.ndarray | None
+
+
+def positions(
+    entries: Sequence[Entry], rules: MergeRules, kinds: Sequence[pa.DataType]
+) -> Positions:
+    """Number the entries. ``kinds``: types of the ordering columns in the table schema."""
+    keys = joined_keys(entries).dictionary_encode()
+    codes = keys.indices.to_numpy(zero_copy_only=False)
+    total = len(codes)
+    starts = np.concatenate(([0], np.cumsum([_length(e) for e in entries]))).astype(np.int64)
+    deletes = np.zeros(total, bool)
+    unconditional = np.zeros(total, bool)
+    columns: list[list[pa.Array]] = [[] for _ in rules.ordering]
+    for entry, start in zip(entries, starts[:-1], strict=True):
+        span = slice(int(start), int(start) + _length(entry))
+        if isinstance(entry, DeletedKeys):
+            deletes[span] = True
+            unconditional[span] = entry.unconditional | (not rules.ordering)
+        else:
+            flags = deleted_rows(entry.table, rules)
+            if flags is not None:
+                deletes[span] = flags
+        for number, kind in enumerate(kinds):
+            columns[number].append(_ordering_of(entry, rules.ordering[number], number, kind))
+    fields = tuple(pa.concat_arrays(parts) for parts in columns) if entries else ()
+    order = comparable([fields])[0] if fields else None
+    if order is None:
+        unconditional |= deletes
+    return Positions(keys.dictionary, codes, deletes, unconditional, starts, fields, order)
+
+
+def fold(log: Positions) -> Folded:
+    """The winning entry of each key."""
+    at = np.arange(len(log.codes))
+    winner = np.full(log.key_count, NOTHING, np.int64)
+    if log.order is None:
+        winner[log.codes] = at
+        return Folded(winner, log.deletes[winner], log.unconditional[winner], None)
+    active = _active(log, at)
+    chosen = at if active is None else at[active]
+    by_order = chosen[np.argsort(log.order[chosen], kind="stable")]
+    if active is not None:
+        resets = at[log.unconditional]
+        winner[log.codes[resets]] = resets
+    winner[log.codes[by_order]] = by_order
+    return Folded(winner, log.deletes[winner], log.unconditional[winner], active)
+
+
+def _active(log: Positions, at: np.ndarray) -> np.ndarray | None:
+    """Entries that take part in the comparison; None: all of them.
+
+    Out are, per key: everything up to the last unconditional delete, and after it the deletes that
+    come before the first data row.
+    """
+    if not log.unconditional.any():
+        return None
+    reset = np.full(log.key_count, NOTHING, np.int64)
+    resets = at[log.unconditional]
+    reset[log.codes[resets]] = resets
+    reset_here = reset[log.codes]
+    behind = at > reset_here
+    first = np.full(log.key_count, len(at), np.int64)
+    data = at[behind & ~log.deletes][::-1]
+    first[log.codes[data]] = data
+    return behind & ((reset_here == NOTHING) | (at >= first[log.codes]))
+
+
+def _length(entry: Entry) -> int:
+    return entry.table.num_rows if isinstance(entry, DataRows) else len(entry.keys)
+
+
+def _ordering_of(entry: Entry, name: str, number: int, kind: pa.DataType) -> pa.Array:
+    if isinstance(entry, DeletedKeys):
+        if len(entry.ordering) <= number:
+            return pa.nulls(len(entry.keys), kind)
+        return align(entry.ordering[number], kind, entry.source)
+    if name not in entry.table.schema.names:
+        return pa.nulls(entry.table.num_rows, kind)
+    column = entry.table.column(name)
+    column = column if column.type.equals(kind) else column.cast(kind)
+    return _one(column, kind)
+
+
+def _one(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], kind)
+
+
+def ordering_at(fields: Fields, where: np.ndarray) -> list[pa.Array]:
+    """Ordering values at the given positions."""
+    index = pa.array(where)
+    return [field.take(index) for field in fields]

@@ -1,0 +1,118 @@
+"""Options of an open table: Hudi's names and defaults, checked once, plus a few of mainstem's own.
+
+A value that does not parse is refused with key, value and what was expected. An unknown
+``hoodie.mainstem.*`` key is refused too (a typing error would silently change a promise); other
+unknown keys are kept for the components that read them (locks, engines).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mainstem.errors import Invalid
+from mainstem.limits import TIMELINE_AHEAD_MS_DEFAULT
+
+SKEW_MS = "hoodie.time.generator.max_expected_clock_skew_ms"
+HEARTBEAT_MS = "hoodie.client.heartbeat.interval_in_ms"
+HEARTBEAT_MISSES = "hoodie.client.heartbeat.tolerable.misses"
+CONCURRENCY = "hoodie.write.concurrency.mode"
+FAILED_WRITES = "hoodie.clean.failed.writes.policy"
+NBCC = "NON_BLOCKING_CONCURRENCY_CONTROL"
+
+FSYNC = "hoodie.mainstem.fsync"
+AHEAD_MS = "hoodie.mainstem.timeline.ahead.max.ms"
+CLOCK_OFFSET = "hoodie.mainstem.clock.offset_ms"
+WRITER_NAME = "hoodie.mainstem.writer.name"
+LOG_MAX = "hoodie.logfile.max.size"
+
+#: keys under hoodie.mainstem. that some component reads
+OWN_KEYS = frozenset(
+    (
+        FSYNC, AHEAD_MS, CLOCK_OFFSET, WRITER_NAME, "hoodie.mainstem.exclusive",
+        "hoodie.mainstem.timeline.zone", "hoodie.mainstem.lock.expire_ms",
+        "hoodie.mainstem.stream.ordinal", "hoodie.mainstem.spark.driver.rows.max",
+        "hoodie.mainstem.spark.driver.bytes.max",
+    )
+)  # fmt: skip
+
+
+def whole_number(
+    properties: Mapping[str, str], key: str, default: int, low: int, high: int
+) -> int:
+    """An integer option within bounds; ``Invalid`` names key, value and bounds."""
+    text = str(properties.get(key, default)).strip()
+    if not text.lstrip("-").isdigit() or not low <= int(text) <= high:
+        raise Invalid(f"{key}={text!r}, expected a whole number from {low} to {high}")
+    return int(text)
+
+
+def flag(properties: Mapping[str, str], key: str, default: bool) -> bool:
+    """A boolean option."""
+    text = str(properties.get(key, default)).strip().lower()
+    if text not in ("true", "false"):
+        raise Invalid(f"{key}={text!r}, expected true or false")
+    return text == "true"
+
+
+def one_of(properties: Mapping[str, str], key: str, default: str, allowed: tuple[str, ...]) -> str:
+    """An enumeration option, upper case as Hudi parses it."""
+    text = str(properties.get(key, default)).strip().upper()
+    if text not in allowed:
+        raise Invalid(f"{key}={text!r}, expected {' or '.join(allowed)}")
+    return text
+
+
+@dataclass(frozen=True)
+class WriterOptions:
+    """Checked options of one open table."""
+
+    skew_ms: int = 200
+    heartbeat_ms: int = 60_000
+    heartbeat_misses: int = 2
+    lazy_rollback: bool = True
+    fsync: bool = True
+    ahead_ms_max: int = TIMELINE_AHEAD_MS_DEFAULT
+    clock_offset_ms: int = 0
+    writer_name: str = ""
+    log_bytes_max: int = 1024**3
+    zone: str | None = None
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> WriterOptions:
+        """Raises ``Invalid`` for a wrong value, an unsafe choice or an unknown own key."""
+        for key in properties:
+            if key.startswith("hoodie.mainstem.") and key not in OWN_KEYS:
+                raise Invalid(
+                    f"unknown option {key!r}; known ones are {', '.join(sorted(OWN_KEYS))}"
+                )
+        mode = one_of(
+            properties,
+            CONCURRENCY,
+            NBCC,
+            (NBCC, "SINGLE_WRITER", "OPTIMISTIC_CONCURRENCY_CONTROL"),
+        )
+        if mode != NBCC:
+            raise Invalid(
+                f"{CONCURRENCY}={mode}: mainstem writes with {NBCC} only; set it, here and on every"
+                " Java writer of the table (a SINGLE_WRITER job would roll our open instants back)"
+            )
+        policy = one_of(properties, FAILED_WRITES, "LAZY", ("LAZY", "NEVER", "EAGER"))
+        if policy == "EAGER":
+            raise Invalid(
+                f"{FAILED_WRITES}=EAGER would roll back other live writers; expected LAZY or NEVER"
+            )
+        return cls(
+            skew_ms=whole_number(properties, SKEW_MS, 200, 0, 600_000),
+            heartbeat_ms=whole_number(properties, HEARTBEAT_MS, 60_000, 100, 86_400_000),
+            heartbeat_misses=whole_number(properties, HEARTBEAT_MISSES, 2, 1, 1_000),
+            lazy_rollback=policy == "LAZY",
+            fsync=flag(properties, FSYNC, True),
+            ahead_ms_max=whole_number(
+                properties, AHEAD_MS, TIMELINE_AHEAD_MS_DEFAULT, 0, 10**12
+            ),
+            clock_offset_ms=whole_number(properties, CLOCK_OFFSET, 0, -(10**12), 10**12),
+            writer_name=str(properties.get(WRITER_NAME, "")),
+            log_bytes_max=whole_number(properties, LOG_MAX, 1024**3, 1024, 2**40),
+            zone=properties.get("hoodie.mainstem.timeline.zone"),
+        )

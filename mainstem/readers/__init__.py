@@ -1,0 +1,1 @@
+"""Queries: snapshot, read optimized, as of a time, and the changes between two times."""

@@ -1,0 +1,99 @@
+"""Changes: the rows that instants completed in a range of completion times wrote.
+
+Rules of Java's incremental relation: the files that those instants' metadata name, merged per file
+group, and of the result the rows whose ``_hoodie_commit_time`` is one of them. So a late row that lost
+an older merge is returned, a delete is not, and a later overwrite outside the range hides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow.compute as pc
+
+from mainstem.errors import Invalid
+from mainstem.readers.scan import Planned, ScanPlan
+from mainstem.readers.snapshot import make_split, read_spec
+from mainstem.readers.state import WRITES, TableState
+from mainstem.storage.protocol import Storage
+from mainstem.table.properties import load_config
+from mainstem.table.slicing import query_slice
+
+
+@dataclass(frozen=True)
+class Window:
+    """Completed writes of a range: requested time -> completion time."""
+
+    instants: dict[str, str]
+
+    @property
+    def newest_requested(self) -> str:
+        return max(self.instants, default="")
+
+
+def changes(
+    storage: Storage,
+    *,
+    after: str | None = None,
+    until: str | None = None,
+    columns: Sequence[str] | None = None,
+    filter: pc.Expression | None = None,
+    damaged: str = "error",
+) -> ScanPlan:
+    """Rows written by instants with ``after < completion time <= until``; None: no bound.
+
+    Bounds compare as text with completion times of 17 digits (a shorter prefix is allowed, as in
+    Java: ``000`` is before everything). Raises ``Invalid`` for other bounds.
+    """
+    for name, bound in (("after", after), ("until", until)):
+        if bound is not None and not (isinstance(bound, str) and bound.isdigit()):
+            raise Invalid(f"{name}={bound!r} is no completion time; expected digits")
+
+    def plan() -> Planned:
+        state = TableState.load(storage, load_config(storage))
+        window = completed_between(state, after, until)
+        spec = read_spec(state, columns, filter, None, damaged)
+        spec = replace(spec, instants=frozenset(window.instants))
+        newest = window.newest_requested
+        replaced = state.replaced(newest)
+        splits = []
+        for partition, names in sorted(written_files(state, window).items()):
+            for group in state.group(partition, names):
+                if (group.partition, group.file_id) in replaced:
+                    continue
+                found = query_slice(group, newest)
+                if found is not None:
+                    splits.append(make_split(found, spec, state.config))
+        return Planned(spec, splits)
+
+    return ScanPlan(storage, plan)
+
+
+def completed_between(state: TableState, after: str | None, until: str | None) -> Window:
+    """Completed writes of the range, active and archived."""
+    low = after or ""
+    found = {
+        i.requested: i.completion
+        for i in state.writes
+        if i.completion is not None
+        and i.completion > low
+        and (until is None or i.completion <= until)
+    }
+    if state.archive.completed_in(low, until):
+        for old in state.archive.instants():
+            inside = old.completion > low and (until is None or old.completion <= until)
+            if inside and old.action in WRITES and state.completion(old.requested):
+                found.setdefault(old.requested, old.completion)
+    return Window(found)
+
+
+def written_files(state: TableState, window: Window) -> dict[str, set[str]]:
+    """Partition -> names of the files that the window's instants wrote."""
+    files: dict[str, set[str]] = {}
+    for requested in window.instants:
+        metadata = state.metadata(requested)
+        for path in metadata.files() if metadata is not None else ():
+            partition, _, name = path.rpartition("/")
+            files.setdefault(partition, set()).add(name)
+    return files

@@ -1,0 +1,91 @@
+"""What a query returns: a plan that reads when asked, and repeats once if a clean got in its way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from mainstem.errors import Unavailable
+from mainstem.readers.split import ReadSpec, Split, read_split
+from mainstem.storage.protocol import Storage
+
+ATTEMPTS = 2
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The splits of one moment and what they share."""
+
+    spec: ReadSpec
+    splits: list[Split]
+
+
+class ScanPlan:
+    """A query on a table. Every call reads the table's newest state; nothing is cached."""
+
+    def __init__(self, storage: Storage, planner: Callable[[], Planned]) -> None:
+        self._storage = storage
+        self._planner = planner
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the rows."""
+        return _output_schema(self._planner().spec)
+
+    def splits(self) -> list[Split]:
+        """One picklable unit of work per file slice; read them with ``readers.split.read_split``."""
+        return self._planner().splits
+
+    def to_arrow(self) -> pa.Table:
+        """All rows. A file that a concurrent clean removed makes the whole query start again, once.
+
+        Raises ``CorruptTable`` for damaged files, ``Unavailable`` if files vanish again.
+        """
+        for _ in range(ATTEMPTS):
+            try:
+                planned = self._planner()
+                tables = [t for s in planned.splits for t in read_split(self._storage, s)]
+                return pa.concat_tables([_output_schema(planned.spec).empty_table(), *tables])
+            except FileNotFoundError as error:
+                missing = error
+        raise self._vanished(missing) from missing
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Rows file slice by file slice, with bounded memory; one moment's state for all of them."""
+        planned, first = self._started()
+        yield from first
+        for split in planned.splits[1:]:
+            try:
+                for table in read_split(self._storage, split):
+                    yield from table.to_batches()
+            except FileNotFoundError as error:
+                raise self._vanished(error) from error
+
+    def _started(self) -> tuple[Planned, list[pa.RecordBatch]]:
+        for _ in range(ATTEMPTS):
+            try:
+                planned = self._planner()
+                first = planned.splits[:1]
+                return planned, [
+                    batch
+                    for split in first
+                    for table in read_split(self._storage, split)
+                    for batch in table.to_batches()
+                ]
+            except FileNotFoundError as error:
+                missing = error
+        raise self._vanished(missing) from missing
+
+    def _vanished(self, error: FileNotFoundError) -> Unavailable:
+        return Unavailable(
+            f"a file of the view was removed while it was read ({error}); a clean retains too few"
+            " commits for queries of this length: read again, or raise"
+            " hoodie.clean.commits.retained",
+            table=self._storage.base,
+        )
+
+
+def _output_schema(spec: ReadSpec) -> pa.Schema:
+    return pa.schema([spec.schema.field(name) for name in spec.columns])

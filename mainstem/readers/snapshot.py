@@ -1,0 +1,157 @@
+"""Snapshot, read optimized and time travel queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow.compute as pc
+
+from mainstem.errors import Invalid, Unsupported
+from mainstem.merge.rules import merge_rules
+from mainstem.readers.scan import Planned, ScanPlan
+from mainstem.readers.schema import (
+    column_defaults,
+    filter_columns,
+    full_schema,
+    output_columns,
+    schema_text,
+)
+from mainstem.readers.split import ReadSpec, Split, split_paths
+from mainstem.readers.state import TableState
+from mainstem.readers.times import instant_time
+from mainstem.storage.protocol import Storage
+from mainstem.table.keys import DEFAULT_PARTITION
+from mainstem.table.properties import TableConfig, load_config
+from mainstem.table.slicing import FileSlice, base_slice, query_slice
+
+SNAPSHOT = "snapshot"
+READ_OPTIMIZED = "read_optimized"
+DAMAGED = "mainstem.read.damaged"
+
+
+def scan(
+    storage: Storage,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: pc.Expression | None = None,
+    as_of: str | None = None,
+    mode: str = SNAPSHOT,
+    damaged: str = "error",
+) -> ScanPlan:
+    """Rows of the table as of now, or as of a requested time.
+
+    ``filter`` works on merged rows and may use columns that are not asked for. ``mode``
+    ``read_optimized`` reads base files only. ``damaged``: ``error``, or ``skip`` to leave damaged log
+    blocks out as Java does. Raises ``Invalid`` for unknown columns, modes and times.
+    """
+    if mode not in (SNAPSHOT, READ_OPTIMIZED):
+        raise Invalid(f"mode={mode!r}; expected {SNAPSHOT!r} or {READ_OPTIMIZED!r}")
+    until = None if as_of is None else instant_time(as_of, "as_of")
+
+    def plan() -> Planned:
+        state = TableState.load(storage, load_config(storage))
+        if until is not None:
+            check_time_travel(state, until)
+        spec = read_spec(state, columns, filter, until, damaged)
+        pick = query_slice if mode == SNAPSHOT else base_slice
+        replaced = state.replaced(until)
+        splits = []
+        for group in state.groups():
+            if (group.partition, group.file_id) in replaced:
+                continue
+            found = pick(group, until)
+            if found is not None:
+                splits.append(make_split(found, spec, state.config, base_only=mode != SNAPSHOT))
+        return Planned(spec, splits)
+
+    return ScanPlan(storage, plan)
+
+
+def read_spec(
+    state: TableState,
+    columns: Sequence[str] | None,
+    expression: pc.Expression | None,
+    until: str | None,
+    damaged: str,
+) -> ReadSpec:
+    """Schema, columns and merge rules of a query."""
+    if damaged not in ("error", "skip"):
+        raise Invalid(f"{DAMAGED}={damaged!r}; expected 'error' or 'skip'")
+    text = schema_text(state, until)
+    schema = full_schema(text)
+    rules = replace(merge_rules(state.config.raw), defaults=column_defaults(text))
+    virtual = _virtual_key(state.config)
+    return ReadSpec(
+        schema=schema,
+        columns=tuple(output_columns(schema, columns)),
+        rules=rules,
+        extra=tuple(filter_columns(schema, expression)),
+        filter=expression,
+        until=until,
+        damaged=damaged,
+        virtual_key=virtual,
+        composite_key=len(virtual) > 1,
+    )
+
+
+def make_split(
+    found: FileSlice, spec: ReadSpec, config: TableConfig, *, base_only: bool = False
+) -> Split:
+    """The split that reads a slice."""
+    base, logs = split_paths(found.partition, found.base_file, found.log_files)
+    return Split(
+        found.partition,
+        found.file_id,
+        base,
+        () if base_only else logs,
+        spec,
+        _null_partition_columns(found.partition, config),
+    )
+
+
+def check_time_travel(state: TableState, until: str) -> None:
+    """Refuse times whose answer could still change or is gone, as Java does.
+
+    A pending write at or before ``until`` may yet complete and would then be part of the answer; a
+    clean may have removed files that the answer needs.
+    """
+    pending = state.first_pending_write
+    if pending is not None and until >= pending.requested:
+        raise Invalid(
+            f"as_of={until} is not before the pending {pending.action} {pending.requested}, whose rows"
+            " may still appear in that view; ask for an earlier time, or wait until the instant is"
+            " completed or rolled back (mainstem rollback)",
+            table=state.storage.base,
+            instant=pending.requested,
+        )
+    retained = state.earliest_retained
+    if retained is not None and until < retained:
+        raise Invalid(
+            f"as_of={until} is before {retained}, the oldest commit that the cleaner kept; ask for a"
+            " later time",
+            table=state.storage.base,
+        )
+
+
+def _virtual_key(config: TableConfig) -> tuple[str, ...]:
+    flag = config.raw.get("hoodie.populate.meta.fields", "true").strip().lower()
+    if flag != "false":
+        return ()
+    if not config.record_key:
+        raise Unsupported("hoodie.populate.meta.fields=false without hoodie.table.recordkey.fields")
+    return config.record_key
+
+
+def _null_partition_columns(partition: str, config: TableConfig) -> tuple[str, ...]:
+    """Partition columns that are null in this partition, whatever the files hold (Java reads the
+    path: an empty string was written to the default partition too)."""
+    fields = config.partition_fields
+    parts = partition.split("/")
+    if DEFAULT_PARTITION not in partition or len(parts) != len(fields):
+        return ()
+    return tuple(
+        name
+        for name, part in zip(fields, parts, strict=True)
+        if part.removeprefix(f"{name}=") == DEFAULT_PARTITION
+    )

@@ -1,0 +1,230 @@
+"""The unit of reading: one file slice, self-contained and picklable (a Spark task reads one)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from mainstem.errors import CorruptTable, Unavailable, Unsupported
+from mainstem.formats.log_file import BlockKind, Header, LogBlock, read_blocks
+from mainstem.merge.entries import DataRows, DeletedKeys, Entry
+from mainstem.merge.file_slice import merge_slice
+from mainstem.merge.log_order import BlockNote, surviving
+from mainstem.merge.rules import KEY_COLUMN, MergeRules
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.table.keys import record_keys
+
+BASE_ROWS_PER_BATCH = 4_000_000
+TIME_COLUMN = "_hoodie_commit_time"
+
+
+@dataclass(frozen=True)
+class ReadSpec:
+    """What all splits of one query share.
+
+    ``schema``: the table's; ``columns``: what comes out; ``extra``: read for the filter only;
+    ``instants``: only rows written by these (requested times), None for all; ``until``: newest log
+    block instant; ``null_columns``: partition columns per partition that are null there;
+    ``virtual_key``: record key fields where the files hold no meta columns.
+    """
+
+    schema: pa.Schema
+    columns: tuple[str, ...]
+    rules: MergeRules
+    extra: tuple[str, ...] = ()
+    filter: pc.Expression | None = None
+    instants: frozenset[str] | None = None
+    until: str | None = None
+    damaged: str = "error"
+    virtual_key: tuple[str, ...] = ()
+    composite_key: bool = False
+
+    @property
+    def read_schema(self) -> pa.Schema:
+        """Columns that come out of the merge, before the filter."""
+        names = dict.fromkeys((*self.columns, *self.extra))
+        if self.instants is not None:
+            names[TIME_COLUMN] = None
+        if not names:
+            names[KEY_COLUMN] = None  # a table without columns would forget its row count
+        return pa.schema([self.schema.field(n) for n in names])
+
+    @property
+    def wanted(self) -> list[str]:
+        """Columns to read from files, as far as they have them."""
+        needed = (*self.read_schema.names, *self.rules.needed_columns, *self.virtual_key)
+        return list(dict.fromkeys(needed))
+
+
+@dataclass(frozen=True)
+class Split:
+    """One file slice of a query: paths relative to the table."""
+
+    partition: str
+    file_id: str
+    base_file: str | None
+    log_files: tuple[str, ...]
+    spec: ReadSpec = field(repr=False)
+    null_columns: tuple[str, ...] = ()
+
+
+def read_split(storage: Storage, split: Split) -> Iterator[pa.Table]:
+    """Rows of the slice that match the filter, in the query's columns; empty tables are left out.
+
+    Raises ``CorruptTable`` with path and offset for damaged files, ``FileNotFoundError`` for files
+    that a clean removed meanwhile.
+    """
+    spec = split.spec
+    entries = _log_entries(storage, split)
+    order_types = [_ordering_type(spec, name) for name in spec.rules.ordering]
+    merged = merge_slice(
+        _base_tables(storage, split), entries, spec.read_schema, spec.rules, order_types
+    )
+    for table in merged:
+        rows = _selected(table, split)
+        if rows.num_rows:
+            yield rows
+
+
+def _ordering_type(spec: ReadSpec, name: str) -> pa.DataType:
+    if name not in spec.schema.names:
+        raise Unsupported(
+            f"ordering field {name!r} is no column of the table; its columns are"
+            f" {', '.join(spec.schema.names)} (nested ordering fields are not supported)"
+        )
+    return spec.schema.field(name).type
+
+
+def _selected(table: pa.Table, split: Split) -> pa.Table:
+    spec = split.spec
+    for name in split.null_columns:
+        if name in table.schema.names:
+            at = table.schema.get_field_index(name)
+            kind = table.schema.field(name).type
+            table = table.set_column(at, table.schema.field(at), pa.nulls(table.num_rows, kind))
+    if spec.instants is not None:
+        written = pa.array(sorted(spec.instants), pa.string())
+        table = table.filter(pc.is_in(table.column(TIME_COLUMN), value_set=written))
+    if spec.filter is not None and table.num_rows:
+        table = table.filter(spec.filter)
+    return table.select(list(spec.columns))
+
+
+def _base_tables(storage: Storage, split: Split) -> Iterator[pa.Table]:
+    if split.base_file is None:
+        return
+    try:
+        with pq.ParquetFile(storage.open_input(split.base_file)) as source:
+            names = [n for n in split.spec.wanted if n in source.schema_arrow.names]
+            for groups in _row_group_runs(source.metadata):
+                table = source.read_row_groups(groups, columns=names, use_threads=False)
+                yield _with_keys(table.select(names), split.spec, split.base_file)
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise _damaged_base(split.base_file, error) from error
+    except OSError as error:
+        if error.errno is None:  # pyarrow's way of saying that bytes do not decode
+            raise _damaged_base(split.base_file, error) from error
+        raise Unavailable(f"reading {split.base_file}: {error}; try again") from error
+
+
+def _damaged_base(path: str, error: Exception) -> CorruptTable:
+    return CorruptTable(
+        f"base file does not read as parquet ({error}); restore it from a copy", path=path
+    )
+
+
+def _row_group_runs(metadata: Any) -> Iterator[list[int]]:
+    """Row groups in runs of a bounded number of rows; a file without rows still has a schema."""
+    run: list[int] = []
+    rows = 0
+    for number in range(metadata.num_row_groups):
+        count = metadata.row_group(number).num_rows
+        if run and rows + count > BASE_ROWS_PER_BATCH:
+            yield run
+            run, rows = [], 0
+        run.append(number)
+        rows += count
+    if run:
+        yield run
+
+
+def _with_keys(table: pa.Table, spec: ReadSpec, where: str) -> pa.Table:
+    if spec.virtual_key:
+        keys = record_keys(table, spec.virtual_key, composite=spec.composite_key).texts
+        if KEY_COLUMN in table.schema.names:
+            table = table.drop_columns([KEY_COLUMN])
+        return table.append_column(KEY_COLUMN, keys)
+    if KEY_COLUMN not in table.schema.names:
+        raise CorruptTable(f"file without the column {KEY_COLUMN}", path=where)
+    return table
+
+
+def _log_entries(storage: Storage, split: Split) -> list[Entry]:
+    notes: list[BlockNote] = []
+    for path in split.log_files:
+        name = paths.parse_log_name(path.rsplit("/", 1)[-1])
+        instant = name.instant if name is not None else ""
+        if split.spec.until is not None and instant > split.spec.until:
+            continue
+        view = storage.view(path)
+        notes += [
+            _note(block, path) for block in read_blocks(view, path=path, damaged=split.spec.damaged)
+        ]
+    entries: list[Entry] = []
+    for note in surviving(notes, until=split.spec.until):
+        path, block = note.block
+        entries += _entries(block, path, split)
+    return entries
+
+
+def _note(block: LogBlock, path: str) -> BlockNote:
+    headers = block.headers
+    if block.kind is BlockKind.COMMAND:
+        target = headers.get(Header.TARGET_INSTANT_TIME)
+        return BlockNote(block.instant, (path, block), rollback_of=target)
+    listed = headers.get(Header.COMPACTED_BLOCK_TIMES, "").split(",")
+    replaced = frozenset(t for t in listed if t)
+    return BlockNote(block.instant, (path, block), replaces=replaced)
+
+
+def _entries(block: LogBlock, path: str, split: Split) -> list[Entry]:
+    spec = split.spec
+    if block.kind is BlockKind.DELETE:
+        return [_deleted(block, path)]
+    if block.kind is BlockKind.CORRUPT:
+        return []  # only with damaged="skip"
+    if block.kind not in (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA):
+        raise Unsupported(
+            f"log block of kind {block.kind.name} in {path} at offset {block.offset}; Avro and"
+            " Parquet data blocks, delete blocks and rollback commands can be read"
+        )
+    table = _with_keys(block.table(spec.wanted), spec, path)
+    return [DataRows(table, block.partial, path)]
+
+
+def _deleted(block: LogBlock, path: str) -> DeletedKeys:
+    table = block.deletes()
+    keys = _whole(table.column("record_key"))
+    unconditional = _whole(table.column("ordering_is_default")).to_numpy(zero_copy_only=False)
+    ordering = _whole(table.column("ordering"))
+    several = pa.types.is_struct(ordering.type)
+    fields = tuple(ordering.flatten()) if several else (ordering,)
+    return DeletedKeys(keys, fields, unconditional, path)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
+
+
+def split_paths(partition: str, base: str | None, logs: Sequence[str]) -> tuple[str | None, tuple]:
+    """Table paths of a slice's files."""
+    base_path = None if base is None else paths.in_partition(partition, base)
+    return base_path, tuple(paths.in_partition(partition, name) for name in logs)

@@ -1,0 +1,164 @@
+"""One consistent view of a table: what is completed, which files belong together, which schema.
+
+The timeline is listed first and the data files after it, so every file of an instant in the view
+exists when the files are listed; files of later instants are recognised by their instant and left
+out. Nothing here is changed once read; a query loads its own state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from mainstem.formats.avro_container import decode_container
+from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.lsm_archive.reader import Archive
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.table.partitions import PartitionListing, list_partitions
+from mainstem.table.properties import TableConfig
+from mainstem.table.slicing import FileGroup, group_files
+from mainstem.timeline.active import ActiveTimeline, load_timeline
+from mainstem.timeline.commit_metadata import CommitMetadata, decode_commit
+from mainstem.timeline.instant import (
+    CLEAN,
+    CLUSTERING,
+    COMMIT,
+    COMPACTION,
+    DELTACOMMIT,
+    REPLACECOMMIT,
+    WRITE_ACTIONS,
+    Instant,
+)
+from mainstem.timeline.plans import decode_compaction_plan
+
+WRITES = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
+
+
+@dataclass
+class TableState:
+    """A table at one moment. Load it with ``TableState.load``."""
+
+    storage: Storage
+    config: TableConfig
+    timeline: ActiveTimeline
+    archive: Archive
+    _metadata: dict[str, CommitMetadata | None] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, storage: Storage, config: TableConfig) -> TableState:
+        """List the timeline now. Raises ``Unsupported`` for tables that cannot be read right."""
+        config.check_readable(storage.base)
+        history = config.raw.get("hoodie.timeline.history.path", "").strip() or "history"
+        folder = f"{paths.TIMELINE}/{paths.inside(history, source=config.path)}"
+        return cls(storage, config, load_timeline(storage), Archive.load(storage, folder))
+
+    def completion(self, requested: str) -> str | None:
+        """Completion time, None for an instant that is not completed in this view.
+
+        The archive is asked for what the active timeline does not show. What it says about instants
+        that completed after the timeline was listed is not believed: they are not in this view.
+        """
+        known = self.timeline.completion_times.get(requested)
+        if known is not None or requested in self._pending_times:
+            return known
+        archived = self.archive.completion_time(requested)
+        newest = self.timeline.newest_time
+        return archived if archived is not None and (not newest or archived <= newest) else None
+
+    @cached_property
+    def _pending_times(self) -> frozenset[str]:
+        return frozenset(i.requested for i in self.timeline.pending)
+
+    @cached_property
+    def writes(self) -> list[Instant]:
+        """Completed writes on the active timeline by requested time."""
+        return [i for i in self.timeline.completed if i.action in WRITES]
+
+    @cached_property
+    def first_pending_write(self) -> Instant | None:
+        """The oldest pending instant that is no clustering (it bounds time travel)."""
+        pending = [
+            i
+            for i in self.timeline.pending
+            if i.action in WRITE_ACTIONS and i.action not in (CLUSTERING, COMPACTION)
+        ]
+        return min(pending, key=lambda i: i.requested, default=None)
+
+    @cached_property
+    def compactions(self) -> dict[tuple[str, str], str]:
+        """(partition, file id) -> requested time of the pending compaction that it is planned in."""
+        planned: dict[tuple[str, str], str] = {}
+        for instant in self.timeline.pending:
+            if instant.action != COMPACTION:
+                continue
+            path = paths.timeline_file(f"{instant.requested}.{COMPACTION}.requested")
+            data = self.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+            for operation in decode_compaction_plan(data, path=path):
+                planned[operation.partition, operation.file_id] = instant.requested
+        return planned
+
+    def replaced(self, until: str | None) -> set[tuple[str, str]]:
+        """File groups replaced by replace commits requested at or before ``until``."""
+        gone: set[tuple[str, str]] = set()
+        for instant in self.writes:
+            if instant.action != REPLACECOMMIT or (until and instant.requested > until):
+                continue
+            metadata = self.metadata(instant.requested)
+            for partition, file_ids in metadata.replaced.items() if metadata else ():
+                gone.update((partition, file_id) for file_id in file_ids)
+        return gone
+
+    def metadata(self, requested: str) -> CommitMetadata | None:
+        """Metadata of a completed write, active or archived; None if it is nowhere."""
+        if requested not in self._metadata:
+            self._metadata[requested] = self._read_metadata(requested)
+        return self._metadata[requested]
+
+    def _read_metadata(self, requested: str) -> CommitMetadata | None:
+        for instant in self.writes:
+            if instant.requested == requested:
+                path = paths.timeline_file(instant.file_name)
+                try:
+                    data = self.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+                except FileNotFoundError:  # archived since we listed
+                    break
+                return decode_commit(data, path=path)
+        blob = self.archive.metadata(requested)
+        return None if blob is None else decode_commit(blob, path=f"archived instant {requested}")
+
+    @cached_property
+    def earliest_retained(self) -> str | None:
+        """Requested time of the oldest commit whose files the newest clean kept whole."""
+        cleans = [i for i in self.timeline.completed if i.action == CLEAN]
+        if not cleans:
+            return None
+        path = paths.timeline_file(cleans[-1].file_name)
+        data = self.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+        record, _ = decode_container(data, path=path)
+        return record.get("earliestCommitToRetain") or None
+
+    def partitions(self) -> Iterator[PartitionListing]:
+        """Partitions with their file names, listed now."""
+        return list_partitions(self.storage, partitioned=bool(self.config.partition_fields))
+
+    def groups(self, *, visible_only: bool = True) -> Iterator[FileGroup]:
+        """File groups of every partition, listed now."""
+        for listing in self.partitions():
+            yield from self.group(listing.partition, listing.names, visible_only=visible_only)
+
+    def group(
+        self, partition: str, names: Iterable[str], *, visible_only: bool = True
+    ) -> list[FileGroup]:
+        """File groups made of these files of a partition."""
+        return group_files(
+            partition,
+            names,
+            self.completion,
+            self._compactions_in(partition),
+            visible_only=visible_only,
+        )
+
+    def _compactions_in(self, partition: str) -> Mapping[str, str]:
+        return {f: t for (p, f), t in self.compactions.items() if p == partition}

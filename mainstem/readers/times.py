@@ -1,0 +1,31 @@
+"""Times that callers give: as Hudi's ``as.of.instant`` accepts them (HoodieSqlCommonUtils)."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from mainstem.errors import Invalid
+
+_DIGITS = re.compile(r"^\d{14}(\d{3})?$")
+_FORMATS = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%dT%H:%M:%S.%f")
+
+
+def instant_time(text: str, what: str) -> str:
+    """17 digits from ``yyyyMMddHHmmss[SSS]``, ``yyyy-MM-dd`` or ``yyyy-MM-dd HH:mm:ss[.SSS]``.
+
+    The text is in the table's time zone. Raises ``Invalid`` naming ``what``.
+    """
+    if isinstance(text, str):
+        if _DIGITS.match(text):
+            return text if len(text) == 17 else text + "000"
+        for form in _FORMATS:
+            try:
+                moment = datetime.strptime(text, form)
+            except ValueError:
+                continue
+            return moment.strftime("%Y%m%d%H%M%S") + f"{moment.microsecond // 1000:03d}"
+    raise Invalid(
+        f"{what}={text!r} is no time; expected yyyyMMddHHmmssSSS, yyyy-MM-dd or"
+        " yyyy-MM-dd HH:mm:ss[.SSS] in the table's time zone"
+    )

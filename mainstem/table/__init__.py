@@ -1,0 +1,1 @@
+"""What a table is: its properties, keys, buckets, partitions and file slices."""

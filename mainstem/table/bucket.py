@@ -1,0 +1,175 @@
+"""The simple bucket index: Java's hash of a record key, by columns (BucketIdentifier, KeyGenUtils).
+
+``h = 1; h = 31*h + hash(value)`` over the hash fields' values (``List.hashCode`` of ``String.hashCode``),
+``bucket = (h & 0x7FFFFFFF) % count``. Checked against ids that Java wrote (tables ``bucket_hash_*``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+NBCC_TAIL = "-0000-0000-0000-000000000000-0"
+
+
+def nbcc_file_id(bucket: int) -> str:
+    """The constant file id of a bucket under non-blocking concurrency control."""
+    return f"{bucket:08d}{NBCC_TAIL}"
+
+
+def file_id_bucket(file_id: str) -> int | None:
+    """Bucket in a file id's first eight digits; None if there are none."""
+    head = file_id[:8]
+    return int(head) if len(head) == 8 and head.isdigit() and head.isascii() else None
+
+
+def java_string_hash(values: pa.Array) -> np.ndarray:
+    """``String.hashCode`` of each value as uint32 (wrapping); null gives 0. UTF-16 code units."""
+    values = _string_array(values)
+    count = len(values)
+    if count == 0:
+        return np.zeros(0, np.uint32)
+    filled = values.fill_null("") if values.null_count else values
+    offsets = np.frombuffer(filled.buffers()[1], np.int32)[filled.offset : filled.offset + count + 1]
+    data = filled.buffers()[2]
+    units = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
+    used = units[offsets[0] : offsets[-1]]
+    if used.size == 0 or int(used.max()) < 0x80:
+        return _hash_units(units, starts, lengths)
+    ascii_rows = pc.string_is_ascii(filled).to_numpy(zero_copy_only=False)
+    result = np.zeros(count, np.uint32)
+    result[ascii_rows] = _hash_units(units, starts[ascii_rows], lengths[ascii_rows])
+    wide = np.flatnonzero(~ascii_rows)
+    # Non-ASCII keys are rare: they alone are turned into UTF-16.
+    encoded = [text.encode("utf-16-le") for text in filled.take(pa.array(wide)).to_pylist()]
+    wide_lengths = np.array([len(e) // 2 for e in encoded], np.int64)
+    wide_starts = np.concatenate(([0], np.cumsum(wide_lengths)[:-1]))
+    joined = np.frombuffer(b"".join(encoded), np.uint16)
+    result[wide] = _hash_units(joined, wide_starts, wide_lengths)
+    return result
+
+
+def _hash_units(units: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    result = np.zeros(len(starts), np.uint32)
+    if len(starts) == 0:
+        return result
+    longest = int(lengths.max())
+    same = int(lengths.min()) == longest
+    thirty_one = np.uint32(31)
+    if same:
+        for at in range(longest):
+            result *= thirty_one
+            result += units[starts + at]
+        return result
+    order = np.argsort(-lengths, kind="stable")
+    starts, lengths = starts[order], lengths[order]
+    ordered = np.zeros(len(starts), np.uint32)
+    # Rows sorted by falling length: those still running are a prefix.
+    running = np.searchsorted(-lengths, -np.arange(longest), side="left")
+    for at in range(longest):
+        alive = int(running[at])
+        head = ordered[:alive]
+        head *= thirty_one
+        head += units[starts[:alive] + at]
+    result[order] = ordered
+    return result
+
+
+def _string_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+        if isinstance(values, pa.ChunkedArray):  # several chunks of more than 2 GiB
+            values = pa.concat_arrays(values.chunks)
+    return values if values.type == pa.string() else values.cast(pa.string())
+
+
+def hash_parts(record_key: str, fields: Sequence[str]) -> list[str | None]:
+    """Values that Java hashes for one key text (KeyGenUtils.extractRecordKeysByFields).
+
+    A text without ``,`` or without ``:`` is one value. Java loops for ever on a plain key with a comma
+    before the first of two or more colons; here such a key is one value.
+    """
+    if "," not in record_key or ":" not in record_key:
+        return [record_key]
+    wanted = set(fields)
+    found: list[str | None] = []
+    at = 0
+    while True:
+        colon = record_key.find(":", at)
+        if colon < 0:
+            break
+        name = record_key[at:colon]
+        following = record_key.find(":", colon + 1)
+        comma = record_key.rfind(",", 0, following + 1) if following >= 0 else -1
+        while following >= 0 and comma < colon:
+            following = record_key.find(":", following + 1)
+            comma = record_key.rfind(",", 0, following + 1) if following >= 0 else -1
+        last = following < 0 or comma <= 0
+        value = record_key[colon + 1 :] if last else record_key[colon + 1 : comma]
+        if not wanted or name in wanted:
+            found.append(None if value == "__null__" else "" if value == "__empty__" else value)
+        if last:
+            break
+        at = comma + 1
+    return found or [record_key]
+
+
+def bucket_ids(
+    record_keys: pa.Array,
+    *,
+    buckets: int,
+    hash_fields: Sequence[str],
+    parts: Sequence[tuple[str, pa.Array]] | None,
+) -> np.ndarray:
+    """Bucket of each row, int32.
+
+    ``record_keys`` are key texts. ``parts`` gives (field, text) columns of a composite key in key order
+    (null = null part), or None for a key of one plain value.
+    """
+    if parts is None:
+        hashed = np.uint32(31) + java_string_hash(record_keys)
+        odd = _and(_contains(record_keys, ","), _contains(record_keys, ":"))
+    else:
+        hashed = np.full(len(record_keys), 1, np.uint32)
+        odd = np.zeros(len(record_keys), bool)
+        if not any(name in hash_fields for name, _ in parts):
+            hashed = np.uint32(31) + java_string_hash(record_keys)
+        for name, texts in parts:
+            # A separator inside a value shifts Java's parser: those rows go the slow way.
+            odd |= _contains(texts, ",") | _contains(texts, ":")
+            odd |= _equals(texts, "__null__") | _equals(texts, "__empty__")
+            if name in hash_fields:
+                hashed *= np.uint32(31)
+                hashed += java_string_hash(texts)
+    if odd.any():
+        for row in np.flatnonzero(odd):
+            hashed[row] = _slow_hash(record_keys[int(row)].as_py(), hash_fields)
+    return ((hashed & np.uint32(0x7FFFFFFF)) % np.uint32(buckets)).astype(np.int32)
+
+
+def _slow_hash(record_key: str, fields: Sequence[str]) -> np.uint32:
+    result = 1
+    for value in hash_parts(record_key, fields):
+        units = (value or "").encode("utf-16-le", "surrogatepass")
+        text = 0
+        for at in range(0, len(units), 2):
+            text = (31 * text + units[at] + (units[at + 1] << 8)) & 0xFFFFFFFF
+        result = (31 * result + text) & 0xFFFFFFFF
+    return np.uint32(result)
+
+
+def _contains(values: pa.Array, text: str) -> np.ndarray:
+    found = pc.match_substring(values, text)
+    return found.fill_null(False).to_numpy(zero_copy_only=False)
+
+
+def _equals(values: pa.Array, text: str) -> np.ndarray:
+    return pc.equal(values, text).fill_null(False).to_numpy(zero_copy_only=False)
+
+
+def _and(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    return left & right

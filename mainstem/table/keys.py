@@ -1,0 +1,165 @@
+"""Record keys and partition paths as Java's key generators write them, by columns.
+
+SIMPLE and NON_PARTITION: the value's text. COMPLEX: ``f1:v1,f2:v2`` (KeyGenUtils, BuiltinKeyGenerator).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.errors import Invalid
+
+NULL_PART = "__null__"
+EMPTY_PART = "__empty__"
+DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_ENCODED = {c: f"%{c:02X}" for c in [*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\{[]^")]}
+
+
+@dataclass(frozen=True)
+class KeyColumns:
+    """Key texts and, for composite keys, the parts they are made of (see ``bucket.bucket_ids``)."""
+
+    texts: pa.Array
+    parts: list[tuple[str, pa.Array]] | None
+
+
+def value_texts(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
+    """Java's ``toString`` of each value; nulls stay null. Raises ``Invalid`` for types without one."""
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return value_texts(column.dictionary_decode(), name)
+    if kind == pa.string():
+        return column
+    if pa.types.is_large_string(kind) or pa.types.is_string(kind) or "string_view" in str(kind):
+        return column.cast(pa.string())
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return column.cast(pa.string())
+    if pa.types.is_date32(kind):
+        return column.cast(pa.string())
+    if pa.types.is_timestamp(kind):
+        return column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64()).cast(pa.string())
+    if pa.types.is_floating(kind):
+        return pa.array(
+            [None if v is None else java_double_text(v, kind) for v in column.to_pylist()], pa.string()
+        )
+    if pa.types.is_decimal(kind):
+        return pa.array(
+            [None if v is None else _decimal_text(v) for v in column.to_pylist()], pa.string()
+        )
+    raise Invalid(
+        f"column {name!r} of type {kind} cannot be a key or partition field; expected a string,"
+        " number, boolean, date, timestamp or decimal"
+    )
+
+
+def java_double_text(value: float, kind: pa.DataType = pa.float64()) -> str:
+    """``Double.toString`` / ``Float.toString``: shortest digits, ``1.0E10`` outside 1e-3..1e7."""
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value == 0:
+        return "-0.0" if str(value).startswith("-") else "0.0"
+    shortest = str(np.float32(value)) if pa.types.is_float32(kind) else repr(value)
+    sign, digits, exponent = Decimal(shortest).as_tuple()
+    text = "".join(map(str, digits)).rstrip("0") or "0"
+    point = len(digits) + int(exponent)
+    minus = "-" if sign else ""
+    if 1e-3 <= abs(value) < 1e7:
+        if point <= 0:
+            return f"{minus}0.{'0' * -point}{text}"
+        text = text.ljust(point, "0")
+        return f"{minus}{text[:point]}.{text[point:] or '0'}"
+    return f"{minus}{text[0]}.{text[1:] or '0'}E{point - 1}"
+
+
+def _decimal_text(value: Decimal) -> str:
+    # BigDecimal.toString and Python agree but for the exponent's sign and letter case.
+    return str(value)
+
+
+def record_keys(table: pa.Table | pa.RecordBatch, fields: Sequence[str], *, composite: bool) -> KeyColumns:
+    """Key text of each row. Raises ``Invalid`` naming column and row for a null or empty key."""
+    columns = [(name, value_texts(table.column(name), name)) for name in fields]
+    if not composite:
+        name, texts = columns[0]
+        bad = _null_or_empty(texts)
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise Invalid(
+                f"record key field {name!r} is null or empty in {int(bad.sum())} of {len(texts)} rows,"
+                f" first in row {row}; every row needs a key: filter or fill these rows"
+            )
+        return KeyColumns(texts, None)
+    missing = np.ones(table.num_rows, bool)
+    pieces: list[pa.Array | pa.Scalar] = []
+    for position, (name, texts) in enumerate(columns):
+        missing &= _null_or_empty(texts)
+        shown = pc.if_else(pc.equal(texts, ""), EMPTY_PART, texts)
+        shown = pc.fill_null(shown, NULL_PART)
+        pieces += [pa.scalar(("," if position else "") + name + ":"), shown]
+    if missing.any():
+        row = int(np.flatnonzero(missing)[0])
+        raise Invalid(
+            f"all record key fields {list(fields)} are null or empty in row {row}; every row needs a key"
+        )
+    # Java hashes a single `field:value` text as one value.
+    return KeyColumns(
+        pc.binary_join_element_wise(*pieces, ""), columns if len(columns) > 1 else None
+    )
+
+
+def _null_or_empty(texts: pa.Array) -> np.ndarray:
+    empty = pc.equal(texts, "")
+    return empty.fill_null(True).to_numpy(zero_copy_only=False)
+
+
+def partition_paths(
+    table: pa.Table | pa.RecordBatch,
+    fields: Sequence[str],
+    *,
+    hive_style: bool,
+    url_encode: bool,
+) -> tuple[np.ndarray, list[str]]:
+    """Partition of each row: (codes into, list of partition paths). One path "" without fields."""
+    rows = table.num_rows
+    if not fields:
+        return np.zeros(rows, np.int64), [""]
+    codes = np.zeros(rows, np.int64)
+    segments: list[list[str]] = []
+    for name in fields:
+        encoded = value_texts(table.column(name), name).fill_null("").dictionary_encode()
+        values = encoded.dictionary.to_pylist()
+        segments.append([_segment(name, v, hive_style, url_encode) for v in values])
+        codes = codes * len(values) + encoded.indices.to_numpy(zero_copy_only=False)
+    used, codes = np.unique(codes, return_inverse=True)
+    found = []
+    for code in used.tolist():
+        parts = []
+        for choices in reversed(segments):
+            code, index = divmod(code, len(choices))
+            parts.append(choices[index])
+        found.append("/".join(reversed(parts)))
+    return codes, found
+
+
+def _segment(name: str, value: str, hive_style: bool, url_encode: bool) -> str:
+    if not value:
+        text = DEFAULT_PARTITION
+    else:
+        text = value.translate(_ENCODED) if url_encode else value
+    bad = [s for s in text.split("/") if s in ("", ".", "..")]
+    if bad or any(ord(c) < 32 for c in text) or text.startswith(".hoodie"):
+        raise Invalid(
+            f"partition value {value!r} of column {name!r} is no usable folder name: set"
+            " hoodie.datasource.write.partitionpath.urlencode=true or change the value"
+        )
+    return f"{name}={text}" if hive_style else text

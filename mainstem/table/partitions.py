@@ -1,0 +1,49 @@
+"""Partition discovery: folders that hold a partition metafile (FileSystemBackedTableMetadata)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mainstem.errors import CorruptTable
+from mainstem.limits import PARTITION_DEPTH_MAX
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+
+
+@dataclass(frozen=True)
+class PartitionListing:
+    """A partition (relative path, "" for the table folder) and the names of the files in it."""
+
+    partition: str
+    names: tuple[str, ...]
+
+
+def list_partitions(storage: Storage, *, partitioned: bool) -> Iterator[PartitionListing]:
+    """Every partition with its file names, in path order; one listing per folder.
+
+    A folder with a metafile is a partition and is not searched further; the table's own ``.hoodie``
+    is never entered. A non-partitioned table keeps its files in the table folder itself.
+    """
+    if not partitioned:
+        names = [e.name for e in storage.entries("") if not e.is_folder]
+        yield PartitionListing("", tuple(sorted(names)))
+        return
+    yield from _search(storage, "", 0)
+
+
+def _search(storage: Storage, folder: str, depth: int) -> Iterator[PartitionListing]:
+    if depth > PARTITION_DEPTH_MAX:
+        raise CorruptTable(
+            f"folders nested deeper than {PARTITION_DEPTH_MAX} below the table without a partition"
+            f" metafile ({paths.PARTITION_METAFILE}); remove what does not belong to the table",
+            path=folder,
+        )
+    entries = storage.entries(folder)
+    if any(e.name.startswith(paths.PARTITION_METAFILE) and not e.is_folder for e in entries):
+        names = sorted(e.name for e in entries if not e.is_folder)
+        yield PartitionListing(folder, tuple(names))
+        return
+    for entry in sorted(entries, key=lambda e: e.name):
+        if entry.is_folder and entry.name != paths.HOODIE:
+            yield from _search(storage, paths.in_partition(folder, entry.name), depth + 1)

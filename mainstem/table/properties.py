@@ -1,0 +1,331 @@
+"""``hoodie.properties``: read, judged, written (HoodieTableConfig; format-core section 1).
+
+Unknown keys are kept. Unknown versions, layouts and features are refused by name: reading or writing
+such a table on a guess would lose or double rows.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from mainstem.errors import CorruptTable, Invalid, Unsupported
+from mainstem.formats.java_properties import format_properties, parse_properties
+from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+
+MERGE_ON_READ = "MERGE_ON_READ"
+COPY_ON_WRITE = "COPY_ON_WRITE"
+COMMIT_TIME = "COMMIT_TIME_ORDERING"
+EVENT_TIME = "EVENT_TIME_ORDERING"
+IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
+
+BUCKETS = "hoodie.bucket.index.num.buckets"
+HASH_FIELD = "hoodie.bucket.index.hash.field"
+INDEX_TYPE = "hoodie.index.type"
+BUCKET_ENGINE = "hoodie.index.bucket.engine"
+EXCLUSIVE = "hoodie.mainstem.exclusive"
+TIMEZONE = "hoodie.table.timeline.timezone"
+LOCAL_ZONE = "hoodie.mainstem.timeline.zone"
+
+_PAYLOADS = {
+    EVENT_TIME: (
+        "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
+        "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
+    ),
+    COMMIT_TIME: (
+        "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",
+        "ce9acb64-bde0-424c-9b91-f6ebba25356d",
+    ),
+}
+# Properties that decide where a row lands and who wins: they may not change under a transaction.
+DECISIVE = (
+    "hoodie.table.name", "hoodie.table.type", "hoodie.table.version",
+    "hoodie.timeline.layout.version", "hoodie.table.recordkey.fields",
+    "hoodie.table.partition.fields", "hoodie.table.keygenerator.type",
+    "hoodie.table.ordering.fields", "hoodie.table.precombine.field", "hoodie.record.merge.mode",
+    "hoodie.table.partial.update.mode", "hoodie.record.merge.strategy.id",
+    "hoodie.compaction.payload.class", "hoodie.datasource.write.hive_style_partitioning",
+    "hoodie.datasource.write.partitionpath.urlencode",
+    "hoodie.datasource.write.drop.partition.columns", "hoodie.populate.meta.fields",
+    "hoodie.table.base.file.format", "hoodie.table.metadata.partitions",
+    "hoodie.table.metadata.partitions.inflight", TIMEZONE, BUCKETS, HASH_FIELD, INDEX_TYPE,
+    BUCKET_ENGINE, "hoodie.write.lock.provider", "hoodie.write.lock.filesystem.path",
+    "hoodie.table.cdc.enabled", "hoodie.timeline.path",
+)  # fmt: skip
+
+
+def table_checksum(database: str, name: str) -> str:
+    """CRC32 of ``<database>.<table>`` as Java stores it."""
+    return str(zlib.crc32(f"{database}.{name}".encode()))
+
+
+@dataclass(frozen=True)
+class TableConfig:
+    """The table's properties, parsed. ``raw`` holds every key as found."""
+
+    raw: Mapping[str, str]
+    path: str = paths.PROPERTIES
+
+    def _get(self, key: str, default: str = "") -> str:
+        return self.raw.get(key, default).strip()
+
+    def _fields(self, *keys: str) -> tuple[str, ...]:
+        for key in keys:
+            text = self._get(key)
+            if text:
+                return tuple(part.strip() for part in text.split(",") if part.strip())
+        return ()
+
+    def _flag(self, key: str, default: bool = False) -> bool:
+        text = self._get(key).lower()
+        if text not in ("", "true", "false"):
+            raise Invalid(f"{key}={text!r}, expected true or false", table=None)
+        return default if not text else text == "true"
+
+    @property
+    def name(self) -> str:
+        return self._get("hoodie.table.name")
+
+    @property
+    def version(self) -> int:
+        return int(self._get("hoodie.table.version"))
+
+    @property
+    def table_type(self) -> str:
+        return self._get("hoodie.table.type", COPY_ON_WRITE).upper()
+
+    @property
+    def record_key(self) -> tuple[str, ...]:
+        return self._fields("hoodie.table.recordkey.fields")
+
+    @property
+    def partition_fields(self) -> tuple[str, ...]:
+        entries = self._fields("hoodie.table.partition.fields")
+        return tuple(entry.split(":", 1)[0] for entry in entries)
+
+    @property
+    def ordering(self) -> tuple[str, ...]:
+        """Ordering fields: the v9 key, else the spelling of 1.0.x writers."""
+        return self._fields("hoodie.table.ordering.fields", "hoodie.table.precombine.field")
+
+    @property
+    def merge_mode(self) -> str:
+        mode = self._get("hoodie.record.merge.mode").upper()
+        return mode or (EVENT_TIME if self.ordering else COMMIT_TIME)
+
+    @property
+    def partial_update_mode(self) -> str | None:
+        """Ignored by Hudi at table version 8."""
+        mode = self._get("hoodie.table.partial.update.mode").upper()
+        return mode or None if self.version >= 9 else None
+
+    @property
+    def key_generator(self) -> str:
+        kind = self._get("hoodie.table.keygenerator.type").upper().removesuffix("_AVRO")
+        if kind:
+            return kind
+        single = len(self.record_key) == 1 and len(self.partition_fields) <= 1
+        return ("SIMPLE" if self.partition_fields else "NON_PARTITION") if single else "COMPLEX"
+
+    @property
+    def hive_style(self) -> bool:
+        return self._flag("hoodie.datasource.write.hive_style_partitioning")
+
+    @property
+    def url_encode(self) -> bool:
+        return self._flag("hoodie.datasource.write.partitionpath.urlencode")
+
+    @property
+    def create_schema(self) -> str | None:
+        return self._get("hoodie.table.create.schema") or None
+
+    @property
+    def exclusive(self) -> bool:
+        return self._flag(EXCLUSIVE)
+
+    @property
+    def buckets(self) -> int | None:
+        text = self._get(BUCKETS)
+        if not text:
+            return None
+        if not text.isdigit() or not 1 <= int(text) <= 100_000:
+            raise Invalid(f"{BUCKETS}={text!r}, expected a number from 1 to 100000")
+        return int(text)
+
+    @property
+    def hash_fields(self) -> tuple[str, ...]:
+        return self._fields(HASH_FIELD) or self.record_key
+
+    @property
+    def metadata_partitions(self) -> tuple[str, ...]:
+        return self._fields("hoodie.table.metadata.partitions") + self._fields(
+            "hoodie.table.metadata.partitions.inflight"
+        )
+
+    def zone(self, given: str | None = None) -> tzinfo | None:
+        """UTC; or the zone given for a LOCAL table; None where it must be given and was not."""
+        if self._get(TIMEZONE, "LOCAL").upper() == "UTC":
+            return UTC
+        if not given:
+            return None
+        try:
+            return UTC if given.upper() == "UTC" else ZoneInfo(given)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise Invalid(
+                f"{LOCAL_ZONE}={given!r} is no time zone; expected an IANA name such as Europe/Paris"
+            ) from error
+
+    def changed(self, other: TableConfig) -> list[str]:
+        """Decisive properties in which ``other`` differs, as ``key: old -> new``."""
+        return [
+            f"{key}: {self.raw.get(key)!r} -> {other.raw.get(key)!r}"
+            for key in DECISIVE
+            if self._get(key) != other._get(key)
+        ]
+
+    def check_readable(self, table: str) -> None:
+        """Refuse what mainstem cannot read right (``Unsupported``, ``CorruptTable``)."""
+        version = self._get("hoodie.table.version")
+        if not version.isdigit():
+            raise CorruptTable(
+                f"hoodie.table.version={version!r}, expected a number", path=self.path, table=table
+            )
+        if int(version) not in (8, 9):
+            way = (
+                "upgrade it with Hudi 1.x (hoodie.write.table.version=8 or 9)"
+                if int(version) < 8
+                else "newer layouts name log files differently; use a newer mainstem"
+            )
+            raise Unsupported(
+                f"table version {version} in {self.path}; versions 8 and 9 can be read: {way}",
+                table=table,
+            )
+        layout = self._get("hoodie.timeline.layout.version")
+        if layout != "2":
+            raise Unsupported(
+                f"timeline layout {layout or 'missing'} in {self.path}, expected 2", table=table
+            )
+        if self.table_type not in (MERGE_ON_READ, COPY_ON_WRITE):
+            raise Unsupported(f"hoodie.table.type={self.table_type}", table=table)
+        for key, allowed in (
+            ("hoodie.table.base.file.format", ("", "PARQUET")),
+            ("hoodie.table.log.file.format", ("", "HOODIE_LOG")),
+            ("hoodie.table.format", ("", "NATIVE")),
+            ("hoodie.table.multiple.base.file.formats.enable", ("", "FALSE")),
+            ("hoodie.bootstrap.base.path", ("",)),
+        ):
+            if self._get(key).upper() not in allowed:
+                raise Unsupported(f"{key}={self._get(key)!r} is not supported", table=table)
+        if self._get("hoodie.timeline.path", "timeline") != "timeline":
+            raise Unsupported(
+                f"hoodie.timeline.path={self._get('hoodie.timeline.path')!r}, expected 'timeline'",
+                table=table,
+            )
+
+    def check_writable(self, table: str) -> None:
+        """Refuse what non-blocking concurrency control, or mainstem, cannot write safely."""
+        self.check_readable(table)
+        if self.metadata_partitions:
+            raise Unsupported(
+                "the table has a metadata table (hoodie.table.metadata.partitions="
+                f"{','.join(self.metadata_partitions)}), which mainstem does not maintain yet; readers"
+                " that list files through it would not see our files. Write once from Hudi with"
+                " hoodie.metadata.enable=false on every Java writer: it drops the metadata table",
+                table=table,
+            )
+        needs = (
+            ("hoodie.table.type", self.table_type, (MERGE_ON_READ,)),
+            (INDEX_TYPE, self._get(INDEX_TYPE).upper(), ("", "BUCKET")),
+            (BUCKET_ENGINE, self._get(BUCKET_ENGINE).upper(), ("", "SIMPLE")),
+            ("hoodie.record.merge.mode", self.merge_mode, (COMMIT_TIME, EVENT_TIME)),
+            ("hoodie.table.partial.update.mode", self.partial_update_mode, (None, IGNORE_DEFAULTS)),
+            ("hoodie.table.keygenerator.type", self.key_generator,
+             ("SIMPLE", "COMPLEX", "NON_PARTITION")),
+            ("hoodie.populate.meta.fields", self._get("hoodie.populate.meta.fields").lower(),
+             ("", "true")),
+            ("hoodie.datasource.write.drop.partition.columns",
+             self._get("hoodie.datasource.write.drop.partition.columns").lower(), ("", "false")),
+            ("hoodie.table.cdc.enabled", self._get("hoodie.table.cdc.enabled").lower(),
+             ("", "false")),
+            ("hoodie.schema.on.read.enable", self._get("hoodie.schema.on.read.enable").lower(),
+             ("", "false")),
+        )  # fmt: skip
+        for key, found, allowed in needs:
+            if found not in allowed:
+                raise Unsupported(
+                    f"{key}={found!r} cannot be written; expected"
+                    f" {' or '.join(repr(a) for a in allowed if a)}",
+                    table=table,
+                )
+        if self.version != 9:
+            raise Unsupported(
+                f"table version {self.version} can be read but not yet written; expected 9", table=table
+            )
+        if not self.record_key:
+            raise Unsupported("hoodie.table.recordkey.fields is missing", table=table)
+        if self.merge_mode == EVENT_TIME and not self.ordering:
+            raise Invalid(
+                "EVENT_TIME_ORDERING without hoodie.table.ordering.fields: rows cannot be ordered",
+                table=table,
+            )
+        stray = set(self.hash_fields) - set(self.record_key)
+        if stray:
+            raise Invalid(
+                f"{HASH_FIELD} names {sorted(stray)}, not among the record key fields"
+                f" {list(self.record_key)}",
+                table=table,
+            )
+
+
+def load_config(storage: Storage) -> TableConfig:
+    """Read ``hoodie.properties``, else its backup while a writer replaces it.
+
+    Raises ``Invalid`` if there is no table, ``CorruptTable`` if the checksum is wrong.
+    """
+    for path in (paths.PROPERTIES, paths.PROPERTIES_BACKUP, paths.PROPERTIES):
+        try:
+            data = storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        config = TableConfig(parse_properties(data, path=path), path)
+        if config.name:
+            _verify_checksum(config, storage.base)
+            return config
+    raise Invalid(
+        f"no Hudi table at {storage.base}: {paths.PROPERTIES} is missing or names no table;"
+        " create it with mainstem.create_table",
+        table=storage.base,
+    )
+
+
+def _verify_checksum(config: TableConfig, base: str) -> None:
+    found = config.raw.get("hoodie.table.checksum", "").strip()
+    expected = table_checksum(config.raw.get("hoodie.database.name", ""), config.name)
+    if found and found != expected:
+        raise CorruptTable(
+            f"hoodie.table.checksum={found}, expected {expected} for table {config.name!r}: the file"
+            f" was edited or damaged; restore it or {paths.PROPERTIES_BACKUP}",
+            path=config.path,
+            table=base,
+        )
+
+
+def encode_config(raw: Mapping[str, str], date_text: str) -> bytes:
+    """Bytes of a new ``hoodie.properties``; ``date_text`` is the comment that Java writes."""
+    return format_properties(raw, comments=(f"Properties saved on {date_text}", date_text))
+
+
+def payload_properties(version: int, merge_mode: str) -> dict[str, str]:
+    """What version 8 stores beside the merge mode (version 9 stores the mode alone)."""
+    if version >= 9:
+        return {}
+    payload, strategy = _PAYLOADS[merge_mode]
+    return {
+        "hoodie.compaction.payload.class": payload,
+        "hoodie.record.merge.strategy.id": strategy,
+    }

@@ -1,0 +1,114 @@
+"""The table's schema: where it stands and how a batch is fitted to it.
+
+Resolution order as in Hudi's TableSchemaResolver: the newest completed write that recorded one, then
+``hoodie.table.create.schema``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from mainstem.errors import Invalid
+from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
+from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.table.properties import TableConfig
+from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.commit_metadata import decode_commit
+from mainstem.timeline.instant import COMMIT, DELTACOMMIT, REPLACECOMMIT
+
+_NO_SCHEMA = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
+
+
+def user_schema_text(
+    storage: Storage, config: TableConfig, timeline: ActiveTimeline
+) -> str | None:
+    """Avro JSON of the user columns (no meta fields), or None for a table that never had one.
+
+    Cost: reads completed instants from the newest backwards until one records a schema (the first,
+    as a rule).
+    """
+    for instant in reversed(timeline.completed):
+        if instant.action not in (COMMIT, DELTACOMMIT, REPLACECOMMIT):
+            continue
+        path = paths.timeline_file(instant.file_name)
+        try:
+            data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+        except FileNotFoundError:
+            continue  # archived or restored away meanwhile
+        metadata = decode_commit(data, path=path)
+        if metadata.operation not in _NO_SCHEMA and metadata.schema:
+            return metadata.schema
+    return config.create_schema
+
+
+def fit_batch(
+    batch: pa.Table,
+    schema: pa.Schema,
+    *,
+    required: Sequence[str] | None = None,
+    table: str = "",
+) -> pa.Table:
+    """Columns of ``batch`` in the order and types of ``schema``; Hudi's meta columns are dropped.
+
+    ``required`` limits the columns (a delete needs the key only, ``update_columns`` a few); None asks
+    for all. Raises ``Invalid`` for unknown, missing or doubled columns and for values that do not fit
+    the column's type.
+    """
+    names = [n for n in batch.column_names if n not in META_FIELDS]
+    doubled = sorted({n for n in names if names.count(n) > 1})
+    unknown = [n for n in names if schema.get_field_index(n) < 0]
+    wanted = schema.names if required is None else list(required)
+    missing = [n for n in wanted if n not in names]
+    if doubled or unknown or missing:
+        found = [
+            text
+            for text, items in (
+                ("columns given twice: ", doubled),
+                ("columns the table does not have: ", unknown),
+                ("columns missing: ", missing),
+            )
+            if items
+            for text in [text + ", ".join(map(repr, items))]
+        ]
+        raise Invalid(
+            f"the batch does not fit the table's schema; {'; '.join(found)}. The table has"
+            f" {', '.join(schema.names)}. Add or drop columns (update_columns writes some of them)",
+            table=table,
+        )
+    fitted = [
+        _fit_column(batch.column(field.name), field, table)
+        for field in schema
+        if field.name in names and (required is None or field.name in wanted)
+    ]
+    kept = [f for f in schema if f.name in names and (required is None or f.name in wanted)]
+    return pa.table(fitted, schema=pa.schema(kept))
+
+
+def _fit_column(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.ChunkedArray:
+    if not field.nullable and column.null_count:
+        raise Invalid(
+            f"column {field.name!r} has {column.null_count} nulls, but the table says it has none",
+            table=table,
+        )
+    if column.type == field.type:
+        return column
+    try:
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        return column.cast(field.type, safe=True)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise Invalid(
+            f"column {field.name!r} of type {column.type} does not fit the table's {field.type}:"
+            f" {error}; cast it before writing",
+            table=table,
+        ) from error
+
+
+def arrow_user_schema(text: str, path: str = "") -> pa.Schema:
+    """Arrow schema of the user columns."""
+    schema = avro_to_arrow(text, path=path)
+    return pa.schema([f for f in schema if f.name not in META_FIELDS])

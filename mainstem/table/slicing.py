@@ -1,0 +1,190 @@
+"""File slices: which base file and which log files of a file group belong together.
+
+Pure functions on names. Rules of Hudi 1.x (HoodieFileGroup, CompletionTimeQueryView, RFC-66):
+barriers are the instants of base files and of pending compactions; a log file belongs to the newest
+barrier that is not later than the *completion* time of the log's instant; log files inside a slice
+are merged by *requested* time. Two deliberate differences from Java 1.2:
+
+* A log-only file group is anchored at its first log of a *completed* instant (Hudi issue 19774:
+  anchored at a failed write's log, the group's later committed rows vanish from snapshots).
+* An instant counts as completed only if the active timeline or the archive says so. Java takes every
+  instant before the active timeline's start for completed and so shows files of dead writers again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from mainstem.storage.paths import BaseName, LogName, parse_base_name, parse_log_name
+
+CompletionTime = Callable[[str], "str | None"]
+"""Requested time -> completion time; None for an instant that is pending, failed or unknown."""
+
+
+@dataclass(frozen=True)
+class FileSlice:
+    """One version of a file group: at most one base file and the log files written onto it.
+
+    ``base_instant`` is the base file's requested time, of a log-only slice the requested time of its
+    first log, under a pending compaction the compaction's. ``log_files`` are bare names in merge
+    order. ``pending`` marks a slice whose base instant is not completed. ``latest`` marks the newest
+    slice of its group that is not pending.
+    """
+
+    partition: str
+    file_id: str
+    base_instant: str
+    base_file: str | None = None
+    log_files: tuple[str, ...] = ()
+    pending: bool = False
+    latest: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        return self.base_file is None and not self.log_files
+
+
+@dataclass(frozen=True)
+class FileGroup:
+    """All slices of one file id in one partition, newest first."""
+
+    partition: str
+    file_id: str
+    slices: tuple[FileSlice, ...]
+    pending_compaction: str | None = None
+
+
+def group_files(
+    partition: str,
+    names: Iterable[str],
+    completion: CompletionTime,
+    pending_compactions: Mapping[str, str],
+    *,
+    visible_only: bool,
+) -> list[FileGroup]:
+    """File groups of one partition, ordered by file id.
+
+    ``pending_compactions`` maps file id -> requested time of the pending compaction it is planned in.
+    ``visible_only`` leaves out every file whose instant is not completed (what a query sees);
+    otherwise such files are shown where Java's file system view shows them. Names that are no data
+    files, and change logs (``.cdc``), are ignored.
+    """
+    bases: dict[str, list[BaseName]] = {}
+    logs: dict[str, list[LogName]] = {}
+    for name in names:
+        log = parse_log_name(name)
+        if log is not None:
+            if not log.is_cdc:
+                logs.setdefault(log.file_id, []).append(log)
+            continue
+        base = parse_base_name(name)
+        if base is not None:
+            bases.setdefault(base.file_id, []).append(base)
+    groups = (
+        _group(
+            partition,
+            file_id,
+            bases.get(file_id, []),
+            logs.get(file_id, []),
+            completion,
+            pending_compactions.get(file_id),
+            visible_only,
+        )
+        for file_id in sorted(bases.keys() | logs.keys())
+    )
+    return [group for group in groups if group.slices]
+
+
+def _group(
+    partition: str,
+    file_id: str,
+    bases: list[BaseName],
+    logs: list[LogName],
+    completion: CompletionTime,
+    compaction: str | None,
+    visible_only: bool,
+) -> FileGroup:
+    times = {t: completion(t) for t in {b.instant for b in bases} | {f.instant for f in logs}}
+    if visible_only:
+        bases = [b for b in bases if times[b.instant] is not None]
+        logs = [f for f in logs if times[f.instant] is not None]
+    base_of: dict[str, str | None] = {}
+    for base in sorted(bases, key=lambda b: (b.instant, b.name)):
+        base_of[base.instant] = base.name
+    if compaction is not None:
+        base_of.setdefault(compaction, None)
+    logs_of = _assign(logs, times, set(base_of))
+    instants = sorted(base_of.keys() | logs_of.keys(), reverse=True)
+    slices = [
+        FileSlice(
+            partition,
+            file_id,
+            instant,
+            base_of.get(instant),
+            tuple(f.name for f in sorted(logs_of.get(instant, []), key=lambda f: f.order)),
+            pending=instant == compaction or times.get(instant) is None,
+        )
+        for instant in instants
+    ]
+    return FileGroup(partition, file_id, _mark_latest(slices), compaction)
+
+
+def _assign(
+    logs: list[LogName], times: Mapping[str, str | None], barriers: set[str]
+) -> dict[str, list[LogName]]:
+    """Slice instant -> its logs. Completed logs first: only they may open a slice (issue 19774)."""
+    keys = set(barriers)
+    placed: dict[str, list[LogName]] = {}
+    waiting = []
+    for log in sorted(logs, key=lambda f: f.order):
+        done = times[log.instant]
+        if done is None:
+            waiting.append(log)
+            continue
+        key = max((k for k in keys if k <= done), default=log.instant)
+        keys.add(key)
+        placed.setdefault(key, []).append(log)
+    for log in waiting:  # not completed: after every barrier, so in the newest slice
+        key = max(keys, default=log.instant)
+        keys.add(key)
+        placed.setdefault(key, []).append(log)
+    return placed
+
+
+def _mark_latest(slices: list[FileSlice]) -> tuple[FileSlice, ...]:
+    for at, slice_ in enumerate(slices):
+        if not slice_.pending:
+            slices[at] = replace(slice_, latest=True)
+            break
+    return tuple(slices)
+
+
+def query_slice(group: FileGroup, until: str | None) -> FileSlice | None:
+    """The slice that a query as of requested time ``until`` (None: newest) reads of a visible group.
+
+    Under a pending compaction the compaction's own slice has no base file yet: its logs are read
+    together with the slice before it (HoodieFileGroup's merged file slice). None: nothing to read.
+    """
+    candidates = [s for s in group.slices if until is None or s.base_instant <= until]
+    candidates = [s for s in candidates if not s.is_empty or s.pending]
+    if not candidates:
+        return None
+    newest = candidates[0]
+    if newest.base_instant == group.pending_compaction:
+        older = candidates[1] if len(candidates) > 1 else None
+        if older is None:
+            return None if newest.is_empty else newest
+        logs = [parse_log_name(n) for n in (*older.log_files, *newest.log_files)]
+        order = sorted((f for f in logs if f is not None), key=lambda f: f.order)
+        newest = replace(older, log_files=tuple(f.name for f in order), latest=True)
+    return None if newest.is_empty else newest
+
+
+def base_slice(group: FileGroup, until: str | None) -> FileSlice | None:
+    """The newest slice with a completed base file as of ``until`` (read optimized queries)."""
+    for slice_ in group.slices:
+        fits = until is None or slice_.base_instant <= until
+        if fits and slice_.base_file is not None and not slice_.pending:
+            return slice_
+    return None

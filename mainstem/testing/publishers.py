@@ -1,0 +1,61 @@
+"""Scenario ``publishers``: the fence and the publishing primitive alone, without rows and schemas.
+
+Ten times faster than whole transactions, so that rare interleavings of the handshake come up.
+"""
+
+from __future__ import annotations
+
+from mainstem.errors import LeaseLost, LockUnavailable, OutcomeUnknown, Unavailable
+from mainstem.seams import Seams
+from mainstem.storage import paths
+from mainstem.testing.simulation import Simulation
+from mainstem.testing.world import Process
+from mainstem.timeline.commit_metadata import encode_commit
+from mainstem.timeline.publish import Publisher
+from mainstem.truetime.generator import InstantTimes
+
+
+class Publishers(Simulation):
+    """Three to five processes, each requesting and completing instants without content."""
+
+    scenario = "publishers"
+
+    def build(self) -> None:
+        for folder in paths.INITIAL_FOLDERS:
+            self.disk.make_folders(folder)
+        for folder in list(self.disk.folders):
+            self.disk.sync_folder(folder)
+        self.left = {f"p{n}": 6 for n in range(self.random.choice([2, 3, 3, 5]))}
+        for name in self.left:
+            self.start(name, self._body)
+
+    def _body(self, process: Process) -> None:
+        seams = self.seams(process)
+        publisher = Publisher(seams, InstantTimes(), wait_ms=200, exclusive=True)
+        while self.left[process.name] > 0:
+            self.left[process.name] -= 1
+            try:
+                self._commit(seams, publisher)
+                self.world.counts.commits += 1
+            except (LeaseLost, LockUnavailable, Unavailable, OutcomeUnknown, OSError):
+                self.world.counts.refused += 1
+
+    def _commit(self, seams: Seams, publisher: Publisher) -> None:
+        storage = seams.storage
+        started = publisher.publish(
+            lambda time: f"{time}.deltacommit.requested",
+            before_link=lambda time: storage.create(
+                paths.heartbeat(time), b"", durable=False
+            ),
+        )
+        instant = started.time
+        assert instant is not None
+        prepared = f"{paths.OWN}/prepared-{instant}"
+        storage.create(prepared, encode_commit([], {}, "UPSERT"), durable=True)
+        storage.link(prepared, paths.timeline_file(f"{instant}.deltacommit.inflight"))
+        self.world.sleep(self.random.random() ** 2 * 100)
+        publisher.publish(lambda time: f"{instant}_{time}.deltacommit", prepared=prepared)
+        storage.delete(prepared)
+
+    def settle(self) -> None:
+        self.finish("publishers")

@@ -1,0 +1,114 @@
+"""``python -m mainstem.testing.run --seconds 60 --seed N [--runs K]``: search seeds for a violation.
+
+Prints what was tried; for a failure the rule, the end of the story, and one line that replays it.
+Every hundredth seed is run twice and must make the very same calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+
+from mainstem.testing.publishers import Publishers
+from mainstem.testing.simulation import Result, Simulation
+from mainstem.testing.tables import Tables
+from mainstem.testing.world import Counts, Violation
+
+SCENARIOS: dict[str, type[Simulation]] = {"publishers": Publishers, "tables": Tables}
+REPEAT_EVERY = 100
+
+
+def scenario_of(seed: int) -> str:
+    """Which scenario a seed stands for when none is named: one in ten is ``publishers``."""
+    names = [name for name in SCENARIOS if name != "publishers"] or ["publishers"]
+    return "publishers" if seed % 10 == 9 else names[seed % len(names)]
+
+
+def simulate(seed: int, scenario: str | None = None, *, log: bool = False) -> Result:
+    """Run one seed."""
+    return SCENARIOS[scenario or scenario_of(seed)](seed, log=log).run()
+
+
+def replay_command(result: Result) -> str:
+    return (
+        f"python -m mainstem.testing.run --seed {result.seed} --runs 1"
+        f" --scenario {result.scenario} --verbose"
+    )
+
+
+class Search:
+    """Runs seeds one after another and adds up."""
+
+    def __init__(self) -> None:
+        self.total = Counts()
+        self.runs: Counter[str] = Counter()
+        self.repeated = 0
+        self.failures: list[Result] = []
+        self.began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    def one(self, seed: int, scenario: str | None, *, log: bool = False) -> Result:
+        result = simulate(seed, scenario, log=log)
+        if result.failure is None and seed % REPEAT_EVERY == 0:
+            again = simulate(seed, scenario)
+            self.repeated += 1
+            if again.trace != result.trace:
+                result.failure = Violation("determinism", "the same seed made other calls")
+        self.total.add(result.counts)
+        self.runs[result.scenario] += 1
+        if result.failure is not None:
+            self.failures.append(result)
+        return result
+
+    def report(self) -> str:
+        count, total = sum(self.runs.values()), self.total
+        kinds = ", ".join(f"{name} {n}" for name, n in sorted(self.runs.items()))
+        return (
+            f"{count} runs ({kinds}), {self.repeated} of them twice, in {self.seconds:.1f} s:"
+            f" {total.calls} storage, clock and lock calls ({total.calls / self.seconds:,.0f}/s),"
+            f" {total.virtual_ms / 3.6e6:.1f} virtual hours\n"
+            f"{total.commits} commits, {total.rollbacks} rollbacks, {total.reads} reads;"
+            f" {total.crashes} crashes, {total.host_crashes} host crashes, {total.pauses} stops,"
+            f" {total.errors} I/O errors, {total.lease_losses} lease losses,"
+            f" {total.refused} calls refused\n"
+            f"{len(self.failures)} violations"
+        )
+
+
+def _explain(result: Result, lines: int) -> str:
+    story = "\n".join(result.story[-lines:])
+    return (
+        f"{story}\nseed {result.seed} ({result.scenario}) violates {result.failure}\n"
+        f"replay: {replay_command(result)}"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m mainstem.testing.run", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long to search")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--runs", type=int, default=None, help="how many seeds at most")
+    parser.add_argument("--scenario", choices=sorted(SCENARIOS), default=None)
+    parser.add_argument("--verbose", action="store_true", help="print every call of a failing run")
+    parser.add_argument("--keep-going", action="store_true", help="do not stop at a violation")
+    given = parser.parse_args(arguments)
+    search, seed = Search(), given.seed
+    while search.seconds < given.seconds and (given.runs is None or seed < given.seed + given.runs):
+        result = search.one(seed, given.scenario, log=given.verbose)
+        if result.failure is not None:
+            lines = 100_000 if given.verbose else 1 if given.keep_going else 40
+            print(_explain(result, lines), flush=True)
+            if not given.keep_going:
+                break
+        seed += 1
+    print(search.report())
+    return 1 if search.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,399 @@
+"""Scenario ``tables``: writers, streams, readers and a rollback-er at work on one table.
+
+All of it is production code over simulated seams; the intents recorded here are what the checkers hold
+against the disk.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from mainstem import client
+from mainstem.client import Table
+from mainstem.errors import MainstemError, OutcomeUnknown, RolledBack
+from mainstem.table.properties import load_config
+from mainstem.testing import oracle, plain_format
+from mainstem.testing.checkers import Audit, same_rows
+from mainstem.testing.oracle import MODES, Intent, Mode, Row
+from mainstem.testing.simulation import EXPECTED, Simulation
+from mainstem.testing.world import Process, Violation
+from mainstem.writers.guard import StreamGuard
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("part", pa.string()),
+        ("ts", pa.int64()),
+        ("v", pa.string()),
+        ("a", pa.string()),
+        ("b", pa.string()),
+    ]
+)
+HEARTBEAT_MS = 1000
+MISSES = 2
+
+
+class Tables(Simulation):
+    """One table of a mode that the seed draws; 2-4 writers, one or two streams, readers."""
+
+    scenario = "tables"
+    busy_calls = 2500
+
+    def build(self) -> None:
+        rng = self.random
+        self.mode: Mode = MODES[rng.choice(sorted(MODES))]
+        self.exclusive = rng.random() < 0.6
+        self.partitions = rng.choice([["x"], ["x", "y"]])
+        self.intents: list[Intent] = []
+        self.checkpoints: dict[str, int] = {}
+        self.numbers = 0
+        self._create()
+        for folder in list(self.disk.folders):
+            self.disk.sync_folder(folder)
+        self.audit = Audit(self.watch, self.mode, self.intents)
+        self.left = {f"w{n}": rng.choice([2, 3, 4]) for n in range(rng.choice([2, 2, 3, 4]))}
+        for name in self.left:
+            self.start(name, self._writer)
+        self.batches = {f"s{n}": rng.choice([2, 3]) for n in range(rng.choice([0, 1, 1, 2]))}
+        for name in self.batches:
+            self.checkpoints[name] = 0
+            self.start(name, self._stream)
+            if rng.random() < 0.3:
+                self.start(name + "'", self._stream)  # a second live driver on one checkpoint
+        self._background()
+
+    def _create(self) -> None:
+        properties = {"hoodie.mainstem.exclusive": str(self.exclusive).lower()}
+        if self.mode.partial:
+            properties["hoodie.table.partial.update.mode"] = "IGNORE_DEFAULTS"
+        merge = "EVENT_TIME_ORDERING" if self.mode.event_time else "COMMIT_TIME_ORDERING"
+        properties["hoodie.record.merge.mode"] = merge
+        order = ["ts"] if self.mode.event_time else []
+        raw = client._new_properties(
+            self.base, SCHEMA, ["id"], order, ["part"], 2, 9, properties, "simulated"
+        )
+        client._put_table(self.seams(self.world.process("builder")), raw)
+
+    def _background(self) -> None:
+        rng = self.random
+        if rng.random() < 0.6:
+            self.start("janitor", self._janitor, counted=False)
+        if rng.random() < 0.6:
+            self.start("snapshots", self._snapshots, counted=False)
+        if rng.random() < 0.6:
+            self.windows: dict[str, str] = {}
+            self.start("increments", self._increments, counted=False)
+        rate = self.world.faults.lock_removed_by_hand
+        if rate:
+            self.world.after(rng.expovariate(rate) * 1000, self._operator)
+
+    def _operator(self) -> None:
+        """Somebody removes the lock by hand, believing that its holder is dead."""
+        rate = self.world.faults.lock_removed_by_hand
+        if rate:
+            self.lock.lose("removed by hand")
+            self.world.after(self.random.expovariate(rate) * 1000, self._operator)
+
+    def open(self, process: Process) -> Table:
+        properties = {
+            "hoodie.client.heartbeat.interval_in_ms": str(HEARTBEAT_MS),
+            "hoodie.client.heartbeat.tolerable.misses": str(MISSES),
+        }
+        seams = self.seams(process)
+        return Table(seams, load_config(seams.storage), properties)
+
+    def _patiently(self, process: Process, work: Callable[[], Any]) -> Any:
+        """Repeat what faults interrupt; whatever else is raised is a finding."""
+        while True:
+            try:
+                return work()
+            except (*EXPECTED, OSError):
+                self.world.counts.refused += 1
+                self.pause_between(process, 200)
+
+    # -- rows ---------------------------------------------------------------------------------------
+
+    def _rows(self, rng: random.Random, writer: str, count: int) -> list[Row]:
+        """Rows on keys that everybody writes; each value tells which write it is of."""
+        rows = []
+        for _ in range(count):
+            self.numbers += 1
+            mark = f"{writer}:{self.numbers}"
+            row: Row = {
+                "id": f"k{rng.randrange(6)}",
+                "part": rng.choice(self.partitions),
+                "ts": rng.randrange(1000),
+                "v": mark,
+                "a": mark,
+                "b": mark,
+            }
+            if self.mode.partial:  # each writer owns one column
+                owned = "a" if int(writer.strip("ws'")) % 2 else "b"
+                row.update(ts=None, v=None, a=None, b=None)
+                row[owned] = mark
+            rows.append(row)
+        return rows
+
+    def _tracer(self, intent: Intent, rng: random.Random) -> Row:
+        """A row on a key of its own, by which an incremental window shows the transaction."""
+        row = self._rows(rng, intent.writer, 1)[0]
+        row["id"] = f"t{intent.instant}"
+        return row
+
+    # -- writers ------------------------------------------------------------------------------------
+
+    def _writer(self, process: Process) -> None:
+        name = process.name
+        table = self._patiently(process, lambda: self.open(process))
+        while self.left[name] > 0:
+            self.left[name] -= 1
+            rng = self.random
+            kind = rng.choice(["upsert"] * 6 + ["delete", "empty", "abort", "two"])
+            if self.mode.partial and kind == "upsert" and rng.random() < 0.5:
+                kind = "update_columns"
+            try:
+                if kind == "two":
+                    self._two_open(process, table)
+                else:
+                    self._transaction(process, table, kind)
+            except MainstemError as error:
+                self._accept(error)
+            except OSError:
+                self.world.counts.refused += 1
+            self.pause_between(process, 300)
+
+    def _accept(self, error: MainstemError) -> None:
+        if not isinstance(error, (*EXPECTED, RolledBack, OutcomeUnknown)):
+            raise error
+        self.world.counts.refused += 1
+
+    def _begin(self, table: Table, name: str, kind: str, **options: Any) -> tuple[Any, Intent]:
+        txn = table.begin(kind, **options)
+        intent = Intent(name, txn.instant)
+        self.intents.append(intent)
+        self.audit.intents[intent.instant] = intent
+        return txn, intent
+
+    def _fill(self, process: Process, txn: Any, intent: Intent, kind: str) -> None:
+        rng = self.random
+        for number in range(rng.choice([1, 1, 2])):
+            rows = self._rows(rng, intent.writer, rng.choice([1, 2, 4]))
+            if number == 0 and kind != "delete":
+                rows.append(self._tracer(intent, rng))
+            self._write(txn, intent, kind, rows)
+            self.pause_between(process, 50)
+
+    def _write(self, txn: Any, intent: Intent, kind: str, rows: list[Row]) -> None:
+        if kind == "delete":
+            seen = {(row["part"], row["id"]): row for row in rows}
+            rows = [{"id": row["id"], "part": row["part"]} for row in seen.values()]
+            schema = pa.schema([SCHEMA.field("id"), SCHEMA.field("part")])
+        elif kind == "update_columns":
+            owned = "a" if rows[0]["a"] is not None else "b"
+            schema = pa.schema([SCHEMA.field(n) for n in ("id", "part", owned)])
+        else:
+            schema = SCHEMA
+        batch = pa.Table.from_pylist(
+            [{name: row[name] for name in schema.names} for row in rows], schema=schema
+        )
+        intent.operations += [(kind, row) for row in rows]
+        txn.write(batch)
+
+    def _commit(self, txn: Any, intent: Intent) -> str:
+        """Commit and note what the writer was told."""
+        try:
+            outcome = txn.commit()
+        except OutcomeUnknown:
+            intent.fate = "unknown"
+            raise
+        except (MainstemError, OSError):
+            intent.fate = "failed"
+            raise
+        if outcome.status == "committed":
+            intent.fate = "committed"
+            self.world.counts.commits += 1
+        else:
+            intent.fate = "failed"  # this instant; an earlier one may hold the rows
+        return outcome.status
+
+    def _transaction(self, process: Process, table: Table, kind: str) -> None:
+        operation = kind if kind in ("delete", "update_columns") else "upsert"
+        txn, intent = self._begin(table, process.name, operation)
+        with txn:
+            if kind != "empty":
+                self._fill(process, txn, intent, operation)
+            if kind == "abort":
+                intent.fate = "failed"
+                txn.abort()
+            else:
+                self._commit(txn, intent)
+
+    def _two_open(self, process: Process, table: Table) -> None:
+        """Two transactions of one process, completed in either order."""
+        first, first_intent = self._begin(table, process.name, "upsert")
+        with first:
+            second, second_intent = self._begin(table, process.name, "upsert")
+            with second:
+                self._fill(process, first, first_intent, "upsert")
+                self._fill(process, second, second_intent, "upsert")
+                self._commit(second, second_intent)
+            self._commit(first, first_intent)
+
+    # -- streams ------------------------------------------------------------------------------------
+
+    def _stream(self, process: Process) -> None:
+        """A driver: micro-batches in order, two writes each, replayed from a checkpoint that is safe."""
+        name = process.name.rstrip("'")
+        table = self._patiently(process, lambda: self.open(process))
+        while self.checkpoints[name] < self.batches[name]:
+            batch = self.checkpoints[name]
+            try:
+                for ordinal in (0, 1):
+                    self._stream_write(table, name, batch, ordinal)
+                    self.pause_between(process, 30)
+                self.checkpoints[name] = max(self.checkpoints[name], batch + 1)
+            except MainstemError as error:
+                self._accept(error)
+                self.pause_between(process, 300)
+            except OSError:
+                self.world.counts.refused += 1
+                self.pause_between(process, 300)
+
+    def _stream_write(self, table: Table, name: str, batch: int, ordinal: int) -> None:
+        rng = random.Random(f"{self.seed}/{name}/{batch}/{ordinal}")
+        guard = StreamGuard(name, batch, ordinal)
+        txn, intent = self._begin(table, name, "upsert", guard=guard)
+        intent.stream = (f"{name}/{ordinal}", batch)
+        with txn:
+            rows = [*self._rows(rng, name, 2), self._tracer(intent, rng)]
+            self._write(txn, intent, "upsert", rows)
+            self._commit(txn, intent)
+
+    # -- readers and services -------------------------------------------------------------------------
+
+    def _janitor(self, process: Process) -> None:
+        table = self._patiently(process, lambda: self.open(process))
+        while not self.over():
+            done = self._patiently(process, table.rollback_failed_writes)
+            self.world.counts.rollbacks += len(done)
+            self.pause_between(process, 4 * HEARTBEAT_MS)
+
+    def over(self) -> bool:
+        return self.running == 0
+
+    def _prefix(self, count: int) -> list[Intent]:
+        published = [p for p in self.watch.published[:count] if p.action == "deltacommit"]
+        return [self.audit.intents[p.requested] for p in published]
+
+    def _snapshots(self, process: Process) -> None:
+        table = self._patiently(process, lambda: self.open(process))
+        while not self.over():
+            crashes = self.world.counts.host_crashes
+            before = len(self.watch.published)
+            rows = self._patiently(process, lambda: self._snapshot(table))
+            self.world.counts.reads += 1
+            if crashes == self.world.counts.host_crashes:
+                self._matches_some_moment(rows, before)
+            self.pause_between(process, 1000)
+
+    def _snapshot(self, table: Table) -> list[Row]:
+        return table.scan(columns=SCHEMA.names).to_arrow().to_pylist()
+
+    def _matches_some_moment(self, rows: list[Row], before: int) -> None:
+        """A snapshot shows the table as it was at one moment of the reading."""
+        failure = None
+        for count in range(before, len(self.watch.published) + 1):
+            try:
+                same_rows(rows, oracle.merged(self.mode, self._prefix(count)), "snapshot")
+                return
+            except Violation as violation:
+                failure = failure or violation
+        assert failure is not None
+        raise failure
+
+    def _increments(self, process: Process) -> None:
+        """Windows (after, until] one behind the other; the position survives the reader."""
+        table = self._patiently(process, lambda: self.open(process))
+        while True:
+            last_round = self.over()
+            self._patiently(process, lambda: self._window(table))
+            self.world.counts.reads += 1
+            if last_round:
+                return
+            self.pause_between(process, 1000)
+
+    def _window(self, table: Table) -> None:
+        after = self.windows.get("after")
+        until = max((i.completion for i in table.timeline() if i.completion), default=None)
+        if until is None or until == after:
+            return
+        rows = table.changes(after=after, until=until).to_arrow().to_pylist()
+        found = sorted(row["id"] for row in rows if row["id"].startswith("t"))
+        meant = sorted(
+            f"t{p.requested}"
+            for p in self.watch.published
+            if (after or "") < p.completion <= until and self._has_tracer(p.requested)
+        )
+        if found != meant:
+            raise Violation("windows", f"({after}, {until}] shows {found}, expected {meant}")
+        self.windows["after"] = until
+
+    def _has_tracer(self, instant: str) -> bool:
+        intent = self.audit.intents.get(instant)
+        return intent is not None and any(
+            row["id"] == f"t{instant}" for kind, row in intent.operations if kind != "delete"
+        )
+
+    def _host_crashed(self) -> None:
+        super()._host_crashed()
+        self.windows = {}  # a reader's position was on the same machine
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        self.finish("writers and streams")
+        self.world.run(lambda: False, ms=20 * HEARTBEAT_MS * MISSES, calls=5000)
+        if self.world.failure is not None:
+            return
+        janitor = self.world.process("last")
+        table = self.open(janitor)  # outside of any actor: no faults, no scheduling
+        for _ in range(3):
+            table.rollback_failed_writes()
+        txn, intent = self._begin(table, "w0", "upsert")
+        with txn:
+            self._write(txn, intent, "upsert", [self._tracer(intent, self.random)])
+            self._commit(txn, intent)
+        self._audit(table)
+
+    def _audit(self, table: Table) -> None:
+        self.audit.committed()
+        self.audit.content()
+        batches = {f"{n}/{o}": count for n, count in self.batches.items() for o in (0, 1)}
+        self.audit.streams(batches)
+        self.audit.settled()
+        self.audit.snapshot(self._snapshot(table))
+        self._slices(table)
+        self._whole_change_feed(table)
+
+    def _slices(self, table: Table) -> None:
+        """Every committed log file is in exactly one slice."""
+        shown = sorted(path for part in table.file_slices() for path in slice_logs(part))
+        there = sorted(log.path for log in plain_format.log_files(self.disk))
+        if shown != there:
+            raise Violation("one slice", f"slices hold {shown}, the disk {there}")
+
+    def _whole_change_feed(self, table: Table) -> None:
+        self.windows = {}
+        self._window(table)
+
+
+def slice_logs(part: Any) -> list[str]:
+    """Paths of a slice's log files."""
+    prefix = f"{part.partition}/" if part.partition else ""
+    return [prefix + name for name in part.log_files]
+
+

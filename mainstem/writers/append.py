@@ -1,0 +1,390 @@
+"""Appending rows: split a batch by bucket, one new log file per bucket and writer, blocks appended.
+
+Order per file: partition metafile, marker, log file (HoodieAppendHandle; protocols 3.2). A log file
+belongs to one instant and is invisible until that instant completes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.errors import CorruptTable, Invalid, RolledBack, Unavailable
+from mainstem.formats.avro_schema import META_FIELDS
+from mainstem.formats.java_properties import format_properties
+from mainstem.formats.log_file import data_block, delete_block
+from mainstem.storage import paths
+from mainstem.storage.protocol import LogSink, Storage
+from mainstem.table.bucket import bucket_ids, file_id_bucket, nbcc_file_id
+from mainstem.table.keys import partition_paths, record_keys
+from mainstem.table.properties import EVENT_TIME
+from mainstem.table.schema import arrow_user_schema, fit_batch
+from mainstem.timeline.commit_metadata import WriteStat
+from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT
+
+_OPEN_FILES_MAX = 400
+IS_DELETED = "_hoodie_is_deleted"
+DELETE = "delete"
+UPDATE_COLUMNS = "update_columns"
+
+
+@dataclass(frozen=True)
+class WriteSpec:
+    """All that a worker needs to append for one transaction; picklable, no live objects."""
+
+    base: str
+    instant: str
+    operation: str
+    table_name: str
+    record_key: tuple[str, ...]
+    composite_key: bool
+    hash_fields: tuple[str, ...]
+    partition_fields: tuple[str, ...]
+    hive_style: bool
+    url_encode: bool
+    buckets: int
+    merge_mode: str
+    ordering: tuple[str, ...]
+    user_schema: str
+    log_schema: str
+    fsync: bool
+    log_bytes_max: int
+    #: (partition, bucket) -> file id, where a table already has one that is not the constant NBCC id
+    file_ids: dict[tuple[str, int], str] = field(default_factory=dict)
+
+
+@dataclass
+class _OpenLog:
+    sink: LogSink
+    stat: WriteStat
+
+
+class BucketAppender:
+    """Writes batches of one transaction (or of one task of it). Not thread-safe.
+
+    ``token`` is the write token ``<task partition>-<stage>-<attempt>``; the instant makes names unique
+    across writers, the token within the instant.
+    """
+
+    def __init__(self, storage: Storage, spec: WriteSpec, token: str) -> None:
+        self._storage = storage
+        self._spec = spec
+        self._token = token
+        self._task = token.split("-", 1)[0]
+        self._schema = arrow_user_schema(spec.user_schema)
+        self._logs: dict[tuple[str, int], _OpenLog] = {}
+        self._versions: dict[tuple[str, int], int] = {}
+        self._known_ids: dict[str, dict[int, str]] = {}
+        self._closed: list[WriteStat] = []
+        self._folders: set[str] = set()
+        self._new_partitions: set[str] = set()
+        self._sequence = 0
+        self.rows = 0
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def write(self, batch: pa.Table | pa.RecordBatch) -> int:
+        """Append a batch; returns the number of rows. Nothing is written when a row is refused."""
+        if isinstance(batch, pa.RecordBatch):
+            batch = pa.Table.from_batches([batch])
+        if batch.num_rows == 0:
+            return 0
+        rows = self._fit(batch)
+        keys = record_keys(rows, self._spec.record_key, composite=self._spec.composite_key)
+        partition_codes, partitions = partition_paths(
+            rows,
+            self._spec.partition_fields,
+            hive_style=self._spec.hive_style,
+            url_encode=self._spec.url_encode,
+        )
+        buckets = bucket_ids(
+            keys.texts,
+            buckets=self._spec.buckets,
+            hash_fields=self._spec.hash_fields,
+            parts=keys.parts,
+        )
+        deleted = self._deleted_rows(rows)
+        group = partition_codes * self._spec.buckets + buckets
+        order = np.argsort(group, kind="stable")
+        sorted_group = group[order]
+        rows = rows.combine_chunks().take(pa.array(order))
+        texts = keys.texts.take(pa.array(order))
+        cuts = np.flatnonzero(np.diff(sorted_group)) + 1
+        starts = [0, *cuts.tolist()]
+        ends = [*cuts.tolist(), len(order)]
+        if deleted is not None:
+            deleted = deleted[order]
+        self._check_alive()
+        for start, end in zip(starts, ends, strict=True):
+            partition_code, bucket = divmod(int(sorted_group[start]), self._spec.buckets)
+            self._append(
+                partitions[partition_code],
+                bucket,
+                rows.slice(start, end - start),
+                texts.slice(start, end - start),
+                None if deleted is None else deleted[start:end],
+            )
+        self.rows += batch.num_rows
+        return batch.num_rows
+
+    def _fit(self, batch: pa.Table) -> pa.Table:
+        spec = self._spec
+        if spec.operation == DELETE:
+            needed = [n for n in self._schema.names if n in {*spec.record_key, *spec.partition_fields}]
+            given = [n for n in batch.column_names if self._schema.get_field_index(n) >= 0]
+            return fit_batch(batch.select(given), self._schema, required=needed, table=spec.base)
+        if spec.operation == UPDATE_COLUMNS:
+            rows = self._widen(batch)
+        else:
+            rows = fit_batch(batch, self._schema, table=spec.base)
+        if spec.merge_mode == EVENT_TIME:
+            for name in spec.ordering:
+                column = rows.column(name)
+                if column.null_count:
+                    row = int(np.flatnonzero(column.is_null().to_numpy())[0])
+                    raise Invalid(
+                        f"ordering field {name!r} is null in {column.null_count} rows, first in row"
+                        f" {row}; EVENT_TIME_ORDERING needs a value in every row: fill or filter them",
+                        table=spec.base,
+                    )
+        return rows
+
+    def _widen(self, batch: pa.Table) -> pa.Table:
+        spec = self._spec
+        given = [n for n in batch.column_names if n not in META_FIELDS]
+        needed = {*spec.record_key, *spec.partition_fields}
+        if spec.merge_mode == EVENT_TIME:
+            needed |= set(spec.ordering)
+        required = [n for n in self._schema.names if n in needed or n in given]
+        part = fit_batch(batch, self._schema, required=required, table=spec.base)
+        for name in part.column_names:
+            nulls = part.column(name).null_count
+            if nulls and name not in needed:
+                raise Invalid(
+                    f"column {name!r} has {nulls} nulls: update_columns cannot set a cell to null"
+                    " (under IGNORE_DEFAULTS a null means 'keep the older value'); leave the column"
+                    " out for these rows, or upsert full rows if keeping the older value is meant",
+                    table=spec.base,
+                )
+        columns = [
+            part.column(f.name) if f.name in part.column_names else pa.nulls(part.num_rows, f.type)
+            for f in self._schema
+        ]
+        return pa.table(columns, schema=self._schema)
+
+    def _deleted_rows(self, rows: pa.Table) -> np.ndarray | None:
+        if self._spec.operation == DELETE:
+            return np.ones(rows.num_rows, bool)
+        if IS_DELETED not in rows.column_names:
+            return None
+        flags = rows.column(IS_DELETED)
+        if flags.type != pa.bool_():
+            return None
+        flags = flags.combine_chunks().fill_null(False).to_numpy(zero_copy_only=False)
+        return flags if flags.any() else None
+
+    # -- files -----------------------------------------------------------------------------------
+
+    def _append(
+        self,
+        partition: str,
+        bucket: int,
+        rows: pa.Table,
+        keys: pa.Array,
+        deleted: np.ndarray | None,
+    ) -> None:
+        log = self._log(partition, bucket)
+        spec = self._spec
+        if deleted is not None and deleted.any():
+            # Java turns such rows into DELETE blocks behind the data blocks; `delete` itself is
+            # unconditional (IntWrapper 0), a row flag keeps its ordering value.
+            gone = pa.array(deleted)
+            ordering = None
+            if spec.operation != DELETE and spec.ordering:
+                ordering = [rows.column(n).filter(gone) for n in spec.ordering]
+            kept = pa.array(~deleted)
+            if not deleted.all():
+                self._append_rows(log, partition, rows.filter(kept), keys.filter(kept))
+            gone_keys = keys.filter(gone)
+            log.sink.append(
+                delete_block(spec.instant, spec.log_schema, gone_keys, partition, ordering)
+            )
+            log.stat.deletes += len(gone_keys)
+            log.stat.blocks += 1
+        else:
+            self._append_rows(log, partition, rows, keys)
+        log.stat.size_bytes = log.sink.size
+        if log.sink.size >= spec.log_bytes_max:
+            self._close_log((partition, bucket))
+
+    def _append_rows(
+        self, log: _OpenLog, partition: str, rows: pa.Table, keys: pa.Array
+    ) -> None:
+        count = rows.num_rows
+        spec = self._spec
+        numbers = pa.array(np.arange(self._sequence + 1, self._sequence + count + 1))
+        self._sequence += count
+        seqno = pc.binary_join_element_wise(
+            pa.scalar(f"{spec.instant}_{self._task}_"), numbers.cast(pa.string()), ""
+        )
+        meta = [
+            _constant(spec.instant, count),
+            seqno,
+            keys,
+            _constant(partition, count),
+            _constant(log.stat.file_id, count),
+        ]
+        table = pa.table([*meta, *rows.columns], names=[*META_FIELDS, *rows.column_names])
+        log.sink.append(data_block(spec.instant, spec.log_schema, table))
+        log.stat.writes += count
+        log.stat.blocks += 1
+
+    def _log(self, partition: str, bucket: int) -> _OpenLog:
+        key = (partition, bucket)
+        log = self._logs.get(key)
+        if log is None:
+            if len(self._logs) >= _OPEN_FILES_MAX:
+                self._close_log(next(iter(self._logs)))
+            log = self._logs[key] = self._open_log(partition, bucket)
+        return log
+
+    def _open_log(self, partition: str, bucket: int) -> _OpenLog:
+        spec, storage = self._spec, self._storage
+        self._ensure_partition(partition)
+        file_id = self._file_id(partition, bucket)
+        version = self._versions.get((partition, bucket), 0)
+        while True:
+            version += 1
+            name = paths.log_name(file_id, spec.instant, version, self._token)
+            path = paths.in_partition(partition, name)
+            # The marker first: a file without one survives Java's rollback and comes back later.
+            try:
+                storage.create(paths.marker(spec.instant, partition, name), b"", durable=False)
+                sink = storage.open_sink(path)
+                break
+            except FileExistsError:
+                continue  # another attempt of this task has the name: take the next version
+        self._versions[(partition, bucket)] = version
+        self._folders.add(partition)
+        stat = WriteStat(partition, file_id, name, spec.instant, version)
+        return _OpenLog(sink, stat)
+
+    def _ensure_partition(self, partition: str) -> None:
+        if partition in self._folders:
+            return
+        metafile = paths.partition_metafile(partition)
+        if self._storage.stat(metafile) is not None:
+            return
+        depth = len(partition.split("/")) if partition else 0
+        text = format_properties(
+            {"commitTime": self._spec.instant, "partitionDepth": str(depth)},
+            comments=("partition metadata", self._spec.instant),
+        )
+        try:
+            self._storage.create(metafile, text, durable=True)
+            self._new_partitions.add(partition)
+        except FileExistsError:
+            return
+
+    def _file_id(self, partition: str, bucket: int) -> str:
+        known = self._known_ids.get(partition)
+        if known is None or bucket not in known:
+            known = self._known_ids[partition] = existing_file_ids(self._storage, partition)
+        return known.setdefault(bucket, nbcc_file_id(bucket))
+
+    def _check_alive(self) -> None:
+        """A rolled-back writer must not leave files behind that nobody will ever remove."""
+        spec = self._spec
+        inflight = paths.timeline_file(f"{spec.instant}.{DELTACOMMIT}.{INFLIGHT}")
+        if self._storage.stat(inflight) is None:
+            self.discard()
+            raise RolledBack(
+                "the transaction's instant is gone from the timeline: another writer found its"
+                " heartbeat expired and rolled it back; write the data again in a new transaction"
+                " (raise hoodie.client.heartbeat.interval_in_ms if the process pauses for long)",
+                table=spec.base,
+                instant=spec.instant,
+            )
+
+    def _close_log(self, key: tuple[str, int]) -> None:
+        log = self._logs.pop(key)
+        log.sink.close(durable=self._spec.fsync)
+        log.stat.size_bytes = log.sink.size
+        self._closed.append(log.stat)
+
+    def close(self) -> list[WriteStat]:
+        """Make all files durable; returns one stat per log file. Raises ``RolledBack`` if undone."""
+        try:
+            for key in list(self._logs):
+                self._close_log(key)
+            if self._spec.fsync:
+                folders = set(self._folders)
+                for partition in self._new_partitions:
+                    while partition:
+                        partition = partition.rpartition("/")[0]
+                        folders.add(partition)
+                self._storage.sync_folders(sorted(folders))
+        except OSError as error:
+            raise Unavailable(
+                f"closing log files failed: {error}; nothing was published",
+                table=self._spec.base,
+                instant=self._spec.instant,
+            ) from error
+        self._check_alive()
+        return list(self._closed)
+
+    def discard(self) -> None:
+        """Close and remove every file of this appender (abort; rolled back meanwhile)."""
+        for key in list(self._logs):
+            log = self._logs.pop(key)
+            log.sink.close(durable=False)
+            self._closed.append(log.stat)
+        for stat in self._closed:
+            self._storage.delete(stat.path)
+        self._closed.clear()
+
+
+def _constant(value: str, count: int) -> pa.Array:
+    indices = pa.array(np.zeros(count, np.int32))
+    return pa.DictionaryArray.from_arrays(indices, pa.array([value], pa.string()))
+
+
+def existing_file_ids(storage: Storage, partition: str) -> dict[int, str]:
+    """Bucket -> file id of the file groups that a partition already has.
+
+    Raises ``CorruptTable`` when one bucket has two: rows written to either would be doubled.
+    """
+    found: dict[int, str] = {}
+    for name in storage.names(partition):
+        parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
+        bucket = file_id_bucket(parsed.file_id) if parsed else None
+        if parsed is None or bucket is None:
+            continue
+        other = found.setdefault(bucket, parsed.file_id)
+        if other != parsed.file_id:
+            raise CorruptTable(
+                f"bucket {bucket} of partition {partition!r} has two file groups, {other!r} and"
+                f" {parsed.file_id!r}; a bucket index allows one. Writing would double rows: remove the"
+                " duplicate with the engine that made it",
+                path=paths.in_partition(partition, name),
+                table=storage.base,
+            )
+    return found
+
+
+def write_batches(
+    storage: Storage, spec: WriteSpec, token: str, batches: Iterable[pa.RecordBatch]
+) -> Sequence[WriteStat]:
+    """Append all batches and close; removes its files if anything fails."""
+    appender = BucketAppender(storage, spec, token)
+    try:
+        for batch in batches:
+            appender.write(batch)
+        return appender.close()
+    except BaseException:
+        appender.discard()
+        raise

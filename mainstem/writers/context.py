@@ -1,0 +1,97 @@
+"""What the transactions of one open table share: settings, publisher, heartbeats, guard index."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mainstem.errors import Invalid, Unsupported
+from mainstem.options import WriterOptions
+from mainstem.seams import Seams
+from mainstem.table.properties import LOCAL_ZONE, TableConfig, load_config
+from mainstem.timeline.publish import Publisher
+from mainstem.truetime.generator import InstantTimes
+from mainstem.truetime.heartbeat import Heartbeats
+from mainstem.writers.guard import GuardIndex
+
+
+@dataclass
+class WriterContext:
+    """One table opened for writing by one process; safe to share between threads."""
+
+    seams: Seams
+    config: TableConfig
+    options: WriterOptions
+    buckets: int
+    publisher: Publisher
+    heartbeats: Heartbeats
+    guards: GuardIndex
+    #: when dead writers were last looked for (monotonic ms), None = never
+    last_rollback_check_ms: float | None = None
+    mutex: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def base(self) -> str:
+        return self.seams.storage.base
+
+    def reread_config(self) -> None:
+        """Under the lock: the table must still be what the transaction was planned for.
+
+        Raises ``Unsupported``/``Invalid`` naming the changed properties.
+        """
+        now = load_config(self.seams.storage)
+        changed = self.config.changed(now)
+        if not changed:
+            return
+        now.check_writable(self.base)
+        raise Invalid(
+            "the table's properties changed while this transaction was open ("
+            + "; ".join(changed)
+            + "): nothing was published; open the table again and write the data again",
+            table=self.base,
+        )
+
+
+def open_context(
+    seams: Seams, config: TableConfig, options: WriterOptions, *, buckets: int
+) -> WriterContext:
+    """Put the parts together. Raises ``Invalid`` for a LOCAL table whose zone was not given."""
+    base = seams.storage.base
+    config.check_writable(base)
+    if not seams.storage.links:
+        raise Unsupported(
+            "the storage has no atomic hard links, which the completion fence needs; writing to object"
+            " stores is not supported",
+            table=base,
+        )
+    zone = config.zone(options.zone)
+    if zone is None:
+        raise Invalid(
+            "the table's instants are in the local zone of its writers"
+            f" (hoodie.table.timeline.timezone=LOCAL): give that zone as {LOCAL_ZONE}, for example"
+            " Europe/Paris or UTC. A wrong zone would order instants wrongly",
+            table=base,
+        )
+    publisher = Publisher(
+        seams,
+        InstantTimes(zone, options.ahead_ms_max),
+        wait_ms=options.skew_ms,
+        exclusive=config.exclusive,
+    )
+    heartbeats = Heartbeats(
+        seams.storage, seams.clock, options.heartbeat_ms, options.heartbeat_misses
+    )
+    return WriterContext(
+        seams, config, options, buckets, publisher, heartbeats, GuardIndex(seams.storage)
+    )
+
+
+def merged(*layers: Mapping[str, str] | None) -> dict[str, str]:
+    """Later layers win; values become text."""
+    result: dict[str, str] = {}
+    for layer in layers:
+        for key, value in (layer or {}).items():
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            result[str(key)] = text
+    return result

@@ -1,0 +1,262 @@
+"""Rolling back what dead writers left (RollbackActionExecutor; protocols 4.3), lazily and for good.
+
+  [[ lock: dead still? -> publish r.rollback.requested with the plan ]] -> r.rollback.inflight
+  -> delete the instant's files (markers and listing) -> [[ lock: delete its inflight and requested,
+  publish r_c.rollback ]] -> delete markers and heartbeat
+
+The plan comes first and under the lock: from then on the dead writer, should it wake up, cannot
+complete, so deleting its files is safe whoever does it and however often. A rollback that died
+halfway is taken up again from its plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mainstem.errors import MainstemError
+from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.table.partitions import list_partitions
+from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.instant import (
+    COMMIT,
+    DELTACOMMIT,
+    INFLIGHT,
+    REPLACECOMMIT,
+    REQUESTED,
+    ROLLBACK,
+    SAVEPOINT,
+    Instant,
+)
+from mainstem.timeline.plans import (
+    decode_rollback_plan,
+    encode_rollback_metadata,
+    encode_rollback_plan,
+)
+from mainstem.timeline.publish import Section
+from mainstem.writers.context import WriterContext
+
+_INGESTION = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
+
+
+@dataclass(frozen=True)
+class RolledBackInstant:
+    """One instant that is gone: its requested time, the rollback's, and how many files went."""
+
+    instant: str
+    action: str
+    rollback: str
+    files: int
+
+
+def roll_back_failed_writes(ctx: WriterContext, *, if_due: bool = False) -> list[RolledBackInstant]:
+    """Finish rollbacks that died halfway, then roll back writers without a living heartbeat.
+
+    ``if_due=True`` does so at most once per heartbeat interval (what ``begin`` asks for). Compactions
+    and other services are left alone. Raises what storage and lock raise; a half-done rollback is
+    taken up by the next caller.
+    """
+    if if_due and not _due(ctx):
+        return []
+    _sweep_prepared(ctx)
+    done = [r for r in (_resume(ctx, i) for i in _pending_rollbacks(ctx)) if r is not None]
+    timeline = ctx.publisher.timeline()
+    for instant in _candidates(timeline):
+        rolled = roll_back(ctx, instant)
+        if rolled is not None:
+            done.append(rolled)
+    return done
+
+
+def _due(ctx: WriterContext) -> bool:
+    if not ctx.options.lazy_rollback:
+        return False
+    now = ctx.seams.clock.monotonic_ms()
+    with ctx.mutex:
+        last = ctx.last_rollback_check_ms
+        if last is not None and now - last < ctx.options.heartbeat_ms:
+            return False
+        ctx.last_rollback_check_ms = now
+        return True
+
+
+def _sweep_prepared(ctx: WriterContext) -> None:
+    """Remove private files that crashed publishers left, so that their number stays bounded."""
+    storage = ctx.seams.storage
+    entries = storage.entries(paths.PREPARED)
+    newest = max((e.mtime_ms for e in entries), default=0)
+    for entry in entries:
+        if newest - entry.mtime_ms > max(60_000, ctx.heartbeats.expire_ms):
+            storage.delete(f"{paths.PREPARED}/{entry.name}")
+
+
+def _candidates(timeline: ActiveTimeline) -> list[Instant]:
+    """Pending ingestion instants, newest first."""
+    return [i for i in reversed(timeline.pending) if i.action in _INGESTION]
+
+
+def _pending_rollbacks(ctx: WriterContext) -> list[Instant]:
+    return [i for i in ctx.publisher.timeline().pending if i.action == ROLLBACK]
+
+
+def condemned(storage: Storage, timeline: ActiveTimeline) -> dict[str, str]:
+    """Instant -> pending rollback instant that undoes it."""
+    found: dict[str, str] = {}
+    for instant in timeline.pending:
+        if instant.action == ROLLBACK:
+            target = _planned_target(storage, instant)
+            if target is not None:
+                found[target] = instant.requested
+    return found
+
+
+def _planned_target(storage: Storage, rollback: Instant) -> str | None:
+    path = paths.timeline_file(f"{rollback.requested}.{ROLLBACK}.{REQUESTED}")
+    try:
+        data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+    except FileNotFoundError:
+        return None
+    plan = decode_rollback_plan(data, path=path)
+    return plan.instant if plan else None
+
+
+def roll_back(
+    ctx: WriterContext, instant: Instant, *, own: bool = False
+) -> RolledBackInstant | None:
+    """Undo one pending instant. ``own``: the caller's own transaction, alive or not.
+
+    Returns None when it completed, lives, or is being rolled back by somebody else.
+    """
+    plan_files = list(_files_of(ctx, instant.requested))
+    plan = encode_rollback_plan(instant.requested, instant.action, plan_files, ctx.base)
+
+    def still_dead(section: Section) -> str | None:
+        # The second look, under the lock: a writer that completed has no heartbeat either.
+        state = {
+            i.requested: i for i in section.timeline.instants if i.action != SAVEPOINT
+        }.get(instant.requested)
+        if state is None or state.is_completed:
+            return "gone"
+        if instant.requested in condemned(ctx.seams.storage, section.timeline):
+            return "condemned"
+        if not own and not ctx.heartbeats.expired(instant.requested, section.store_now_ms()):
+            return "alive"
+        return None
+
+    prepared = prepare(ctx, instant.requested, plan)
+    try:
+        published = ctx.publisher.publish(
+            lambda time: f"{time}.{ROLLBACK}.{REQUESTED}", prepared=prepared, decide=still_dead
+        )
+    finally:
+        ctx.seams.storage.delete(prepared)
+    if published.time is None:
+        return None
+    return _execute(ctx, published.time, instant.requested, instant.action)
+
+
+def _resume(ctx: WriterContext, rollback: Instant) -> RolledBackInstant | None:
+    """Take up a pending rollback from its plan, ours or Java's."""
+    storage = ctx.seams.storage
+    path = paths.timeline_file(f"{rollback.requested}.{ROLLBACK}.{REQUESTED}")
+    try:
+        data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+    except FileNotFoundError:
+        return None
+    plan = decode_rollback_plan(data, path=path)
+    if plan is None:
+        return None
+    return _execute(ctx, rollback.requested, plan.instant, plan.action)
+
+
+def _execute(
+    ctx: WriterContext, rollback: str, instant: str, action: str
+) -> RolledBackInstant | None:
+    storage, clock = ctx.seams.storage, ctx.seams.clock
+    began = clock.monotonic_ms()
+    _create_quietly(storage, paths.timeline_file(f"{rollback}.{ROLLBACK}.{INFLIGHT}"))
+    deleted: dict[str, list[str]] = {}
+    for partition, _, name in list(_files_of(ctx, instant)):
+        storage.delete(paths.in_partition(partition, name))
+        deleted.setdefault(partition, []).append(name)
+    metadata = encode_rollback_metadata(
+        rollback_time=rollback,
+        instant=instant,
+        action=action,
+        taken_ms=int(clock.monotonic_ms() - began),
+        deleted=deleted,
+    )
+
+    def not_done_yet(section: Section) -> str | None:
+        done = any(
+            i.requested == rollback and i.action == ROLLBACK and i.is_completed
+            for i in section.timeline.instants
+        )
+        return "done" if done else None
+
+    def remove_instant(time: str) -> None:
+        # Inflight first: an instant that is only requested has nothing to lose.
+        storage.delete(paths.timeline_file(_inflight_name(instant, action)))
+        storage.delete(paths.timeline_file(f"{instant}.{action}.{REQUESTED}"))
+
+    prepared = prepare(ctx, instant, metadata)
+    try:
+        published = ctx.publisher.publish(
+            lambda time: f"{rollback}_{time}.{ROLLBACK}",
+            prepared=prepared,
+            decide=not_done_yet,
+            before_link=remove_instant,
+        )
+    finally:
+        storage.delete(prepared)
+    storage.delete_folder(paths.marker_folder(instant))
+    ctx.heartbeats.stop(instant)
+    if published.time is None:
+        return None
+    return RolledBackInstant(instant, action, rollback, sum(map(len, deleted.values())))
+
+
+def _inflight_name(instant: str, action: str) -> str:
+    return f"{instant}.{INFLIGHT}" if action == COMMIT else f"{instant}.{action}.{INFLIGHT}"
+
+
+def _create_quietly(storage: Storage, path: str) -> None:
+    try:
+        storage.create(path, b"", durable=False)
+    except FileExistsError:
+        return
+
+
+def prepare(ctx: WriterContext, instant: str, data: bytes) -> str:
+    """A durable private file with the content of a timeline file that is about to be published."""
+    path = paths.prepared(instant, f"{ctx.seams.random.getrandbits(64):016x}")
+    ctx.seams.storage.create(path, data, durable=True)
+    return path
+
+
+def _files_of(ctx: WriterContext, instant: str) -> Iterator[tuple[str, str, str]]:
+    """(partition, file id, name) of every data file of an instant, by listing all partitions.
+
+    Listing finds what markers miss (a machine crash may lose a marker); only names that parse as data
+    files of this very instant are ever returned.
+    """
+    partitioned = bool(ctx.config.partition_fields)
+    for listing in list_partitions(ctx.seams.storage, partitioned=partitioned):
+        for name in listing.names:
+            parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
+            if parsed is not None and parsed.instant == instant:
+                yield listing.partition, parsed.file_id, name
+
+
+def quietly_discard(ctx: WriterContext, instant: str) -> None:
+    """Take an instant that wrote nothing off the timeline (an empty transaction)."""
+    storage = ctx.seams.storage
+    try:
+        storage.delete(paths.timeline_file(f"{instant}.{DELTACOMMIT}.{INFLIGHT}"))
+        storage.delete(paths.timeline_file(f"{instant}.{DELTACOMMIT}.{REQUESTED}"))
+        storage.delete_folder(paths.marker_folder(instant))
+        ctx.heartbeats.stop(instant)
+    except (OSError, MainstemError):
+        return  # a later writer rolls it back

@@ -1,0 +1,389 @@
+"""One delta commit, from begin to outcome.
+
+  begin    [[ lock: no restore pending, table unchanged -> heartbeat -> T.deltacommit.requested
+              -> T.deltacommit.inflight ]]
+  write    any number of batches: one new log file per bucket, blocks appended; no lock held
+  commit   files durable -> [[ lock: still ours, not committed before -> T_C.deltacommit ]]
+           -> markers and heartbeat gone
+
+Between the two critical sections nobody waits for this writer. What can come of it is an ``Outcome``
+or one of: ``RolledBack`` (found dead and undone; write again), ``LeaseLost``, ``LockUnavailable``,
+``Unavailable`` (nothing published), ``OutcomeUnknown`` (look before writing again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mainstem.errors import Invalid, MainstemError, RolledBack, Unavailable, Unsupported
+from mainstem.options import WRITER_NAME
+from mainstem.storage import paths
+from mainstem.timeline.commit_metadata import WriteStat, encode_commit
+from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, RESTORE, Instant
+from mainstem.timeline.publish import Section
+from mainstem.writers import task
+from mainstem.writers.append import DELETE, UPDATE_COLUMNS, BucketAppender, WriteSpec
+from mainstem.writers.context import WriterContext
+from mainstem.writers.guard import StreamGuard
+from mainstem.writers.rollback import (
+    condemned,
+    prepare,
+    quietly_discard,
+    roll_back,
+    roll_back_failed_writes,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: operation given to ``begin`` -> name in the commit metadata (WriteOperationType)
+OPERATIONS = {
+    "upsert": "UPSERT",
+    "insert": "INSERT",
+    DELETE: "DELETE",
+    UPDATE_COLUMNS: "UPSERT",
+}
+COMMITTED = "committed"
+ALREADY_COMMITTED = "already_committed"
+EMPTY = "empty"
+_UNSAFE = {
+    "insert_overwrite": "the fixed file id of a bucket would be retired and hide every later write"
+    " (apache/hudi#19793)",
+    "insert_overwrite_table": "the fixed file id of a bucket would be retired and hide every later"
+    " write (apache/hudi#19793)",
+    "delete_partition": "the fixed file ids of the partition would be retired and hide later writes"
+    " (apache/hudi#19793)",
+    "bulk_insert": "it writes base files, which conflict with writers in flight",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a transaction.
+
+    ``status``: ``committed`` (visible at ``completion_time``), ``already_committed`` (the stream guard
+    found the same micro-batch in ``instant``; nothing was written) or ``empty`` (no rows, nothing
+    published). Times of the lock in milliseconds: held by this commit, and waited for.
+    """
+
+    status: str
+    instant: str | None = None
+    completion_time: str | None = None
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+    attempts: int = 0
+    lock_held_ms: float = 0.0
+    lock_wait_ms: float = 0.0
+
+
+class Transaction:
+    """One write transaction. Several may be open at once, in one process or in many.
+
+    Use as a context manager: leaving the block without ``commit`` aborts. Not thread-safe itself.
+    """
+
+    def __init__(
+        self,
+        ctx: WriterContext,
+        spec: WriteSpec,
+        *,
+        guard: StreamGuard | None,
+        extra_metadata: Mapping[str, str],
+    ) -> None:
+        self._ctx = ctx
+        self._spec = spec
+        self._guard = guard
+        self._extra = dict(extra_metadata)
+        self._appender: BucketAppender | None = None
+        self._task_stats: list[WriteStat] = []
+        self._task_rows = 0
+        self._outcome: Outcome | None = None
+        self._ended = False
+        self._begin_held_ms = 0.0
+        self._begin_wait_ms = 0.0
+
+    # -- begin -----------------------------------------------------------------------------------
+
+    @classmethod
+    def begin(
+        cls,
+        ctx: WriterContext,
+        spec: WriteSpec,
+        *,
+        guard: StreamGuard | None = None,
+        extra_metadata: Mapping[str, str] | None = None,
+    ) -> Transaction:
+        """Open a transaction. ``spec.instant`` is filled in with the requested time."""
+        txn = cls(ctx, spec, guard=guard, extra_metadata=extra_metadata or {})
+        roll_back_failed_writes(ctx, if_due=True)
+        if guard is not None:
+            ctx.guards.refresh(ctx.publisher.timeline())
+            earlier = ctx.guards.committed(guard)
+            if earlier is not None:
+                txn._end(Outcome(ALREADY_COMMITTED, instant=earlier))
+                return txn
+        txn._publish_requested()
+        return txn
+
+    def _publish_requested(self) -> None:
+        ctx, storage = self._ctx, self._ctx.seams.storage
+        inflight = encode_commit([], {}, OPERATIONS[self._spec.operation])
+        started: list[str] = []
+
+        def start_heartbeat(time: str) -> None:
+            # Strictly before the requested file: a pending instant without one counts as dead.
+            for stale in started:
+                ctx.heartbeats.stop(stale)
+            started[:] = [time]
+            ctx.heartbeats.start(time)
+
+        try:
+            published = ctx.publisher.publish(
+                lambda time: f"{time}.{DELTACOMMIT}.{REQUESTED}",
+                decide=self._may_begin,
+                before_link=start_heartbeat,
+                # Under the lock too: whoever enters next can tell whose instant this is.
+                after_link=lambda time: storage.create(
+                    paths.timeline_file(f"{time}.{DELTACOMMIT}.{INFLIGHT}"), inflight, durable=False
+                ),
+            )
+        except OSError as error:
+            for time in started:
+                ctx.heartbeats.stop(time)
+            raise _unavailable("begin", error, ctx.base) from error
+        except BaseException:
+            for time in started:
+                ctx.heartbeats.stop(time)
+            raise
+        assert published.time is not None
+        self._spec = _with_instant(self._spec, published.time)
+        self._begin_held_ms = published.held_ms
+        self._begin_wait_ms = published.lock_wait_ms
+
+    def _may_begin(self, section: Section) -> None:
+        self._ctx.reread_config()
+        for instant in section.timeline.pending:
+            if instant.action == RESTORE:
+                raise Unsupported(
+                    f"a restore ({instant.requested}) is pending: no write may start before it is done",
+                    table=self._ctx.base,
+                )
+
+    # -- write -----------------------------------------------------------------------------------
+
+    @property
+    def instant(self) -> str:
+        """Requested time; "" when the stream guard ended the transaction at begin."""
+        return self._spec.instant
+
+    @property
+    def already_committed(self) -> bool:
+        """The stream guard found this micro-batch on the timeline: writes are ignored."""
+        return self._outcome is not None and self._outcome.status == ALREADY_COMMITTED
+
+    def write(self, batch: pa.Table | pa.RecordBatch) -> int:
+        """Append a batch; returns its rows. A refused batch leaves nothing of itself behind."""
+        if self.already_committed:
+            return 0
+        self._check_open()
+        if self._appender is None:
+            token = f"0-{self._ctx.seams.random.getrandbits(20)}-0"
+            self._appender = BucketAppender(self._ctx.seams.storage, self._spec, token)
+        try:
+            return self._appender.write(batch)
+        except OSError as error:
+            raise _unavailable("write", error, self._ctx.base, self.instant) from error
+
+    def task_spec(self) -> WriteSpec:
+        """What an executor needs for ``writers.task.write_task``; picklable."""
+        self._check_open()
+        return self._spec
+
+    def add_task_result(self, result: bytes) -> None:
+        """Take over the files of one successful task attempt (the bytes ``write_task`` returned).
+
+        Files of attempts that are not added are removed at commit.
+        """
+        self._check_open()
+        stats, rows = task.decode_result(result, self.instant)
+        self._task_stats += stats
+        self._task_rows += rows
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise Invalid(
+                "this transaction has ended; begin a new one", table=self._ctx.base, instant=self.instant
+            )
+
+    # -- commit ----------------------------------------------------------------------------------
+
+    def commit(self) -> Outcome:
+        """Publish everything written, in one step. Calling it again returns the same outcome."""
+        if self._outcome is not None:
+            return self._outcome
+        self._check_open()
+        try:
+            return self._commit()
+        except OSError as error:
+            self._fail()
+            raise _unavailable("commit", error, self._ctx.base, self.instant) from error
+
+    def _commit(self) -> Outcome:
+        ctx, storage = self._ctx, self._ctx.seams.storage
+        stats = [*self._task_stats, *(self._appender.close() if self._appender else [])]
+        rows = self._task_rows + (self._appender.rows if self._appender else 0)
+        stats = [s for s in stats if s.blocks]
+        self._remove_unclaimed({s.path for s in stats})
+        if not stats:
+            quietly_discard(ctx, self.instant)
+            return self._end(Outcome(EMPTY))
+        content = encode_commit(stats, self._extra_metadata(), OPERATIONS[self._spec.operation])
+        prepared = prepare(ctx, self.instant, content)
+        try:
+            published = ctx.publisher.publish(
+                lambda time: f"{self.instant}_{time}.{DELTACOMMIT}",
+                prepared=prepared,
+                decide=self._may_complete,
+            )
+        finally:
+            storage.delete(prepared)
+        if published.time is None:
+            self.abort()
+            return self._end(Outcome(ALREADY_COMMITTED, instant=published.decision))
+        self._tidy()
+        return self._end(
+            Outcome(
+                COMMITTED,
+                self.instant,
+                published.time,
+                rows,
+                sum(s.size_bytes for s in stats),
+                len(stats),
+                published.attempts,
+                self._begin_held_ms + published.held_ms,
+                self._begin_wait_ms + published.lock_wait_ms,
+            )
+        )
+
+    def _extra_metadata(self) -> dict[str, str]:
+        extra = dict(self._extra)
+        if self._ctx.options.writer_name:
+            extra.setdefault(WRITER_NAME, self._ctx.options.writer_name)
+        if self._guard is not None:
+            extra |= self._guard.extra_metadata()
+        extra["schema"] = self._spec.user_schema
+        return extra
+
+    def _may_complete(self, section: Section) -> str | None:
+        """Under the lock: the instant is still ours to complete. Returns an earlier commit's instant."""
+        ctx, timeline = self._ctx, section.timeline
+        if not timeline.has(f"{self.instant}.{DELTACOMMIT}.{INFLIGHT}"):
+            raise RolledBack(
+                "the transaction was rolled back by another writer, which found its heartbeat expired;"
+                " nothing of it is visible: write the data again in a new transaction",
+                table=ctx.base,
+                instant=self.instant,
+            )
+        rollback = condemned(ctx.seams.storage, timeline).get(self.instant)
+        if rollback is not None:
+            raise RolledBack(
+                f"rollback {rollback} of this transaction is under way; nothing of it is visible:"
+                " write the data again in a new transaction",
+                table=ctx.base,
+                instant=self.instant,
+            )
+        ctx.reread_config()
+        if self._guard is None:
+            return None
+        ctx.guards.refresh(timeline)
+        return ctx.guards.committed(self._guard)
+
+    def _remove_unclaimed(self, claimed: set[str]) -> None:
+        """Delete data files that have a marker but no write stat: losing task attempts (finalizeWrite)."""
+        storage = self._ctx.seams.storage
+        if self._appender is not None and not self._task_stats:
+            return  # every file was made here: there are no other attempts
+        for partition, name in task.marked_files(storage, self.instant):
+            path = paths.in_partition(partition, name)
+            if path not in claimed:
+                storage.delete(path)
+
+    def _tidy(self) -> None:
+        """The commit stands; what is left over here is removed by later writers at the latest."""
+        storage = self._ctx.seams.storage
+        try:
+            self._ctx.heartbeats.stop(self.instant)
+            storage.delete_folder(paths.marker_folder(self.instant))
+        except (OSError, MainstemError):
+            return
+
+    # -- end -------------------------------------------------------------------------------------
+
+    def _end(self, outcome: Outcome) -> Outcome:
+        self._outcome = outcome
+        self._ended = True
+        return outcome
+
+    def _fail(self) -> None:
+        self._ended = True
+
+    def abort(self) -> None:
+        """Undo everything written and take the instant off the timeline. Harmless when already ended."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._appender is not None:
+            self._appender.discard()
+        wrote = self._appender is not None or bool(self._task_stats) or self._has_markers()
+        if wrote:
+            roll_back(self._ctx, Instant(self.instant, DELTACOMMIT, INFLIGHT), own=True)
+        else:
+            quietly_discard(self._ctx, self.instant)
+        self._ctx.heartbeats.stop(self.instant)
+
+    def _has_markers(self) -> bool:
+        return self._ctx.seams.storage.stat(paths.marker_folder(self.instant)) is not None
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        if kind is None:
+            self.abort()
+            return
+        try:
+            self.abort()
+        except (MainstemError, OSError):
+            # The first error is the one to see; the instant is rolled back lazily.
+            self._ctx.heartbeats.stop(self.instant)
+
+
+def _with_instant(spec: WriteSpec, instant: str) -> WriteSpec:
+    from dataclasses import replace
+
+    return replace(spec, instant=instant)
+
+
+def _unavailable(step: str, error: OSError, base: str, instant: str | None = None) -> Unavailable:
+    return Unavailable(
+        f"{step} failed: {error.strerror or error} ({error.filename or 'storage'}); nothing was"
+        " published. Free space or restore access, then write again",
+        table=base,
+        instant=instant,
+    )
+
+
+def check_operation(operation: str) -> str:
+    """The operation in lower case; refuses unsafe and unknown ones by name."""
+    name = operation.strip().lower()
+    if name in _UNSAFE:
+        raise Unsupported(f"operation {name!r} under non-blocking concurrency control: {_UNSAFE[name]}")
+    if name not in OPERATIONS:
+        raise Invalid(f"operation {operation!r}; expected one of {', '.join(OPERATIONS)}")
+    return name
+
+
+
