@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.limits import LOCK_FILE_BYTES_MAX
-from mainstem.options import CONCURRENCY, NBCC, WriterOptions, whole_number
+from mainstem.options import CONCURRENCY, NBCC, WriterOptions, one_of, whole_number
 from mainstem.seams import Seams
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from mainstem.readers.snapshot import Scan
+    from mainstem.readers.scan import ScanPlan
     from mainstem.table.slicing import FileSlice
     from mainstem.timeline.instant import Instant
     from mainstem.writers.append import WriteSpec
@@ -90,18 +90,10 @@ class Table:
         return arrow_user_schema(self._schema_text())
 
     def _schema_text(self) -> str:
-        from mainstem.table.schema import user_schema_text
-        from mainstem.timeline.active import load_timeline
+        from mainstem.readers.schema import schema_text
+        from mainstem.readers.state import TableState
 
-        storage = self._seams.storage
-        text = user_schema_text(storage, self._config, load_timeline(storage))
-        if text is None:
-            raise Invalid(
-                "the table has no schema yet: neither a completed commit nor hoodie.table.create.schema"
-                " names one; create it with mainstem.create_table or write once from Hudi",
-                table=self.path,
-            )
-        return text
+        return schema_text(TableState.load(self._seams.storage, self._config))
 
     def timeline(self) -> list[Instant]:
         """Instants of the active timeline in their highest state, by requested time."""
@@ -113,12 +105,12 @@ class Table:
         """All file slices, as Hudi's file system view returns them."""
         from mainstem.readers.slices import file_slices
 
-        return file_slices(self._seams.storage, self._read_properties())
+        return file_slices(self._seams.storage)
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def _read_properties(self) -> dict[str, str]:
-        return {**self._config.raw, **self._given}
+    def _damaged(self) -> str:
+        return one_of(self._given, "mainstem.read.damaged", "ERROR", ("ERROR", "SKIP")).lower()
 
     def scan(
         self,
@@ -126,7 +118,7 @@ class Table:
         filter: pc.Expression | None = None,
         as_of: str | None = None,
         mode: str = "snapshot",
-    ) -> Scan:
+    ) -> ScanPlan:
         """A query: ``.to_arrow()`` or ``.to_batches()``.
 
         ``mode``: ``snapshot`` or ``read_optimized`` (base files only). ``as_of`` is a requested time, as
@@ -136,11 +128,11 @@ class Table:
 
         return snapshot.scan(
             self._seams.storage,
-            self._read_properties(),
             columns=columns,
             filter=filter,
             as_of=as_of,
             mode=mode,
+            damaged=self._damaged(),
         )
 
     def changes(
@@ -149,17 +141,17 @@ class Table:
         until: str | None = None,
         columns: Sequence[str] | None = None,
         filter: pc.Expression | None = None,
-    ) -> Scan:
+    ) -> ScanPlan:
         """Rows written by instants completed in (``after``, ``until``]: completion times."""
         from mainstem.readers import incremental
 
         return incremental.changes(
             self._seams.storage,
-            self._read_properties(),
             after=after,
             until=until,
             columns=columns,
             filter=filter,
+            damaged=self._damaged(),
         )
 
     # -- writing ---------------------------------------------------------------------------------

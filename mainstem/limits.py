@@ -24,7 +24,7 @@ SCHEMA_FIELDS_MAX = 10_000
 VALUE_BYTES_MAX = 1 * GIB
 # Arrow's 32-bit offsets: a chunk of encoded or decoded bytes stays below this.
 CHUNK_BYTES_MAX = 1 * GIB
-CHUNK_ROWS = 8192
+CHUNK_ROWS = 65_536
 # Folder depth below the base path that partition discovery follows.
 PARTITION_DEPTH_MAX = 32
 FILE_NAME_BYTES_MAX = 255

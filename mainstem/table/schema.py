@@ -1,8 +1,4 @@
-"""The table's schema: where it stands and how a batch is fitted to it.
-
-Resolution order as in Hudi's TableSchemaResolver: the newest completed write that recorded one, then
-``hoodie.table.create.schema``.
-"""
+"""Fitting a batch to the table's schema."""
 
 from __future__ import annotations
 
@@ -12,38 +8,6 @@ import pyarrow as pa
 
 from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
-from mainstem.limits import TIMELINE_FILE_BYTES_MAX
-from mainstem.storage import paths
-from mainstem.storage.protocol import Storage
-from mainstem.table.properties import TableConfig
-from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.commit_metadata import decode_commit
-from mainstem.timeline.instant import COMMIT, DELTACOMMIT, REPLACECOMMIT
-
-_NO_SCHEMA = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
-
-
-def user_schema_text(
-    storage: Storage, config: TableConfig, timeline: ActiveTimeline
-) -> str | None:
-    """Avro JSON of the user columns (no meta fields), or None for a table that never had one.
-
-    Cost: reads completed instants from the newest backwards until one records a schema (the first,
-    as a rule).
-    """
-    for instant in reversed(timeline.completed):
-        if instant.action not in (COMMIT, DELTACOMMIT, REPLACECOMMIT):
-            continue
-        path = paths.timeline_file(instant.file_name)
-        try:
-            data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
-        except FileNotFoundError:
-            continue  # archived or restored away meanwhile
-        metadata = decode_commit(data, path=path)
-        if metadata.operation not in _NO_SCHEMA and metadata.schema:
-            return metadata.schema
-    return config.create_schema
-
 
 def fit_batch(
     batch: pa.Table,

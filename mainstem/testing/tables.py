@@ -301,7 +301,8 @@ class Tables(Simulation):
             self.pause_between(process, 1000)
 
     def _snapshot(self, table: Table) -> list[Row]:
-        return table.scan(columns=SCHEMA.names).to_arrow().to_pylist()
+        from mainstem.readers import snapshot
+        return snapshot.scan(table._seams.storage, columns=SCHEMA.names).to_arrow().to_pylist()
 
     def _matches_some_moment(self, rows: list[Row], before: int) -> None:
         """A snapshot shows the table as it was at one moment of the reading."""
@@ -331,7 +332,8 @@ class Tables(Simulation):
         until = max((i.completion for i in table.timeline() if i.completion), default=None)
         if until is None or until == after:
             return
-        rows = table.changes(after=after, until=until).to_arrow().to_pylist()
+        from mainstem.readers import incremental
+        rows = incremental.changes(table._seams.storage, after=after, until=until).to_arrow().to_pylist()
         found = sorted(row["id"] for row in rows if row["id"].startswith("t"))
         meant = sorted(
             f"t{p.requested}"
@@ -381,7 +383,7 @@ class Tables(Simulation):
 
     def _slices(self, table: Table) -> None:
         """Every committed log file is in exactly one slice."""
-        shown = sorted(path for part in table.file_slices() for path in slice_logs(part))
+        shown = sorted(path for part in __import__('mainstem.readers.slices').readers.slices.file_slices(table._seams.storage) for path in slice_logs(part))
         there = sorted(log.path for log in plain_format.log_files(self.disk))
         if shown != there:
             raise Violation("one slice", f"slices hold {shown}, the disk {there}")
