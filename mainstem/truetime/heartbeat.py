@@ -47,13 +47,25 @@ class Heartbeats:
             except OSError:
                 continue  # slow or failing storage: the next beat tries again
 
-    def stop(self, instant: str) -> None:
-        """No more beats; the file goes."""
+    def adopt(self, instant: str) -> None:
+        """Keep the heartbeat of a transaction that another process began; a removed one stays away."""
+        with self._guard:
+            self._live.add(instant)
+            if self._task is None:
+                self._task = self._clock.every_ms(self.interval_ms, self.beat, "heartbeat")
+        self.beat()
+
+    def leave(self, instant: str) -> None:
+        """No more beats from this process; the file stays, for another process adopts it."""
         with self._guard:
             self._live.discard(instant)
             if not self._live and self._task is not None:
                 self._task.stop()
                 self._task = None
+
+    def stop(self, instant: str) -> None:
+        """No more beats; the file goes."""
+        self.leave(instant)
         self._storage.delete(paths.heartbeat(instant))
 
     def expired(self, instant: str, store_now_ms: int) -> bool:

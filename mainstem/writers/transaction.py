@@ -128,6 +128,37 @@ class Transaction:
         txn._publish_requested()
         return txn
 
+    @classmethod
+    def resume(
+        cls,
+        ctx: WriterContext,
+        spec: WriteSpec,
+        *,
+        guard: StreamGuard | None = None,
+        extra_metadata: Mapping[str, str] | None = None,
+    ) -> Transaction:
+        """Take over a transaction that another process began and detached, to commit or abort it.
+
+        ``guard`` and ``extra_metadata`` as at its begin: they are not stored until it completes.
+        """
+        txn = cls(ctx, spec, guard=guard, extra_metadata=extra_metadata or {})
+        ctx.heartbeats.adopt(spec.instant)
+        return txn
+
+    def detach(self) -> WriteSpec:
+        """Leave the transaction open for another process to ``resume``; this object has ended.
+
+        Until then the processes that write its tasks must keep its heartbeat fresh.
+        """
+        self._check_open()
+        if self._appender is not None:
+            raise Invalid(
+                "a transaction that was written to cannot be detached", table=self._ctx.base
+            )
+        self._ended = True
+        self._ctx.heartbeats.leave(self.instant)
+        return self._spec
+
     def _publish_requested(self) -> None:
         ctx, storage = self._ctx, self._ctx.seams.storage
         inflight = encode_commit([], {}, OPERATIONS[self._spec.operation])
