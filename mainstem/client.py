@@ -176,6 +176,20 @@ class Table:
         spec = self._write_spec(ctx, name)
         return Transaction.begin(ctx, spec, guard=guard, extra_metadata=extra_metadata)
 
+    def resume(
+        self,
+        spec: WriteSpec,
+        *,
+        guard: StreamGuard | None = None,
+        extra_metadata: Mapping[str, str] | None = None,
+    ) -> Transaction:
+        """Take over a transaction that another process began and detached (``Transaction.detach``)."""
+        from mainstem.writers.transaction import Transaction
+
+        return Transaction.resume(
+            self._writer_context(), spec, guard=guard, extra_metadata=extra_metadata
+        )
+
     def upsert(self, rows: pa.Table) -> Outcome:
         """Insert or update full rows in one commit."""
         return self._write_once("upsert", rows)
