@@ -467,8 +467,9 @@ def _new_properties(
     mode = given.get("hoodie.record.merge.mode", EVENT_TIME if order else COMMIT_TIME).upper()
     count = whole_number({BUCKETS: str(buckets)} if buckets is not None else given,
                          BUCKETS, DEFAULT_BUCKETS, 1, 100_000)  # fmt: skip
-    composite = len(keys) > 1 or len(parts) > 1
-    generator = "COMPLEX" if composite else "SIMPLE" if parts else "NON_PARTITION"
+    # As Java infers it (KeyGenUtils.inferKeyGeneratorType); a Java writer refuses any other kind.
+    simple = len(keys) == 1 and len(parts) == 1
+    generator = "NON_PARTITION" if not parts else "SIMPLE" if simple else "COMPLEX"
     kept = {
         k: v
         for k, v in given.items()

@@ -129,8 +129,10 @@ class TableConfig:
         kind = self._get("hoodie.table.keygenerator.type").upper().removesuffix("_AVRO")
         if kind:
             return kind
-        single = len(self.record_key) == 1 and len(self.partition_fields) <= 1
-        return ("SIMPLE" if self.partition_fields else "NON_PARTITION") if single else "COMPLEX"
+        if not self.partition_fields:
+            return "NON_PARTITION"
+        single = len(self.record_key) == 1 and len(self.partition_fields) == 1
+        return "SIMPLE" if single else "COMPLEX"
 
     @property
     def hive_style(self) -> bool:
