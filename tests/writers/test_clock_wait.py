@@ -1,0 +1,118 @@
+"""Goal: the clock wait is Hudi's 200 ms unless a table is exclusive, and comes back for good there as
+soon as another kind of writer is seen.
+
+Method: the waits are counted on an injected clock, not timed. A foreign instant is a pair of timeline
+files without our mark, as Java leaves them.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+from small_table import rows
+
+import mainstem
+from mainstem import errors
+from mainstem.formats.avro_container import encode_container
+from mainstem.timeline.commit_metadata import schema_text
+from mainstem.truetime.clock import SystemClock
+from mainstem.truetime.generator import parse_wall
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """Milliseconds of every wait of 50 ms and more (the lock polls in shorter steps)."""
+    seen = []
+    monkeypatch.setattr(
+        SystemClock, "sleep_ms", lambda self, ms: seen.append(ms) if ms >= 50 else None
+    )
+    return seen
+
+
+def leave_foreign_commit(table, requested="20200101000000000", completion="20200101000000500"):
+    """A completed delta commit without stats, as Java's Flink writer may leave one."""
+    record = {"partitionToWriteStats": {}, "compacted": False, "extraMetadata": {},
+              "version": None, "operationType": "UPSERT"}  # fmt: skip
+    data = encode_container(schema_text("HoodieCommitMetadata"), record)
+    timeline = os.path.join(table.path, ".hoodie/timeline")
+    for name, content in (
+        (f"{requested}.deltacommit.requested", b""),
+        (f"{requested}.deltacommit.inflight", b""),
+        (f"{requested}_{completion}.deltacommit", data),
+    ):
+        with open(os.path.join(timeline, name), "wb") as file:
+            file.write(content)
+
+
+def test_a_shared_table_waits_out_the_skew_at_begin_and_at_commit(make_table, waits):
+    make_table(**{"hoodie.mainstem.exclusive": False}).upsert(rows([1], ts=1))
+    assert waits == [200, 200]
+
+
+def test_an_exclusive_table_does_not_wait(make_table, waits):
+    table = make_table()
+    for n in range(3):
+        table.upsert(rows([n], ts=1))
+    assert waits == []
+
+
+def test_an_instant_of_another_kind_of_writer_brings_the_wait_back_for_good(make_table, waits):
+    table = make_table()
+    table.upsert(rows([1], ts=1))
+    leave_foreign_commit(table)
+    with pytest.warns(mainstem.MixedWritersWarning, match="exclusive"):
+        table.upsert(rows([2], ts=1))
+    assert waits == [200, 200]
+    timeline = os.path.join(table.path, ".hoodie/timeline")
+    for name in os.listdir(timeline):
+        if name.startswith("20200101000000000"):
+            os.remove(os.path.join(timeline, name))
+    mainstem.open_table(table.path).upsert(rows([3], ts=1))
+    assert waits == [200] * 4, "for good: also for a process that never saw the foreign instant"
+
+
+def test_own_rollbacks_do_not_count_as_foreign(make_table, waits):
+    table = make_table()
+    with table.begin() as txn:
+        txn.write(rows([1], ts=1))
+        txn.abort()
+    mainstem.open_table(table.path).upsert(rows([2], ts=1))
+    assert waits == []
+
+
+def test_a_table_in_local_time_is_written_only_with_its_zone_given(make_table):
+    table = make_table()
+    path = os.path.join(table.path, ".hoodie/hoodie.properties")
+    with open(path) as file:
+        text = file.read()
+    with open(path, "w") as file:
+        file.write(text.replace("timeline.timezone=UTC", "timeline.timezone=LOCAL"))
+    with pytest.raises(errors.Invalid, match=r"hoodie\.mainstem\.timeline\.zone"):
+        mainstem.open_table(table.path).upsert(rows([1], ts=1))
+    given = {"hoodie.mainstem.timeline.zone": "Asia/Tokyo"}
+    outcome = mainstem.open_table(table.path, properties=given).upsert(rows([1], ts=1))
+    utc = make_table("utc").upsert(rows([1], ts=1))
+    ahead = parse_wall(outcome.instant) - parse_wall(utc.instant)
+    assert timedelta(hours=8, minutes=59) < ahead < timedelta(hours=9, minutes=1)
+
+
+def test_writers_with_different_locks_are_refused(make_table, tmp_path):
+    table = make_table()
+    table.upsert(rows([1], ts=1))
+    other = {
+        "hoodie.write.lock.filesystem.path": os.path.join(table.path, ".hoodie/.aux"),
+    }
+    with pytest.raises(errors.Invalid, match="lock"):
+        mainstem.open_table(table.path, properties=other).upsert(rows([2], ts=1))
+    flink = mainstem.create_table(
+        tmp_path / "flink",
+        pa.schema([("id", pa.string())]),
+        record_key="id",
+        buckets=1,
+        properties={"hoodie.write.lock.filesystem.path": str(tmp_path / "flink/.hoodie/.aux")},
+    )
+    flink.upsert(pa.table({"id": ["a"]}))
+    assert flink.scan(columns=["id"]).to_arrow().num_rows == 1
