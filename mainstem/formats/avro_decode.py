@@ -23,6 +23,10 @@ from mainstem.formats.avro_schema import AvroType, arrow_field, arrow_type, reco
 from mainstem.formats.record_starts import joined_starts
 
 _PAD = 16
+# From this many records on, looking for columns of one size is worth its fixed cost.
+_RUNS_FROM = 256
+# Samples that mislead cost a gather each; after so many of them a chunk is decoded the general way.
+_RUNS_FAILED_MAX = 4
 
 
 def decode_records(
@@ -130,18 +134,42 @@ def _decode_chunk(
     data: memoryview, starts: np.ndarray, record: AvroType, wanted: list[str], schema: pa.Schema
 ) -> pa.RecordBatch:
     cursors = Cursors(data, starts)
-    made: dict[str, pa.Array] = {}
-    for name, kind in record.fields:
-        try:
-            column = read_column(cursors, kind, name in wanted)
-        except (IndexError, pa.ArrowException, ValueError, OverflowError) as error:
-            raise Malformed(f"column {name!r}: {error}") from None
-        if name in wanted:
-            made[name] = column
+    made = _read_columns(cursors, record.fields, frozenset(wanted))
     cursors.check_end()
     if not wanted:
         return _no_columns(cursors.rows).to_batches()[0]
     return pa.RecordBatch.from_arrays([made[name] for name in wanted], schema=schema)
+
+
+def _read_columns(
+    cursors: Cursors, fields: Sequence[tuple[str, AvroType]], wanted: frozenset[str]
+) -> dict[str, pa.Array | None]:
+    """All columns, runs of columns of one size first tried together (see ``avro_runs``)."""
+    from mainstem.formats import avro_runs
+
+    shapes: list = [None] * len(fields)
+    if cursors.rows >= _RUNS_FROM:
+        shapes = avro_runs.sample_shapes(cursors, fields)
+    made: dict[str, pa.Array | None] = {}
+    done = failed = 0
+    while done < len(fields):
+        name, kind = fields[done]
+        end = avro_runs.run_end(shapes, done, cursors.size / cursors.rows)
+        try:
+            if end > done and failed < _RUNS_FAILED_MAX:
+                part, keep = fields[done:end], [n in wanted for n, _ in fields[done:end]]
+                columns = avro_runs.read_run(cursors, part, shapes[done:end], keep)
+                failed += len(columns) < end - done
+            else:
+                columns = []
+            if not columns:
+                columns = [read_column(cursors, kind, name in wanted)]
+        except (IndexError, pa.ArrowException, ValueError, OverflowError) as error:
+            raise Malformed(f"column {name!r}: {error}") from None
+        for (name, _), column in zip(fields[done:], columns, strict=False):
+            made[name] = column
+        done += len(columns)
+    return made
 
 
 class Cursors:
@@ -235,7 +263,7 @@ def read_numbers(cursors: Cursors, valid: np.ndarray | None) -> np.ndarray:
     if valid is not None:
         coded, used = np.where(valid, coded, np.uint64(0)), np.where(valid, used, 0)
     cursors.skip(used)
-    return (coded >> np.uint64(1)).view(np.int64) ^ -(coded & np.uint64(1)).view(np.int64)
+    return unzigzag(coded)
 
 
 def _u(number: int) -> np.uint64:
@@ -249,15 +277,25 @@ def _long_varints(cursors: Cursors) -> tuple[np.ndarray, np.ndarray]:
     lowest = stops & (~stops + _u(1))
     below = lowest - _u(1)  # all ones when the varint has more than 8 bytes
     used = ((below & _u(0x0101010101010101)) * _u(0x0101010101010101)) >> _u(56)
-    x = words & below & _u(0x7F7F7F7F7F7F7F7F)
-    x = (x & _u(0x007F007F007F007F)) | ((x & _u(0x7F007F007F007F00)) >> _u(1))
-    x = (x & _u(0x00003FFF00003FFF)) | ((x & _u(0x3FFF00003FFF0000)) >> _u(2))
-    x = (x & _u(0x000000000FFFFFFF)) | ((x & _u(0x0FFFFFFF00000000)) >> _u(4))
+    x = compress_varints(words & below)
     used = used.view(np.int64)
     long = np.flatnonzero(stops == 0)
     if len(long):
         _longest_varints(cursors, long, x, used)
     return x, used
+
+
+def compress_varints(words: np.ndarray) -> np.ndarray:
+    """The 7-bit groups of little-endian uint64 words put together, lowest byte first."""
+    x = words & _u(0x7F7F7F7F7F7F7F7F)
+    x = (x & _u(0x007F007F007F007F)) | ((x & _u(0x7F007F007F007F00)) >> _u(1))
+    x = (x & _u(0x00003FFF00003FFF)) | ((x & _u(0x3FFF00003FFF0000)) >> _u(2))
+    return (x & _u(0x000000000FFFFFFF)) | ((x & _u(0x0FFFFFFF00000000)) >> _u(4))
+
+
+def unzigzag(coded: np.ndarray) -> np.ndarray:
+    """uint64 zigzag codes as int64."""
+    return (coded >> _u(1)).view(np.int64) ^ -(coded & _u(1)).view(np.int64)
 
 
 def _longest_varints(
@@ -277,7 +315,7 @@ def _longest_varints(
 def _read_long(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None:
     valid = _branches(cursors, kind)
     values = read_numbers(cursors, valid)
-    return _primitive(kind, values, valid) if wanted else None
+    return primitive(kind, values, valid) if wanted else None
 
 
 def _read_int(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None:
@@ -285,10 +323,11 @@ def _read_int(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None
     values = read_numbers(cursors, valid)
     if len(values) and (int(values.min()) < -(2**31) or int(values.max()) >= 2**31):
         raise Malformed("an int of more than 32 bits")
-    return _primitive(kind, values.astype(np.int32), valid) if wanted else None
+    return primitive(kind, values.astype(np.int32), valid) if wanted else None
 
 
-def _primitive(kind: AvroType, values: np.ndarray, valid: np.ndarray | None) -> pa.Array:
+def primitive(kind: AvroType, values: np.ndarray, valid: np.ndarray | None) -> pa.Array:
+    """An array of fixed-width values that lies on ``values``."""
     return pa.Array.from_buffers(
         arrow_type(kind), len(values), [_bitmap(valid), pa.py_buffer(values)]
     )
@@ -303,7 +342,7 @@ def _read_real(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | Non
         return None
     if valid is not None:
         values[~valid] = 0
-    return _primitive(kind, values, valid)
+    return primitive(kind, values, valid)
 
 
 def _read_boolean(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None:
@@ -357,7 +396,18 @@ def _gathered(
     )
     taken = whole.take(pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32)))
     _, places, data = taken.buffers()
-    made = pa.Array.from_buffers(kind, rows, [_bitmap(valid), places, data])
+    return arrow_of_bytes(kind, rows, valid, places, data)
+
+
+def arrow_of_bytes(
+    kind: pa.DataType,
+    rows: int,
+    valid: np.ndarray | None,
+    offsets: pa.Buffer,
+    data: pa.Buffer | None,
+) -> pa.Array:
+    """A string or binary array from its buffers; text is checked to be UTF-8."""
+    made = pa.Array.from_buffers(kind, rows, [_bitmap(valid), offsets, data])
     if kind == pa.string():
         _check_text(made, data)
     return made

@@ -7,7 +7,8 @@ One entry is the record key, the partition path and the ordering value in a wrap
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +38,9 @@ WRAPPERS: dict[int, AvroType] = {
     11: AvroType("long", logical="timestamp-micros"),
 }
 _ARRAY = 12
+# Bytes of the wrappers whose entries are found at once; 0 = one varint.
+_SIZES = {1: 1, 2: 0, 3: 0, 4: 4, 5: 8, 8: 0, 10: 0, 11: 0}
+_AT_ONCE_FROM = 64
 _NAMES = {"boolean": 1, "int": 2, "long": 3, "float": 4, "double": 5, "bytes": 6, "string": 7}
 _DEFAULT = b"\x04\x00"  # IntWrapper, 0
 
@@ -125,8 +129,9 @@ def decode_deletes(data: memoryview) -> pa.Table:
     ``ArrayWrapper``) and is null where ``ordering_is_default``; int32 when every entry has the default.
     Raises ``Malformed``.
     """
-    raw = bytes(data)
-    starts = _starts(raw)
+    starts = _starts_at_once(data)
+    if starts is None:
+        starts = _starts(bytes(data))
     if len(starts) < 2:
         return _table(pa.array([], pa.string()), pa.array([], pa.string()), None, np.zeros(0, bool))
     made = [
@@ -169,6 +174,52 @@ def _table(
     )
 
 
+def _starts_at_once(data: memoryview) -> np.ndarray | None:
+    """The result of ``_starts`` for one Avro block of plain entries, or None.
+
+    All entries of a log block have the same partition path, so its encoded form marks where each key
+    ends. What is found counts only if keys, marks and ordering values form one gapless chain.
+    """
+    try:
+        return _chain(data)
+    except (Malformed, IndexError, ValueError):
+        return None
+
+
+def _chain(data: memoryview) -> np.ndarray | None:
+    head = bytes(data[: 16 * limits.KIB])
+    count, first = read_long(head, 0, len(head))
+    if count < _AT_ONCE_FROM or count * 3 > len(data):
+        return None
+    mark, ordering = _mark(head, first)
+    ends = [hit.start() for hit in re.finditer(re.escape(mark), data)]
+    if len(ends) != count or ordering not in _SIZES:
+        return None
+    cursors = Cursors(data, np.asarray([*ends, len(data)], np.int64), header=len(mark))
+    size = _SIZES[ordering]
+    if size:
+        cursors.skip(size)
+    else:
+        read_numbers(cursors, None)
+    starts = np.concatenate([[first], cursors.at + ends[0]])
+    keys = Cursors(data, starts, header=0)
+    read_column(keys, _TEXT, False)
+    exact = (keys.at + first == ends).all() and starts[-1] == len(data) - 1 and data[-1] == 0
+    return starts if exact else None
+
+
+def _mark(head: bytes, at: int) -> tuple[bytes, int]:
+    """Partition path and ordering branch of the first entry, as bytes, and that branch."""
+    end = len(head)
+    for _ in range(2):
+        begin = at
+        if head[at] != 2:
+            raise Malformed("a null key or path")
+        size, at = read_long(head, at + 1, end)
+        at += size
+    return head[begin : at + 1], head[at] >> 1
+
+
 def _starts(data: bytes) -> np.ndarray:
     """Where each entry begins, then the end of the last; entries have no length of their own."""
     at, end, found = 0, len(data), []
@@ -191,7 +242,7 @@ def _starts(data: bytes) -> np.ndarray:
     return np.asarray([*found, last] if found else [], np.int64)
 
 
-def _skipper():
+def _skipper() -> Callable[[bytes, int, int], int]:
     ordering = _ordering_reader(12)
 
     def skip(data: bytes, at: int, end: int) -> int:
