@@ -59,7 +59,8 @@ def _entry(entry: Any, path: str) -> ArchiveFile:
     file = parse_data_name(name, size) if isinstance(name, str) and isinstance(size, int) else None
     if file is None:
         raise CorruptTable(
-            f"manifest lists {str(name)[:200]!r}; expected <first>_<last>_<level>.parquet", path=path
+            f"manifest lists {str(name)[:200]!r}; expected <first>_<last>_<level>.parquet",
+            path=path,
         )
     return file
 

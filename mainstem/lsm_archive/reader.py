@@ -177,7 +177,8 @@ class Archive:
     def _bound(self, blob: bytes | None, file: ArchiveFile) -> None:
         if blob is not None and len(blob) > TIMELINE_FILE_BYTES_MAX:
             raise CorruptTable(
-                f"archived metadata of {len(blob)} bytes, at most {TIMELINE_FILE_BYTES_MAX} allowed",
+                f"archived metadata of {len(blob)} bytes, at most {TIMELINE_FILE_BYTES_MAX}"
+                " allowed",
                 path=self._path(file),
             )
 
@@ -186,7 +187,8 @@ class Archive:
             missing = [c for c in columns if c not in source.schema_arrow.names]
             if missing:
                 raise CorruptTable(
-                    f"archive file without column {missing[0]}; expected a HoodieLSMTimelineInstant",
+                    f"archive file without column {missing[0]}; expected a"
+                    " HoodieLSMTimelineInstant",
                     path=self._path(file),
                 )
             return source.read(columns=columns).select(columns)

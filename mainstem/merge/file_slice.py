@@ -90,7 +90,10 @@ def _probe(
     if log.order is None:
         return code, hit, np.ones(len(hit), bool)
     log_fields = ordering_at(log.fields, folded.winner[code])
-    base_fields = [_base_ordering(table, n, f.type, hit) for n, f in zip(rules.ordering, log.fields)]
+    base_fields = [
+        _base_ordering(table, n, f.type, hit)
+        for n, f in zip(rules.ordering, log.fields, strict=True)
+    ]
     ours, theirs = comparable([log_fields, base_fields])
     return code, hit, folded.unconditional[code] | (ours >= theirs)
 

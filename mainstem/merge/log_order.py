@@ -22,16 +22,27 @@ class BlockNote:
     replaces: frozenset[str] = field(default_factory=frozenset)
 
 
-def surviving(notes: Iterable[BlockNote], *, until: str | None = None) -> list[BlockNote]:
-    """Blocks to replay, oldest first. ``until``: newest block instant of the query, inclusive."""
+def surviving(
+    notes: Iterable[BlockNote], *, until: str | None = None, only_with_sources: bool = False
+) -> list[BlockNote]:
+    """Blocks to replay, oldest first. ``until``: newest block instant of the query, inclusive.
+
+    ``only_with_sources`` leaves out a log compaction's block none of whose sources is there: what a
+    log compaction writes is no change by itself.
+    """
     notes = [n for n in notes if until is None or n.instant <= until]
+    if only_with_sources:
+        there = {n.instant for n in notes}
+        notes = [n for n in notes if not n.replaces or n.replaces & there]
     cancelled = {n.rollback_of for n in notes if n.rollback_of is not None}
     live = _after_rollback(notes, cancelled)
     return _resolve_compactions(live)
 
 
 def _after_rollback(notes: Sequence[BlockNote], cancelled: set[str | None]) -> list[BlockNote]:
-    """A log compaction is retried under its old instant: its blocks behind the command are valid."""
+    """A log compaction is retried under its old instant: its blocks behind the command are
+    valid.
+    """
     last_command = {n.rollback_of: at for at, n in enumerate(notes) if n.rollback_of is not None}
     live = []
     for at, note in enumerate(notes):

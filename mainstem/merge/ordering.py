@@ -1,8 +1,9 @@
 """Ordering values as 64-bit integers that compare like Java compares them.
 
-Integers, dates and timestamps are their own numbers; floats become their total order (Double.compare:
--0.0 < 0.0, NaN above all); other types, and several fields together (lexicographic, Hudi's
-ArrayComparable), become dense ranks among the values compared. A null sorts below everything.
+Integers, dates and timestamps are their own numbers; floats become their total order
+(Double.compare: -0.0 < 0.0, NaN above all); other types, and several fields together
+(lexicographic, Hudi's ArrayComparable), become dense ranks among the values compared. A null sorts
+below everything.
 """
 
 from __future__ import annotations
@@ -104,8 +105,10 @@ def _dense_rank(values: pa.Array) -> np.ndarray:
     rank[order] = np.arange(len(order))
     index = codes.indices
     missing = np.asarray(index.is_null())
-    found = rank[pc.fill_null(index, 0).to_numpy(zero_copy_only=False)] if len(order) else (
-        np.zeros(len(values), np.int64)
+    found = (
+        rank[pc.fill_null(index, 0).to_numpy(zero_copy_only=False)]
+        if len(order)
+        else (np.zeros(len(values), np.int64))
     )
     return np.where(missing, np.int64(-1), found)
 

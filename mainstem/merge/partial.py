@@ -33,7 +33,9 @@ def absent(column: pa.ChunkedArray | pa.Array, name: str, rules: MergeRules) -> 
         if default is not None:
             same = pc.equal(column, pa.scalar(default, column.type))
             mask = pc.or_(mask, pc.fill_null(same, False))
-        return np.asarray(mask.to_numpy(zero_copy_only=False) if isinstance(mask, pa.Array) else mask)
+        return np.asarray(
+            mask.to_numpy(zero_copy_only=False) if isinstance(mask, pa.Array) else mask
+        )
     kind = column.type
     if rules.partial == FILL_UNAVAILABLE and rules.unavailable is not None and _is_text(kind):
         marker: Any = rules.unavailable
@@ -48,8 +50,8 @@ def overlay(
 ) -> tuple[pa.Table, Mapping[str, np.ndarray]]:
     """One row per key, in key order, each column with the value that the fold leaves there.
 
-    Rows of deleted keys are meaningless. The second result tells per column where the value is still
-    absent because no full row was seen (blocks with IS_PARTIAL).
+    Rows of deleted keys are meaningless. The second result tells per column where the value is
+    still absent because no full row was seen (blocks with IS_PARTIAL).
     """
     won, lost = _outcomes(log, folded)
     columns, open_cells = [], {}
@@ -112,7 +114,9 @@ def _won_on_arrival(log: Positions, folded: Folded) -> np.ndarray:
 def _gather(
     entries: Sequence[Entry], log: Positions, field: pa.Field, rules: MergeRules
 ) -> tuple[pa.ChunkedArray, np.ndarray, np.ndarray | None]:
-    """All values of a column by position, which count as absent, and which were not stored at all."""
+    """All values of a column by position, which count as absent, and which were not stored at
+    all.
+    """
     chunks: list[pa.Array] = []
     mask = np.ones(len(log.codes), bool)
     missing: np.ndarray | None = None

@@ -30,7 +30,8 @@ class MergeRules:
 
     ``ordering`` is empty where rows are merged by commit time. ``partial`` is IGNORE_DEFAULTS,
     FILL_UNAVAILABLE or None; ``unavailable`` the marker of the second; ``defaults`` the non-null
-    Avro defaults per column. ``delete_field``/``delete_marker``: a row whose column holds this text is a delete.
+    Avro defaults per column. ``delete_field``/``delete_marker``: a row whose column holds this
+    text is a delete.
     """
 
     ordering: tuple[str, ...] = ()

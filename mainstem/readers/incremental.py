@@ -1,8 +1,12 @@
 """Changes: the rows that instants completed in a range of completion times wrote.
 
-Rules of Java's incremental relation: the files that those instants' metadata name, merged per file
-group, and of the result the rows whose ``_hoodie_commit_time`` is one of them. So a late row that lost
-an older merge is returned, a delete is not, and a later overwrite outside the range hides nothing.
+Rules of Java's incremental relation: of the files that those instants' metadata name, the rows
+whose ``_hoodie_commit_time`` is one of them, merged per file group. So a late row that lost
+against a row from outside the range is returned, a delete is not, and a later overwrite outside
+the range hides nothing.
+
+Where a clean has removed files of the range, Java quietly searches the newest snapshot instead and
+leaves out what was overwritten since. We refuse: a change feed with holes is worse than none.
 """
 
 from __future__ import annotations
@@ -19,6 +23,13 @@ from mainstem.readers.state import WRITES, TableState
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import load_config
 from mainstem.table.slicing import query_slice
+
+_CLEANED = (
+    "files that instants of this range wrote were removed by a clean ({error}), so the changes"
+    " cannot be"
+    " told any more; start again from a snapshot, and read changes more often or raise"
+    " hoodie.clean.commits.retained"
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +78,7 @@ def changes(
                     splits.append(make_split(found, spec, state.config))
         return Planned(spec, splits)
 
-    return ScanPlan(storage, plan)
+    return ScanPlan(storage, plan, vanished=_CLEANED)
 
 
 def completed_between(state: TableState, after: str | None, until: str | None) -> Window:

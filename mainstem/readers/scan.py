@@ -1,4 +1,6 @@
-"""What a query returns: a plan that reads when asked, and repeats once if a clean got in its way."""
+"""What a query returns: a plan that reads when asked, and repeats once if a clean got in its
+way.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,11 @@ from mainstem.readers.split import ReadSpec, Split, read_split
 from mainstem.storage.protocol import Storage
 
 ATTEMPTS = 2
+_VANISHED = (
+    "a file of the view was removed while it was read ({error}); a clean retains too few commits"
+    " for"
+    " queries of this length: read again, or raise hoodie.clean.commits.retained"
+)
 
 
 @dataclass(frozen=True)
@@ -25,9 +32,12 @@ class Planned:
 class ScanPlan:
     """A query on a table. Every call reads the table's newest state; nothing is cached."""
 
-    def __init__(self, storage: Storage, planner: Callable[[], Planned]) -> None:
+    def __init__(
+        self, storage: Storage, planner: Callable[[], Planned], *, vanished: str | None = None
+    ) -> None:
         self._storage = storage
         self._planner = planner
+        self._message = vanished or _VANISHED
 
     @property
     def schema(self) -> pa.Schema:
@@ -35,7 +45,9 @@ class ScanPlan:
         return _output_schema(self._planner().spec)
 
     def splits(self) -> list[Split]:
-        """One picklable unit of work per file slice; read them with ``readers.split.read_split``."""
+        """One picklable unit of work per file slice; read them with
+        ``readers.split.read_split``.
+        """
         return self._planner().splits
 
     def to_arrow(self) -> pa.Table:
@@ -53,7 +65,9 @@ class ScanPlan:
         raise self._vanished(missing) from missing
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Rows file slice by file slice, with bounded memory; one moment's state for all of them."""
+        """Rows file slice by file slice, with bounded memory; one moment's state for all of
+        them.
+        """
         planned, first = self._started()
         yield from first
         for split in planned.splits[1:]:
@@ -79,12 +93,7 @@ class ScanPlan:
         raise self._vanished(missing) from missing
 
     def _vanished(self, error: FileNotFoundError) -> Unavailable:
-        return Unavailable(
-            f"a file of the view was removed while it was read ({error}); a clean retains too few"
-            " commits for queries of this length: read again, or raise"
-            " hoodie.clean.commits.retained",
-            table=self._storage.base,
-        )
+        return Unavailable(self._message.format(error=error), table=self._storage.base)
 
 
 def _output_schema(spec: ReadSpec) -> pa.Schema:

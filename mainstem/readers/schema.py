@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mainstem.errors import Invalid
+from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 from mainstem.readers.state import TableState
 
@@ -28,6 +28,14 @@ def schema_text(state: TableState, until: str | None = None) -> str:
         metadata = state.metadata(instant.requested)
         if metadata is None or metadata.operation in _NO_DATA_OPERATIONS:
             continue
+        if "latest_schema" in metadata.extra:
+            raise Unsupported(
+                "schema on read (hoodie.schema.on.read.enable): columns of old files must be"
+                " found by"
+                " id, by name renamed columns would read as null; read this table with Java Hudi",
+                table=state.storage.base,
+                instant=instant.requested,
+            )
         if metadata.schema:
             return metadata.schema
     text = state.config.create_schema or _any_schema(state)

@@ -42,8 +42,8 @@ def scan(
     """Rows of the table as of now, or as of a requested time.
 
     ``filter`` works on merged rows and may use columns that are not asked for. ``mode``
-    ``read_optimized`` reads base files only. ``damaged``: ``error``, or ``skip`` to leave damaged log
-    blocks out as Java does. Raises ``Invalid`` for unknown columns, modes and times.
+    ``read_optimized`` reads base files only. ``damaged``: ``error``, or ``skip`` to leave damaged
+    log blocks out as Java does. Raises ``Invalid`` for unknown columns, modes and times.
     """
     if mode not in (SNAPSHOT, READ_OPTIMIZED):
         raise Invalid(f"mode={mode!r}; expected {SNAPSHOT!r} or {READ_OPTIMIZED!r}")
@@ -119,7 +119,8 @@ def check_time_travel(state: TableState, until: str) -> None:
     pending = state.first_pending_write
     if pending is not None and until >= pending.requested:
         raise Invalid(
-            f"as_of={until} is not before the pending {pending.action} {pending.requested}, whose rows"
+            f"as_of={until} is not before the pending {pending.action} {pending.requested},"
+            " whose rows"
             " may still appear in that view; ask for an earlier time, or wait until the instant is"
             " completed or rolled back (mainstem rollback)",
             table=state.storage.base,
@@ -128,7 +129,8 @@ def check_time_travel(state: TableState, until: str) -> None:
     retained = state.earliest_retained
     if retained is not None and until < retained:
         raise Invalid(
-            f"as_of={until} is before {retained}, the oldest commit that the cleaner kept; ask for a"
+            f"as_of={until} is before {retained}, the oldest commit that the cleaner kept; ask"
+            " for a"
             " later time",
             table=state.storage.base,
         )

@@ -30,8 +30,7 @@ class ReadSpec:
 
     ``schema``: the table's; ``columns``: what comes out; ``extra``: read for the filter only;
     ``instants``: only rows written by these (requested times), None for all; ``until``: newest log
-    block instant; ``null_columns``: partition columns per partition that are null there;
-    ``virtual_key``: record key fields where the files hold no meta columns.
+    block instant; ``virtual_key``: record key fields where the files hold no meta columns.
     """
 
     schema: pa.Schema
@@ -48,18 +47,15 @@ class ReadSpec:
     @property
     def read_schema(self) -> pa.Schema:
         """Columns that come out of the merge, before the filter."""
-        names = dict.fromkeys((*self.columns, *self.extra))
-        if self.instants is not None:
-            names[TIME_COLUMN] = None
-        if not names:
-            names[KEY_COLUMN] = None  # a table without columns would forget its row count
+        names = dict.fromkeys((*self.columns, *self.extra)) or {KEY_COLUMN: None}
         return pa.schema([self.schema.field(n) for n in names])
 
     @property
     def wanted(self) -> list[str]:
         """Columns to read from files, as far as they have them."""
         needed = (*self.read_schema.names, *self.rules.needed_columns, *self.virtual_key)
-        return list(dict.fromkeys(needed))
+        times = () if self.instants is None else (TIME_COLUMN,)
+        return list(dict.fromkeys((*needed, *times)))
 
 
 @dataclass(frozen=True)
@@ -108,9 +104,6 @@ def _selected(table: pa.Table, split: Split) -> pa.Table:
             at = table.schema.get_field_index(name)
             kind = table.schema.field(name).type
             table = table.set_column(at, table.schema.field(at), pa.nulls(table.num_rows, kind))
-    if spec.instants is not None:
-        written = pa.array(sorted(spec.instants), pa.string())
-        table = table.filter(pc.is_in(table.column(TIME_COLUMN), value_set=written))
     if spec.filter is not None and table.num_rows:
         table = table.filter(spec.filter)
     return table.select(list(spec.columns))
@@ -124,7 +117,8 @@ def _base_tables(storage: Storage, split: Split) -> Iterator[pa.Table]:
             names = [n for n in split.spec.wanted if n in source.schema_arrow.names]
             for groups in _row_group_runs(source.metadata):
                 table = source.read_row_groups(groups, columns=names, use_threads=False)
-                yield _with_keys(table.select(names), split.spec, split.base_file)
+                table = _with_keys(table.select(names), split.spec, split.base_file)
+                yield _written_in(table, split.spec)
     except FileNotFoundError:
         raise
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
@@ -156,6 +150,16 @@ def _row_group_runs(metadata: Any) -> Iterator[list[int]]:
         yield run
 
 
+def _written_in(table: pa.Table, spec: ReadSpec) -> pa.Table:
+    """Rows of the asked instants. Java filters before it merges: a base row from outside the range
+    neither hides a late row of the range nor fills its absent columns."""
+    if spec.instants is None or not table.num_rows:
+        return table
+    column = table.column(TIME_COLUMN)
+    mask = pc.is_in(column, value_set=pa.array(sorted(spec.instants), column.type))
+    return table.filter(mask)
+
+
 def _with_keys(table: pa.Table, spec: ReadSpec, where: str) -> pa.Table:
     if spec.virtual_key:
         keys = record_keys(table, spec.virtual_key, composite=spec.composite_key).texts
@@ -179,7 +183,8 @@ def _log_entries(storage: Storage, split: Split) -> list[Entry]:
             _note(block, path) for block in read_blocks(view, path=path, damaged=split.spec.damaged)
         ]
     entries: list[Entry] = []
-    for note in surviving(notes, until=split.spec.until):
+    changes_only = split.spec.instants is not None
+    for note in surviving(notes, until=split.spec.until, only_with_sources=changes_only):
         path, block = note.block
         entries += _entries(block, path, split)
     return entries
@@ -207,7 +212,7 @@ def _entries(block: LogBlock, path: str, split: Split) -> list[Entry]:
             " Parquet data blocks, delete blocks and rollback commands can be read"
         )
     table = _with_keys(block.table(spec.wanted), spec, path)
-    return [DataRows(table, block.partial, path)]
+    return [DataRows(_written_in(table, spec), block.partial, path)]
 
 
 def _deleted(block: LogBlock, path: str) -> DeletedKeys:

@@ -88,7 +88,9 @@ class TableState:
 
     @cached_property
     def compactions(self) -> dict[tuple[str, str], str]:
-        """(partition, file id) -> requested time of the pending compaction that it is planned in."""
+        """(partition, file id) -> requested time of the pending compaction that it is planned
+        in.
+        """
         planned: dict[tuple[str, str], str] = {}
         for instant in self.timeline.pending:
             if instant.action != COMPACTION:

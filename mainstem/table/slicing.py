@@ -7,8 +7,9 @@ are merged by *requested* time. Two deliberate differences from Java 1.2:
 
 * A log-only file group is anchored at its first log of a *completed* instant (Hudi issue 19774:
   anchored at a failed write's log, the group's later committed rows vanish from snapshots).
-* An instant counts as completed only if the active timeline or the archive says so. Java takes every
-  instant before the active timeline's start for completed and so shows files of dead writers again.
+* An instant counts as completed only if the active timeline or the archive says so. Java takes
+  every instant before the active timeline's start for completed and so shows files of dead writers
+  again.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ CompletionTime = Callable[[str], "str | None"]
 class FileSlice:
     """One version of a file group: at most one base file and the log files written onto it.
 
-    ``base_instant`` is the base file's requested time, of a log-only slice the requested time of its
-    first log, under a pending compaction the compaction's. ``log_files`` are bare names in merge
-    order. ``pending`` marks a slice whose base instant is not completed. ``latest`` marks the newest
-    slice of its group that is not pending.
+    ``base_instant`` is the base file's requested time, of a log-only slice the requested time of
+    its first log, under a pending compaction the compaction's. ``log_files`` are bare names in
+    merge order. ``pending`` marks a slice whose base instant is not completed. ``latest`` marks
+    the newest slice of its group that is not pending.
     """
 
     partition: str
@@ -65,17 +66,17 @@ def group_files(
 ) -> list[FileGroup]:
     """File groups of one partition, ordered by file id.
 
-    ``pending_compactions`` maps file id -> requested time of the pending compaction it is planned in.
-    ``visible_only`` leaves out every file whose instant is not completed (what a query sees);
-    otherwise such files are shown where Java's file system view shows them. Names that are no data
-    files, and change logs (``.cdc``), are ignored.
+    ``pending_compactions`` maps file id -> requested time of the pending compaction it is planned
+    in. ``visible_only`` leaves out every file whose instant is not completed (what a query sees);
+    otherwise such files, and change logs (``.cdc``), are shown where Java's file system view shows
+    them. Names that are no data files are ignored.
     """
     bases: dict[str, list[BaseName]] = {}
     logs: dict[str, list[LogName]] = {}
     for name in names:
         log = parse_log_name(name)
         if log is not None:
-            if not log.is_cdc:
+            if not (log.is_cdc and visible_only):
                 logs.setdefault(log.file_id, []).append(log)
             continue
         base = parse_base_name(name)
@@ -161,7 +162,8 @@ def _mark_latest(slices: list[FileSlice]) -> tuple[FileSlice, ...]:
 
 
 def query_slice(group: FileGroup, until: str | None) -> FileSlice | None:
-    """The slice that a query as of requested time ``until`` (None: newest) reads of a visible group.
+    """The slice that a query as of requested time ``until`` (None: newest) reads of a visible
+    group.
 
     Under a pending compaction the compaction's own slice has no base file yet: its logs are read
     together with the slice before it (HoodieFileGroup's merged file slice). None: nothing to read.

@@ -1,4 +1,5 @@
-"""Goal: file slices are Hudi's, but for two cases where Java hides committed rows or shows dead ones.
+"""Goal: file slices are Hudi's, but for two cases where Java hides committed rows or shows dead
+ones.
 
 Method: names and completion times made by hand, one rule per test. Java's own slices of real tables
 are compared in tests/golden_tables.
@@ -38,7 +39,14 @@ def test_a_writer_that_completes_after_a_compaction_belongs_to_the_new_slice():
 
 def test_logs_of_one_slice_are_ordered_by_requested_time_then_version_then_token_text():
     times = {"10": "99", "20": "21", "5": "6"}
-    names = [log("20"), log("10", 10), log("10", 9), log("10", 9, "0-10-5"), log("10", 9, "0-9-5"), log("5")]
+    names = [
+        log("20"),
+        log("10", 10),
+        log("10", 9),
+        log("10", 9, "0-10-5"),
+        log("10", 9, "0-9-5"),
+        log("5"),
+    ]
     (found,) = shown(group(names, times))
     assert found[2] == [
         "10.log.9_0-0-0", "10.log.9_0-10-5", "10.log.9_0-9-5", "10.log.10_0-0-0", "20.log.1_0-0-0",
@@ -108,4 +116,7 @@ def test_change_logs_and_foreign_names_are_ignored():
 def test_groups_of_several_file_ids_stay_apart():
     names = [".a-0_10.log.1_0-0-0", "b-0_0-0-0_10.parquet"]
     groups = group_files("", names, {"10": "11"}.get, {}, visible_only=True)
-    assert [(g.file_id, g.slices[0].base_file) for g in groups] == [("a-0", None), ("b-0", names[1])]
+    assert [(g.file_id, g.slices[0].base_file) for g in groups] == [
+        ("a-0", None),
+        ("b-0", names[1]),
+    ]
