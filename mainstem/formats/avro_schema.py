@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import pyarrow as pa
@@ -266,8 +266,9 @@ def _check_names(names: list[str], where: str) -> None:
                 f"{where} has a column named {name!r}: Avro names consist of letters, digits and "
                 "underscores and do not begin with a digit; rename it"
             )
-        other = seen.setdefault(name.lower(), name)
-        if other is not name:
+        other = seen.get(name.lower())
+        seen[name.lower()] = name
+        if other is not None:
             raise Invalid(
                 f"{where} has the columns {other!r} and {name!r}: Spark does not tell names apart by "
                 "case; rename one"
@@ -485,8 +486,6 @@ class _Resolver:
 
 
 def _with_null(kind: AvroType, branch: int) -> AvroType:
-    from dataclasses import replace
-
     return replace(kind, null_branch=branch)
 
 

@@ -61,6 +61,14 @@ def _hash_units(units: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> n
     same = int(lengths.min()) == longest
     thirty_one = np.uint32(31)
     if same:
+        if int(starts[-1] - starts[0]) == longest * (len(starts) - 1):
+            # Values of one length lying side by side (ids, dates): a plain matrix of units.
+            block = units[starts[0] : starts[0] + longest * len(starts)]
+            columns = np.ascontiguousarray(block.reshape(len(starts), longest).T)
+            for column in columns:
+                result *= thirty_one
+                result += column
+            return result
         for at in range(longest):
             result *= thirty_one
             result += units[starts + at]

@@ -203,7 +203,7 @@ class Publisher:
         if not self._exclusive or epoch.foreign_seen:
             return self._wait_ms
         undecided = False
-        for name in timeline.names - self._known:
+        for name in sorted(timeline.names - self._known):
             ours = self._is_ours(name, timeline)
             if ours is None:
                 undecided = True  # requested only: its writer is about to show itself

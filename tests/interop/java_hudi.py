@@ -1,0 +1,242 @@
+"""Java Hudi 1.2.0 as a subprocess: reads, writes, compacts, cleans and locks, all by Java's own code.
+
+`JavaHudi` starts `java_worker.py` with the Python of `.venv-interop` (pyspark 3.5; the Hudi bundle is
+brought by `spark.jars.packages`) and keeps it, since a JVM takes about ten seconds to start. Rows
+travel as Parquet files. `nbcc_options` gives the writer options under which Java and mainstem may
+write one table at the same moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = Path(os.environ.get("MAINSTEM_INTEROP_PYTHON", ROOT / ".venv-interop" / "bin" / "python"))
+WORKER = Path(__file__).with_name("java_worker.py")
+
+# Java must neither build a metadata table beside us nor rewrite the table's version.
+READ_OPTIONS = {"hoodie.metadata.enable": "false"}
+LOCK_PROVIDER = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
+
+
+class JavaFailed(Exception):
+    """Java answered a request with an exception; the text is Java's."""
+
+
+def nbcc_options(
+    name: str,
+    *,
+    record_key: Sequence[str],
+    partition_by: Sequence[str] = (),
+    ordering: Sequence[str] = (),
+    buckets: int = 8,
+    operation: str = "upsert",
+    extra: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Options of a Spark 3.5 write to a non-blocking multi-writer table of version 9.
+
+    The key generator follows from the number of key and partition fields, as Java infers it. The lock
+    is the file system lock at its default place; Java retries it every 100 ms (Hudi's default of 5 s
+    only suits writers that never meet).
+    """
+    options = {
+        "hoodie.table.name": name,
+        "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+        "hoodie.table.type": "MERGE_ON_READ",
+        "hoodie.datasource.write.operation": operation,
+        "hoodie.datasource.write.recordkey.field": ",".join(record_key),
+        "hoodie.datasource.write.partitionpath.field": ",".join(partition_by),
+        "hoodie.datasource.write.keygenerator.class": key_generator(record_key, partition_by),
+        "hoodie.datasource.write.hive_style_partitioning": "false",
+        "hoodie.index.type": "BUCKET",
+        "hoodie.index.bucket.engine": "SIMPLE",
+        "hoodie.bucket.index.num.buckets": str(buckets),
+        "hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
+        "hoodie.write.lock.provider": LOCK_PROVIDER,
+        "hoodie.write.lock.client.wait_time_ms_between_retry": "100",
+        "hoodie.write.lock.client.num_retries": "600",
+        "hoodie.clean.failed.writes.policy": "LAZY",
+        "hoodie.write.auto.upgrade": "false",
+        "hoodie.metadata.enable": "false",
+        "hoodie.table.timeline.timezone": "UTC",
+        "hoodie.clean.automatic": "false",
+        "hoodie.archive.automatic": "false",
+        "hoodie.compact.inline": "false",
+        "hoodie.upsert.shuffle.parallelism": "2",
+        "hoodie.insert.shuffle.parallelism": "2",
+        "hoodie.delete.shuffle.parallelism": "2",
+        "hoodie.datasource.meta.sync.enable": "false",
+    }
+    if ordering:
+        options["hoodie.table.ordering.fields"] = ",".join(ordering)
+        options["hoodie.datasource.write.precombine.field"] = ",".join(ordering)
+    else:
+        options["hoodie.record.merge.mode"] = "COMMIT_TIME_ORDERING"
+    options.update(extra or {})
+    return options
+
+
+def key_generator(record_key: Sequence[str], partition_by: Sequence[str]) -> str:
+    """The class that Java infers from the field counts (KeyGenUtils.inferKeyGeneratorType)."""
+    if not partition_by:
+        return "org.apache.hudi.keygen.NonpartitionedKeyGenerator"
+    if len(record_key) == 1 and len(partition_by) == 1:
+        return "org.apache.hudi.keygen.SimpleKeyGenerator"
+    return "org.apache.hudi.keygen.ComplexKeyGenerator"
+
+
+class JavaHudi:
+    """One running Java worker; a context manager. Not for use from several threads."""
+
+    def __init__(self, *, cores: int = 2, memory: str = "2g", log: Path | None = None) -> None:
+        if not PYTHON.exists():
+            raise FileNotFoundError(
+                f"{PYTHON} does not exist: `make interop` creates it (or set MAINSTEM_INTEROP_PYTHON)"
+            )
+        self._scratch = Path(tempfile.mkdtemp(prefix="java-hudi-"))
+        self._log_path = log or self._scratch / "stderr.log"
+        self._log = open(self._log_path, "ab")  # noqa: SIM115 - lives as long as the worker
+        self._process = subprocess.Popen(
+            [str(PYTHON), str(WORKER), str(cores), memory, str(self._scratch)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env=_environment(),
+        )
+        self._files = 0
+        self._started = False
+
+    def __enter__(self) -> JavaHudi:
+        return self.wait_started()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def wait_started(self) -> JavaHudi:
+        """Waits for the session; several workers may be started first and waited for later."""
+        if not self._started:
+            self.receive()
+            self._started = True
+        return self
+
+    def close(self) -> None:
+        """Ends the worker and its JVM and removes their files."""
+        if self._process.poll() is None:
+            assert self._process.stdin is not None
+            try:
+                self._process.stdin.write('{"op": "quit"}\n')
+                self._process.stdin.close()
+                self._process.wait(timeout=30)
+            except (BrokenPipeError, subprocess.TimeoutExpired):
+                self._process.kill()
+                self._process.wait()
+        self._log.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def send(self, op: str, **arguments: Any) -> None:
+        """Sends a request; `receive` waits for its answer."""
+        self.wait_started()
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"op": op, **arguments}) + "\n")
+        self._process.stdin.flush()
+
+    def receive(self) -> dict[str, Any]:
+        """The answer to the oldest unanswered request; raises `JavaFailed` with Java's message."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._log.flush()
+            tail = self._log_path.read_text(errors="replace")[-3000:]
+            raise JavaFailed(f"the Java worker ended with {self._process.wait()}; its log ends:\n{tail}")
+        answer = json.loads(line)
+        if not answer.pop("ok"):
+            raise JavaFailed(answer["error"])
+        return answer
+
+    def call(self, op: str, **arguments: Any) -> dict[str, Any]:
+        """A request and its answer."""
+        self.send(op, **arguments)
+        return self.receive()
+
+    def scratch_file(self, suffix: str = ".parquet") -> str:
+        """A fresh name in the worker's folder."""
+        self._files += 1
+        return str(self._scratch / f"{self._files}{suffix}")
+
+    def rows_file(self, rows: pa.Table) -> str:
+        """Leaves rows as a Parquet file for Java and gives its name."""
+        name = self.scratch_file()
+        pq.write_table(rows, name)
+        return name
+
+    def read(self, path: str | Path, options: Mapping[str, str] | None = None) -> pa.Table:
+        """A Hudi query by Java: the rows with Hudi's five meta columns."""
+        out = self.scratch_file()
+        self.call("read", path=str(path), out=out, options={**READ_OPTIONS, **(options or {})})
+        table = pq.ParquetFile(out).read()
+        os.unlink(out)
+        return table
+
+    def read_optimized(self, path: str | Path) -> pa.Table:
+        """Base files only."""
+        return self.read(path, {"hoodie.datasource.query.type": "read_optimized"})
+
+    def read_as_of(self, path: str | Path, instant: str) -> pa.Table:
+        """Time travel; `instant` is a requested time."""
+        return self.read(path, {"as.of.instant": instant})
+
+    def changes(self, path: str | Path, after: str, until: str | None = None) -> pa.Table:
+        """Incremental query; `after` exclusive, `until` inclusive, completion times."""
+        options = {
+            "hoodie.datasource.query.type": "incremental",
+            "hoodie.datasource.read.begin.instanttime": after,
+        }
+        if until is not None:
+            options["hoodie.datasource.read.end.instanttime"] = until
+        return self.read(path, options)
+
+    def write(
+        self, path: str | Path, rows: pa.Table, options: Mapping[str, str], mode: str = "append"
+    ) -> float:
+        """One commit by Java; the seconds that it took."""
+        name = self.rows_file(rows)
+        answer = self.call("write", path=str(path), rows=name, options=dict(options), mode=mode)
+        os.unlink(name)
+        return float(answer["seconds"])
+
+    def clean(self, path: str | Path, options: Mapping[str, str]) -> None:
+        """A Java clean, which rolls back instants whose heartbeat has expired."""
+        self.call("clean", path=str(path), options=dict(options))
+
+    def compact(
+        self, path: str | Path, options: Mapping[str, str], *, execute: bool = True
+    ) -> str | None:
+        """Schedules and executes a compaction; its instant, or None where Java planned nothing."""
+        answer = self.call("compact", path=str(path), options=dict(options), execute=execute)
+        return answer["instant"]
+
+    def try_lock(self, path: str | Path, options: Mapping[str, str] | None = None) -> bool:
+        """One tryLock of Java's FileSystemBasedLockProvider on the table."""
+        return bool(self.call("lock", path=str(path), options=dict(options or {}))["held"])
+
+    def unlock(self) -> None:
+        """Releases what `try_lock` got."""
+        self.call("unlock")
+
+
+def _environment() -> dict[str, str]:
+    """The worker sees its own venv only: a PYTHONPATH or SPARK_HOME of ours would mix two Sparks."""
+    dropped = {"PYTHONPATH", "SPARK_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "VIRTUAL_ENV"}
+    kept = {key: value for key, value in os.environ.items() if key not in dropped}
+    return {**kept, "PYSPARK_PYTHON": str(PYTHON), "TZ": "UTC"}

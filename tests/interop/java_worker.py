@@ -1,0 +1,287 @@
+"""One Spark 3.5 with the Hudi 1.2.0 bundle, spoken to in JSON lines. Runs inside `.venv-interop`.
+
+It is started by `java_hudi.JavaHudi` and imports nothing of mainstem: what it answers is Java's word
+alone. One request per line on standard input, one answer per line on the original standard output;
+everything else that Python, Spark or the JVM print goes to standard error. Rows travel as Parquet
+files. A request is {"op": name, ...arguments}; an answer is {"ok": true, ...} or {"ok": false,
+"error": class and message, "trace": text}.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import shutil
+import sys
+import time
+import traceback
+
+BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
+
+
+def _session(cores: int, memory: str, scratch: str):
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.jars.packages": os.environ.get("MAINSTEM_HUDI_BUNDLE", BUNDLE),
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+        "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+        "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+        "spark.driver.memory": memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        # UTC for the whole JVM: a table without hoodie.table.timeline.timezone is LOCAL.
+        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC "
+        f"-Dlog4j2.configurationFile={os.path.join(scratch, 'log4j2.properties')} "
+        f"-Dderby.system.home={scratch}",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.default.parallelism": str(cores),
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.warehouse.dir": os.path.join(scratch, "warehouse"),
+        "spark.local.dir": os.path.join(scratch, "spark"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
+    with open(os.path.join(scratch, "log4j2.properties"), "w", encoding="utf-8") as file:
+        file.write(LOG4J)
+    builder = SparkSession.builder.master(f"local[{cores}]").appName("java-hudi")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+LOG4J = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex{20}
+"""
+
+
+class Worker:
+    """The operations; every public method is one of them."""
+
+    def __init__(self, spark, scratch: str) -> None:
+        self._spark = spark
+        self._jvm = spark.sparkContext._jvm
+        self._scratch = scratch
+        self._locks: dict[str, object] = {}
+        self._count = 0
+
+    def hello(self) -> dict:
+        """Versions, so that a report can name what it compared with."""
+        java = self._jvm.java.lang.System.getProperty("java.version")
+        return {"spark": self._spark.version, "java": java, "hudi": BUNDLE.rsplit(":", 1)[1]}
+
+    def read(self, path: str, out: str, options: dict | None = None) -> dict:
+        """Runs a Hudi query and leaves its rows as one Parquet file at ``out``."""
+        frame = self._spark.read.format("hudi").options(**(options or {})).load(path)
+        return self._to_file(frame, out)
+
+    def _to_file(self, frame, out: str) -> dict:
+        folder = out + ".folder"
+        shutil.rmtree(folder, ignore_errors=True)
+        frame.coalesce(1).write.parquet(folder)
+        files = glob.glob(os.path.join(folder, "*.parquet"))
+        if len(files) != 1:
+            raise RuntimeError(f"expected one Parquet file in {folder}, found {files}")
+        os.replace(files[0], out)
+        shutil.rmtree(folder)
+        return {"out": out}
+
+    def write(self, path: str, rows: str, options: dict, mode: str = "append") -> dict:
+        """Writes the rows of a Parquet file as one Hudi commit; answers with the seconds it took."""
+        start = time.perf_counter()
+        frame = self._spark.read.parquet(rows)
+        frame.write.format("hudi").options(**options).mode(mode).save(path)
+        return {"seconds": time.perf_counter() - start}
+
+    def write_loop(
+        self,
+        path: str,
+        files: list[str],
+        options: dict,
+        warm_files: list[str] | None = None,
+        ready: str | None = None,
+        go: str | None = None,
+        stop: str | None = None,
+    ) -> dict:
+        """Writes one commit per file, the files of ``warm_files`` before it creates ``ready``.
+
+        After ``ready`` it waits for the file ``go``; it ends early once the file ``stop`` exists.
+        Answers with the wall clock seconds at which every commit began and ended.
+        """
+        for name in warm_files or []:
+            frame = self._spark.read.parquet(name)
+            frame.write.format("hudi").options(**options).mode("append").save(path)
+        if ready is not None:
+            with open(ready, "w", encoding="utf-8"):
+                pass
+        while go is not None and not os.path.exists(go):
+            time.sleep(0.01)
+        commits: list[dict] = []
+        for name in files:
+            if stop is not None and os.path.exists(stop):
+                break
+            start = time.time()
+            frame = self._spark.read.parquet(name)
+            frame.write.format("hudi").options(**options).mode("append").save(path)
+            commits.append({"start": start, "end": time.time()})
+        return {"commits": commits}
+
+    def stream(
+        self,
+        path: str,
+        source: str,
+        schema_of: str,
+        checkpoint: str,
+        options: dict,
+        files_per_batch: int,
+    ) -> dict:
+        """Java's own streaming sink over a folder of Parquet files, until the folder is used up."""
+        schema = self._spark.read.parquet(schema_of).schema
+        frame = (
+            self._spark.readStream.schema(schema)
+            .option("maxFilesPerTrigger", str(files_per_batch))
+            .parquet(source)
+        )
+        start = time.perf_counter()
+        query = (
+            frame.writeStream.format("hudi")
+            .options(**options)
+            .option("checkpointLocation", checkpoint)
+            .outputMode("append")
+            .trigger(availableNow=True)
+            .start(path)
+        )
+        query.awaitTermination()
+        seconds = time.perf_counter() - start
+        rows = sum(int(p["numInputRows"]) for p in query.recentProgress)
+        batches = sum(1 for p in query.recentProgress if int(p["numInputRows"]) > 0)
+        return {"seconds": seconds, "rows": rows, "batches": batches}
+
+    def _client(self, path: str, options: dict):
+        jvm = self._jvm
+        context = self._spark.sparkContext._jsc
+        conf = jvm.org.apache.hudi.hadoop.fs.HadoopFSUtils.getStorageConf(context.hadoopConfiguration())
+        meta = (
+            jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
+            .setConf(conf)
+            .setBasePath(path)
+            .build()
+        )
+        schema = jvm.org.apache.hudi.common.table.TableSchemaResolver(meta).getTableSchema(False)
+        name = meta.getTableConfig().getTableName()
+        text = schema.toString()
+        return jvm.org.apache.hudi.DataSourceUtils.createHoodieClient(
+            context, text, path, name, {str(k): str(v) for k, v in options.items()}
+        )
+
+    def _none(self):
+        return self._jvm.org.apache.hudi.common.util.Option.empty()
+
+    def clean(self, path: str, options: dict) -> dict:
+        """A Java clean; under the LAZY policy it first rolls back instants of dead writers."""
+        client = self._client(path, options)
+        try:
+            client.clean()
+        finally:
+            client.close()
+        return {}
+
+    def compact(self, path: str, options: dict, execute: bool = True) -> dict:
+        """Schedules a compaction and, if asked, executes it; answers with its instant or null."""
+        client = self._client(path, options)
+        try:
+            instant = client.scheduleCompaction(self._none())
+            if not instant.isPresent():
+                return {"instant": None}
+            if execute:
+                done = client.compact(instant.get())
+                client.commitCompaction(instant.get(), done, self._none())
+            return {"instant": instant.get()}
+        finally:
+            client.close()
+
+    def sql(self, text: str, conf: dict | None = None, out: str | None = None) -> dict:
+        """Runs one SQL statement under temporary session settings; answers with its rows as text."""
+        conf = conf or {}
+        for key, value in conf.items():
+            self._spark.conf.set(key, value)
+        try:
+            frame = self._spark.sql(text)
+            if out is not None:
+                return self._to_file(frame, out)
+            return {"rows": [[str(cell) for cell in row] for row in frame.collect()]}
+        finally:
+            for key in conf:
+                self._spark.conf.unset(key)
+
+    def lock(self, path: str, options: dict, name: str = "lock") -> dict:
+        """One tryLock of Java's FileSystemBasedLockProvider; {"held": bool}."""
+        jvm = self._jvm
+        properties = jvm.org.apache.hudi.common.config.TypedProperties()
+        properties.setProperty("hoodie.base.path", path)
+        # HoodieLockConfig's default, which a bare LockConfiguration does not fill in: never expires.
+        properties.setProperty("hoodie.write.lock.filesystem.expire", "0")
+        for key, value in options.items():
+            properties.setProperty(key, value)
+        conf = jvm.org.apache.hudi.hadoop.fs.HadoopFSUtils.getStorageConf(
+            self._spark.sparkContext._jsc.hadoopConfiguration()
+        )
+        provider = jvm.org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider(
+            jvm.org.apache.hudi.common.config.LockConfiguration(properties), conf
+        )
+        held = bool(provider.tryLock(0, jvm.java.util.concurrent.TimeUnit.MILLISECONDS))
+        if held:
+            self._locks[name] = provider
+        return {"held": held}
+
+    def unlock(self, name: str = "lock") -> dict:
+        """Releases and closes, as Hudi's LockManager does after every critical section."""
+        provider = self._locks.pop(name)
+        provider.unlock()
+        provider.close()
+        return {}
+
+
+def main() -> None:
+    """Serves requests until standard input ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    cores, memory, scratch = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+
+    def answer(value: dict) -> None:
+        answers.write(json.dumps(value) + "\n")
+        answers.flush()
+
+    spark = _session(cores, memory, scratch)
+    worker = Worker(spark, scratch)
+    answer({"ok": True, "spark": spark.version})
+    for line in sys.stdin:
+        request = json.loads(line)
+        operation = request.pop("op")
+        if operation == "quit":
+            break
+        try:
+            answer({"ok": True, **getattr(worker, operation)(**request)})
+        except Exception as error:
+            text = getattr(error, "java_exception", None)
+            message = f"{type(error).__name__}: {error}"
+            answer({
+                "ok": False,
+                "error": message[:4000],
+                "java": str(text)[:2000],
+                "trace": traceback.format_exc()[-4000:],
+            })
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
