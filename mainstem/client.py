@@ -490,7 +490,11 @@ def _new_properties(
         INDEX_TYPE: "BUCKET",
         BUCKET_ENGINE: "SIMPLE",
         PROVIDER: "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider",
+        # Java's Spark writers take these as defaults from the table: a job without special options
+        # then writes beside us instead of rolling us back, upgrading or building metadata.
         CONCURRENCY: NBCC,
+        "hoodie.metadata.enable": "false",
+        "hoodie.write.auto.upgrade": "false",
         **kept,
         "hoodie.table.name": title,
         "hoodie.table.type": "MERGE_ON_READ",

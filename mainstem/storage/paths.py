@@ -127,6 +127,12 @@ def timeline_file(name: str) -> str:
     return f"{TIMELINE}/{name}"
 
 
+def checksum_file(path: str) -> str:
+    """Side file that Hadoop's local file system keeps beside each file that Java wrote."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.crc" if folder else f".{name}.crc"
+
+
 def heartbeat(instant: str) -> str:
     """Path of a writer's heartbeat file."""
     return f"{HEARTBEATS}/{instant}"

@@ -77,6 +77,13 @@ class Storage(Protocol):
     def open_sink(self, path: str) -> LogSink:
         """Create a new file for appending; ``FileExistsError`` if the name is taken."""
 
+    def settle(self, sinks: Sequence[LogSink], folders: Iterable[str], *, durable: bool) -> None:
+        """Close all sinks; with ``durable`` make their bytes and the folders' entries durable too.
+
+        One call for all files of a commit, since a file system can settle them together. All sinks are
+        closed, whatever fails; the first failure is raised.
+        """
+
     def link(self, source: str, target: str) -> None:
         """Give an existing file a second name, atomically; the publication step of every instant."""
 

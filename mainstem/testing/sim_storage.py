@@ -300,6 +300,12 @@ class SimStorage:
         inode = self._call("open_sink", path, lambda: self._new(path), writes=True)
         return SimSink(self, path, inode)
 
+    def settle(self, sinks: Sequence[SimSink], folders: Iterable[str], *, durable: bool) -> None:
+        for sink in sinks:
+            sink.close(durable=durable)
+        if durable:
+            self.sync_folders(folders)
+
     def link(self, source: str, target: str) -> None:
         def effect() -> None:
             inode = self.disk.need(source)

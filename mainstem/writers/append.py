@@ -6,7 +6,7 @@ belongs to one instant and is invisible until that instant completes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from mainstem.errors import CorruptTable, Invalid, RolledBack, Unavailable
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.java_properties import format_properties
-from mainstem.formats.log_file import data_block, delete_block
+from mainstem.formats.log_file import data_blocks, delete_block
 from mainstem.storage import paths
 from mainstem.storage.protocol import LogSink, Storage
 from mainstem.table.bucket import bucket_ids, file_id_bucket, nbcc_file_id
@@ -27,6 +27,8 @@ from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT
 
 _OPEN_FILES_MAX = 400
+# Rows that are encoded in one go: few calls for many small buckets, bounded memory for large batches.
+_SLAB_ROWS = 131_072
 IS_DELETED = "_hoodie_is_deleted"
 DELETE = "delete"
 UPDATE_COLUMNS = "update_columns"
@@ -67,10 +69,17 @@ class BucketAppender:
     """Writes batches of one transaction (or of one task of it). Not thread-safe.
 
     ``token`` is the write token ``<task partition>-<stage>-<attempt>``; the instant makes names unique
-    across writers, the token within the instant.
+    across writers, the token within the instant. ``known_buckets`` (partition -> buckets that were seen
+    with the constant NBCC file id) may be shared by the transactions of a table and saves listings.
     """
 
-    def __init__(self, storage: Storage, spec: WriteSpec, token: str) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        spec: WriteSpec,
+        token: str,
+        known_buckets: dict[str, set[int]] | None = None,
+    ) -> None:
         self._storage = storage
         self._spec = spec
         self._token = token
@@ -79,6 +88,7 @@ class BucketAppender:
         self._logs: dict[tuple[str, int], _OpenLog] = {}
         self._versions: dict[tuple[str, int], int] = {}
         self._known_ids: dict[str, dict[int, str]] = {}
+        self._known_buckets = {} if known_buckets is None else known_buckets
         self._closed: list[WriteStat] = []
         self._folders: set[str] = set()
         self._new_partitions: set[str] = set()
@@ -113,17 +123,15 @@ class BucketAppender:
         sorted_group = group[order]
         rows = rows.combine_chunks().take(pa.array(order))
         texts = keys.texts.take(pa.array(order))
-        cuts = np.flatnonzero(np.diff(sorted_group)) + 1
-        starts = [0, *cuts.tolist()]
-        ends = [*cuts.tolist(), len(order)]
         if deleted is not None:
             deleted = deleted[order]
         self._check_alive()
-        for start, end in zip(starts, ends, strict=True):
-            partition_code, bucket = divmod(int(sorted_group[start]), self._spec.buckets)
+        for cuts in _slabs(sorted_group):
+            places = [divmod(int(sorted_group[start]), self._spec.buckets) for start in cuts[:-1]]
+            start, end = cuts[0], cuts[-1]
             self._append(
-                partitions[partition_code],
-                bucket,
+                [(partitions[code], bucket) for code, bucket in places],
+                [cut - start for cut in cuts],
                 rows.slice(start, end - start),
                 texts.slice(start, end - start),
                 None if deleted is None else deleted[start:end],
@@ -191,39 +199,60 @@ class BucketAppender:
 
     def _append(
         self,
-        partition: str,
-        bucket: int,
+        places: list[tuple[str, int]],
+        bounds: list[int],
         rows: pa.Table,
         keys: pa.Array,
         deleted: np.ndarray | None,
     ) -> None:
-        log = self._log(partition, bucket)
+        """Rows ``bounds[i]:bounds[i + 1]`` go to ``places[i]`` (partition, bucket)."""
         spec = self._spec
-        if deleted is not None and deleted.any():
-            # Java turns such rows into DELETE blocks behind the data blocks; `delete` itself is
-            # unconditional (IntWrapper 0), a row flag keeps its ordering value.
-            gone = pa.array(deleted)
-            ordering = None
-            if spec.operation != DELETE and spec.ordering:
-                ordering = [rows.column(n).filter(gone) for n in spec.ordering]
+        kept_rows, kept_keys, kept_bounds = rows, keys, bounds
+        if deleted is not None:
             kept = pa.array(~deleted)
-            if not deleted.all():
-                self._append_rows(log, partition, rows.filter(kept), keys.filter(kept))
-            gone_keys = keys.filter(gone)
-            log.sink.append(
-                delete_block(spec.instant, spec.log_schema, gone_keys, partition, ordering)
-            )
-            log.stat.deletes += len(gone_keys)
-            log.stat.blocks += 1
-        else:
-            self._append_rows(log, partition, rows, keys)
-        log.stat.size_bytes = log.sink.size
-        if log.sink.size >= spec.log_bytes_max:
-            self._close_log((partition, bucket))
+            kept_rows, kept_keys = rows.filter(kept), keys.filter(kept)
+            before = np.concatenate(([0], np.cumsum(~deleted)))
+            kept_bounds = before[np.array(bounds)].tolist()
+        blocks: list[list[bytes | memoryview]] = [[] for _ in places]
+        if kept_rows.num_rows:
+            table = self._with_meta(places, kept_bounds, kept_rows, kept_keys)
+            blocks = data_blocks(spec.instant, spec.log_schema, table, kept_bounds)
+        for i, (partition, bucket) in enumerate(places):
+            log = self._log(partition, bucket)
+            if blocks[i]:
+                log.sink.append(blocks[i])
+                log.stat.writes += kept_bounds[i + 1] - kept_bounds[i]
+                log.stat.blocks += 1
+            if deleted is not None:
+                part = slice(bounds[i], bounds[i + 1])
+                self._append_deletes(
+                    log, partition, rows[part], keys[part], pa.array(deleted[part])
+                )
+            log.stat.size_bytes = log.sink.size
+            if log.sink.size >= spec.log_bytes_max:
+                self._close_log((partition, bucket))
 
-    def _append_rows(
-        self, log: _OpenLog, partition: str, rows: pa.Table, keys: pa.Array
+    def _append_deletes(
+        self, log: _OpenLog, partition: str, rows: pa.Table, keys: pa.Array, gone: pa.Array
     ) -> None:
+        """Java turns such rows into DELETE blocks behind the data blocks.
+
+        ``delete`` itself is unconditional (IntWrapper 0), a row flag keeps its ordering value.
+        """
+        spec = self._spec
+        gone_keys = keys.filter(gone)
+        if not len(gone_keys):
+            return
+        ordering = None
+        if spec.operation != DELETE and spec.ordering:
+            ordering = [rows.column(n).filter(gone) for n in spec.ordering]
+        log.sink.append(delete_block(spec.instant, spec.log_schema, gone_keys, partition, ordering))
+        log.stat.deletes += len(gone_keys)
+        log.stat.blocks += 1
+
+    def _with_meta(
+        self, places: list[tuple[str, int]], bounds: list[int], rows: pa.Table, keys: pa.Array
+    ) -> pa.Table:
         count = rows.num_rows
         spec = self._spec
         numbers = pa.array(np.arange(self._sequence + 1, self._sequence + count + 1))
@@ -231,17 +260,15 @@ class BucketAppender:
         seqno = pc.binary_join_element_wise(
             pa.scalar(f"{spec.instant}_{self._task}_"), numbers.cast(pa.string()), ""
         )
+        lengths = np.diff(np.array(bounds))
         meta = [
-            _constant(spec.instant, count),
+            _repeated([spec.instant], np.array([count])),
             seqno,
             keys,
-            _constant(partition, count),
-            _constant(log.stat.file_id, count),
+            _repeated([partition for partition, _ in places], lengths),
+            _repeated([self._file_id(*place) for place in places], lengths),
         ]
-        table = pa.table([*meta, *rows.columns], names=[*META_FIELDS, *rows.column_names])
-        log.sink.append(data_block(spec.instant, spec.log_schema, table))
-        log.stat.writes += count
-        log.stat.blocks += 1
+        return pa.table([*meta, *rows.columns], names=[*META_FIELDS, *rows.column_names])
 
     def _log(self, partition: str, bucket: int) -> _OpenLog:
         key = (partition, bucket)
@@ -291,9 +318,15 @@ class BucketAppender:
             return
 
     def _file_id(self, partition: str, bucket: int) -> str:
+        if bucket in self._known_buckets.get(partition, ()):
+            return nbcc_file_id(bucket)
         known = self._known_ids.get(partition)
         if known is None or bucket not in known:
             known = self._known_ids[partition] = existing_file_ids(self._storage, partition)
+            # Only what a listing showed, and only the constant id: whoever writes that bucket later
+            # sees the same file group. A bucket without a file is looked up again each time.
+            constant = {b for b, file_id in known.items() if file_id == nbcc_file_id(b)}
+            self._known_buckets.setdefault(partition, set()).update(constant)
         return known.setdefault(bucket, nbcc_file_id(bucket))
 
     def _check_alive(self) -> None:
@@ -318,16 +351,20 @@ class BucketAppender:
 
     def close(self) -> list[WriteStat]:
         """Make all files durable; returns one stat per log file. Raises ``RolledBack`` if undone."""
+        logs = list(self._logs.values())
+        self._logs.clear()
+        for log in logs:
+            log.stat.size_bytes = log.sink.size
+            self._closed.append(log.stat)
+        folders = set(self._folders)
+        for partition in self._new_partitions:
+            while partition:
+                partition = partition.rpartition("/")[0]
+                folders.add(partition)
         try:
-            for key in list(self._logs):
-                self._close_log(key)
-            if self._spec.fsync:
-                folders = set(self._folders)
-                for partition in self._new_partitions:
-                    while partition:
-                        partition = partition.rpartition("/")[0]
-                        folders.add(partition)
-                self._storage.sync_folders(sorted(folders))
+            self._storage.settle(
+                [log.sink for log in logs], sorted(folders), durable=self._spec.fsync
+            )
         except OSError as error:
             raise Unavailable(
                 f"closing log files failed: {error}; nothing was published",
@@ -348,9 +385,25 @@ class BucketAppender:
         self._closed.clear()
 
 
-def _constant(value: str, count: int) -> pa.Array:
-    indices = pa.array(np.zeros(count, np.int32))
-    return pa.DictionaryArray.from_arrays(indices, pa.array([value], pa.string()))
+def _repeated(values: list[str], lengths: np.ndarray) -> pa.Array:
+    """Each value so many times, as a dictionary array (encoded once per value)."""
+    distinct = list(dict.fromkeys(values))
+    codes = np.array([distinct.index(v) for v in values] if len(distinct) > 1 else [0] * len(values))
+    indices = pa.array(np.repeat(codes, lengths).astype(np.int32))
+    return pa.DictionaryArray.from_arrays(indices, pa.array(distinct, pa.string()))
+
+
+def _slabs(groups: np.ndarray) -> Iterator[list[int]]:
+    """Cuts of sorted groups, in slabs of whole groups of about ``_SLAB_ROWS`` rows each."""
+    cuts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
+    slab = [cuts[0]]
+    for cut in cuts[1:]:
+        slab.append(cut)
+        if cut - slab[0] >= _SLAB_ROWS:
+            yield slab
+            slab = [cut]
+    if len(slab) > 1:
+        yield slab
 
 
 def existing_file_ids(storage: Storage, partition: str) -> dict[int, str]:

@@ -30,6 +30,8 @@ class WriterContext:
     #: when dead writers were last looked for (monotonic ms), None = never
     last_rollback_check_ms: float | None = None
     mutex: threading.Lock = field(default_factory=threading.Lock)
+    #: partition -> buckets whose constant file id was seen there (see ``BucketAppender``)
+    known_buckets: dict[str, set[int]] = field(default_factory=dict)
 
     @property
     def base(self) -> str:

@@ -179,7 +179,7 @@ def _execute(
     _create_quietly(storage, paths.timeline_file(f"{rollback}.{ROLLBACK}.{INFLIGHT}"))
     deleted: dict[str, list[str]] = {}
     for partition, _, name in list(_files_of(ctx, instant)):
-        storage.delete(paths.in_partition(partition, name))
+        _delete(storage, paths.in_partition(partition, name))
         deleted.setdefault(partition, []).append(name)
     metadata = encode_rollback_metadata(
         rollback_time=rollback,
@@ -198,8 +198,8 @@ def _execute(
 
     def remove_instant(time: str) -> None:
         # Inflight first: an instant that is only requested has nothing to lose.
-        storage.delete(paths.timeline_file(_inflight_name(instant, action)))
-        storage.delete(paths.timeline_file(f"{instant}.{action}.{REQUESTED}"))
+        _delete(storage, paths.timeline_file(_inflight_name(instant, action)))
+        _delete(storage, paths.timeline_file(f"{instant}.{action}.{REQUESTED}"))
 
     prepared = prepare(ctx, instant, metadata)
     try:
@@ -216,6 +216,11 @@ def _execute(
     if published.time is None:
         return None
     return RolledBackInstant(instant, action, rollback, sum(map(len, deleted.values())))
+
+
+def _delete(storage: Storage, path: str) -> None:
+    storage.delete(path)
+    storage.delete(paths.checksum_file(path))
 
 
 def _inflight_name(instant: str, action: str) -> str:

@@ -222,7 +222,9 @@ class Transaction:
         self._check_open()
         if self._appender is None:
             token = f"0-{self._ctx.seams.random.getrandbits(20)}-0"
-            self._appender = BucketAppender(self._ctx.seams.storage, self._spec, token)
+            self._appender = BucketAppender(
+                self._ctx.seams.storage, self._spec, token, self._ctx.known_buckets
+            )
         try:
             return self._appender.write(batch)
         except OSError as error:
