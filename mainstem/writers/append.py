@@ -387,10 +387,10 @@ class BucketAppender:
 
 def _repeated(values: list[str], lengths: np.ndarray) -> pa.Array:
     """Each value so many times, as a dictionary array (encoded once per value)."""
-    distinct = list(dict.fromkeys(values))
-    codes = np.array([distinct.index(v) for v in values] if len(distinct) > 1 else [0] * len(values))
-    indices = pa.array(np.repeat(codes, lengths).astype(np.int32))
-    return pa.DictionaryArray.from_arrays(indices, pa.array(distinct, pa.string()))
+    places = {value: place for place, value in enumerate(dict.fromkeys(values))}
+    codes = np.array([places[value] for value in values], np.int32)
+    indices = pa.array(np.repeat(codes, lengths))
+    return pa.DictionaryArray.from_arrays(indices, pa.array(list(places), pa.string()))
 
 
 def _slabs(groups: np.ndarray) -> Iterator[list[int]]:
