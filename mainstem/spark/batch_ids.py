@@ -1,0 +1,172 @@
+"""Which micro-batch is this write part of? Read from Spark's local properties, in driver and task.
+
+A streaming query sets ``sql.streaming.queryId`` and ``streaming.sql.batchId`` for the thread that runs
+its batch, and Spark hands them to every task. They are missing in threads that a user's function starts
+by itself; then the session still shows that it belongs to a streaming query.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mainstem.errors import Invalid
+from mainstem.spark.options import BATCH_ID, GUARD, IDENTIFIER, ORDINAL, WriteOptions
+
+if TYPE_CHECKING:
+    from pyspark import TaskContext
+    from pyspark.sql import DataFrame
+
+QUERY = "sql.streaming.queryId"
+BATCH = "streaming.sql.batchId"
+_ROOT = "spark.sql.execution.root.id"
+_EXECUTION = "spark.sql.execution.query.id"
+# Set by a streaming query in its own copy of the session; nobody sets them by hand.
+_SESSION_MARKS = (
+    "spark.sql.streaming.offsetLog.formatVersion",
+    "spark.sql.streaming.stateStore.checkpointFormatVersion",
+    "spark.sql.streaming.internal.stateStore.partitions",
+    "spark.sql.streaming.stateStore.encodingFormat",
+    "spark.sql.streaming.multipleWatermarkPolicy",
+)
+
+
+@dataclass(frozen=True)
+class BatchIds:
+    """What is known about the batch that a write belongs to.
+
+    ``run`` names this attempt to execute the batch: application and root execution, so that a
+    restarted query, a second driver and a second attempt have different ones. ``started_ms`` is when
+    the write began, by the driver's clock; None if unknown.
+    """
+
+    query: str
+    batch_id: int
+    run: str
+    started_ms: int | None
+
+
+@dataclass(frozen=True)
+class Found:
+    """``ids`` if known; ``streaming`` if the session belongs to a streaming query anyway."""
+
+    ids: BatchIds | None
+    streaming: bool
+
+
+def in_driver(df: DataFrame) -> Found:
+    """Ids of the micro-batch that the calling thread of the driver executes."""
+    session = df.sparkSession
+    try:
+        context = session.sparkContext
+    except Exception:  # Spark Connect has no context in this process
+        return Found(None, False)
+    host = context.getConf().get("spark.driver.host", "")
+    port = context.getConf().get("spark.driver.port", "")
+    get = context.getLocalProperty
+    ids = _ids(get, context.applicationId, host, port)
+    return Found(ids, ids is not None or _session_streams(session))
+
+
+def _session_streams(session: object) -> bool:
+    try:
+        conf = session._jsparkSession.sessionState().conf()  # type: ignore[attr-defined]
+        return any(conf.contains(mark) for mark in _SESSION_MARKS)
+    except Exception:
+        return False
+
+
+def in_task(context: TaskContext) -> Found:
+    """Ids of the micro-batch that a task belongs to."""
+    get = context.getLocalProperty
+    app, host, port = (get(k) or "" for k in ("spark.app.id", "spark.driver.host", "spark.driver.port"))
+    ids = _ids(get, app, host, port)
+    return Found(ids, ids is not None or any(get(mark) is not None for mark in _SESSION_MARKS))
+
+
+def _ids(
+    get: Callable[[str], str | None], application: str, host: str, port: str
+) -> BatchIds | None:
+    query, batch, root = get(QUERY), get(BATCH), get(_ROOT)
+    if not query or batch is None or not root or not application:
+        return None
+    run = f"{application}/{host}:{port}/{root}"
+    return BatchIds(query, int(batch), run, _time_of(get(_EXECUTION)))
+
+
+def _time_of(text: str | None) -> int | None:
+    """Milliseconds in a version-7 UUID, which Spark gives every execution."""
+    try:
+        value = uuid.UUID(text or "")
+    except ValueError:
+        return None
+    return value.int >> 80 if value.version == 7 else None
+
+
+@dataclass(frozen=True)
+class GuardIds:
+    """What the streaming guard of a write needs, from Spark and from options."""
+
+    identifier: str
+    query: str
+    batch_id: int
+    run: str
+    started_ms: int | None
+    ordinal: int | None
+
+
+def guard_ids(found: Found, options: WriteOptions, *, table: str) -> GuardIds | None:
+    """The ids of a guarded write; None for a plain batch write, or with the guard switched off.
+
+    Raises ``Invalid`` for a streaming write whose ids cannot be known and were not given.
+    """
+    if not options.guarded:
+        return None
+    ids = found.ids
+    if ids is None and not found.streaming and options.batch_id is None:
+        if options.ordinal is not None:
+            raise Invalid(
+                f"{ORDINAL} was given, but this is no write of a micro-batch; drop the option, or give"
+                f" {BATCH_ID} and {IDENTIFIER} too",
+                table=table,
+            )
+        return None
+    identifier = options.identifier or (ids.query if ids else "")
+    batch_id = options.batch_id if options.batch_id is not None else (ids.batch_id if ids else None)
+    if ids is not None and options.batch_id not in (None, ids.batch_id):
+        raise Invalid(
+            f"{BATCH_ID}={options.batch_id}, but this thread executes batch {ids.batch_id}", table=table
+        )
+    if ids is None:
+        missing = [
+            name
+            for name, value in (
+                (IDENTIFIER, identifier), (BATCH_ID, batch_id), (ORDINAL, options.ordinal),
+            )
+            if value in (None, "")
+        ]  # fmt: skip
+        if missing:
+            raise Invalid(
+                "this write belongs to a micro-batch of a streaming query, but its thread does not know"
+                " which (a thread that the foreachBatch function started): a replay could not be told"
+                f" from a new batch. Give {', '.join(missing)} (the function's batch id, and a number"
+                f" per write), write from the function's own thread, or set {GUARD}=off for rows that"
+                " may be written twice",
+                table=table,
+            )
+        assert batch_id is not None
+        # No run is known: a number given twice in one run cannot be told from a replay.
+        return GuardIds(identifier, "", batch_id, "", None, options.ordinal)
+    assert batch_id is not None
+    return GuardIds(identifier, ids.query, batch_id, ids.run, ids.started_ms, options.ordinal)
+
+
+def looks(operation: str, names: list[str]) -> str:
+    """What a replay of a write has in common with it: operation and columns."""
+    columns = ",".join(names)
+    if len(columns) > 200:
+        columns = columns[:180] + "#" + hashlib.sha256(columns.encode()).hexdigest()[:12]
+    return f"{operation}({columns})"

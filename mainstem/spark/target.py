@@ -1,0 +1,156 @@
+"""The table that a Spark job writes: opened, or created from Hudi's options."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from mainstem.client import Table, create_table, open_table
+from mainstem.errors import Invalid, Unsupported
+from mainstem.formats.avro_schema import META_FIELDS
+from mainstem.spark.options import ORDERING, PARTITION, RECORD_KEY, TABLE_NAME, WriteOptions
+from mainstem.storage import paths
+from mainstem.table.properties import TableConfig
+
+_KEYS = "hoodie.table.recordkey.fields"
+_ORDERING = "hoodie.table.ordering.fields"
+_PARTITION = "hoodie.table.partition.fields"
+_BUCKETS = "hoodie.bucket.index.num.buckets"
+_ARGUMENTS = (_KEYS, _ORDERING, _PARTITION, _BUCKETS, "hoodie.table.name", "hoodie.table.version",
+              "hoodie.table.type", "hoodie.table.keygenerator.type")  # fmt: skip
+# What these say when a table's file does not: what Hudi assumes for a missing key.
+_DEFAULTS = {
+    "hoodie.table.type": "COPY_ON_WRITE",
+    "hoodie.table.timeline.timezone": "LOCAL",
+    "hoodie.datasource.write.hive_style_partitioning": "false",
+    "hoodie.datasource.write.partitionpath.urlencode": "false",
+    "hoodie.mainstem.exclusive": "false",
+}
+_UPPER = ("hoodie.table.type", "hoodie.record.merge.mode", "hoodie.table.partial.update.mode",
+          "hoodie.index.type", "hoodie.index.bucket.engine", "hoodie.table.timeline.timezone",
+          "hoodie.table.keygenerator.type")  # fmt: skip
+# A foreign table may lack these; then the option tells them (checked against its files).
+_GIVEN_WHERE_MISSING = (
+    _BUCKETS, "hoodie.bucket.index.hash.field", "hoodie.index.type", "hoodie.index.bucket.engine",
+)  # fmt: skip
+
+
+def open_or_create(options: WriteOptions, schema: pa.Schema) -> Table:
+    """The table at ``options.path``. A missing one is created from the options and this schema.
+
+    Raises ``Invalid`` for an option that contradicts the table, and, naming them, for the options that
+    creating the table would need.
+    """
+    if not _exists(options.path):
+        created = _create(options, schema)
+        if created is not None:
+            return created
+    table = open_table(options.path, properties=_opening(options, None))
+    contradiction = _contradiction(options, table.config)
+    if contradiction:
+        raise Invalid(contradiction, table=table.path)
+    missing = {
+        key: options.table[key]
+        for key in _GIVEN_WHERE_MISSING
+        if key in options.table and not table.properties.get(key)
+    }
+    return open_table(options.path, properties=_opening(options, missing)) if missing else table
+
+
+def _exists(path: str) -> bool:
+    folder = os.path.join(path, paths.HOODIE)
+    return any(
+        os.path.exists(os.path.join(path, name))
+        for name in (paths.PROPERTIES, paths.PROPERTIES_BACKUP)
+    ) or (os.path.isdir(os.path.join(folder, "timeline")) and bool(os.listdir(folder + "/timeline")))
+
+
+def _opening(options: WriteOptions, more: Mapping[str, str] | None) -> dict[str, str]:
+    return {**options.passed, **(more or {})}
+
+
+def _create(options: WriteOptions, schema: pa.Schema) -> Table | None:
+    """None if another writer created it meanwhile."""
+    wanted = dict(options.table)
+    needed = ((RECORD_KEY, _KEYS), (TABLE_NAME, "hoodie.table.name"))
+    missing = [name for name, key in needed if not wanted.get(key)]
+    if missing:
+        raise Invalid(
+            f"there is no table at {options.path}, and to create one {' and '.join(missing)} must be"
+            f" given (with {ORDERING}, {PARTITION} and {_BUCKETS} as needed)",
+            table=options.path,
+        )
+    if wanted.get("hoodie.table.type", "MERGE_ON_READ").upper() != "MERGE_ON_READ":
+        raise Unsupported(
+            f"hoodie.datasource.write.table.type={wanted['hoodie.table.type']!r}: non-blocking writers"
+            " need MERGE_ON_READ",
+            table=options.path,
+        )
+    if wanted.get("hoodie.table.version", "9") != "9":
+        raise Unsupported(
+            f"hoodie.write.table.version={wanted['hoodie.table.version']!r}: tables are created with"
+            " version 9",
+            table=options.path,
+        )
+    fields = {key: _names(wanted.get(key, "")) for key in (_KEYS, _ORDERING, _PARTITION)}
+    columns = pa.schema([f for f in schema if f.name not in META_FIELDS])
+    more = {k: v for k, v in wanted.items() if k not in _ARGUMENTS}
+    try:
+        table = create_table(
+            options.path,
+            columns,
+            record_key=fields[_KEYS],
+            ordering=fields[_ORDERING],
+            partition_by=fields[_PARTITION],
+            buckets=int(wanted[_BUCKETS]) if wanted.get(_BUCKETS, "").isdigit() else None,
+            name=wanted["hoodie.table.name"],
+            properties={**options.passed, **more},
+        )
+    except Invalid:
+        if _exists(options.path):
+            return None
+        raise
+    contradiction = _contradiction(options, table.config)
+    if contradiction:
+        raise Invalid(contradiction, table=table.path)
+    return table
+
+
+def _names(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _contradiction(options: WriteOptions, config: TableConfig) -> str | None:
+    for key, wanted in options.table.items():
+        found = _found(config, key)
+        if found is None and key in _GIVEN_WHERE_MISSING:
+            continue
+        if _comparable(key, wanted) != _comparable(key, found or ""):
+            return (
+                f"option {options.given[key]}={wanted!r} contradicts the table, whose {key} is"
+                f" {found or 'not set'!r}; drop the option or write to another table"
+            )
+    return None
+
+
+def _found(config: TableConfig, key: str) -> str | None:
+    if key == _ORDERING:
+        return ",".join(config.ordering)
+    if key == _PARTITION:
+        return ",".join(config.partition_fields)
+    if key == "hoodie.record.merge.mode":
+        return config.merge_mode
+    if key == "hoodie.table.keygenerator.type":
+        return config.key_generator
+    return config.raw.get(key) or _DEFAULTS.get(key)
+
+
+def _comparable(key: str, text: str) -> str:
+    if key in (_KEYS, _ORDERING, _PARTITION, "hoodie.bucket.index.hash.field"):
+        return ",".join(part.partition(":")[0] for part in _names(text))
+    text = text.strip()
+    if key == "hoodie.table.keygenerator.type":
+        return text.upper().removesuffix("_AVRO")
+    return text.upper() if key in _UPPER else text.lower() if text.lower() in ("true", "false") else text

@@ -1,0 +1,77 @@
+"""What runs in Spark's task workers: log files from Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from mainstem.table.bucket import bucket_ids
+from mainstem.table.keys import record_keys
+from mainstem.table.schema import arrow_user_schema, fit_batch
+from mainstem.writers.append import WriteSpec
+from mainstem.writers.task import write_task
+
+# Spark hands over 10,000 rows at a time; larger blocks encode faster and make fewer blocks per file.
+_ROWS_TOGETHER = 100_000
+_BYTES_TOGETHER = 64 * 1024 * 1024
+
+
+def write_partition(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> tuple[bytes, int]:
+    """Write one Spark partition; returns the task's result and the Arrow bytes that came in."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None, "write_partition runs inside a Spark task"
+    size = 0
+
+    def counted() -> Iterator[pa.Table]:
+        nonlocal size
+        for table in gathered(batches):
+            size += table.nbytes
+            yield table
+
+    result = write_task(
+        spec,
+        counted(),  # type: ignore[arg-type]
+        task_partition=context.partitionId(),
+        stage=context.stageId(),
+        # Unique in the application: attempts, stage retries and speculative copies never meet.
+        attempt=context.taskAttemptId(),
+    )
+    return result, size
+
+
+def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Small batches put together, up to a bounded size."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _ROWS_TOGETHER or size >= _BYTES_TOGETHER:
+            yield pa.Table.from_batches(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+@lru_cache(maxsize=8)
+def _schema(text: str) -> pa.Schema:
+    return arrow_user_schema(text)
+
+
+def bucket_numbers(spec: WriteSpec, batch: pa.RecordBatch) -> np.ndarray:
+    """Hudi's bucket of each row, int32."""
+    names = list(dict.fromkeys(spec.record_key))
+    table = pa.Table.from_batches([batch]).select(names)
+    rows = fit_batch(table, _schema(spec.user_schema), required=names, table=spec.base)
+    keys = record_keys(rows, spec.record_key, composite=spec.composite_key)
+    return bucket_ids(
+        keys.texts, buckets=spec.buckets, hash_fields=spec.hash_fields, parts=keys.parts
+    )
