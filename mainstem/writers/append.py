@@ -94,6 +94,8 @@ class BucketAppender:
         self._new_partitions: set[str] = set()
         self._sequence = 0
         self.rows = 0
+        #: a batch was left half-written (full disk, interrupt): these files must not be published
+        self.torn = False
 
     # -- batches ---------------------------------------------------------------------------------
 
@@ -119,13 +121,14 @@ class BucketAppender:
         )
         deleted = self._deleted_rows(rows)
         group = partition_codes * self._spec.buckets + buckets
-        order = np.argsort(group, kind="stable")
+        order = _stable_order(group)
         sorted_group = group[order]
         rows = rows.combine_chunks().take(pa.array(order))
         texts = keys.texts.take(pa.array(order))
         if deleted is not None:
             deleted = deleted[order]
         self._check_alive()
+        self.torn = True  # until the whole batch is appended: a half-written block must not commit
         for cuts in _slabs(sorted_group):
             places = [divmod(int(sorted_group[start]), self._spec.buckets) for start in cuts[:-1]]
             start, end = cuts[0], cuts[-1]
@@ -136,6 +139,7 @@ class BucketAppender:
                 texts.slice(start, end - start),
                 None if deleted is None else deleted[start:end],
             )
+        self.torn = False
         self.rows += batch.num_rows
         return batch.num_rows
 
@@ -351,6 +355,13 @@ class BucketAppender:
 
     def close(self) -> list[WriteStat]:
         """Make all files durable; returns one stat per log file. Raises ``RolledBack`` if undone."""
+        if self.torn:
+            raise Invalid(
+                "an earlier write of this transaction failed halfway: its files hold part of a batch."
+                " Abort it and write all batches again in a new transaction",
+                table=self._spec.base,
+                instant=self._spec.instant,
+            )
         logs = list(self._logs.values())
         self._logs.clear()
         for log in logs:
@@ -391,6 +402,12 @@ def _repeated(values: list[str], lengths: np.ndarray) -> pa.Array:
     codes = np.array([places[value] for value in values], np.int32)
     indices = pa.array(np.repeat(codes, lengths))
     return pa.DictionaryArray.from_arrays(indices, pa.array(list(places), pa.string()))
+
+
+def _stable_order(groups: np.ndarray) -> np.ndarray:
+    """Stable argsort; small numbers as 16-bit ones, which numpy sorts by radix."""
+    small = len(groups) and int(groups.max()) < 2**16
+    return np.argsort(groups.astype(np.uint16) if small else groups, kind="stable")
 
 
 def _slabs(groups: np.ndarray) -> Iterator[list[int]]:

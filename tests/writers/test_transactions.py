@@ -226,6 +226,29 @@ def test_changes_after_a_completion_time_are_exactly_the_later_commits(make_tabl
     assert third.completion_time > second.completion_time
 
 
+def test_a_transaction_whose_write_failed_halfway_cannot_be_committed(make_table, monkeypatch):
+    from mainstem.storage.local import LocalSink
+
+    table = make_table(partition_by=(), buckets=8)
+    real, calls = LocalSink.append, []
+
+    def full_disk(self, buffers):
+        calls.append(self)
+        if len(calls) == 3:
+            raise OSError(28, "No space left on device")
+        real(self, buffers)
+
+    txn = table.begin()
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalSink, "append", full_disk)
+        with pytest.raises(errors.Unavailable, match="No space left"):
+            txn.write(rows(range(50), ts=1))
+    with pytest.raises(errors.Invalid, match="halfway"):
+        txn.commit()
+    txn.abort()
+    assert content(table) == {} and log_files(table) == []
+
+
 @pytest.mark.parametrize("operation", ["insert_overwrite", "delete_partition", "bulk_insert"])
 def test_operations_that_are_unsafe_beside_other_writers_are_refused_by_name(make_table, operation):
     with pytest.raises(errors.Unsupported, match=operation):
