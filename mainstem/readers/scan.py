@@ -59,7 +59,7 @@ class ScanPlan:
             try:
                 planned = self._planner()
                 tables = [t for s in planned.splits for t in read_split(self._storage, s)]
-                return pa.concat_tables([_output_schema(planned.spec).empty_table(), *tables])
+                return _concatenated(_output_schema(planned.spec), tables)
             except FileNotFoundError as error:
                 missing = error
         raise self._vanished(missing) from missing
@@ -94,6 +94,13 @@ class ScanPlan:
 
     def _vanished(self, error: FileNotFoundError) -> Unavailable:
         return Unavailable(self._message.format(error=error), table=self._storage.base)
+
+
+def _concatenated(schema: pa.Schema, tables: list[pa.Table]) -> pa.Table:
+    if not schema.names:  # only the number of rows was asked for
+        rows = sum(table.num_rows for table in tables)
+        return pa.table({"row": pa.nulls(rows)}).select([])
+    return pa.concat_tables([schema.empty_table(), *tables])
 
 
 def _output_schema(spec: ReadSpec) -> pa.Schema:

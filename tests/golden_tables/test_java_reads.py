@@ -1,0 +1,177 @@
+"""Goal: what Java Hudi reads from its own tables, we read, in every cell.
+
+Method: every snapshot, read optimized, time travel and incremental query of the golden tables is
+asked of mainstem and compared with Java's rows, meta columns included; file slices are compared
+with Java's file system view. Deliberate differences stand in tests/golden/differences.json with
+their exact rows: one that is missing there fails, one that no longer differs fails too. Where Java
+refuses a time travel query, we must refuse it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import mainstem
+from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
+from tests.golden_tables.tables import (
+    GOLDEN,
+    NAMES,
+    SPARK_TYPES,
+    encoded,
+    expectations,
+    row_text,
+    run_query,
+    unpack,
+)
+
+KINDS = ("snapshot", "read_optimized", "time_travel", "incremental")
+DIFFERENCES = json.loads((GOLDEN / "differences.json").read_text("utf-8"))
+REFUSALS = ("HoodieTimeTravelException", "Cleaner cleaned up the timestamp of interest")
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    return tmp_path_factory.mktemp("golden")
+
+
+def listed(name: str, query: dict[str, Any]) -> dict[str, Any] | None:
+    """The entry of the list of differences for this query."""
+    for entry in DIFFERENCES:
+        same = entry["kind"] == query["kind"] and entry["options"] == query["options"]
+        if entry["table"] == name and same:
+            return entry
+    return None
+
+
+def compare(name: str, query: dict[str, Any], unpacked) -> dict[str, Any]:
+    """How our answer differs from Java's; {} where it does not."""
+    path = unpack(name, unpacked)
+    refused = any(text in query.get("error", "") for text in REFUSALS)
+    if refused and query["kind"] == "time_travel":
+        with pytest.raises(Invalid, match="as_of="):
+            run_query(path, name, query)
+        return {}
+    try:
+        found = run_query(path, name, query)
+    except MainstemError as error:
+        return {"our_error": type(error).__name__}
+    if "error" in query:
+        return {"java_error": True, "ours_only": sorted(encoded(found).elements())}
+    if "rowset" not in query:
+        return {} if found.num_rows == query["count"] else {"rows": found.num_rows}
+    java = expectations(name)["rowsets"][query["rowset"]]
+    if not name.startswith("flink_"):  # Flink SQL asked for the user columns only
+        assert sorted(found.schema.names) == sorted(java["columns"])
+    found = found.select(java["columns"])
+    for field, kind in zip(found.schema, java["types"], strict=True):
+        if kind in SPARK_TYPES:
+            assert field.type == SPARK_TYPES[kind], (name, field, kind)
+    theirs = Counter(row_text(row) for row in java["rows"])
+    ours = encoded(found)
+    if ours == theirs:
+        return {}
+    return {
+        "ours_only": sorted((ours - theirs).elements()),
+        "java_only": sorted((theirs - ours).elements()),
+    }
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "schema_on_read"])
+def test_every_query_gives_javas_rows_or_a_listed_difference(name, unpacked):
+    for query in expectations(name)["queries"]:
+        if query["kind"] not in KINDS:
+            continue
+        found = compare(name, query, unpacked)
+        entry = listed(name, query)
+        expected = {} if entry is None else entry["difference"]
+        assert found == expected, f"{name}: {query['kind']} {query['options']}"
+
+
+def test_the_list_of_differences_names_queries_that_exist_and_a_reason():
+    for entry in DIFFERENCES:
+        queries = expectations(entry["table"])["queries"]
+        assert any(q["kind"] == entry["kind"] and q["options"] == entry["options"] for q in queries)
+        assert len(entry["rule"]) > 20
+        assert entry["difference"]
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if "buckets" in expectations(n)])
+def test_every_record_key_is_read_from_the_bucket_that_java_wrote_it_to(name, unpacked):
+    rows = mainstem.open_table(unpack(name, unpacked)).scan().to_arrow().to_pylist()
+    found = {(r["_hoodie_record_key"], int(r["_hoodie_file_name"][:8])) for r in rows}
+    assert found == {(b[0], b[-1]) for b in expectations(name)["buckets"]}
+    assert len(rows) == len(expectations(name)["buckets"])
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if "file_slices" in expectations(n)])
+def test_file_slices_are_those_of_javas_file_system_view(name, unpacked):
+    table = mainstem.open_table(unpack(name, unpacked))
+    ours = [
+        {
+            "partition": s.partition,
+            "fileId": s.file_id,
+            "baseInstant": s.base_instant,
+            "baseFile": s.base_file,
+            "logFiles": list(s.log_files),
+            "latest": s.latest,
+        }
+        for s in table.file_slices()
+        if not s.pending  # Java's list leaves slices of pending compactions out
+    ]
+    by_name = lambda s: (s["partition"], s["fileId"], s["baseInstant"])  # noqa: E731
+    assert sorted(ours, key=by_name) == sorted(expectations(name)["file_slices"], key=by_name)
+
+
+@pytest.mark.parametrize("name", ["basic_mor", "nbcc_two_writers", "partial_ignore_defaults"])
+def test_batches_columns_and_filters_give_the_same_rows_as_the_whole_table(name, unpacked):
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = mainstem.open_table(unpack(name, unpacked))
+    whole = table.scan().to_arrow()
+    batches = pa.Table.from_batches(list(table.scan().to_batches()), whole.schema)
+    assert encoded(batches) == encoded(whole)
+    for columns in ([c] for c in whole.schema.names):
+        assert encoded(table.scan(columns=columns).to_arrow()) == encoded(whole.select(columns))
+    assert table.scan(columns=[]).to_arrow().num_rows == whole.num_rows
+    late = pc.field("ts") > pc.scalar(1020)
+    expected = whole.filter(late).select(["id", "_hoodie_record_key"])
+    assert 0 <= expected.num_rows < whole.num_rows
+    found = table.scan(columns=["id", "_hoodie_record_key"], filter=late).to_arrow()
+    assert encoded(found) == encoded(expected)
+
+
+def test_a_table_whose_columns_must_be_found_by_id_is_refused_by_name(unpacked):
+    """After ALTER TABLE ... RENAME old files would give nulls by name."""
+    table = mainstem.open_table(unpack("schema_on_read", unpacked))
+    with pytest.raises(Unsupported, match="schema on read"):
+        table.scan().to_arrow()
+    with pytest.raises(Unsupported, match="schema on read"):
+        table.changes().to_arrow()
+
+
+def test_java_1_0_2s_failure_is_not_ours_java_1_2_0_gives_our_rows(unpacked):
+    """The list of differences claims it: the same script written and read by Java 1.2.0."""
+    old, new = "nbcc_two_writers_by_1_0_2.pending2", "nbcc_two_writers.pending2"
+    ours = mainstem.open_table(unpack(old, unpacked)).scan().to_arrow()
+    (query,) = [q for q in expectations(new)["queries"] if q["kind"] == "snapshot"]
+    rows = expectations(new)["rowsets"][query["rowset"]]["rows"]
+    user = ours.select(ours.schema.names[5:])
+    assert encoded(user) == Counter(row_text(row[5:]) for row in rows)
+
+
+DAMAGED = ["bad_size", "first_cut10", "garbage_tail", "half_block", "tail_cut10"]
+
+
+@pytest.mark.parametrize("kind", [*DAMAGED, "middle_corrupt_then_good"])
+def test_damage_in_a_committed_log_file_is_an_error_with_path_and_offset(kind, unpacked):
+    table = mainstem.open_table(unpack(f"corrupt_{kind}", unpacked))
+    with pytest.raises(CorruptTable) as caught:
+        table.scan().to_arrow()
+    assert ".log." in caught.value.path
+    assert isinstance(caught.value.offset, int)
+    assert "offset" in str(caught.value)
