@@ -171,12 +171,27 @@ def _slow_hash(record_key: str, fields: Sequence[str]) -> np.uint32:
 
 
 def _contains(values: pa.Array, text: str) -> np.ndarray:
+    if not _anywhere(values, text):
+        return np.zeros(len(values), bool)
     found = pc.match_substring(values, text)
     return found.fill_null(False).to_numpy(zero_copy_only=False)
 
 
 def _equals(values: pa.Array, text: str) -> np.ndarray:
+    if not _anywhere(values, text):
+        return np.zeros(len(values), bool)
     return pc.equal(values, text).fill_null(False).to_numpy(zero_copy_only=False)
+
+
+def _anywhere(values: pa.Array, text: str) -> bool:
+    """Whether the bytes of all values together hold ``text``: one fast search, mostly in vain."""
+    values = _string_array(values)
+    data = values.buffers()[2] if len(values) else None
+    if data is None:
+        return False
+    offsets = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
+    first, last = int(offsets[0]), int(offsets[-1])
+    return text.encode() in data.slice(first, last - first).to_pybytes()
 
 
 def _and(left: np.ndarray, right: np.ndarray) -> np.ndarray:

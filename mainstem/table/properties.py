@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
+from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from mainstem.errors import CorruptTable, Invalid, Unsupported
@@ -284,6 +285,12 @@ class TableConfig:
             )
 
 
+@lru_cache(maxsize=16)
+def _parsed(data: bytes, path: str) -> TableConfig:
+    """Every transaction reads the file twice under the lock; its bytes are nearly always the same."""
+    return TableConfig(parse_properties(data, path=path), path)
+
+
 def load_config(storage: Storage) -> TableConfig:
     """Read ``hoodie.properties``, else its backup while a writer replaces it.
 
@@ -294,7 +301,7 @@ def load_config(storage: Storage) -> TableConfig:
             data = storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        config = TableConfig(parse_properties(data, path=path), path)
+        config = _parsed(data, path)
         if config.name:
             _verify_checksum(config, storage.base)
             return config

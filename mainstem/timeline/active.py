@@ -12,6 +12,7 @@ from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.instant import (
     COMPACTION,
+    COMPLETES_AS,
     LOGCOMPACTION,
     SAVEPOINT,
     WRITE_ACTIONS,
@@ -39,11 +40,12 @@ class ActiveTimeline:
     def instants(self) -> list[Instant]:
         """Each instant once, in its highest state."""
         best: dict[tuple[str, str], Instant] = {}
+        parsed = self._parsed
         for name in self.names:
-            instant = self._parsed[name]
+            instant = parsed[name]
             if instant is None:
                 continue
-            key = (instant.requested, instant.comparable_action)
+            key = (instant.requested, COMPLETES_AS.get(instant.action, instant.action))
             other = best.get(key)
             if other is None or state_rank(instant) > state_rank(other):
                 best[key] = instant
@@ -55,7 +57,17 @@ class ActiveTimeline:
 
     @cached_property
     def pending(self) -> list[Instant]:
-        return [i for i in self.instants if not i.is_completed]
+        # Looked at twice per commit under the lock, so not by way of ``instants``.
+        found = [i for i in map(self._parsed.__getitem__, self.names) if i is not None]
+        done = {(i.requested, i.action) for i in found if i.completion is not None}
+        best: dict[tuple[str, str], Instant] = {}
+        for i in found:
+            key = (i.requested, COMPLETES_AS.get(i.action, i.action))
+            if i.completion is None and key not in done:
+                other = best.get(key)
+                if other is None or state_rank(i) > state_rank(other):
+                    best[key] = i
+        return sorted(best.values(), key=lambda i: (i.requested, i.action))
 
     @cached_property
     def completion_times(self) -> dict[str, str]:
