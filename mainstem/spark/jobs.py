@@ -1,0 +1,267 @@
+"""One write of the data source, shared by processes that never meet.
+
+Spark runs a data source's code in a planner worker, in task workers and in a commit worker on the
+driver's machine; nothing but the tasks' messages goes from one to the next. The transaction must be
+open before the first log file is named, and its streaming guard needs the ids that only tasks are told.
+So the first task to come begins it and leaves what the others need in the table:
+
+  .hoodie/.mainstem/spark/<job>.lock   OS lock: one task at a time looks and begins (freed by death)
+  .hoodie/.mainstem/spark/<job>.json   guard and ordinal; then the transaction's spec; then "ended"
+
+Tasks keep the heartbeat fresh while they run; the commit worker takes the transaction over. Files of
+ended jobs are swept: their number stays bounded.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+
+from mainstem.client import Table
+from mainstem.errors import CorruptTable, MainstemError
+from mainstem.options import WriterOptions
+from mainstem.spark.batch_ids import GuardIds
+from mainstem.spark.options import WriteOptions
+from mainstem.storage import paths
+from mainstem.storage.local import LocalStorage
+from mainstem.truetime.clock import SystemClock
+from mainstem.writers.append import WriteSpec
+from mainstem.writers.guard import StreamGuard
+from mainstem.writers.ordinals import StreamWrite, allocate, claim, finish
+from mainstem.writers.transaction import ALREADY_COMMITTED, Outcome
+
+FOLDER = f"{paths.OWN}/spark"
+_ENDED_MAX = 16
+_STALE_MS = 24 * 3600 * 1000
+_RECORD_BYTES_MAX = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is known about a job so far. ``spec`` once begun, ``earlier`` if the guard ended it."""
+
+    guard: StreamGuard | None = None
+    counted: StreamWrite | None = None
+    spec: WriteSpec | None = None
+    earlier: str | None = None
+    ended: bool = False
+
+
+def job_name(seed: str) -> str:
+    """File name of a job from any text that is the same in all its processes."""
+    return hashlib.sha256(seed.encode()).hexdigest()[:24]
+
+
+class SharedJob:
+    """The job's record in the table. Cheap to make in every process."""
+
+    def __init__(self, table: Table, options: WriteOptions, name: str) -> None:
+        self._table = table
+        self._options = options
+        self._name = name
+        self._storage = LocalStorage(table.path)
+        self._random = table._seams.random
+
+    # -- in tasks ----------------------------------------------------------------------------------
+
+    def enter(self, ids: GuardIds | None, *, counted: bool, looks: str) -> Job:
+        """First call of every task: the ordinal is settled before the first row comes.
+
+        ``counted``: the batch may be written several times (``foreachBatch``), else the ordinal is 0.
+        """
+        job = self._read()
+        if job is not None:
+            return job
+        with self._locked():
+            job = self._read()
+            if job is None:
+                job = Job()
+                if ids is not None:
+                    job = self._guarded(ids, counted, looks)
+                self._write(job)
+            return job
+
+    def _guarded(self, ids: GuardIds, counted: bool, looks: str) -> Job:
+        if not counted or not ids.run:
+            claim(self._storage, self._random, ids.identifier, ids.query)
+            return Job(StreamGuard(ids.identifier, ids.batch_id, ids.ordinal or 0))
+        what = StreamWrite(
+            ids.identifier, ids.query, ids.batch_id, ids.run, self._name, looks
+        )
+        ordinal = allocate(
+            self._storage, self._random, what, ordinal=ids.ordinal, started_ms=ids.started_ms
+        )
+        return Job(StreamGuard(ids.identifier, ids.batch_id, ordinal), what)
+
+    def begin(self) -> Job:
+        """Second call, by tasks that have rows: the transaction is open, or known as committed."""
+        job = self._read() or Job()
+        if job.spec is not None or job.earlier is not None or job.ended:
+            return job
+        with self._locked():
+            job = self._read() or Job()
+            if job.spec is not None or job.earlier is not None or job.ended:
+                return job
+            self._sweep()
+            txn = self._table.begin(self._options.operation, guard=job.guard)
+            if txn.already_committed:
+                job = replace(job, earlier=txn.commit().instant)
+            else:
+                job = replace(job, spec=txn.detach())
+            self._write(job)
+            return job
+
+    @contextmanager
+    def alive(self, spec: WriteSpec) -> Iterator[None]:
+        """Keeps the transaction's heartbeat fresh while a task works."""
+        interval = WriterOptions.from_properties(self._options.passed).heartbeat_ms
+
+        def beat() -> None:
+            try:
+                self._storage.touch(paths.heartbeat(spec.instant))
+            except OSError:
+                return  # rolled back (the task finds out when it writes), or slow storage
+
+        beat()
+        task = SystemClock().every_ms(interval, beat, "task-heartbeat")
+        try:
+            yield
+        finally:
+            task.stop()
+
+    # -- in the commit worker ------------------------------------------------------------------------
+
+    def commit(self, results: list[bytes]) -> Outcome | None:
+        """Publish the tasks' files. None when no task had rows."""
+        job = self._read() or Job()
+        ok = False
+        try:
+            outcome = self._commit(job, results)
+            ok = True
+            return outcome
+        finally:
+            self._end(job, ok=ok)
+
+    def _commit(self, job: Job, results: list[bytes]) -> Outcome | None:
+        if job.earlier is not None:
+            return Outcome(ALREADY_COMMITTED, instant=job.earlier)
+        if job.spec is None:
+            return None
+        with self._table.resume(job.spec, guard=job.guard) as txn:
+            for result in results:
+                txn.add_task_result(result)
+            return txn.commit()
+
+    def abort(self) -> None:
+        """Undo what the tasks wrote; harmless when there is nothing."""
+        job = self._read()
+        if job is None or job.ended:
+            return
+        try:
+            if job.spec is not None:
+                self._table.resume(job.spec, guard=job.guard).abort()
+        finally:
+            self._end(job, ok=False)
+
+    def _end(self, job: Job, *, ok: bool) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        try:
+            self._write(Job(ended=True))
+            self._storage.delete(f"{FOLDER}/{self._name}.lock")
+        except OSError:
+            pass  # swept later
+        if job.counted is not None:
+            finish(self._storage, self._random, job.counted, ok=ok, now_ms=now_ms)
+
+    # -- the record ----------------------------------------------------------------------------------
+
+    @property
+    def _path(self) -> str:
+        return f"{FOLDER}/{self._name}.json"
+
+    def _read(self) -> Job | None:
+        try:
+            data = self._storage.read(self._path, max_bytes=_RECORD_BYTES_MAX)
+        except FileNotFoundError:
+            return None
+        return decode_job(data, self._path, self._table.path)
+
+    def _write(self, job: Job) -> None:
+        self._storage.make_folder(FOLDER)
+        private = f"{self._path}.{self._random.getrandbits(64):016x}"
+        self._storage.create(private, encode_job(job), durable=False)
+        self._storage.rename(private, self._path)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._storage.make_folder(FOLDER)
+        path = os.path.join(self._table.path, FOLDER, f"{self._name}.lock")
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    def _sweep(self) -> None:
+        """Forget all but the newest ended jobs, and what drivers that died left a day ago."""
+        entries = sorted(self._storage.entries(FOLDER), key=lambda e: e.mtime_ms, reverse=True)
+        newest = entries[0].mtime_ms if entries else 0
+        ended = [e for e in entries if e.name.endswith(".json") and e.size == _ENDED_BYTES]
+        stale = [e for e in entries if newest - e.mtime_ms > _STALE_MS]
+        for entry in {e.name: e for e in (*ended[_ENDED_MAX:], *stale)}.values():
+            self._storage.delete(f"{FOLDER}/{entry.name}")
+
+
+def encode_job(job: Job) -> bytes:
+    """JSON of a job; no live objects, so nothing is executed when it is read back."""
+    record = {
+        "guard": asdict(job.guard) if job.guard else None,
+        "counted": asdict(job.counted) if job.counted else None,
+        "spec": _spec_record(job.spec) if job.spec else None,
+        "earlier": job.earlier,
+        "ended": job.ended,
+    }
+    return json.dumps(record, separators=(",", ":")).encode()
+
+
+def decode_job(data: bytes, path: str, base: str) -> Job:
+    """The job in a record. Raises ``CorruptTable``."""
+    try:
+        record = json.loads(data)
+        return Job(
+            StreamGuard(**record["guard"]) if record["guard"] else None,
+            StreamWrite(**record["counted"]) if record["counted"] else None,
+            _spec(record["spec"]) if record["spec"] else None,
+            record["earlier"],
+            bool(record["ended"]),
+        )
+    except (ValueError, TypeError, KeyError, MainstemError) as error:
+        raise CorruptTable(
+            f"the record of a Spark job does not parse: {error}; delete it, the job fails and runs"
+            " again",
+            path=path,
+            table=base,
+        ) from error
+
+
+def _spec_record(spec: WriteSpec) -> dict[str, object]:
+    record = asdict(spec)
+    record["file_ids"] = [[p, b, file_id] for (p, b), file_id in spec.file_ids.items()]
+    return record
+
+
+def _spec(record: dict) -> WriteSpec:
+    names = {f.name for f in fields(WriteSpec)}
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items() if k in names}
+    values["file_ids"] = {(p, int(b)): file_id for p, b, file_id in record["file_ids"]}
+    return WriteSpec(**values)
+
+
+_ENDED_BYTES = len(encode_job(Job(ended=True)))

@@ -1,0 +1,249 @@
+"""``format("mainstem")`` (and ``format("hudi")``): a Python data source for batch reads and writes and
+for streaming writes, on Arrow.
+
+What Spark's Python data sources cannot do stands in README's table of limits: no column pruning (use
+``option("columns", "a,b")``), no shuffle before the write, no MERGE, UPDATE or DELETE statements, and
+catalog tables lose their path.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from mainstem.client import open_table
+from mainstem.errors import Invalid, Unsupported
+from mainstem.readers.scan import ScanPlan
+from mainstem.readers.split import Split, read_split
+from mainstem.spark.batch_ids import guard_ids, in_task, looks
+from mainstem.spark.jobs import SharedJob, job_name
+from mainstem.spark.options import ReadOptions, WriteOptions
+from mainstem.spark.target import open_or_create
+from mainstem.spark.types import arrow_schema, fit_for_spark, spark_schema
+from mainstem.storage.local import LocalStorage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("mainstem")`` and ``format("hudi")`` known to a session.
+
+    Raises ``Invalid`` when the session's Python workers would run another interpreter.
+    """
+    from mainstem.spark.workers import check_python
+
+    check_python(spark.sparkContext.pythonExec)
+    for source in (MainstemSource, HudiSource):
+        spark.dataSource.register(source)
+
+
+class MainstemSource(DataSource):
+    """The data source; ``path`` and Hudi's own names are its options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """``mainstem``."""
+        return "mainstem"
+
+    def schema(self) -> StructType:
+        """The table's columns behind Hudi's five meta columns, or those of option ``columns``."""
+        return spark_schema(_plan(ReadOptions.parse(dict(self.options))).schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """One Spark partition per file slice."""
+        return _Reader(ReadOptions.parse(dict(self.options)), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Mode append only: rows are upserted, inserted or deleted by key."""
+        if overwrite:
+            raise Unsupported(
+                'mode("overwrite") is not supported: non-blocking writers cannot replace a table'
+                " (apache/hudi#19793); use mode(\"append\"), which upserts by record key"
+            )
+        options = WriteOptions.parse(dict(self.options))
+        open_or_create(options, arrow_schema(schema, nullable=True))._writer_context()
+        return _BatchWriter(options, schema, uuid.uuid4().hex)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Output mode append only."""
+        if overwrite:
+            raise Unsupported(
+                "output mode complete is not supported: it would replace the whole table in every"
+                " batch; use append, or write_stream with output mode update"
+            )
+        options = WriteOptions.parse(dict(self.options))
+        open_or_create(options, arrow_schema(schema, nullable=True))
+        return _StreamWriter(options, schema)
+
+    def streamReader(self, schema: StructType) -> object:
+        """Refused by name."""
+        raise Unsupported(
+            "readStream is not supported yet: read the changes of a window with"
+            ' option("hoodie.datasource.query.type", "incremental"), or table.changes(after=...)'
+        )
+
+    def simpleStreamReader(self, schema: StructType) -> object:
+        """Refused by name."""
+        return self.streamReader(schema)
+
+
+class HudiSource(MainstemSource):
+    """The same under Hudi's name, for jobs that cannot be changed."""
+
+    @classmethod
+    def name(cls) -> str:
+        """``hudi``."""
+        return "hudi"
+
+
+# ---------------------------------------------------------------------------------------- reading
+
+
+def _plan(options: ReadOptions) -> ScanPlan:
+    table = open_table(options.path, properties=options.passed)
+    columns = list(options.columns) if options.columns else None
+    if options.query_type == "INCREMENTAL":
+        after = None if options.begin == "0" else options.begin
+        return table.changes(after=after, until=options.end, columns=columns)
+    mode = options.query_type.lower()
+    return table.scan(columns=columns, as_of=options.as_of, mode=mode)
+
+
+@dataclass
+class _SplitPartition(InputPartition):
+    split: Split
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(split)
+        self.split = split
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = arrow_schema(schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [_SplitPartition(split) for split in _plan(self._options).splits()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _SplitPartition)
+        storage = LocalStorage(self._options.path)
+        for table in read_split(storage, partition.split):
+            yield from fit_for_spark(table, self._schema)
+
+
+# ---------------------------------------------------------------------------------------- writing
+
+
+@dataclass
+class _Written(WriterCommitMessage):
+    """One task's part: the job it belongs to and ``write_task``'s result, None without rows."""
+
+    job: str
+    result: bytes | None
+
+
+def _write_part(
+    options: WriteOptions, schema: pa.Schema, batches: Iterator[pa.RecordBatch], job: str | None
+) -> _Written:
+    """A task of a batch write (``job`` given) or of a streaming write (the job is run and batch)."""
+    from pyspark import TaskContext
+
+    from mainstem.spark.tasks import write_partition
+
+    context = TaskContext.get()
+    assert context is not None, "a data source writes inside Spark tasks"
+    table = open_or_create(options, schema)
+    ids = guard_ids(in_task(context), options, table=table.path)
+    streaming = job is None
+    if job is None:
+        found = in_task(context).ids
+        if found is None:
+            raise Invalid(
+                "this streaming write does not know its query and batch id; use mainstem.spark."
+                "write_stream",
+                table=table.path,
+            )
+        job = job_name(f"{found.query}/{found.run}/{found.batch_id}")
+    shared = SharedJob(table, options, job)
+    names = looks(options.operation, schema.names)
+    state = shared.enter(ids, counted=not streaming, looks=names)
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None or state.ended:
+        return _Written(job, None)
+    state = shared.begin()
+    if state.spec is None:  # committed by an earlier run of this batch
+        return _Written(job, None)
+    with shared.alive(state.spec):
+        result, _ = write_partition(state.spec, chain([first], batches))
+    return _Written(job, result)
+
+
+def _publish(
+    options: WriteOptions, schema: pa.Schema, messages: Sequence[_Written | None], job: str | None
+) -> None:
+    done = [m for m in messages if m is not None]
+    name = job or next((m.job for m in done), None)
+    if name is None:
+        return  # no task ran: an empty batch publishes nothing
+    shared = SharedJob(open_or_create(options, schema), options, name)
+    shared.commit([m.result for m in done if m.result is not None])
+
+
+def _undo(
+    options: WriteOptions, schema: pa.Schema, messages: Sequence[_Written | None], job: str | None
+) -> None:
+    name = job or next((m.job for m in messages if m is not None), None)
+    if name is not None:
+        SharedJob(open_or_create(options, schema), options, name).abort()
+
+
+class _BatchWriter(DataSourceArrowWriter):
+    """Pickled to the tasks and to the commit worker: its job name is the same in all of them."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, job: str) -> None:
+        self._options = options
+        self._schema = arrow_schema(schema, nullable=True)
+        self._job = job_name(job)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return _write_part(self._options, self._schema, iterator, self._job)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        _publish(self._options, self._schema, messages, self._job)  # type: ignore[arg-type]
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        _undo(self._options, self._schema, messages, self._job)  # type: ignore[arg-type]
+
+
+class _StreamWriter(DataSourceStreamArrowWriter):
+    """Made anew in the planner and for every commit; only messages connect the two."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = arrow_schema(schema, nullable=True)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return _write_part(self._options, self._schema, iterator, None)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        _publish(self._options, self._schema, messages, None)  # type: ignore[arg-type]
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        _undo(self._options, self._schema, messages, None)  # type: ignore[arg-type]
