@@ -190,25 +190,24 @@ class Cursors:
 
     def gather(self, dtype: str, at: np.ndarray) -> np.ndarray:
         """One number per position; bytes past the end of the chunk read as zero."""
-        width = np.dtype(dtype).itemsize
-        if width == 1:
-            return self.raw[at] if self._padded or len(self.raw) > 0 else self._pad()[at]
         try:
-            return self._view(dtype, width)[at]
+            return self._view(dtype)[at]
         except (IndexError, ValueError):
             if self._padded:
                 raise
             self._pad()
-            return self._view(dtype, width)[at]
+            return self._view(dtype)[at]
 
-    def _view(self, dtype: str, width: int) -> np.ndarray:
+    def _view(self, dtype: str) -> np.ndarray:
+        if dtype == "u1":
+            return self.raw
+        width = np.dtype(dtype).itemsize
         return np.ndarray((len(self.raw) - width + 1,), dtype, self.raw, strides=(1,))
 
-    def _pad(self) -> np.ndarray:
+    def _pad(self) -> None:
         whole = np.zeros(self.size + _PAD, np.uint8)
         whole[: self.size] = self.raw
         self.raw, self._padded = whole, True
-        return whole
 
     def check_end(self) -> None:
         wrong = self.at != self.ends

@@ -368,8 +368,10 @@ def _branch(kind: AvroType) -> bytes:
 def _put_text(
     pieces: _Pieces, array: pa.Array, valid: np.ndarray | None, kind: AvroType, name: str
 ) -> None:
-    array = array.view(pa.binary()) if kind.kind == "string" else array
     offsets = _offsets(array)
+    if kind.kind == "string":
+        _check_text(array, offsets, name)
+        array = array.view(pa.binary())
     lengths = np.diff(offsets)
     if valid is not None:
         _put_text_with_nulls(pieces, array, lengths, valid, kind)
@@ -383,6 +385,20 @@ def _put_text(
     else:
         _put_numbers(pieces, lengths.astype(np.int64), None, kind)
     pieces.varying(array, lengths)
+
+
+def _check_text(array: pa.Array, offsets: np.ndarray, name: str) -> None:
+    """Arrow lets foreign code hand over anything as a string; readers would refuse the block."""
+    data = array.buffers()[2]
+    first, last = int(offsets[0]), int(offsets[-1])
+    if data is None or first == last:
+        return
+    if int(np.frombuffer(data, np.uint8, last - first, first).max()) < 0x80:
+        return
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise Invalid(f"column {name!r} holds text that is not UTF-8: {error}") from None
 
 
 def _put_short_prefix(pieces: _Pieces, lengths: np.ndarray, kind: AvroType) -> None:

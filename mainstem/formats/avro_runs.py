@@ -73,6 +73,8 @@ def _shape(data: bytes, at: int, end: int, kind: AvroType) -> tuple[Shape | None
         at += 1
         if data[first] == 2 * kind.null_branch:
             return Shape(data[first:at], 1, null=True), at
+        if data[first] != 2 * kind.value_branch:
+            raise Malformed("no such union branch")
     if kind.kind in ("string", "bytes") and not kind.logical:
         size, at = read_long(data, at, end)
         prefix = data[first:at]
