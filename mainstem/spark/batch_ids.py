@@ -1,8 +1,8 @@
 """Which micro-batch is this write part of? Read from Spark's local properties, in driver and task.
 
-A streaming query sets ``sql.streaming.queryId`` and ``streaming.sql.batchId`` for the thread that runs
-its batch, and Spark hands them to every task. They are missing in threads that a user's function starts
-by itself; then the session still shows that it belongs to a streaming query.
+A streaming query sets ``sql.streaming.queryId`` and ``streaming.sql.batchId`` for the thread that
+runs its batch, and Spark hands them to every task. They are missing in threads that a user's
+function starts by itself; then the session still shows that it belongs to a streaming query.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class BatchIds:
     """What is known about the batch that a write belongs to.
 
     ``run`` names this attempt to execute the batch: application and root execution, so that a
-    restarted query, a second driver and a second attempt have different ones. ``started_ms`` is when
-    the write began, by the driver's clock; None if unknown.
+    restarted query, a second driver and a second attempt have different ones. ``started_ms`` is
+    when the write began, by the driver's clock; None if unknown.
     """
 
     query: str
@@ -82,7 +82,9 @@ def _session_streams(session: object) -> bool:
 def in_task(context: TaskContext) -> Found:
     """Ids of the micro-batch that a task belongs to."""
     get = context.getLocalProperty
-    app, host, port = (get(k) or "" for k in ("spark.app.id", "spark.driver.host", "spark.driver.port"))
+    app, host, port = (
+        get(k) or "" for k in ("spark.app.id", "spark.driver.host", "spark.driver.port")
+    )
     ids = _ids(get, app, host, port)
     return Found(ids, ids is not None or any(get(mark) is not None for mark in _SESSION_MARKS))
 
@@ -129,7 +131,8 @@ def guard_ids(found: Found, options: WriteOptions, *, table: str) -> GuardIds | 
     if ids is None and not found.streaming and options.batch_id is None:
         if options.ordinal is not None:
             raise Invalid(
-                f"{ORDINAL} was given, but this is no write of a micro-batch; drop the option, or give"
+                f"{ORDINAL} was given, but this is no write of a micro-batch; drop the option, or"
+                " give"
                 f" {BATCH_ID} and {IDENTIFIER} too",
                 table=table,
             )
@@ -138,7 +141,8 @@ def guard_ids(found: Found, options: WriteOptions, *, table: str) -> GuardIds | 
     batch_id = options.batch_id if options.batch_id is not None else (ids.batch_id if ids else None)
     if ids is not None and options.batch_id not in (None, ids.batch_id):
         raise Invalid(
-            f"{BATCH_ID}={options.batch_id}, but this thread executes batch {ids.batch_id}", table=table
+            f"{BATCH_ID}={options.batch_id}, but this thread executes batch {ids.batch_id}",
+            table=table,
         )
     if ids is None:
         missing = [
@@ -150,10 +154,14 @@ def guard_ids(found: Found, options: WriteOptions, *, table: str) -> GuardIds | 
         ]  # fmt: skip
         if missing:
             raise Invalid(
-                "this write belongs to a micro-batch of a streaming query, but its thread does not know"
-                " which (a thread that the foreachBatch function started): a replay could not be told"
-                f" from a new batch. Give {', '.join(missing)} (the function's batch id, and a number"
-                f" per write), write from the function's own thread, or set {GUARD}=off for rows that"
+                "this write belongs to a micro-batch of a streaming query, but its thread does not"
+                " know"
+                " which (a thread that the foreachBatch function started): a replay could not be"
+                " told"
+                f" from a new batch. Give {', '.join(missing)} (the function's batch id, and a"
+                " number"
+                f" per write), write from the function's own thread, or set {GUARD}=off for rows"
+                " that"
                 " may be written twice",
                 table=table,
             )

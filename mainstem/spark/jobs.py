@@ -2,14 +2,14 @@
 
 Spark runs a data source's code in a planner worker, in task workers and in a commit worker on the
 driver's machine; nothing but the tasks' messages goes from one to the next. The transaction must be
-open before the first log file is named, and its streaming guard needs the ids that only tasks are told.
-So the first task to come begins it and leaves what the others need in the table:
+open before the first log file is named, and its streaming guard needs the ids that only tasks are
+told. So the first task to come begins it and leaves what the others need in the table:
 
   .hoodie/.mainstem/spark/<job>.lock   OS lock: one task at a time looks and begins (freed by death)
   .hoodie/.mainstem/spark/<job>.json   guard and ordinal; then the transaction's spec; then "ended"
 
-Tasks keep the heartbeat fresh while they run; the commit worker takes the transaction over. Files of
-ended jobs are swept: their number stays bounded.
+Tasks keep the heartbeat fresh while they run; the commit worker takes the transaction over. Files
+of ended jobs are swept: their number stays bounded.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class SharedJob:
     def enter(self, ids: GuardIds | None, *, counted: bool, looks: str) -> Job:
         """First call of every task: the ordinal is settled before the first row comes.
 
-        ``counted``: the batch may be written several times (``foreachBatch``), else the ordinal is 0.
+        ``counted``: the batch may be written several times (``foreachBatch``), else the ordinal is
+        0.
         """
         job = self._read()
         if job is not None:
@@ -91,9 +92,7 @@ class SharedJob:
         if not counted or not ids.run:
             claim(self._storage, self._random, ids.identifier, ids.query)
             return Job(StreamGuard(ids.identifier, ids.batch_id, ids.ordinal or 0))
-        what = StreamWrite(
-            ids.identifier, ids.query, ids.batch_id, ids.run, self._name, looks
-        )
+        what = StreamWrite(ids.identifier, ids.query, ids.batch_id, ids.run, self._name, looks)
         ordinal = allocate(
             self._storage, self._random, what, ordinal=ids.ordinal, started_ms=ids.started_ms
         )
@@ -135,7 +134,7 @@ class SharedJob:
         finally:
             task.stop()
 
-    # -- in the commit worker ------------------------------------------------------------------------
+    # -- in the commit worker ----------------------------------------------------------------------
 
     def commit(self, results: list[bytes]) -> Outcome | None:
         """Publish the tasks' files. None when no task had rows."""
@@ -179,7 +178,7 @@ class SharedJob:
         if job.counted is not None:
             finish(self._storage, self._random, job.counted, ok=ok, now_ms=now_ms)
 
-    # -- the record ----------------------------------------------------------------------------------
+    # -- the record --------------------------------------------------------------------------------
 
     @property
     def _path(self) -> str:

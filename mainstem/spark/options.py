@@ -1,7 +1,8 @@
-"""Options of a Spark read or write, under Hudi's own names (DataSourceWriteOptions, HoodieTableConfig).
+"""Options of a Spark read or write, under Hudi's own names (DataSourceWriteOptions,
+HoodieTableConfig).
 
-Every ``hoodie.*`` option is understood, or refused by name: one that is ignored in silence could change
-what a job writes. Names are compared without case, as Spark's data sources see them.
+Every ``hoodie.*`` option is understood, or refused by name: one that is ignored in silence could
+change what a job writes. Names are compared without case, as Spark's data sources see them.
 """
 
 from __future__ import annotations
@@ -108,13 +109,15 @@ _FIXED: dict[str, tuple[tuple[str, ...], str]] = {
     "hoodie.embed.timeline.server": (("true", "false"), ""),
 }  # fmt: skip
 
-#: speed and size of Spark jobs and files: no effect on the rows. Warned about once, then left alone.
+#: speed and size of Spark jobs and files: no effect on the rows. Warned about once, then left
+#: alone.
 _HARMLESS_PREFIXES = (
     "hoodie.upsert.shuffle.", "hoodie.insert.shuffle.", "hoodie.delete.shuffle.",
-    "hoodie.bulkinsert.", "hoodie.parquet.", "hoodie.finalize.write.", "hoodie.rollback.parallelism",
-    "hoodie.markers.", "hoodie.compact.", "hoodie.clean.", "hoodie.cleaner.", "hoodie.keep.",
-    "hoodie.commits.", "hoodie.archive.", "hoodie.memory.", "hoodie.metrics.", "hoodie.filesystem.",
-    "hoodie.bloom.", "hoodie.consistency.", "hoodie.write.status.",
+    "hoodie.bulkinsert.", "hoodie.parquet.", "hoodie.finalize.write.",
+    "hoodie.rollback.parallelism", "hoodie.markers.", "hoodie.compact.", "hoodie.clean.",
+    "hoodie.cleaner.", "hoodie.keep.", "hoodie.commits.", "hoodie.archive.", "hoodie.memory.",
+    "hoodie.metrics.", "hoodie.filesystem.", "hoodie.bloom.", "hoodie.consistency.",
+    "hoodie.write.status.",
 )  # fmt: skip
 _PASSED_PREFIXES = (
     "hoodie.write.lock.", "hoodie.time.generator.", "hoodie.client.heartbeat.",
@@ -133,18 +136,21 @@ _READ = (QUERY_TYPE, BEGIN, END, AS_OF, COLUMNS)
 
 
 def local_path(path: str) -> str:
-    """A local path without scheme. Raises ``Unsupported`` for another file system than ``file:``."""
+    """A local path without scheme. Raises ``Unsupported`` for another file system than
+    ``file:``."""
     scheme, colon, rest = path.partition(":")
     if colon and scheme.isalnum() and "/" not in scheme:
         if scheme.lower() != "file":
             raise Unsupported(
-                f"path {path!r}: tables lie on a local POSIX file system (that all Spark workers see),"
+                f"path {path!r}: tables lie on a local POSIX file system (that all Spark workers"
+                " see),"
                 f" found the scheme {scheme}:"
             )
         path = "/" + rest.lstrip("/")
     if not path.startswith("/"):
         raise Invalid(
-            f"path {path!r} is relative; expected an absolute path: driver and workers have different"
+            f"path {path!r} is relative; expected an absolute path: driver and workers have"
+            " different"
             " working folders"
         )
     return path.rstrip("/") or "/"
@@ -155,7 +161,8 @@ class WriteOptions:
     """Checked options of one write.
 
     ``table``: properties that the table must have, or is created with; ``passed``: settings for
-    opening it (locks, clock, heartbeat); ``given``: table property -> option name as the user wrote it.
+    opening it (locks, clock, heartbeat); ``given``: table property -> option name as the user wrote
+    it.
     """
 
     path: str
@@ -213,7 +220,8 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, object]) -> ReadOptions:
-        """Raises ``Invalid`` for an unknown name, a wrong value or options that exclude each other."""
+        """Raises ``Invalid`` for an unknown name, a wrong value or options that exclude each
+        other."""
         texts = _texts(options)
         if not texts.get("path"):
             raise Invalid(
@@ -229,7 +237,8 @@ class ReadOptions:
             raise Invalid(f"{BEGIN} and {END} need {QUERY_TYPE}=incremental, found {kind.lower()}")
         if kind == "INCREMENTAL" and not begin:
             raise Invalid(
-                f"{BEGIN} is missing: the completion time after which to read, 000 or earliest for all"
+                f"{BEGIN} is missing: the completion time after which to read, 000 or earliest for"
+                " all"
             )
         if as_of and kind != "SNAPSHOT":
             raise Invalid(f"{AS_OF} needs {QUERY_TYPE}=snapshot, found {kind.lower()}")
@@ -325,6 +334,7 @@ def _unknown(name: str) -> Exception:
     hint = f"; did you mean {near[0]!r}?" if near else ""
     if name.startswith("hoodie.") and not near and not name.startswith("hoodie.mainstem."):
         return Unsupported(
-            f"option {name!r} is not supported by mainstem: leave it out if the rows do not depend on it"
+            f"option {name!r} is not supported by mainstem: leave it out if the rows do not depend"
+            " on it"
         )
     return Invalid(f"unknown option {name!r}{hint}")

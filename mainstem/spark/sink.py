@@ -1,8 +1,9 @@
-"""``write_stream`` and ``write_batch``: a DataFrame into a table, in one commit per micro-batch or call.
+"""``write_stream`` and ``write_batch``: a DataFrame into a table, in one commit per micro-batch or
+call.
 
 Two ways lead to the same files. A small batch comes to the driver as Arrow (no Python workers, no
-shuffle: a third of the latency); a large one is written by the executors, each task into its own log
-files, and only the write stats come back. Either way the driver begins and commits.
+shuffle: a third of the latency); a large one is written by the executors, each task into its own
+log files, and only the write stats come back. Either way the driver begins and commits.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 _RETRYABLE = (Unavailable, LockUnavailable, LeaseLost, RolledBack, OutcomeUnknown)
 _RESULT = "result"
 _BUCKET = "_mainstem_bucket"
-# Without a shuffle every task writes its own file per bucket; from so many tasks on one is worth it.
+# Without a shuffle every task writes its own file per bucket; from so many tasks on one is worth
+# it.
 _SHUFFLE_ABOVE_TASKS = 8
 
 OnOutcome = Callable[[int, Outcome], None]
@@ -61,14 +63,16 @@ def write_stream(
 
     ``options`` carry Hudi's names (README lists them); a missing table is created from them.
     ``checkpoint`` is Spark's checkpoint folder, ``trigger`` a processing time ("1 second") or the
-    arguments of ``DataStreamWriter.trigger`` ({"availableNow": True}). ``output_mode`` "update" is fine
-    here, since rows replace older ones by key. ``on_outcome(batch id, outcome)`` is called after every
-    batch. Raises ``Invalid``/``Unsupported`` before the query starts for wrong options.
+    arguments of ``DataStreamWriter.trigger`` ({"availableNow": True}). ``output_mode`` "update" is
+    fine here, since rows replace older ones by key. ``on_outcome(batch id, outcome)`` is called
+    after every batch. Raises ``Invalid``/``Unsupported`` before the query starts for wrong options.
     """
     _check_output_mode(output_mode)
     parsed = WriteOptions.parse(options or {}, path=path)
     if parsed.ordinal not in (None, 0) or parsed.batch_id is not None:
-        raise Invalid("write_stream numbers its one write per batch itself: drop the stream options")
+        raise Invalid(
+            "write_stream numbers its one write per batch itself: drop the stream options"
+        )
     session = df.sparkSession
     check_python(_worker_python(session))
     sink = _StreamSink(parsed, arrow_schema(df.schema, nullable=True), on_outcome)
@@ -93,9 +97,9 @@ def write_batch(
 ) -> Outcome:
     """Write a DataFrame in one commit and return what became of it.
 
-    Inside a ``foreachBatch`` function it is exactly once: the guard knows query, batch and which write
-    of the batch this is. From a thread of the user's own ``ordinal`` must be given (and the batch id and
-    identifier, as options), else the call is refused.
+    Inside a ``foreachBatch`` function it is exactly once: the guard knows query, batch and which
+    write of the batch this is. From a thread of the user's own ``ordinal`` must be given (and the
+    batch id and identifier, as options), else the call is refused.
     """
     given = dict(options or {})
     if ordinal is not None:
@@ -114,10 +118,11 @@ def use_session(session: SparkSession) -> None:
     """Make ``session`` the active one of the calling thread.
 
     ``df.write.format("mainstem")`` in a thread that the program started itself fails in Spark with
-    DATA_SOURCE_NOT_FOUND, because Spark looks for Python data sources in the thread's active session.
+    DATA_SOURCE_NOT_FOUND, because Spark looks for Python data sources in the thread's active
+    session.
     """
     context = session.sparkContext
-    classic = getattr(context._jvm, "org.apache.spark.sql.classic.SparkSession")  # noqa: B009
+    classic = getattr(context._jvm, "org.apache.spark.sql.classic.SparkSession")
     classic.setActiveSession(session._jsparkSession)  # type: ignore[attr-defined]
 
 
@@ -125,7 +130,8 @@ def _check_output_mode(mode: str) -> None:
     name = mode.strip().lower()
     if name == "complete":
         raise Unsupported(
-            "output mode complete would replace the whole table in every batch; use append, or update"
+            "output mode complete would replace the whole table in every batch; use append, or"
+            " update"
             " with the grouping columns as record key"
         )
     if name not in ("append", "update"):
@@ -290,13 +296,16 @@ class _Ways:
     def _run_tasks(self, df: DataFrame, txn: Transaction) -> int:
         spec = txn.task_spec()
         placed = self._by_bucket(df, spec)
-        results = placed.mapInArrow(_task_function(spec), f"{_RESULT} binary, bytes bigint").collect()
+        results = placed.mapInArrow(
+            _task_function(spec), f"{_RESULT} binary, bytes bigint"
+        ).collect()
         for result in results:
             txn.add_task_result(bytes(result[0]))
         return sum(result[1] for result in results)
 
     def _by_bucket(self, df: DataFrame, spec: WriteSpec) -> DataFrame:
-        """Rows of one bucket in one task, where there are so many tasks that files would be many."""
+        """Rows of one bucket in one task, where there are so many tasks that files would be
+        many."""
         if self.options.shuffle == "OFF" or _BUCKET in df.columns:
             return df
         if self.options.shuffle == "AUTO" and _tasks(df) <= _SHUFFLE_ABOVE_TASKS:
@@ -314,8 +323,8 @@ def _tasks(df: DataFrame) -> int:
 def by_bucket(df: DataFrame, spec: WriteSpec, tasks: int | None = None) -> DataFrame:
     """The same rows, those of one bucket in one task (Hudi's ``BucketIndexPartitioner``).
 
-    Spark's own ``repartition`` hashes differently from Hudi, so the target task is computed per batch
-    and given to ``repartitionById``.
+    Spark's own ``repartition`` hashes differently from Hudi, so the target task is computed per
+    batch and given to ``repartitionById``.
     """
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
@@ -328,7 +337,9 @@ def by_bucket(df: DataFrame, spec: WriteSpec, tasks: int | None = None) -> DataF
     return marked.repartitionById(count, F.col(_BUCKET)).drop(_BUCKET)
 
 
-def _task_function(spec: WriteSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task_function(
+    spec: WriteSpec,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from mainstem.spark.tasks import write_partition
 
@@ -350,5 +361,3 @@ def _bucket_function(
             yield pa.RecordBatch.from_arrays([*batch.columns, numbers], names=names)
 
     return mark
-
-

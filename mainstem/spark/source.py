@@ -1,9 +1,9 @@
-"""``format("mainstem")`` (and ``format("hudi")``): a Python data source for batch reads and writes and
-for streaming writes, on Arrow.
+"""``format("mainstem")`` (and ``format("hudi")``): a Python data source for batch reads and writes
+and for streaming writes, on Arrow.
 
-What Spark's Python data sources cannot do stands in README's table of limits: no column pruning (use
-``option("columns", "a,b")``), no shuffle before the write, no MERGE, UPDATE or DELETE statements, and
-catalog tables lose their path.
+What Spark's Python data sources cannot do stands in README's table of limits: no column pruning
+(use ``option("columns", "a,b")``), no shuffle before the write, no MERGE, UPDATE or DELETE
+statements, and catalog tables lose their path.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class MainstemSource(DataSource):
         if overwrite:
             raise Unsupported(
                 'mode("overwrite") is not supported: non-blocking writers cannot replace a table'
-                " (apache/hudi#19793); use mode(\"append\"), which upserts by record key"
+                ' (apache/hudi#19793); use mode("append"), which upserts by record key'
             )
         options = WriteOptions.parse(dict(self.options))
         open_or_create(options, arrow_schema(schema, nullable=True))._writer_context()
@@ -162,7 +162,8 @@ class _Written(WriterCommitMessage):
 def _write_part(
     options: WriteOptions, schema: pa.Schema, batches: Iterator[pa.RecordBatch], job: str | None
 ) -> _Written:
-    """A task of a batch write (``job`` given) or of a streaming write (the job is run and batch)."""
+    """A task of a batch write (``job`` given) or of a streaming write (the job is run and
+    batch)."""
     from pyspark import TaskContext
 
     from mainstem.spark.tasks import write_partition

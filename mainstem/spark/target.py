@@ -40,8 +40,8 @@ _GIVEN_WHERE_MISSING = (
 def open_or_create(options: WriteOptions, schema: pa.Schema) -> Table:
     """The table at ``options.path``. A missing one is created from the options and this schema.
 
-    Raises ``Invalid`` for an option that contradicts the table, and, naming them, for the options that
-    creating the table would need.
+    Raises ``Invalid`` for an option that contradicts the table, and, naming them, for the options
+    that creating the table would need.
     """
     if not _exists(options.path):
         created = _create(options, schema)
@@ -64,7 +64,9 @@ def _exists(path: str) -> bool:
     return any(
         os.path.exists(os.path.join(path, name))
         for name in (paths.PROPERTIES, paths.PROPERTIES_BACKUP)
-    ) or (os.path.isdir(os.path.join(folder, "timeline")) and bool(os.listdir(folder + "/timeline")))
+    ) or (
+        os.path.isdir(os.path.join(folder, "timeline")) and bool(os.listdir(folder + "/timeline"))
+    )
 
 
 def _opening(options: WriteOptions, more: Mapping[str, str] | None) -> dict[str, str]:
@@ -78,19 +80,22 @@ def _create(options: WriteOptions, schema: pa.Schema) -> Table | None:
     missing = [name for name, key in needed if not wanted.get(key)]
     if missing:
         raise Invalid(
-            f"there is no table at {options.path}, and to create one {' and '.join(missing)} must be"
+            f"there is no table at {options.path}, and to create one {' and '.join(missing)} must"
+            " be"
             f" given (with {ORDERING}, {PARTITION} and {_BUCKETS} as needed)",
             table=options.path,
         )
     if wanted.get("hoodie.table.type", "MERGE_ON_READ").upper() != "MERGE_ON_READ":
         raise Unsupported(
-            f"hoodie.datasource.write.table.type={wanted['hoodie.table.type']!r}: non-blocking writers"
+            f"hoodie.datasource.write.table.type={wanted['hoodie.table.type']!r}: non-blocking"
+            " writers"
             " need MERGE_ON_READ",
             table=options.path,
         )
     if wanted.get("hoodie.table.version", "9") != "9":
         raise Unsupported(
-            f"hoodie.write.table.version={wanted['hoodie.table.version']!r}: tables are created with"
+            f"hoodie.write.table.version={wanted['hoodie.table.version']!r}: tables are created"
+            " with"
             " version 9",
             table=options.path,
         )
@@ -153,4 +158,10 @@ def _comparable(key: str, text: str) -> str:
     text = text.strip()
     if key == "hoodie.table.keygenerator.type":
         return text.upper().removesuffix("_AVRO")
-    return text.upper() if key in _UPPER else text.lower() if text.lower() in ("true", "false") else text
+    return (
+        text.upper()
+        if key in _UPPER
+        else text.lower()
+        if text.lower() in ("true", "false")
+        else text
+    )

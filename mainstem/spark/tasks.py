@@ -14,7 +14,8 @@ from mainstem.table.schema import arrow_user_schema, fit_batch
 from mainstem.writers.append import WriteSpec
 from mainstem.writers.task import write_task
 
-# Spark hands over 10,000 rows at a time; larger blocks encode faster and make fewer blocks per file.
+# Spark hands over 10,000 rows at a time; larger blocks encode faster and make fewer blocks per
+# file.
 _ROWS_TOGETHER = 100_000
 _BYTES_TOGETHER = 64 * 1024 * 1024
 

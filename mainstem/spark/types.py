@@ -34,8 +34,9 @@ _SCALARS: tuple[tuple[type[T.DataType], pa.DataType], ...] = (
 def arrow_schema(schema: T.StructType, *, nullable: bool = False) -> pa.Schema:
     """Arrow schema of a Spark schema; timestamps are microseconds, ``TimestampType`` in UTC.
 
-    ``nullable=True`` makes every column nullable, as Hudi stores them. Raises ``Invalid`` naming the
-    column for types that a Hudi table cannot hold (intervals, time of day, variants, void, UDTs).
+    ``nullable=True`` makes every column nullable, as Hudi stores them. Raises ``Invalid`` naming
+    the column for types that a Hudi table cannot hold (intervals, time of day, variants, void,
+    UDTs).
     """
     return pa.schema(
         [
@@ -66,7 +67,8 @@ def _arrow_type(kind: T.DataType, column: str) -> pa.DataType:
             ]
         )
     raise Invalid(
-        f"column {column!r} has the Spark type {kind.simpleString()}, which a Hudi table cannot hold;"
+        f"column {column!r} has the Spark type {kind.simpleString()}, which a Hudi table cannot"
+        " hold;"
         " cast it, for example an interval to bigint, a time or variant to string, void to the type"
         " that is meant"
     )
@@ -104,10 +106,14 @@ def _spark_type(kind: pa.DataType, column: str) -> T.DataType:
     if types.is_struct(kind):
         children = [kind.field(i) for i in range(kind.num_fields)]
         return T.StructType(
-            [T.StructField(c.name, _spark_type(c.type, f"{column}.{c.name}"), True) for c in children]
+            [
+                T.StructField(c.name, _spark_type(c.type, f"{column}.{c.name}"), True)
+                for c in children
+            ]
         )
     raise Invalid(
-        f"column {column!r} has the Arrow type {kind}, for which Spark has no type; leave it out with"
+        f"column {column!r} has the Arrow type {kind}, for which Spark has no type; leave it out"
+        " with"
         ' option("columns", "...")'
     )
 

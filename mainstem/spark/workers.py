@@ -12,8 +12,8 @@ def speed_up_workers() -> bool:
     """Stop Spark 4.1 from reading its own zip files again at every call; True if it was needed.
 
     4.1's workers call ``importlib.invalidate_caches()`` for every task and every planner or commit
-    call, which reads pyspark.zip's directory again (36 to 40 ms, several times per micro-batch). The
-    files of Spark itself do not change under a running worker; other archives keep the call.
+    call, which reads pyspark.zip's directory again (36 to 40 ms, several times per micro-batch).
+    The files of Spark itself do not change under a running worker; other archives keep the call.
     """
     if "pyspark.worker" not in sys.modules and "pyspark.daemon" not in sys.modules:
         main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
@@ -56,7 +56,8 @@ def check_python(session_python: str | None) -> None:
     if resolved and _same_environment(resolved):
         return
     raise Invalid(
-        f"Spark's workers would run {found!r} ({resolved or 'not found on the PATH'}), this driver runs"
+        f"Spark's workers would run {found!r} ({resolved or 'not found on the PATH'}), this driver"
+        " runs"
         f" {sys.executable}: tasks would not find mainstem. Set it before the session starts:"
         ' os.environ["PYSPARK_PYTHON"] = sys.executable (or spark.pyspark.python on a cluster)'
     )

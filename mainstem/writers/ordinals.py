@@ -1,21 +1,24 @@
 """Which write of a micro-batch is this? Counted in storage, per run of the batch.
 
-A user's function may write one micro-batch several times (``foreachBatch``). The streaming guard tells
-these writes apart by an ordinal: 0 for the first, 1 for the second. A replay of the batch (a restarted
-query, a second driver on the same checkpoint) counts from 0 again and so finds the same ordinals for
-the same writes. Java's sink has one write per batch and no ordinal (HoodieStreamingSink).
+A user's function may write one micro-batch several times (``foreachBatch``). The streaming guard
+tells these writes apart by an ordinal: 0 for the first, 1 for the second. A replay of the batch (a
+restarted query, a second driver on the same checkpoint) counts from 0 again and so finds the same
+ordinals for the same writes. Java's sink has one write per batch and no ordinal
+(HoodieStreamingSink).
 
 The count cannot live in process memory: Spark calls a data source in planner, task and commit
-processes which come and go. It lives in ``.hoodie/.mainstem/streams/<stream>/state-<n>``: a register
-whose next version is put in place by ``link``, so two writers never both make version n + 1.
+processes which come and go. It lives in ``.hoodie/.mainstem/streams/<stream>/state-<n>``: a
+register whose next version is put in place by ``link``, so two writers never both make version n +
+1.
 
 An ordinal that may be wrong would skip a write that was never made, so these are refused:
 
-* a write that begins while another of the same run is open, or began before that one ended: the batch
-  is written from several threads, whose order may differ in a replay. The batch is marked; a later run
-  of it is refused too;
+* a write that begins while another of the same run is open, or began before that one ended: the
+  batch is written from several threads, whose order may differ in a replay. The batch is marked; a
+  later run of it is refused too;
 * a write after one that failed (is it the same write again, or the next?);
-* a write that looks different (columns, operation) from what an earlier run committed as this ordinal;
+* a write that looks different (columns, operation) from what an earlier run committed as this
+  ordinal;
 * an ordinal given twice in one run, or given to some writes and not to others;
 * a batch older than one that another driver of the same stream has begun.
 
@@ -51,8 +54,9 @@ class StreamWrite:
     """One write of one run of one micro-batch.
 
     ``run`` names the attempt to execute the batch (a restarted query or a second driver has another
-    one), ``write`` this write in it: calls that repeat both get the same answer. ``query`` is the id of
-    the streaming query, "" if unknown. ``looks`` is any text that is equal in a replay of this write.
+    one), ``write`` this write in it: calls that repeat both get the same answer. ``query`` is the
+    id of the streaming query, "" if unknown. ``looks`` is any text that is equal in a replay of
+    this write.
     """
 
     identifier: str
@@ -73,8 +77,9 @@ def allocate(
 ) -> int:
     """The ordinal of this write: counted, or ``ordinal`` as given, checked either way.
 
-    ``started_ms`` is when the write began, by the clock that ``finish`` is given, or None if unknown.
-    Raises ``Invalid`` for everything in the module's list, naming stream, batch and way round.
+    ``started_ms`` is when the write began, by the clock that ``finish`` is given, or None if
+    unknown. Raises ``Invalid`` for everything in the module's list, naming stream, batch and way
+    round.
     """
     if ordinal is not None and ordinal < 0:
         raise Invalid(f"{ORDINAL_OPTION}={ordinal}, expected a number from 0", table=storage.base)
@@ -107,7 +112,12 @@ def finish(
         for entry in state.run(what.run):
             if entry.write == what.write:
                 ended = _Entry(
-                    entry.write, entry.ordinal, entry.given, entry.looks, DONE if ok else FAILED, now_ms
+                    entry.write,
+                    entry.ordinal,
+                    entry.given,
+                    entry.looks,
+                    DONE if ok else FAILED,
+                    now_ms,
                 )
                 return state.with_entry(what.run, ended), None
         return state, None
@@ -133,9 +143,11 @@ def claim(storage: Storage, random: Randomness, identifier: str, query: str) -> 
 def _owned(state: _State, identifier: str, query: str, base: str) -> _State:
     if state.query and query and state.query != query:
         raise Invalid(
-            f"checkpoint identifier {identifier!r} belongs to the streaming query {state.query}, this"
+            f"checkpoint identifier {identifier!r} belongs to the streaming query {state.query},"
+            " this"
             f" is query {query}: the two would skip each other's batches. Give each query its own"
-            " hoodie.datasource.write.streaming.checkpoint.identifier; a query that starts from a new"
+            " hoodie.datasource.write.streaming.checkpoint.identifier; a query that starts from a"
+            " new"
             " checkpoint folder needs a new identifier too, since its batches count from 0 again",
             table=base,
         )
@@ -148,8 +160,10 @@ def _for_batch(state: _State, what: StreamWrite, base: str) -> _State:
     state = _owned(state, what.identifier, what.query, base)
     if what.batch_id < state.batch_id:
         raise Invalid(
-            f"batch {what.batch_id} of stream {what.identifier!r} is over: batch {state.batch_id} has"
-            " begun. Another driver runs the same checkpoint, or an older copy of the checkpoint was"
+            f"batch {what.batch_id} of stream {what.identifier!r} is over: batch {state.batch_id}"
+            " has"
+            " begun. Another driver runs the same checkpoint, or an older copy of the checkpoint"
+            " was"
             " restored: stop one of the drivers; for a restored checkpoint choose a new"
             " hoodie.datasource.write.streaming.checkpoint.identifier",
             table=base,
@@ -158,7 +172,8 @@ def _for_batch(state: _State, what: StreamWrite, base: str) -> _State:
         return _State(what.batch_id, state.query, False, (), ())
     if _short(what.run) in state.forgotten:
         raise Invalid(
-            f"batch {what.batch_id} of stream {what.identifier!r} was begun more than {_RUNS_MAX} times"
+            f"batch {what.batch_id} of stream {what.identifier!r} was begun more than {_RUNS_MAX}"
+            " times"
             " after this run of it: its ordinals are forgotten; stop this driver",
             table=base,
         )
@@ -176,7 +191,8 @@ def _choose(
     where = f"batch {what.batch_id} of stream {what.identifier!r}"
     if any(entry.given != (ordinal is not None) for entry in run):
         raise Invalid(
-            f"{where}: some of its writes give {ORDINAL_OPTION} and some do not; give it to all of them"
+            f"{where}: some of its writes give {ORDINAL_OPTION} and some do not; give it to all of"
+            " them"
             " (0, 1, ...) or to none",
             table=base,
         )
@@ -185,7 +201,8 @@ def _choose(
             if entry.ordinal == ordinal and entry.state != FAILED:
                 raise Invalid(
                     f"{where}: {ORDINAL_OPTION}={ordinal} was given to two writes; the second would"
-                    " count as already committed and be lost. Number the writes of a batch 0, 1, ...",
+                    " count as already committed and be lost. Number the writes of a batch 0, 1,"
+                    " ...",
                     table=base,
                 )
         return ordinal
@@ -196,15 +213,18 @@ def _choose(
     )
     if state.threads or overlap:
         raise _SeveralThreads(
-            f"{where}: it is written from several threads, or an earlier write of it never ended; the"
+            f"{where}: it is written from several threads, or an earlier write of it never ended;"
+            " the"
             " order of its writes cannot be known, and a replay could skip the wrong one. Write one"
-            f" after the other, or number the writes with the option {ORDINAL_OPTION} (0, 1, ...) so"
+            f" after the other, or number the writes with the option {ORDINAL_OPTION} (0, 1, ...)"
+            " so"
             " that each has the same number in every run",
             table=base,
         )
     if any(entry.state == FAILED for entry in run):
         raise Invalid(
-            f"{where}: an earlier write of this run failed, so it is not known whether this is the same"
+            f"{where}: an earlier write of this run failed, so it is not known whether this is the"
+            " same"
             " write again or the next one. Let the batch fail (the query replays it), or number the"
             f" writes with the option {ORDINAL_OPTION}",
             table=base,
@@ -216,9 +236,7 @@ class _SeveralThreads(Invalid):
     """Refused, and to be remembered for the whole batch."""
 
 
-def _compare_with_earlier_runs(
-    state: _State, what: StreamWrite, ordinal: int, base: str
-) -> None:
+def _compare_with_earlier_runs(state: _State, what: StreamWrite, ordinal: int, base: str) -> None:
     for name, entries in state.runs:
         if name == what.run:
             continue
@@ -226,9 +244,12 @@ def _compare_with_earlier_runs(
             if entry.ordinal == ordinal and entry.state == DONE and entry.looks != what.looks:
                 raise Invalid(
                     f"batch {what.batch_id} of stream {what.identifier!r}: write {ordinal} of this"
-                    f" replay is [{what.looks}], but an earlier run committed [{entry.looks}] as write"
-                    f" {ordinal}. Skipping it could lose rows. Write in the same order as before, or"
-                    f" number the writes with the option {ORDINAL_OPTION}: {ordinal} for the one that"
+                    f" replay is [{what.looks}], but an earlier run committed [{entry.looks}] as"
+                    " write"
+                    f" {ordinal}. Skipping it could lose rows. Write in the same order as before,"
+                    " or"
+                    f" number the writes with the option {ORDINAL_OPTION}: {ordinal} for the one"
+                    " that"
                     " is committed",
                     table=base,
                 )
@@ -314,15 +335,13 @@ def _update(
 class _Register:
     """A value with versions ``state-1``, ``state-2``, ...; the highest counts.
 
-    Version n + 1 is linked from a private file, then the maker reads version n again: if that is what
-    it started from, n + 1 was free in earnest. (A maker that was stopped may find n + 1 free because
-    it was swept; then n was swept before it, for versions are swept in rising order.) Kept are the
-    first version, which no stopped maker can make a second time, and the two newest.
+    Version n + 1 is linked from a private file, then the maker reads version n again: if that is
+    what it started from, n + 1 was free in earnest. (A maker that was stopped may find n + 1 free
+    because it was swept; then n was swept before it, for versions are swept in rising order.) Kept
+    are the first version, which no stopped maker can make a second time, and the two newest.
     """
 
-    def __init__(
-        self, storage: Storage, random: Randomness, folder: str, identifier: str
-    ) -> None:
+    def __init__(self, storage: Storage, random: Randomness, folder: str, identifier: str) -> None:
         self._storage = storage
         self._random = random
         self._folder = folder
@@ -414,7 +433,8 @@ def _decode(data: bytes, identifier: str, path: str, base: str) -> _State:
         if record["identifier"] != identifier:
             raise ValueError(f"it is the register of {record['identifier']!r}, not {identifier!r}")
         runs = tuple(
-            (str(run), tuple(_Entry(*entry) for entry in entries)) for run, entries in record["runs"]
+            (str(run), tuple(_Entry(*entry) for entry in entries))
+            for run, entries in record["runs"]
         )
         return _State(
             int(record["batch"]),
@@ -425,7 +445,8 @@ def _decode(data: bytes, identifier: str, path: str, base: str) -> _State:
         )
     except (ValueError, TypeError, KeyError) as error:
         raise CorruptTable(
-            f"the register of stream {identifier!r} does not parse: {error}; if no query of this stream"
+            f"the register of stream {identifier!r} does not parse: {error}; if no query of this"
+            " stream"
             " runs, and its last batch is complete, its folder may be deleted",
             path=path,
             table=base,
