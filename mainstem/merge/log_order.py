@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class BlockNote:
     """What ordering needs to know of a block; ``block`` is carried along untouched."""
 
     instant: str
-    block: object
+    block: Any
     rollback_of: str | None = None
     replaces: frozenset[str] = field(default_factory=frozenset)
 

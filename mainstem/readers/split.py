@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mainstem.errors import CorruptTable, Unavailable, Unsupported
+from mainstem.formats.avro_columns import decode_many
 from mainstem.formats.log_file import BlockKind, Header, LogBlock, read_blocks
 from mainstem.merge.entries import DataRows, DeletedKeys, Entry
 from mainstem.merge.file_slice import merge_slice
@@ -182,12 +183,29 @@ def _log_entries(storage: Storage, split: Split) -> list[Entry]:
         notes += [
             _note(block, path) for block in read_blocks(view, path=path, damaged=split.spec.damaged)
         ]
-    entries: list[Entry] = []
     changes_only = split.spec.instants is not None
-    for note in surviving(notes, until=split.spec.until, only_with_sources=changes_only):
-        path, block = note.block
-        entries += _entries(block, path, split)
+    live = surviving(notes, until=split.spec.until, only_with_sources=changes_only)
+    entries: list[Entry] = []
+    for run in _runs([note.block for note in live]):
+        entries += _entries(run, split.spec)
     return entries
+
+
+def _runs(blocks: Sequence[tuple[str, LogBlock]]) -> Iterator[list[tuple[str, LogBlock]]]:
+    """Neighbouring Avro blocks of one schema together: small blocks cost more apart."""
+    run: list[tuple[str, LogBlock]] = []
+    for item in blocks:
+        if run and not (_joinable(item[1]) and _joinable(run[-1][1], item[1])):
+            yield run
+            run = []
+        run.append(item)
+    if run:
+        yield run
+
+
+def _joinable(block: LogBlock, other: LogBlock | None = None) -> bool:
+    plain = block.kind is BlockKind.AVRO_DATA and not block.partial
+    return plain and (other is None or block.schema_text == other.schema_text)
 
 
 def _note(block: LogBlock, path: str) -> BlockNote:
@@ -200,8 +218,8 @@ def _note(block: LogBlock, path: str) -> BlockNote:
     return BlockNote(block.instant, (path, block), replaces=replaced)
 
 
-def _entries(block: LogBlock, path: str, split: Split) -> list[Entry]:
-    spec = split.spec
+def _entries(run: list[tuple[str, LogBlock]], spec: ReadSpec) -> list[Entry]:
+    path, block = run[0]
     if block.kind is BlockKind.DELETE:
         return [_deleted(block, path)]
     if block.kind is BlockKind.CORRUPT:
@@ -211,8 +229,14 @@ def _entries(block: LogBlock, path: str, split: Split) -> list[Entry]:
             f"log block of kind {block.kind.name} in {path} at offset {block.offset}; Avro and"
             " Parquet data blocks, delete blocks and rollback commands can be read"
         )
-    table = _with_keys(block.table(spec.wanted), spec, path)
-    return [DataRows(_written_in(table, spec), block.partial, path)]
+    if len(run) == 1:
+        table = block.table(spec.wanted)
+    else:
+        places = [(name, member.content_offset + 8) for name, member in run]
+        parts = [member.records() for _, member in run]
+        table = decode_many(parts, block.schema_text, spec.wanted, path, places=places)
+    table = _written_in(_with_keys(table, spec, path), spec)
+    return [DataRows(table, block.partial, path)]
 
 
 def _deleted(block: LogBlock, path: str) -> DeletedKeys:
