@@ -161,7 +161,11 @@ class Transaction:
 
     def _publish_requested(self) -> None:
         ctx, storage = self._ctx, self._ctx.seams.storage
-        inflight = encode_commit([], {}, OPERATIONS[self._spec.operation])
+        # Whoever finds it pending, or has to roll it back, can tell whose it is.
+        name = ctx.options.writer_name
+        inflight = encode_commit(
+            [], {WRITER_NAME: name} if name else {}, OPERATIONS[self._spec.operation]
+        )
         started: list[str] = []
 
         def start_heartbeat(time: str) -> None:
