@@ -204,25 +204,35 @@ def test_many_drivers_at_once_all_count_without_loss(tmp_path: Path) -> None:
 
 
 class Stopping(LocalStorage):
-    """Runs ``meanwhile`` once, right before the link: as if the process had been stopped there."""
+    """Runs ``meanwhile`` once, right before one call: as if the process had been stopped there."""
 
     meanwhile: Callable[[], None] | None = None
+    stops_before = ""
 
-    def link(self, source: str, target: str) -> None:
-        if self.meanwhile is not None:
+    def _stop(self, call: str) -> None:
+        if self.meanwhile is not None and call == self.stops_before:
             then, self.meanwhile = self.meanwhile, None
             then()
+
+    def create(self, path: str, data: bytes, *, durable: bool) -> None:
+        self._stop("create")  # the private file: too late for the others' sweep
+        super().create(path, data, durable=durable)
+
+    def link(self, source: str, target: str) -> None:
+        self._stop("link")
         super().link(source, target)
 
 
+@pytest.mark.parametrize("call", ["create", "link"])
 @pytest.mark.parametrize("before", [0, 1, 2, 5])
 @pytest.mark.parametrize("others", [1, 2, 3, 7])
 def test_a_stopped_writer_never_builds_on_a_swept_version(
-    tmp_path: Path, before: int, others: int
+    tmp_path: Path, before: int, others: int, call: str
 ) -> None:
     other = Register(tmp_path)
     other.run(*[_write(f"b{n}", run=f"before-{n}") for n in range(before)])
     stopped = Stopping(str(tmp_path))
+    stopped.stops_before = call
 
     def go_on() -> None:
         for n in range(others):
