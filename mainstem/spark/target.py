@@ -20,21 +20,22 @@ _PARTITION = "hoodie.table.partition.fields"
 _BUCKETS = "hoodie.bucket.index.num.buckets"
 _ARGUMENTS = (_KEYS, _ORDERING, _PARTITION, _BUCKETS, "hoodie.table.name", "hoodie.table.version",
               "hoodie.table.type", "hoodie.table.keygenerator.type")  # fmt: skip
-# What these say when a table's file does not: what Hudi assumes for a missing key.
+# What these say when a table's file does not: what Hudi assumes for a missing key, and the one
+# index that mainstem writes.
 _DEFAULTS = {
     "hoodie.table.type": "COPY_ON_WRITE",
     "hoodie.table.timeline.timezone": "LOCAL",
     "hoodie.datasource.write.hive_style_partitioning": "false",
     "hoodie.datasource.write.partitionpath.urlencode": "false",
     "hoodie.mainstem.exclusive": "false",
+    "hoodie.index.type": "BUCKET",
+    "hoodie.index.bucket.engine": "SIMPLE",
 }
 _UPPER = ("hoodie.table.type", "hoodie.record.merge.mode", "hoodie.table.partial.update.mode",
           "hoodie.index.type", "hoodie.index.bucket.engine", "hoodie.table.timeline.timezone",
           "hoodie.table.keygenerator.type")  # fmt: skip
-# A foreign table may lack these; then the option tells them (checked against its files).
-_GIVEN_WHERE_MISSING = (
-    _BUCKETS, "hoodie.bucket.index.hash.field", "hoodie.index.type", "hoodie.index.bucket.engine",
-)  # fmt: skip
+# A foreign table may lack it; then the option tells it (checked against its files).
+_GIVEN_WHERE_MISSING = (_BUCKETS,)
 
 
 def open_or_create(options: WriteOptions, schema: pa.Schema) -> Table:
@@ -147,6 +148,8 @@ def _found(config: TableConfig, key: str) -> str | None:
         return ",".join(config.partition_fields)
     if key == "hoodie.record.merge.mode":
         return config.merge_mode
+    if key == "hoodie.bucket.index.hash.field":
+        return ",".join(config.hash_fields)
     if key == "hoodie.table.keygenerator.type":
         return config.key_generator
     return config.raw.get(key) or _DEFAULTS.get(key)

@@ -1,0 +1,262 @@
+"""Goal: every option is understood or refused by name; Spark and Arrow types map both ways.
+
+Method: the parsers and the mapping alone; no Spark session is started.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+from pyspark.sql import types as T
+
+import mainstem
+from mainstem.errors import Invalid, Unsupported
+from mainstem.spark.batch_ids import BatchIds, Found, guard_ids
+from mainstem.spark.options import ReadOptions, WriteOptions
+from mainstem.spark.target import open_or_create
+from mainstem.spark.types import arrow_schema, fit_for_spark, spark_schema
+from mainstem.spark.workers import check_python
+
+SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("city", pa.string())])
+CREATE = {
+    "hoodie.table.name": "trips",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.precombine.field": "ts",
+    "hoodie.datasource.write.partitionpath.field": "city",
+    "hoodie.bucket.index.num.buckets": "3",
+    "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+    "hoodie.index.type": "BUCKET",
+    "hoodie.metadata.enable": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "error", "text"),
+    [
+        ("hoodie.datasource.write.operation", "merge", Invalid, "upsert or insert or delete"),
+        ("hoodie.datasource.write.operation", "bulk_insert", Unsupported, "bulk_insert"),
+        ("hoodie.datasource.write.operation", "insert_overwrite", Unsupported, "insert_overwrite"),
+        ("hoodie.datasource.write.recordkey.fields", "id", Invalid, "did you mean"),
+        ("hoodie.nobody.knows.this", "1", Unsupported, "hoodie.nobody.knows.this"),
+        ("hoodie.metadata.enable", "true", Unsupported, "hoodie.metadata.enable='true'"),
+        ("hoodie.compact.inline", "true", Unsupported, "no table services"),
+        (
+            "hoodie.datasource.write.streaming.ignore.failed.batch",
+            True,
+            Unsupported,
+            "would be lost",
+        ),
+        ("hoodie.datasource.write.streaming.retry.count", "many", Invalid, "whole number"),
+        ("hoodie.mainstem.stream.ordinal", "-1", Invalid, "from 0"),
+        ("hoodie.mainstem.stream.ordnal", "1", Invalid, "did you mean"),
+        ("hoodie.mainstem.stream.guard", "maybe", Invalid, "ON or OFF"),
+        ("pth", "/x", Invalid, "unknown option 'pth'"),
+        ("path", "s3://bucket/x", Unsupported, "s3:"),
+        ("path", "relative/folder", Invalid, "absolute"),
+        (
+            "hoodie.datasource.write.keygenerator.class",
+            "org.apache.hudi.keygen.TimestampBasedKeyGenerator",
+            Unsupported,
+            "TimestampBasedKeyGenerator",
+        ),
+    ],
+)
+def test_a_wrong_or_unknown_write_option_is_refused_by_name(
+    option: str, value: object, error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        WriteOptions.parse({"path": "/t", option: value})
+
+
+def test_a_missing_path_is_refused() -> None:
+    with pytest.raises(Invalid, match="path"):
+        WriteOptions.parse({})
+
+
+def test_an_option_without_effect_is_named_in_a_warning() -> None:
+    with pytest.warns(UserWarning, match="hoodie.upsert.shuffle.parallelism"):
+        WriteOptions.parse({"path": "/t", "hoodie.upsert.shuffle.parallelism": 8})
+
+
+def test_two_names_of_one_property_may_not_disagree() -> None:
+    with pytest.raises(Invalid, match="contradicts"):
+        WriteOptions.parse({"path": "/t", "hoodie.table.recordkey.fields": "a",
+                            "hoodie.datasource.write.recordkey.field": "b"})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"hoodie.datasource.query.type": "incremental"}, "begin.instanttime is missing"),
+        ({"hoodie.datasource.read.begin.instanttime": "1"}, "query.type=incremental"),
+        ({"hoodie.datasource.query.type": "newest"}, "SNAPSHOT"),
+        ({"as.of.instant": "1", "hoodie.datasource.query.type": "read_optimized"}, "snapshot"),
+    ],
+)
+def test_read_options_that_exclude_each_other_are_refused(options: dict, text: str) -> None:
+    with pytest.raises(Invalid, match=text):
+        ReadOptions.parse({"path": "/t", **options})
+
+
+def test_a_read_without_path_says_how_catalog_tables_lose_it() -> None:
+    with pytest.raises(Invalid, match=r"WITH \(path="):
+        ReadOptions.parse({})
+
+
+def test_a_missing_table_is_created_from_hudi_options(tmp_path: Path) -> None:
+    options = WriteOptions.parse(CREATE, path=str(tmp_path / "t"))
+    config = open_or_create(options, SCHEMA).config
+    assert (config.record_key, config.ordering, config.partition_fields) == (
+        ("id",), ("ts",), ("city",),
+    )  # fmt: skip
+    assert (config.name, config.buckets, config.table_type) == ("trips", 3, "MERGE_ON_READ")
+    assert open_or_create(options, SCHEMA).properties == config.raw  # and is found the next time
+
+
+def test_a_missing_table_names_the_options_that_it_needs(tmp_path: Path) -> None:
+    options = WriteOptions.parse({"path": str(tmp_path / "t")})
+    with pytest.raises(Invalid, match="recordkey.field and hoodie.table.name must be"):
+        open_or_create(options, SCHEMA)
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("hoodie.datasource.write.recordkey.field", "ts"),
+        ("hoodie.datasource.write.precombine.field", "id"),
+        ("hoodie.datasource.write.partitionpath.field", ""),
+        ("hoodie.table.name", "other"),
+        ("hoodie.bucket.index.num.buckets", "4"),
+        ("hoodie.datasource.write.table.type", "COPY_ON_WRITE"),
+        ("hoodie.record.merge.mode", "COMMIT_TIME_ORDERING"),
+        ("hoodie.table.partial.update.mode", "IGNORE_DEFAULTS"),
+        ("hoodie.datasource.write.hive_style_partitioning", "true"),
+        ("hoodie.bucket.index.hash.field", "ts"),
+        ("hoodie.mainstem.exclusive", "true"),
+    ],
+)
+def test_an_option_that_contradicts_the_table_is_refused(
+    tmp_path: Path, option: str, value: str
+) -> None:
+    open_or_create(WriteOptions.parse(CREATE, path=str(tmp_path)), SCHEMA)
+    with pytest.raises((Invalid, Unsupported), match=option):
+        table = open_or_create(WriteOptions.parse({"path": str(tmp_path), option: value}), SCHEMA)
+        table._writer_context()
+
+
+def test_equal_options_in_another_spelling_are_accepted(tmp_path: Path) -> None:
+    open_or_create(WriteOptions.parse(CREATE, path=str(tmp_path)), SCHEMA)
+    same = {"hoodie.table.precombine.field": "ts", "hoodie.record.merge.mode": "event_time_ordering",
+            "hoodie.datasource.write.hive_style_partitioning": False}  # fmt: skip
+    open_or_create(WriteOptions.parse({"path": f"file:{tmp_path}", **same}), SCHEMA)
+
+
+IDS = BatchIds("query", 4, "run", 99)
+
+
+def test_ids_of_a_batch_come_from_spark_and_the_identifier_may_be_given() -> None:
+    options = WriteOptions.parse({"path": "/t"})
+    found = guard_ids(Found(IDS, True), options, table="/t")
+    assert found is not None and (found.identifier, found.batch_id) == ("query", 4)
+    named = WriteOptions.parse(
+        {"path": "/t", "hoodie.datasource.write.streaming.checkpoint.identifier": "mine"}
+    )
+    found = guard_ids(Found(IDS, True), named, table="/t")
+    assert found is not None and found.identifier == "mine"
+
+
+def test_a_batch_whose_ids_are_unknown_is_refused_unless_all_are_given() -> None:
+    unknown = Found(None, True)
+    some: dict[str, object] = {"path": "/t", "hoodie.mainstem.stream.batch.id": 4}
+    with pytest.raises(Invalid, match="checkpoint.identifier, hoodie.mainstem.stream.ordinal"):
+        guard_ids(unknown, WriteOptions.parse(some), table="/t")
+    some |= {
+        "hoodie.mainstem.stream.ordinal": 1,
+        "hoodie.datasource.write.streaming.checkpoint.identifier": "mine",
+    }
+    found = guard_ids(unknown, WriteOptions.parse(some), table="/t")
+    assert found is not None and (found.batch_id, found.ordinal) == (4, 1)
+    off = WriteOptions.parse({"path": "/t", "hoodie.mainstem.stream.guard": "off"})
+    assert guard_ids(unknown, off, table="/t") is None
+
+
+def test_an_ordinal_on_a_plain_batch_write_is_refused() -> None:
+    options = WriteOptions.parse({"path": "/t", "hoodie.mainstem.stream.ordinal": 0})
+    with pytest.raises(Invalid, match="no write of a micro-batch"):
+        guard_ids(Found(None, False), options, table="/t")
+
+
+FLAT = T.StructType(
+    [
+        T.StructField("bool", T.BooleanType()),
+        T.StructField("i32", T.IntegerType()),
+        T.StructField("i64", T.LongType(), False),
+        T.StructField("f32", T.FloatType()),
+        T.StructField("f64", T.DoubleType()),
+        T.StructField("dec", T.DecimalType(20, 4)),
+        T.StructField("text", T.StringType()),
+        T.StructField("bytes", T.BinaryType()),
+        T.StructField("day", T.DateType()),
+        T.StructField("instant", T.TimestampType()),
+        T.StructField("local", T.TimestampNTZType()),
+    ]
+)
+
+
+def test_flat_types_map_there_and_back() -> None:
+    back = spark_schema(arrow_schema(FLAT))
+    assert [f.dataType for f in back] == [f.dataType for f in FLAT]
+    assert all(f.nullable for f in back)
+    assert not arrow_schema(FLAT).field("i64").nullable
+
+
+def test_nested_types_keep_names_and_nullability() -> None:
+    item = T.StructType([T.StructField("x", T.LongType(), False)])
+    nested = T.StructType(
+        [
+            T.StructField("list", T.ArrayType(item, containsNull=False)),
+            T.StructField("map", T.MapType(T.StringType(), T.DateType(), True)),
+        ]
+    )
+    mapped = arrow_schema(nested)
+    assert not mapped.field("list").type.value_field.nullable
+    assert not mapped.field("list").type.value_type.field("x").nullable
+    assert [f.dataType.typeName() for f in spark_schema(mapped)] == ["array", "map"]
+
+
+@pytest.mark.parametrize(
+    "kind", [T.NullType(), T.DayTimeIntervalType(), T.YearMonthIntervalType(), T.VariantType()]
+)
+def test_a_type_that_hudi_cannot_hold_is_refused_with_its_column(kind: T.DataType) -> None:
+    with pytest.raises(Invalid, match=r"column 's.bad'.*cast it"):
+        arrow_schema(T.StructType([T.StructField("s", T.StructType([T.StructField("bad", kind)]))]))
+
+
+def test_batches_for_spark_have_exactly_its_schema() -> None:
+    table = pa.table({"k": pa.array([1], pa.int64()), "t": pa.array([5], pa.timestamp("ms", "UTC")),
+                      "d": pa.array(["a"]).dictionary_encode(), "w": pa.array([7], pa.time64("us"))})  # fmt: skip
+    target = arrow_schema(spark_schema(table.schema))
+    (batch,) = fit_for_spark(table, target)
+    assert batch.schema.equals(target)
+    assert batch.to_pylist()[0]["w"] == 7
+
+
+def test_workers_with_another_python_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(Invalid, match="PYSPARK_PYTHON"):
+        check_python("python3")
+
+
+def test_the_spark_package_loads_neither_pyspark_nor_pyarrow() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, mainstem.spark; print({'pyspark', 'pyarrow'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"
+    assert mainstem.__version__
