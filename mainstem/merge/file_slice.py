@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mainstem.formats.resolve import project_to
 from mainstem.merge.entries import DataRows, Entry
 from mainstem.merge.fold import Folded, Positions, fold, ordering_at, positions
 from mainstem.merge.ordering import comparable
 from mainstem.merge.partial import absent, overlay
 from mainstem.merge.rules import KEY_COLUMN, MergeRules
-from mainstem.merge.schema import conform
 
 
 def merge_slice(
@@ -36,7 +36,7 @@ def merge_slice(
     entries = [e for e in entries if not isinstance(e, DataRows) or e.table.num_rows]
     if not entries:
         for table in base:
-            yield conform(table, schema)
+            yield _projected(table, schema)
         return
     log = positions(entries, rules, order_types)
     folded = fold(log)
@@ -47,15 +47,19 @@ def merge_slice(
     for table in base:
         code, hit, wins = _probe(table, log, folded, rules)
         if code is None:
-            yield conform(table, schema)
+            yield _projected(table, schema)
             continue
         emit[code[~wins]] = False
         keep = np.ones(table.num_rows, bool)
         keep[hit[wins]] = False
         kept = table if keep.all() else table.filter(pa.array(keep))
         if kept.num_rows:
-            yield conform(kept, schema)
+            yield _projected(kept, schema)
     yield from _log_rows(entries, log, folded.winner[emit], schema)
+
+
+def _projected(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    return table if table.schema.equals(schema) else project_to(table, schema)
 
 
 def _log_rows(
@@ -71,7 +75,7 @@ def _log_rows(
         count = int(np.count_nonzero(mask))
         if count:
             rows = entry.table if count == len(mask) else entry.table.filter(pa.array(mask))
-            yield conform(rows, schema)
+            yield _projected(rows, schema)
 
 
 def _probe(
@@ -119,7 +123,7 @@ def _merge_partial(
     emit = ~folded.is_delete
     for table in base:
         code, hit, wins = _probe(table, log, folded, rules)
-        table_rows = conform(table, schema)
+        table_rows = _projected(table, schema)
         if code is None:
             yield table_rows
             continue
