@@ -209,9 +209,15 @@ class Table:
         return self._write_once("update_columns", rows)
 
     def _write_once(self, operation: str, rows: pa.Table) -> Outcome:
+        from mainstem.writers.append import as_table
         from mainstem.writers.transaction import EMPTY, Outcome, check_operation
 
         check_operation(operation)
+        try:
+            rows = as_table(rows)
+        except Invalid as error:
+            error.table = self.path
+            raise
         if rows.num_rows == 0:
             return Outcome(EMPTY)
         with self.begin(operation) as txn:

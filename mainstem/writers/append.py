@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mainstem.errors import CorruptTable, Invalid, RolledBack, Unavailable
+from mainstem.errors import CorruptTable, Invalid, MainstemError, RolledBack, Unavailable
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.java_properties import format_properties
 from mainstem.formats.log_file import data_blocks, delete_block
@@ -101,8 +101,18 @@ class BucketAppender:
 
     def write(self, batch: pa.Table | pa.RecordBatch) -> int:
         """Append a batch; returns the number of rows. Nothing is written when a row is refused."""
-        if isinstance(batch, pa.RecordBatch):
-            batch = pa.Table.from_batches([batch])
+        try:
+            return self._write(as_table(batch))
+        except MainstemError as error:
+            error.table = error.table or self._spec.base
+            raise
+
+    @property
+    def wrote(self) -> bool:
+        """Whether any file was made."""
+        return bool(self._versions)
+
+    def _write(self, batch: pa.Table) -> int:
         if batch.num_rows == 0:
             return 0
         rows = self._fit(batch)
@@ -128,7 +138,6 @@ class BucketAppender:
         if deleted is not None:
             deleted = deleted[order]
         self._check_alive()
-        self.torn = True  # until the whole batch is appended: a half-written block must not commit
         for cuts in _slabs(sorted_group):
             places = [divmod(int(sorted_group[start]), self._spec.buckets) for start in cuts[:-1]]
             start, end = cuts[0], cuts[-1]
@@ -221,6 +230,7 @@ class BucketAppender:
         if kept_rows.num_rows:
             table = self._with_meta(places, kept_bounds, kept_rows, kept_keys)
             blocks = data_blocks(spec.instant, spec.log_schema, table, kept_bounds)
+        self.torn = True  # until the whole batch is appended: a half-written block must not commit
         for i, (partition, bucket) in enumerate(places):
             log = self._log(partition, bucket)
             if blocks[i]:
@@ -394,6 +404,18 @@ class BucketAppender:
         for stat in self._closed:
             self._storage.delete(stat.path)
         self._closed.clear()
+
+
+def as_table(rows: object) -> pa.Table:
+    """Rows of a caller as a table; ``Invalid`` for anything but Arrow data."""
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    if isinstance(rows, pa.Table):
+        return rows
+    raise Invalid(
+        f"rows are a {type(rows).__name__}, expected a pyarrow.Table or RecordBatch: convert them"
+        " first (pyarrow.Table.from_pylist, from_pandas)"
+    )
 
 
 def _repeated(values: list[str], lengths: np.ndarray) -> pa.Array:

@@ -374,8 +374,8 @@ class Transaction:
         self._ended = True
         if self._appender is not None:
             self._appender.discard()
-        wrote = self._appender is not None or bool(self._task_stats) or self._has_markers()
-        if wrote:
+        appended = self._appender is not None and self._appender.wrote
+        if appended or self._task_stats or self._has_markers():
             roll_back(self._ctx, Instant(self.instant, DELTACOMMIT, INFLIGHT), own=True)
         else:
             quietly_discard(self._ctx, self.instant)
