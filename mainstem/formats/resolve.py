@@ -29,7 +29,8 @@ def project_to(table: pa.Table, schema: pa.Schema) -> pa.Table:
             made.append(pa.chunked_array([pa.nulls(table.num_rows, field.type)]))
         else:
             raise Unsupported(
-                f"column {field.name!r} is declared as not null, but these rows were written without it"
+                f"column {field.name!r} is declared as not null, but these rows were written "
+                "without it"
             )
     if not made:
         return table.select([])
@@ -45,8 +46,8 @@ def promote(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         return pa.chunked_array([pa.nulls(len(column), target)])
     if not promotes(source, target):
         raise Unsupported(
-            f"column {field.name!r} was written as {source} and the table has {target}: there is no "
-            "promotion between the two"
+            f"column {field.name!r} was written as {source} and the table has {target}: there is "
+            "no promotion between the two"
         )
     if pa.types.is_nested(target):
         chunks = [_nested(chunk, target, field.name) for chunk in column.chunks]
@@ -57,8 +58,8 @@ def promote(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         return pc.cast(column, target)
     except pa.ArrowException as error:
         raise Unsupported(
-            f"column {field.name!r} was written as {source} and has values that {target} cannot hold: "
-            f"{error}"
+            f"column {field.name!r} was written as {source} and has values that {target} cannot "
+            f"hold: {error}"
         ) from error
 
 
@@ -101,8 +102,17 @@ def _nested_promotes(source: pa.DataType, target: pa.DataType) -> bool:
             source.item_type, target.item_type
         )
     if types.is_list(target) and (types.is_list(source) or types.is_large_list(source)):
-        return promotes(source.value_type, target.value_type)
+        inner = source.value_type
+        if _is_two_level(inner, target.value_type):
+            inner = inner.field(0).type
+        return promotes(inner, target.value_type)
     return False
+
+
+def _is_two_level(source: pa.DataType, target: pa.DataType) -> bool:
+    """Java's two-level lists of lists: pyarrow before 18 reads the inner list as a struct ``array``."""
+    wrapped = pa.types.is_struct(source) and source.num_fields == 1
+    return wrapped and source.field(0).name == "array" and pa.types.is_list(target)
 
 
 def _is_string(kind: pa.DataType) -> bool:
@@ -120,12 +130,26 @@ def _nested(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
         return promote(pa.chunked_array([array]), pa.field(name, target)).combine_chunks()
     if pa.types.is_struct(target):
         return _struct(array, target, name)
-    mask = pc.is_null(array) if array.null_count else None
     if pa.types.is_map(target):
-        keys, items = array.keys, _nested(array.items, target.item_type, name)
-        return _map(array, keys, items, mask, target)
-    offsets, values = array.offsets, _nested(array.values, target.value_type, name)
-    return pa.ListArray.from_arrays(offsets.cast(pa.int32()), values, type=target, mask=mask)
+        entries = pa.StructArray.from_arrays(
+            [array.keys, _nested(array.items, target.item_type, name)],
+            fields=[target.key_field, target.item_field],
+        )
+        return _with_child(array, entries, target)
+    if pa.types.is_large_list(array.type):
+        array = array.cast(pa.list_(array.type.value_type))
+    values = array.values
+    if _is_two_level(values.type, target.value_type):
+        values = values.field(0)
+    return _with_child(array, _nested(values, target.value_type, name), target)
+
+
+def _with_child(array: pa.Array, child: pa.Array, target: pa.DataType) -> pa.Array:
+    """The same lists or maps around other values; ``child`` covers the array before its slicing."""
+    validity, offsets = array.buffers()[:2]
+    return pa.Array.from_buffers(
+        target, len(array), [validity, offsets], -1, array.offset, children=[child]
+    )
 
 
 def _struct(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
@@ -139,20 +163,3 @@ def _struct(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
     ]
     mask = pc.is_null(array) if array.null_count else None
     return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
-
-
-def _map(
-    array: pa.Array, keys: pa.Array, items: pa.Array, mask: pa.Array | None, target: pa.DataType
-) -> pa.Array:
-    entries = pa.StructArray.from_arrays(
-        [keys, items], fields=[target.key_field, target.item_field]
-    )
-    validity = array.buffers()[0] if mask is not None else None
-    return pa.Array.from_buffers(
-        target,
-        len(array),
-        [validity, array.buffers()[1]],
-        array.null_count,
-        array.offset,
-        children=[entries],
-    )
