@@ -110,7 +110,7 @@ def _nested_promotes(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _is_two_level(source: pa.DataType, target: pa.DataType) -> bool:
-    """Java's two-level lists of lists: pyarrow before 18 reads the inner list as a struct ``array``."""
+    """Java's two-level list of lists; pyarrow before 18 reads the inner one as a struct."""
     wrapped = pa.types.is_struct(source) and source.num_fields == 1
     return wrapped and source.field(0).name == "array" and pa.types.is_list(target)
 
