@@ -1,12 +1,13 @@
 """Framed Avro records to Arrow columns, column by column (content of Hudi's AVRO_DATA log blocks).
 
-A chunk of records is read with one cursor per record: a column is decoded for all records at once and
-moves the cursors on. Strings are gathered by one Arrow ``take`` over an array that lies on the block's
-own bytes. In the end every cursor must stand exactly on the next record: Avro content has no checksum,
-and this is the check that comes free.
+A chunk of records is read with one cursor per record: a column is decoded for all records at once
+and moves the cursors on. Strings are gathered by one Arrow ``take`` over an array that lies on the
+block's own bytes. In the end every cursor must stand exactly on the next record: Avro content has
+no checksum, and this is the check that comes free.
 
-Input is untrusted. Every length is compared with the bytes of the block before it is used, memory grows
-with the block's size only, text is checked to be UTF-8, and all damage becomes ``CorruptTable``.
+Input is untrusted. Every length is compared with the bytes of the block before it is used, memory
+grows with the block's size only, text is checked to be UTF-8, and all damage becomes
+``CorruptTable``.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ def decode_records(
     path: str = "",
     offset: int = 0,
 ) -> pa.Table:
-    """``count`` framed records as a table; ``columns`` in the order asked for, or all of the schema.
+    """``count`` framed records as a table; ``columns`` in the order asked for, or all of the
+    schema.
 
-    A name that the schema has not is left out (older blocks lack newer columns; see ``project_to``).
-    ``path`` and ``offset`` (of ``content`` in its file) appear in the ``CorruptTable`` that any damage
-    raises.
+    A name that the schema has not is left out (older blocks lack newer columns; see
+    ``project_to``). ``path`` and ``offset`` (of ``content`` in its file) appear in the
+    ``CorruptTable`` that any damage raises.
     """
     return decode_many([(content, count)], schema_text, columns, path=path, places=[(path, offset)])
 
@@ -78,7 +80,8 @@ def _no_columns(rows: int) -> pa.Table:
 
 
 def _groups(parts: Sequence[tuple[memoryview, int]]) -> list[list[int]]:
-    """Runs of parts that are joined before they are decoded: a copy of small ones saves fixed cost."""
+    """Runs of parts that are joined before they are decoded: a copy of small ones saves fixed
+    cost."""
     groups: list[list[int]] = []
     rows = size = 0
     for i, (content, count) in enumerate(parts):
@@ -113,8 +116,8 @@ def _decode_group(
                 _decode_group([part], [place], record, wanted, schema)
         path, offset = places[0]
         raise CorruptTable(
-            f"a damaged Avro log block: {error}; restore the file from a copy, or read the table as "
-            "of an instant before it",
+            f"a damaged Avro log block: {error}; restore the file from a copy, or read the table "
+            "as of an instant before it",
             path=path,
             offset=offset,
         ) from None
@@ -214,15 +217,15 @@ class Cursors:
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
             raise Malformed(
-                f"record {row} of its chunk ends at byte {int(self.ends[row])}, its values end at byte "
-                f"{int(self.at[row])}"
+                f"record {row} of its chunk ends at byte {int(self.ends[row])}, its values end at "
+                f"byte {int(self.at[row])}"
             )
 
     def skip(self, sizes: np.ndarray | int) -> None:
         """Move on; a size below zero or beyond the chunk is damage."""
-        if isinstance(sizes, np.ndarray) and len(sizes):
-            if int(sizes.min()) < 0 or int(sizes.max()) > self.size:
-                raise Malformed("a length that is negative or exceeds its block")
+        many = isinstance(sizes, np.ndarray) and len(sizes) > 0
+        if many and (int(sizes.min()) < 0 or int(sizes.max()) > self.size):
+            raise Malformed("a length that is negative or exceeds its block")
         self.at = self.at + sizes
 
 
@@ -450,7 +453,8 @@ def _read_decimal(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | 
 
 
 def decimals(raw: np.ndarray, size: int, valid: np.ndarray | None, kind: pa.DataType) -> pa.Array:
-    """A decimal128 array from uint8[rows, 16], big-endian, of which the last ``size`` bytes are set."""
+    """A decimal128 array from uint8[rows, 16], big-endian, of which the last ``size`` bytes are
+    set."""
     if size < 16:
         raw[:, : 16 - size] = np.where(raw[:, 16 - size : 17 - size] >= 0x80, 0xFF, 0)
     little = np.ascontiguousarray(raw[:, ::-1])

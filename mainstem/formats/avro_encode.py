@@ -3,11 +3,11 @@
 A framed record is an int32 (big-endian) byte length and an Avro datum, as ``HoodieAvroDataBlock``
 writes it; the bytes equal what fastavro and Java write for the same values.
 
-Method: each column becomes pieces. Values that take the same number of bytes in every row (doubles,
-constants, keys of one length, small numbers) are put side by side into one row-major matrix; the others
-are Arrow binary arrays. One ``binary_join_element_wise`` per chunk lays all pieces end to end, and its
-data buffer is the content. A piece costs about 8 ns per row whatever it holds, so fewer pieces is what
-makes this fast.
+Method: each column becomes pieces. Values that take the same number of bytes in every row
+(doubles, constants, keys of one length, small numbers) are put side by side into one row-major
+matrix; the others are Arrow binary arrays. One ``binary_join_element_wise`` per chunk lays all
+pieces end to end, and its data buffer is the content. A piece costs about 8 ns per row whatever it
+holds, so fewer pieces is what makes this fast.
 """
 
 from __future__ import annotations
@@ -133,9 +133,10 @@ def _offsets(array: pa.Array) -> np.ndarray:
 def encode_records(batch: pa.RecordBatch | pa.Table, schema_text: str) -> list[memoryview]:
     """All rows as framed Avro records of ``schema_text``, in order, as one or more buffers.
 
-    Columns are matched by name; a column that the batch lacks is written as null. Numbers are widened
-    when nothing is lost (int to long, float to double, timestamps to microseconds). ``Invalid`` names
-    the column for anything else: unknown column, wrong type, null where the schema has none, overflow.
+    Columns are matched by name; a column that the batch lacks is written as null. Numbers are
+    widened when nothing is lost (int to long, float to double, timestamps to microseconds).
+    ``Invalid`` names the column for anything else: unknown column, wrong type, null where the
+    schema has none, overflow.
     """
     return [part for part, _ in _encoded(batch, schema_text)]
 
@@ -143,9 +144,11 @@ def encode_records(batch: pa.RecordBatch | pa.Table, schema_text: str) -> list[m
 def encode_groups(
     batch: pa.RecordBatch | pa.Table, schema_text: str, bounds: Sequence[int]
 ) -> list[list[memoryview]]:
-    """Like ``encode_records`` for each range of rows ``bounds[i]:bounds[i + 1]``, at the cost of one call.
+    """Like ``encode_records`` for each range of rows ``bounds[i]:bounds[i + 1]``, at the cost of
+    one call.
 
-    ``bounds`` ascends from 0 to the number of rows: the way to encode a batch that is sorted by bucket.
+    ``bounds`` ascends from 0 to the number of rows: the way to encode a batch that is sorted by
+    bucket.
     """
     if not len(bounds) or bounds[0] != 0 or bounds[-1] != batch.num_rows:
         raise Invalid(f"bounds must ascend from 0 to {batch.num_rows}, found {list(bounds)[:10]}")
@@ -218,7 +221,8 @@ def _encode_chunk(batch: pa.RecordBatch, record: AvroType) -> list[tuple[memoryv
 def _halves(batch: pa.RecordBatch, record: AvroType) -> list[tuple[memoryview, np.ndarray]]:
     if batch.num_rows == 1:
         raise Invalid(
-            f"one row takes more than {limits.CHUNK_BYTES_MAX} bytes, more than a log block should hold"
+            f"one row takes more than {limits.CHUNK_BYTES_MAX} bytes, more than a log block "
+            "should hold"
         )
     middle = batch.num_rows // 2
     return _encode_chunk(batch.slice(0, middle), record) + _encode_chunk(
@@ -303,8 +307,8 @@ def stored(column: pa.Array, kind: AvroType, name: str) -> pa.Array:
         return column
     if not fits(column.type, kind):
         raise Invalid(
-            f"column {name!r} has the Arrow type {column.type}, the table holds {arrow_type(kind)}: "
-            "cast it first"
+            f"column {name!r} has the Arrow type {column.type}, the table holds "
+            f"{arrow_type(kind)}: cast it first"
         )
     try:
         return column.cast(target)
@@ -530,7 +534,8 @@ def _put_padded(
     valid: np.ndarray | None,
     kind: AvroType,
 ) -> None:
-    """Rows of a uint8 matrix of which the first ``used`` bytes count; null rows get the null branch."""
+    """Rows of a uint8 matrix of which the first ``used`` bytes count; null rows get the null
+    branch."""
     if kind.nullable:
         whole = np.empty((len(body), body.shape[1] + 1), np.uint8)
         whole[:, 1:] = body
@@ -630,7 +635,8 @@ def _check_decimal_size(body: np.ndarray, kind: AvroType, name: str) -> None:
 
 
 def minimal_sizes(body: np.ndarray) -> np.ndarray:
-    """Bytes that ``BigInteger.toByteArray`` needs for each row of a big-endian matrix, at least 1."""
+    """Bytes that ``BigInteger.toByteArray`` needs for each row of a big-endian matrix, at least
+    1."""
     negative = body[:, :1] >= 0x80
     redundant = (body[:, :-1] == np.where(negative, 0xFF, 0)) & ((body[:, 1:] >= 0x80) == negative)
     return body.shape[1] - np.cumprod(redundant, axis=1).sum(axis=1)

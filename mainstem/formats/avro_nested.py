@@ -1,8 +1,9 @@
-"""Avro values row by row, for the types that are not vectorised: arrays, maps, structs and a few more.
+"""Avro values row by row, for the types that are not vectorised: arrays, maps, structs and a few
+more.
 
-Flat columns never come here (see ``avro_encode`` and ``avro_decode``). The readers check every length
-against the end of their record before they slice, refuse counts larger than the bytes that are left, and
-cannot recurse deeper than the schema, which is bounded.
+Flat columns never come here (see ``avro_encode`` and ``avro_decode``). The readers check every
+length against the end of their record before they slice, refuse counts larger than the bytes that
+are left, and cannot recurse deeper than the schema, which is bounded.
 """
 
 from __future__ import annotations

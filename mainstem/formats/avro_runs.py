@@ -1,9 +1,10 @@
 """Neighbouring columns that take the same number of bytes in every record, decoded together.
 
-Meta columns, keys of one length, nulls, doubles and numbers of one size make up most of a record. A few
-sampled records tell which columns these may be; their bytes are then gathered once for the whole run,
-and every column is *checked* in all records before it is believed (union branch, length prefix,
-continuation bits). A column that fails the check ends the run and is decoded the general way.
+Meta columns, keys of one length, nulls, doubles and numbers of one size make up most of a record.
+A few sampled records tell which columns these may be; their bytes are then gathered once for the
+whole run, and every column is *checked* in all records before it is believed (union branch, length
+prefix, continuation bits). A column that fails the check ends the run and is decoded the general
+way.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _FIXED_SIZES = {"boolean": 1, "float": 4, "double": 8}
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How one value lies in a record: ``prefix`` (branch and length) bytes, ``size`` with the value."""
+    """How one value lies in a record: ``prefix`` (branch and length) bytes, ``size`` with the
+    value."""
 
     prefix: bytes
     size: int
@@ -40,7 +42,8 @@ class Shape:
 
 
 def sample_shapes(cursors: Cursors, fields: Sequence[tuple[str, AvroType]]) -> list[Shape | None]:
-    """Per column the shape that all sampled records share, None where they differ or it is nested."""
+    """Per column the shape that all sampled records share, None where they differ or it is
+    nested."""
     rows = cursors.rows
     picked = sorted({i * (rows - 1) // (_SAMPLES - 1) for i in range(_SAMPLES)})
     shapes: list[Shape | None] | None = None

@@ -1,12 +1,13 @@
-"""Arrow schemas <-> the Avro schema text that Spark and Hudi 1.x write (``HoodieSchemaConverters``).
+"""Arrow schemas <-> the Avro schema text that Spark and Hudi 1.x write
+(``HoodieSchemaConverters``).
 
 What Hudi stores: record ``<table>_record`` in namespace ``hoodie.<table>``, every column
-``["null", T]`` with default null, decimals as ``fixed`` types in a namespace of their own, structs as
-records named after their field. What is accepted on reading is wider: ``[T, "null"]`` (Spark SQL DDL of
-1.0 and 1.1), plain ``T`` (Flink), named types used twice, enums, decimals on ``bytes``.
+``["null", T]`` with default null, decimals as ``fixed`` types in a namespace of their own, structs
+as records named after their field. What is accepted on reading is wider: ``[T, "null"]`` (Spark
+SQL DDL of 1.0 and 1.1), plain ``T`` (Flink), named types used twice, enums, decimals on ``bytes``.
 
-Schema text may come from a hostile table: its size, depth and number of fields are bounded before any
-recursion, and recursive types are refused (fastavro overflows the C stack on them).
+Schema text may come from a hostile table: its size, depth and number of fields are bounded before
+any recursion, and recursive types are refused (fastavro overflows the C stack on them).
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ _PLAIN_ARROW = {
 class AvroType:
     """One resolved Avro type: names are replaced by what they stand for.
 
-    ``null_branch`` is the position of ``"null"`` in the union with this type, None outside a union.
-    ``fields`` holds the fields of a record; the items of an array or the values of a map are a single
-    entry named ``item``/``value``. ``leaves`` counts the scalar columns below.
+    ``null_branch`` is the position of ``"null"`` in the union with this type, None outside a
+    union. ``fields`` holds the fields of a record; the items of an array or the values of a map
+    are a single entry named ``item``/``value``. ``leaves`` counts the scalar columns below.
     """
 
     kind: str
@@ -106,8 +107,8 @@ def arrow_to_avro(schema: pa.Schema, *, table_name: str, meta_fields: bool) -> s
     """The Avro schema text of a table with these columns, byte for byte as Spark writes it.
 
     Every column is nullable on storage whatever the Arrow flag says: partial updates and schema
-    evolution need the null. Meta columns in ``schema`` are left out, and added in front in Hudi's order
-    when ``meta_fields``. Raises ``Invalid`` naming the column that Hudi cannot hold.
+    evolution need the null. Meta columns in ``schema`` are left out, and added in front in Hudi's
+    order when ``meta_fields``. Raises ``Invalid`` naming the column that Hudi cannot hold.
     """
     name, namespace = record_name(table_name)
     columns = [field for field in schema if field.name not in META_FIELDS]
@@ -115,7 +116,8 @@ def arrow_to_avro(schema: pa.Schema, *, table_name: str, meta_fields: bool) -> s
         raise Invalid("the schema has no columns: a table needs at least its record key")
     if len(columns) > limits.SCHEMA_FIELDS_MAX:
         raise Invalid(
-            f"the schema has {len(columns)} columns, at most {limits.SCHEMA_FIELDS_MAX} are possible"
+            f"the schema has {len(columns)} columns, at most {limits.SCHEMA_FIELDS_MAX} are "
+            "possible"
         )
     _check_names([field.name for field in columns], "the schema")
     parent = f"{namespace}.{name}"
@@ -166,8 +168,9 @@ def _type_json(kind: pa.DataType, name: str, parent: str, column: str, depth: in
     if pa.types.is_struct(plain):
         return _struct_json(plain, name, parent, column, depth)
     raise Invalid(
-        f"column {column!r} has the Arrow type {kind}, which a Hudi table cannot hold; cast it, for "
-        "example uint64 to decimal(20,0), time and duration to int64, null to the type that is meant"
+        f"column {column!r} has the Arrow type {kind}, which a Hudi table cannot hold; cast it, "
+        "for example uint64 to decimal(20,0), time and duration to int64, null to the type that is "
+        "meant"
     )
 
 
@@ -270,8 +273,8 @@ def _check_names(names: list[str], where: str) -> None:
         seen[name.lower()] = name
         if other is not None:
             raise Invalid(
-                f"{where} has the columns {other!r} and {name!r}: Spark does not tell names apart by "
-                "case; rename one"
+                f"{where} has the columns {other!r} and {name!r}: Spark does not tell names apart "
+                "by case; rename one"
             )
 
 
@@ -298,8 +301,9 @@ def parse_schema(text: str, path: str = "") -> dict:
 def avro_to_arrow(text: str, *, path: str = "") -> pa.Schema:
     """The Arrow schema of a table or log block; plain ``T`` becomes a non-nullable field.
 
-    Raises ``CorruptTable`` when the text is not a schema and ``Unsupported``, naming the column, for a
-    type without a counterpart (unions of several types, recursive records, Hudi 1.2 vectors).
+    Raises ``CorruptTable`` when the text is not a schema and ``Unsupported``, naming the column,
+    for a type without a counterpart (unions of several types, recursive records, Hudi 1.2
+    vectors).
     """
     return pa.schema([arrow_field(name, kind) for name, kind in record_type(text, path).fields])
 
@@ -352,7 +356,8 @@ def _parsed(text: str) -> AvroType:
 
 
 class _Resolver:
-    """Replaces names by types; counts what it makes, since names let a short text grow without end."""
+    """Replaces names by types; counts what it makes, since names let a short text grow without
+    end."""
 
     def __init__(self) -> None:
         self.named: dict[str, AvroType | None] = {}
@@ -361,7 +366,8 @@ class _Resolver:
     def resolve(self, node: object, namespace: str, column: str, depth: int) -> AvroType:
         if depth > limits.SCHEMA_DEPTH_MAX:
             raise CorruptTable(
-                f"the Avro schema is nested deeper than {limits.SCHEMA_DEPTH_MAX} levels at {column!r}"
+                f"the Avro schema is nested deeper than {limits.SCHEMA_DEPTH_MAX} levels, at "
+                f"{column!r}"
             )
         self._count(1)
         if isinstance(node, str):

@@ -1,7 +1,7 @@
 """Content of DELETE log blocks: Avro ``HoodieDeleteRecordList``, as columns both ways.
 
-One entry is the record key, the partition path and the ordering value in a wrapper record of its type.
-``IntWrapper(0)`` means "no ordering value": the delete wins against everything before it
+One entry is the record key, the partition path and the ordering value in a wrapper record of its
+type. ``IntWrapper(0)`` means "no ordering value": the delete wins against everything before it
 (``HoodieDeleteBlock``, ``OrderingValues``). Several ordering fields are one ``ArrayWrapper``.
 """
 
@@ -53,9 +53,9 @@ def encode_deletes(
 ) -> bytes:
     """The Avro datum for these record keys, all of one partition.
 
-    ``ordering`` None writes the default that deletes unconditionally; one array writes its values in
-    the wrapper of their type, several arrays an ``ArrayWrapper``. Raises ``Invalid`` for a null key, a
-    null ordering value or a type without a wrapper.
+    ``ordering`` None writes the default that deletes unconditionally; one array writes its values
+    in the wrapper of their type, several arrays an ``ArrayWrapper``. Raises ``Invalid`` for a null
+    key, a null ordering value or a type without a wrapper.
     """
     count = len(keys)
     if keys.null_count:
@@ -126,8 +126,8 @@ def decode_deletes(data: memoryview) -> pa.Table:
     """The entries as columns record_key, partition_path, ordering, ordering_is_default.
 
     ``ordering`` has the type of the block's wrapper (a struct of fields ``0``, ``1``, ... for an
-    ``ArrayWrapper``) and is null where ``ordering_is_default``; int32 when every entry has the default.
-    Raises ``Malformed``.
+    ``ArrayWrapper``) and is null where ``ordering_is_default``; int32 when every entry has the
+    default. Raises ``Malformed``.
     """
     starts = _starts_at_once(data)
     if starts is None:
@@ -177,8 +177,8 @@ def _table(
 def _starts_at_once(data: memoryview) -> np.ndarray | None:
     """The result of ``_starts`` for one Avro block of plain entries, or None.
 
-    All entries of a log block have the same partition path, so its encoded form marks where each key
-    ends. What is found counts only if keys, marks and ordering values form one gapless chain.
+    All entries of a log block have the same partition path, so its encoded form marks where each
+    key ends. What is found counts only if keys, marks and ordering values form one gapless chain.
     """
     try:
         return _chain(data)

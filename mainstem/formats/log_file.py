@@ -1,12 +1,13 @@
 """Hudi log files: framing of blocks (``HoodieLogFormat``) and the content of each kind of block.
 
-A block is ``#HUDI#``, int64 size (of what follows this field), int32 log version 1, int32 kind, header
-map, int64 content length, content, footer map (empty), int64 distance back to the magic. All integers
-are big-endian. Blocks follow one another without padding; the file has no header of its own.
+A block is ``#HUDI#``, int64 size (of what follows this field), int32 log version 1, int32 kind,
+header map, int64 content length, content, footer map (empty), int64 distance back to the magic.
+All integers are big-endian. Blocks follow one another without padding; the file has no header of
+its own.
 
-Reading is strict by default. ``damaged="skip"`` does what Java's ``HoodieLogFileReader`` does with a
-block whose size, trailer or successor is wrong: it looks for the next magic and goes on, so the rows of
-the damaged block are missing without a word.
+Reading is strict by default. ``damaged="skip"`` does what Java's ``HoodieLogFileReader`` does with
+a block whose size, trailer or successor is wrong: it looks for the next magic and goes on, so the
+rows of the damaged block are missing without a word.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mainstem import limits
 from mainstem.errors import CorruptTable, Invalid, Unsupported
@@ -26,6 +28,9 @@ from mainstem.formats.avro_nested import Malformed
 from mainstem.formats.avro_schema import avro_to_arrow
 from mainstem.formats.delete_records import decode_deletes, encode_deletes
 from mainstem.formats.resolve import project_to
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 MAGIC = b"#HUDI#"
 _CONTENT_VERSION = 3
@@ -52,7 +57,8 @@ class BlockKind(IntEnum):
 
 
 class Header(IntEnum):
-    """``HeaderMetadataType``: keys of a block's header map. Unknown numbers are kept as they are."""
+    """``HeaderMetadataType``: keys of a block's header map. Unknown numbers are kept as they
+    are."""
 
     INSTANT_TIME = 0
     TARGET_INSTANT_TIME = 1
@@ -91,7 +97,8 @@ class LogBlock:
         return self.headers.get(Header.IS_PARTIAL, "").lower() == "true"
 
     def records(self) -> tuple[memoryview, int]:
-        """``(framed records, their number)`` of an AVRO_DATA or CDC_DATA block, for ``decode_many``."""
+        """``(framed records, their number)`` of an AVRO_DATA or CDC_DATA block, for
+        ``decode_many``."""
         if self.kind not in (BlockKind.AVRO_DATA, BlockKind.CDC_DATA):
             raise Unsupported(f"a {self.kind.name} block has no Avro records")
         if len(self.content) < 8:
@@ -115,8 +122,8 @@ class LogBlock:
                 data, count, self.schema_text, columns, path=self.path, offset=where
             )
         raise Unsupported(
-            f"a log block of kind {self.kind.name} cannot be read as rows (file {self.path}, offset "
-            f"{self.offset})"
+            f"a log block of kind {self.kind.name} cannot be read as rows (file {self.path}, "
+            f"offset {self.offset})"
         )
 
     def deletes(self) -> pa.Table:
@@ -156,10 +163,19 @@ class LogBlock:
         import pyarrow.parquet as pq
 
         try:
-            file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(self.content)))
-            _check_parquet(file.metadata, len(self.content))
+            source = pa.BufferReader(pa.py_buffer(self.content))
+            footer = pq.read_metadata(source)
+            _check_parquet(footer, len(self.content))
+            # Strings stay behind their dictionaries until it is known how large they would become.
+            texts = [
+                c.path for c in map(footer.schema.column, range(footer.num_columns)) if _flat(c)
+            ]
+            file = pq.ParquetFile(source, read_dictionary=texts)
             found = [name for name in wanted if name in file.schema_arrow.names]
-            return file.read(columns=found, use_threads=False)
+            rows = file.read(columns=found, use_threads=False)
+            _check_texts(rows, len(self.content))
+            rows.validate(full=True)  # parquet does not look at what it calls text
+            return rows
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             raise self._corrupt(f"a damaged parquet block: {error}") from None
 
@@ -167,13 +183,34 @@ class LogBlock:
         return CorruptTable(message, path=self.path, offset=self.offset, instant=self.instant)
 
 
-def _check_parquet(metadata, size: int) -> None:
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+def _flat(column: pq.ColumnSchema) -> bool:
+    return column.physical_type == "BYTE_ARRAY" and "." not in column.path
+
+
+def _check_parquet(footer: pq.FileMetaData, size: int) -> None:
+    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     inflated = sum(group.total_byte_size for group in groups)
-    rows = sum(group.num_rows for group in groups)
-    limit = max(_PARQUET_ALWAYS_BYTES, _PARQUET_RATIO_MAX * size)
-    if any(g.num_rows < 0 or g.total_byte_size < 0 for g in groups) or max(inflated, rows) > limit:
-        raise ValueError(f"{size} bytes that would become {inflated} bytes and {rows} rows")
+    cells = sum(group.num_rows for group in groups) * max(1, footer.num_columns)
+    if any(g.num_rows < 0 or g.total_byte_size < 0 for g in groups):
+        raise ValueError("a row group of negative size")
+    _check_ratio(inflated, size)
+    _check_ratio(cells, size)
+
+
+def _check_texts(rows: pa.Table, size: int) -> None:
+    """What the strings take once they are written out, one copy per row."""
+    total = 0
+    for column in rows.columns:
+        for chunk in column.chunks:
+            if isinstance(chunk, pa.DictionaryArray) and len(chunk.dictionary):
+                lengths = pc.binary_length(chunk.dictionary)
+                total += pc.sum(lengths.take(chunk.indices).cast(pa.int64())).as_py() or 0
+    _check_ratio(total, size)
+
+
+def _check_ratio(inflated: int, size: int) -> None:
+    if inflated > max(_PARQUET_ALWAYS_BYTES, _PARQUET_RATIO_MAX * size):
+        raise ValueError(f"{size} bytes would become {inflated}")
 
 
 # ---------------------------------------------------------------------------------------- writing
@@ -233,7 +270,8 @@ def delete_block(
 
 
 def rollback_block(instant: str, target: str) -> list[bytes | memoryview]:
-    """A COMMAND block that takes back the blocks of ``target``; ``instant`` is the rollback's own."""
+    """A COMMAND block that takes back the blocks of ``target``; ``instant`` is the rollback's
+    own."""
     headers = {
         Header.INSTANT_TIME: instant,
         Header.TARGET_INSTANT_TIME: target,
@@ -278,10 +316,11 @@ def read_blocks(
 ) -> list[LogBlock]:
     """All blocks of a log file, in order; contents are views, nothing is decoded yet.
 
-    A file of zero bytes has no blocks. With ``damaged="error"`` anything that is not a whole block raises
-    ``CorruptTable`` with path and offset, a begun block at the end included. With ``damaged="skip"``
-    damage becomes a block of kind CORRUPT that reaches to the next magic, as in Java, and fewer than six
-    bytes at the end are ignored; a boundary without magic is an error there too.
+    A file of zero bytes has no blocks. With ``damaged="error"`` anything that is not a whole block
+    raises ``CorruptTable`` with path and offset, a begun block at the end included. With
+    ``damaged="skip"`` damage becomes a block of kind CORRUPT that reaches to the next magic, as in
+    Java, and fewer than six bytes at the end are ignored; a boundary without magic is an error
+    there too.
     """
     if damaged not in ("error", "skip"):
         raise Invalid(f"damaged={damaged!r}: 'error' and 'skip' are possible")

@@ -1,10 +1,11 @@
 """Where each of many length-prefixed items begins, without walking them one by one.
 
 The chain of lengths is sequential: item i+1 begins where item i ends. To walk it with numpy, many
-*lanes* start at once at places that look like the beginning of an item (the bytes there equal the first
-item's first bytes; records of one instant all begin with their commit time). All lanes walk in step, and
-the result counts only if each lane lands exactly on the next lane's start, which proves the whole chain
-from the known first item to the known end. Otherwise the chain is walked in a plain loop.
+*lanes* start at once at places that look like the beginning of an item (the bytes there equal the
+first item's first bytes; records of one instant all begin with their commit time). All lanes walk
+in step, and the result counts only if each lane lands exactly on the next lane's start, which
+proves the whole chain from the known first item to the known end. Otherwise the chain is walked in
+a plain loop.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _PATTERN_BYTES = 24
 
 
 def framed_starts(data: memoryview, count: int) -> np.ndarray:
-    """int64[count + 1]: offsets of the int32 length of every framed record, then the end of ``data``.
+    """int64[count + 1]: offsets of the int32 length of every framed record, then the end of
+    ``data``.
 
     Raises ``Malformed`` unless exactly ``count`` records fill ``data``.
     """
@@ -106,7 +108,8 @@ def _seeds(data: memoryview, count: int) -> np.ndarray:
 
 
 def _pattern(data: memoryview) -> bytes:
-    """The first field of the first record when it is a short string, else the record's first bytes."""
+    """The first field of the first record when it is a short string, else the record's first
+    bytes."""
     length = _LENGTH.unpack_from(data, 0)[0]
     size = 12
     if length > 2 and data[4] == 2 and data[5] < 0x80:
@@ -137,7 +140,8 @@ def _walk_lanes(data: memoryview, seeds: np.ndarray, count: int) -> np.ndarray |
             break
     if (at != stops).any():
         return None
-    # every lane ends on the next one's start, which that lane reports itself: drop the repeated last
+    # every lane ends on the next one's start, which that lane reports itself: drop the repeated
+    # last
     table = np.stack(steps, axis=1)
     starts = table[table < stops[:, None]]
     if len(starts) != count:

@@ -1,8 +1,9 @@
 """Rows in the schema that they were written with -> rows in the table's schema (Avro resolution).
 
-Columns are matched by name. What a writer did not know is null; numbers are widened (int, long, float,
-double), bytes and strings exchanged, and numbers, dates and decimals become text where the table's column
-is text by now, as ``HoodieAvroUtils.rewriteRecordWithNewSchema`` does. Everything else is refused.
+Columns are matched by name. What a writer did not know is null; numbers are widened (int, long,
+float, double), bytes and strings exchanged, and numbers, dates and decimals become text where the
+table's column is text by now, as ``HoodieAvroUtils.rewriteRecordWithNewSchema`` does. Everything
+else is refused.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from mainstem.formats.avro_schema import META_FIELDS, value_type
 def project_to(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """``table`` with exactly the columns of ``schema``, in its order and types.
 
-    Raises ``Unsupported``, naming the column, when Hudi has no promotion between the two types, and for a
-    column that is missing although the schema declares it as not null.
+    Raises ``Unsupported``, naming the column, when Hudi has no promotion between the two types,
+    and for a column that is missing although the schema declares it as not null.
     """
     names = table.schema.names
     made = []

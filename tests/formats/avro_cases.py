@@ -1,4 +1,5 @@
-"""Tables with a schema text for the codec tests, and fastavro as the second opinion about their bytes."""
+"""Tables with a schema text for the codec tests, and fastavro as the second opinion about their
+bytes."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ KINDS: dict[str, tuple[object, st.SearchStrategy]] = {
                 "precision": p,
                 "scale": s,
             },
-            st.integers(-(10**p) + 1, 10**p - 1).map(lambda n, s=s: Decimal((n < 0, digits(n), -s))),
+            st.integers(-(10**p) + 1, 10**p - 1).map(
+                lambda n, s=s: Decimal((n < 0, digits(n), -s))
+            ),
         )
         for p, s, size in ((4, 2, 2), (18, 6, 8), (38, 10, 16), (9, 0, 20))
     },
@@ -54,7 +57,10 @@ KINDS: dict[str, tuple[object, st.SearchStrategy]] = {
         {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15},
         st.integers(-(10**30) + 1, 10**30 - 1).map(lambda n: Decimal((n < 0, digits(n), -15))),
     ),
-    "array": ({"type": "array", "items": ["null", "int"]}, st.lists(st.none() | st.integers(-9, 9))),
+    "array": (
+        {"type": "array", "items": ["null", "int"]},
+        st.lists(st.none() | st.integers(-9, 9)),
+    ),
     "map": (
         {"type": "map", "values": ["null", "double"]},
         st.dictionaries(st.text(max_size=3), st.none() | st.floats(0, 1), max_size=3),
@@ -82,7 +88,8 @@ def digits(number: int) -> tuple[int, ...]:
 
 @st.composite
 def tables(draw: st.DrawFn, max_rows: int = 40) -> tuple[str, list[dict]]:
-    """``(schema text, rows)``: any mix of kinds, nullable first or last or not, nulls rare or many."""
+    """``(schema text, rows)``: any mix of kinds, nullable first or last or not, nulls rare or
+    many."""
     fields, columns = [], []
     rows = draw(st.integers(0, max_rows))
     for i in range(draw(st.integers(1, 6))):
@@ -155,7 +162,8 @@ def _bits(table: pa.Table) -> list:
     views = {pa.float64(): pa.int64(), pa.float32(): pa.int32()}
     columns = [c.combine_chunks() for c in table.columns]
     return [
-        c.view(views[c.type]).to_pylist() if c.type in views else repr(_integers(c)) for c in columns
+        c.view(views[c.type]).to_pylist() if c.type in views else repr(_integers(c))
+        for c in columns
     ]
 
 

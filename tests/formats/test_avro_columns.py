@@ -1,8 +1,8 @@
 """Goal: columns become exactly the Avro bytes that fastavro writes, and come back unchanged.
 
 Method: property tests over random schemas and values with fastavro as the second opinion in both
-directions; the special encodings of Arrow (slices, dictionaries, bytes behind nulls, views); refusal of
-values that the schema cannot hold; projection; joining of many small blocks.
+directions; the special encodings of Arrow (slices, dictionaries, bytes behind nulls, views);
+refusal of values that the schema cannot hold; projection; joining of many small blocks.
 """
 
 from __future__ import annotations
@@ -243,9 +243,12 @@ def test_a_dictionary_that_holds_a_null_value_is_written_as_null() -> None:
 
 
 def test_missing_columns_are_written_as_null() -> None:
-    assert decode_records(
-        memoryview(_join(encode_records(_PLAIN.select(["n"]), _TEXT))), 5, _TEXT
-    )["s"].to_pylist() == [None] * 5
+    assert (
+        decode_records(memoryview(_join(encode_records(_PLAIN.select(["n"]), _TEXT))), 5, _TEXT)[
+            "s"
+        ].to_pylist()
+        == [None] * 5
+    )
 
 
 @pytest.mark.parametrize(
@@ -260,7 +263,10 @@ def test_missing_columns_are_written_as_null() -> None:
             {"type": "long", "logicalType": "timestamp-micros"},
             pa.array([1000, 2000], pa.timestamp("ns", "Asia/Tokyo")),
         ),
-        ({"type": "long", "logicalType": "local-timestamp-micros"}, pa.array([1], pa.timestamp("s"))),
+        (
+            {"type": "long", "logicalType": "local-timestamp-micros"},
+            pa.array([1], pa.timestamp("s")),
+        ),
         ("bytes", pa.array([b"ab"], pa.binary(2))),
     ],
     ids=str,
@@ -304,7 +310,10 @@ def test_columns_are_widened_where_nothing_is_lost(kind: object, column: pa.Arra
             },
             pa.array([Decimal("1.234")]),
         ),
-        ({"type": "map", "values": "int"}, pa.array([[("a", 1), ("a", 2)]], pa.map_("string", "int32"))),
+        (
+            {"type": "map", "values": "int"},
+            pa.array([[("a", 1), ("a", 2)]], pa.map_("string", "int32")),
+        ),
         ({"type": "array", "items": "int"}, pa.array([[1, None]])),
     ],
     ids=str,

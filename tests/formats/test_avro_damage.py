@@ -1,8 +1,10 @@
-"""Goal: damaged or hostile record bytes give CorruptTable or a table of the declared schema, nothing else.
+"""Goal: damaged or hostile record bytes give CorruptTable or a table of the declared schema,
+nothing else.
 
-Method: truncation at every byte and flips of random bits of real content, lengths and counts replaced by
-extreme ones, contents of random bytes; in all of them time and memory stay bounded. Avro content has no
-checksum, so a flip inside a value may go unnoticed; a flip that moves a boundary may not.
+Method: truncation at every byte and flips of random bits of real content, lengths and counts
+replaced by extreme ones, contents of random bytes; in all of them time and memory stay bounded.
+Avro content has no checksum, so a flip inside a value may go unnoticed; a flip that moves a
+boundary may not.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ def _every_kind(rows: int) -> tuple[str, bytes]:
         if isinstance(kind, dict) and "name" in kind:
             kind = {**kind, "name": f"n{i}"}
         types[f"c{i}"] = ["null", kind]
-        values[f"c{i}"] = _SAMPLES.get(name, None)
+        values[f"c{i}"] = _SAMPLES.get(name)
     text = _record(**types)
     return text, fastavro_bytes(text, [values] * rows)
 
@@ -187,7 +189,8 @@ def test_a_value_that_reaches_into_the_next_record_is_corrupt() -> None:
 
 def test_records_that_compensate_one_another_are_corrupt() -> None:
     text = _record(a="int", b="int")
-    # 3 bytes where 2 are declared, then 1 where 2 are declared: the sum is right, the records are not.
+    # 3 bytes where 2 are declared, then 1 where 2 are declared: the sum is right, the records
+    # are not.
     content = b"\x00\x00\x00\x02" + b"\x80\x01\x00" + b"\x00\x00\x00\x02" + b"\x00"
     assert _decodes(content, 2, text) is None
 
@@ -238,7 +241,10 @@ def test_hostile_counts_cost_neither_time_nor_memory() -> None:
         (_record(a={"type": "array", "items": ["null", "int"]}), zigzag(10**12) + b"\0" * 50_000),
         (_record(a={"type": "map", "values": "int"}), zigzag(10**12) + b"\0" * 50_000),
         (_record(a="string"), zigzag(10**9) + b"x" * 50_000),
-        (_record(a=["null", {"type": "fixed", "name": "f", "size": 2**30}]), b"\x02" + b"x" * 50_000),
+        (
+            _record(a=["null", {"type": "fixed", "name": "f", "size": 2**30}]),
+            b"\x02" + b"x" * 50_000,
+        ),
     ]
     for text, datum in cases:
         content = len(datum).to_bytes(4, "big") + datum

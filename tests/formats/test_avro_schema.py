@@ -140,7 +140,9 @@ def test_a_type_that_hudi_cannot_hold_is_refused_with_the_name_of_its_column(
     kind: pa.DataType,
 ) -> None:
     with pytest.raises(Invalid, match="'bad"):
-        arrow_to_avro(pa.schema([("ok", pa.int32()), ("bad", kind)]), table_name="t", meta_fields=True)
+        arrow_to_avro(
+            pa.schema([("ok", pa.int32()), ("bad", kind)]), table_name="t", meta_fields=True
+        )
 
 
 @pytest.mark.parametrize("names", [["a-b"], ["1a"], [""], ["a", "A"], ["a", "a"], ["é"], ["a b"]])
@@ -183,7 +185,11 @@ def test_plain_types_null_last_unions_and_repeated_names_are_read() -> None:
                 {"name": "b", "type": ["int", "null"]},
                 {
                     "name": "c",
-                    "type": {"type": "record", "name": "p", "fields": [{"name": "x", "type": "int"}]},
+                    "type": {
+                        "type": "record",
+                        "name": "p",
+                        "fields": [{"name": "x", "type": "int"}],
+                    },
                 },
                 {"name": "d", "type": ["null", "t.p"]},
                 {"name": "e", "type": ["null", {"type": "string", "avro.java.string": "String"}]},
@@ -251,9 +257,13 @@ def test_avro_types_without_an_arrow_counterpart_are_named_as_unsupported(kind: 
         _record({"type": "array"}),
         _record({"type": {"type": "union"}}),
         _record(["null", ["null", "int"]]),
-        _record({"type": "fixed", "name": "f", "size": 4}, {"type": "fixed", "name": "f", "size": 4}),
+        _record(
+            {"type": "fixed", "name": "f", "size": 4}, {"type": "fixed", "name": "f", "size": 4}
+        ),
         _record({"type": "bytes", "logicalType": "decimal", "precision": "x"}),
-        '{"type":"record","name":"r","fields":[{"name":"a","type":"int"},{"name":"a","type":"int"}]}',
+        '{"type":"record","name":"r","fields":[{"name":"a","type":"int"},{"name":"a"}]}'.replace(
+            '"a"}', '"a","type":"int"}'
+        ),
         "[" * 100_000,
         '{"type":' * 50_000,
         _record(*["int"] * 30_000),
