@@ -1,0 +1,132 @@
+"""One of the demo's writers: a process with one Spark streaming query that writes both tables.
+
+    python -m demos.stream_writer STREAM FOLDER CLOCK_OFFSET_MS
+
+Says what it does on standard output, one JSON object per line:
+{"writing": table, "batch": id}, {"wrote": table, "batch": id, "rows": n, "status": s}, {"ended": true}.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from demos.flights import (
+    KEY,
+    PARTITION,
+    STATUS_SCHEMA,
+    WIDE_SCHEMA,
+    event_schema,
+    event_time_column,
+    wide_columns,
+)
+from demos.sent_before import SentBefore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+WIDE, STATUS = "wide", "status"
+
+
+def options(stream: str, clock_offset_ms: int) -> dict[str, object]:
+    """Options of every write: all but the clock and the names as a user would choose them."""
+    return {
+        "hoodie.datasource.write.streaming.checkpoint.identifier": stream,
+        "hoodie.mainstem.writer.name": stream,
+        "hoodie.mainstem.clock.offset_ms": clock_offset_ms,
+        # A writer that is silent for 2 s x (2 + 1) is dead.
+        "hoodie.client.heartbeat.interval_in_ms": 2000,
+        "hoodie.client.heartbeat.tolerable.misses": 2,
+        # The demo promises that nothing fails, so nothing may be tried again in silence.
+        "hoodie.datasource.write.streaming.retry.count": 0,
+    }
+
+
+def start_spark(stream: str) -> SparkSession:
+    """A small Spark: three of them share two cores."""
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.numRecentProgressUpdates": "1",
+    }
+    builder = SparkSession.builder.master("local[1,4]").appName(stream)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+class BatchWriter:
+    """The function of ``foreachBatch``: every event to the status table, the newest to the wide one."""
+
+    def __init__(self, stream: str, folder: Path, clock_offset_ms: int) -> None:
+        self._stream = stream
+        self._folder = folder
+        self._options = options(stream, clock_offset_ms)
+        self._sent = SentBefore(folder / "sent" / stream)
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        events = batch.toArrow()
+        fresh = full_width(self._sent.keep(events, batch_id), self._stream)
+        # One table on each way: the executors write the wide one, the driver the status table.
+        on_executors = {"hoodie.mainstem.spark.driver.rows.max": 0}
+        self._write(batch.sparkSession.createDataFrame(fresh), WIDE, batch_id, on_executors)
+        self._write(batch.select(*STATUS_SCHEMA.names), STATUS, batch_id, {})
+
+    def _write(
+        self, rows: DataFrame, table: str, batch_id: int, more: Mapping[str, object]
+    ) -> None:
+        from mainstem import spark as ms
+
+        say(writing=table, batch=batch_id)
+        outcome = ms.write_batch(rows, str(self._folder / table), options=self._options | more)
+        say(wrote=table, batch=batch_id, rows=outcome.rows, status=outcome.status)
+
+
+def full_width(events: pa.Table, stream: str) -> pa.Table:
+    """Rows of the wide table that fill only the columns of ``stream``; the others are null."""
+    events = events.append_column(event_time_column(stream), events["event_time"])
+    filled = {*KEY, PARTITION, *wide_columns(stream)}
+    columns = [
+        events[field.name].cast(field.type)
+        if field.name in filled
+        else pa.nulls(len(events), field.type)
+        for field in WIDE_SCHEMA
+    ]
+    return pa.table(columns, schema=WIDE_SCHEMA)
+
+
+def say(**what: object) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def main(stream: str, folder: Path, clock_offset_ms: int) -> None:
+    from mainstem.spark.types import spark_schema
+
+    spark = start_spark(stream)
+    source = spark.readStream.schema(spark_schema(event_schema(stream)))
+    events = source.option("maxFilesPerTrigger", 1).parquet(str(folder / "events" / stream))
+    query = (
+        events.writeStream.foreachBatch(BatchWriter(stream, folder, clock_offset_ms))
+        .option("checkpointLocation", str(folder / "checkpoints" / stream))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    say(ended=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
