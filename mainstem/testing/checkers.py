@@ -14,7 +14,7 @@ from mainstem.testing import plain_format as plain
 from mainstem.testing.oracle import Intent, Mode, Row, merged
 from mainstem.testing.plain_format import TIMELINE, LogFile, TimelineName
 from mainstem.testing.sim_storage import Disk
-from mainstem.testing.world import Actor, Violation, World
+from mainstem.testing.world import Actor, Process, Violation, World
 
 _EPOCH = re.compile(r"^\.hoodie/\.mainstem/fence/epoch-(\d+)$")
 _TICKET = re.compile(r"^\.hoodie/\.mainstem/fence/ticket-(\d+)-")
@@ -42,6 +42,7 @@ class Watch:
         self.published: list[Publication] = []
         self.requested: set[str] = set()
         self.rolled_back: dict[str, str] = {}  # target -> requested time of the rollback
+        self._owner: dict[str, Process | None] = {}  # requested time -> who made it
         self._made: set[str] = set()
         self._newest = ""
         self._epoch_of: dict[Actor | None, int] = {}
@@ -136,6 +137,7 @@ class Watch:
                 "time order", f"{name.requested} requested after {self._newest} became visible"
             )
         self.requested.add(name.requested)
+        self._owner[name.requested] = self.world.current.process if self.world.current else None
         self._newest = max(self._newest, name.requested)
         if name.action == "deltacommit" and not self.disk.exists(f"{HEARTBEATS}/{name.requested}"):
             raise Violation("heartbeat first", f"{name.requested} was requested without a heartbeat")
@@ -203,13 +205,29 @@ class Watch:
             path = folder
 
     def _timeline_deleted(self, name: TimelineName, path: str) -> None:
+        self._deletion_allowed(name, path)
+        times = [plain.timeline_name(n) for n in self.disk.folders[TIMELINE]]
+        self._newest = max([max(n.requested, n.completion or "") for n in times if n], default="")
+        if name.requested not in self.rolled_back:  # given up: its time may be used again
+            self._made.discard(path)
+            self.requested.discard(name.requested)
+
+    def _deletion_allowed(self, name: TimelineName, path: str) -> None:
         if name.state == "completed":
             raise Violation("legal states", f"completed {path} was deleted")
         done = [p for p in self.published if p.requested == name.requested]
         if done:
             raise Violation("legal states", f"{path} was deleted although {done[0].completion} is visible")
-        if name.action != "rollback" and name.requested not in self.rolled_back:
+        if name.requested in self.rolled_back or self._gives_up(name):
+            return
+        if name.action != "rollback":
             raise Violation("plan first", f"{path} was deleted without a rollback plan")
+
+    def _gives_up(self, name: TimelineName) -> bool:
+        """A writer may take its own instant back without a plan as long as it holds no file."""
+        actor = self.world.current
+        own = actor is not None and self._owner.get(name.requested) is actor.process
+        return own and all(log.instant != name.requested for log in plain.log_files(self.disk))
 
     def _data(self, event: str, path: str, log: LogFile) -> None:
         if event == "deleted":
@@ -218,7 +236,7 @@ class Watch:
             return
         self._new_name(event, path)
         marker = f"{MARKERS}/{log.instant}/{path}.marker.CREATE"
-        if not self.disk.exists(marker):
+        if not self.disk.exists(marker) and log.instant not in self.rolled_back:
             raise Violation("marker first", f"{path} was created without its marker")
 
     def _surplus(self, path: str) -> bool:

@@ -306,6 +306,21 @@ class SimStorage:
         if durable:
             self.sync_folders(folders)
 
+    def settle(self, sinks: Sequence[SimSink], folders: Iterable[str], *, durable: bool) -> None:
+        """In any order, as a file system does that is asked for all at once."""
+        steps: list[Callable[[], None]] = [lambda s=sink: s.close(durable=durable) for sink in sinks]
+        if durable:
+            steps += [lambda f=folder: self.sync_folder(f) for folder in folders]
+        self._world.random.shuffle(steps)
+        failure: OSError | None = None
+        for step in steps:
+            try:
+                step()
+            except OSError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
     def link(self, source: str, target: str) -> None:
         def effect() -> None:
             inode = self.disk.need(source)

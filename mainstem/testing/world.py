@@ -183,6 +183,8 @@ class World:
         self._thread = threading.get_ident()
         self._queue: list[_Event] = []
         self._number = 0
+        self._end = 0.0
+        self._limit = 0
         self._hash = hashlib.blake2b(digest_size=16)
 
     # -- building ---------------------------------------------------------------------------------
@@ -210,16 +212,19 @@ class World:
 
     def run(self, until: Callable[[], bool], *, ms: float, calls: int) -> bool:
         """Run until the condition holds; False when virtual time, calls or actors ran out first."""
-        end, limit = self.now + ms, self.counts.calls + calls
+        self._end, self._limit = self.now + ms, self.counts.calls + calls
         started = self.now
         try:
             while self.failure is None and not until():
-                if not self._queue or self._queue[0].time > end or self.counts.calls > limit:
+                if not self._queue or self._queue[0].time > self._end or self._spent():
                     return False
                 self._turn(heapq.heappop(self._queue))
             return self.failure is None
         finally:
             self.counts.virtual_ms += self.now - started
+
+    def _spent(self) -> bool:
+        return self.counts.calls > self._limit or self.failure is not None
 
     def _turn(self, event: _Event) -> None:
         actor = event.actor
@@ -265,7 +270,8 @@ class World:
         process = actor.process
         if not process.dead:
             queue = self._queue
-            if (not queue or queue[0].time > wake) and process.paused_until <= wake:
+            alone = not queue or queue[0].time > wake
+            if alone and process.paused_until <= wake <= self._end and not self._spent():
                 self.now = wake  # nobody else is due: go on without a switch
             else:
                 self._push(wake, actor, None)

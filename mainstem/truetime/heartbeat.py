@@ -64,9 +64,12 @@ class Heartbeats:
                 self._task = None
 
     def stop(self, instant: str) -> None:
-        """No more beats; the file goes."""
+        """No more beats; the file goes, now or, if that fails, with a later clean-up."""
         self.leave(instant)
-        self._storage.delete(paths.heartbeat(instant))
+        try:
+            self._storage.delete(paths.heartbeat(instant))
+        except OSError:
+            return
 
     def expired(self, instant: str, store_now_ms: int) -> bool:
         """Whether a writer counts as dead: no heartbeat, or none for interval x misses.

@@ -91,7 +91,6 @@ class BucketAppender:
         self._known_buckets = {} if known_buckets is None else known_buckets
         self._closed: list[WriteStat] = []
         self._folders: set[str] = set()
-        self._new_partitions: set[str] = set()
         self._sequence = 0
         self.rows = 0
         #: a batch was left half-written (full disk, interrupt): these files must not be published
@@ -327,7 +326,6 @@ class BucketAppender:
         )
         try:
             self._storage.create(metafile, text, durable=True)
-            self._new_partitions.add(partition)
         except FileExistsError:
             return
 
@@ -378,7 +376,8 @@ class BucketAppender:
             log.stat.size_bytes = log.sink.size
             self._closed.append(log.stat)
         folders = set(self._folders)
-        for partition in self._new_partitions:
+        # Up to the base: another writer may have made the folder and not yet synced its name.
+        for partition in self._folders:
             while partition:
                 partition = partition.rpartition("/")[0]
                 folders.add(partition)

@@ -37,6 +37,7 @@ from mainstem.timeline.plans import (
 )
 from mainstem.timeline.publish import Section
 from mainstem.writers.context import WriterContext
+from mainstem.writers.leftovers import sweep_leftovers
 
 _INGESTION = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
 
@@ -60,13 +61,13 @@ def roll_back_failed_writes(ctx: WriterContext, *, if_due: bool = False) -> list
     """
     if if_due and not _due(ctx):
         return []
-    _sweep_prepared(ctx)
     done = [r for r in (_resume(ctx, i) for i in _pending_rollbacks(ctx)) if r is not None]
     timeline = ctx.publisher.timeline()
     for instant in _candidates(timeline):
         rolled = roll_back(ctx, instant)
         if rolled is not None:
             done.append(rolled)
+    sweep_leftovers(ctx, thorough=bool(done) or not if_due)
     return done
 
 
@@ -80,16 +81,6 @@ def _due(ctx: WriterContext) -> bool:
             return False
         ctx.last_rollback_check_ms = now
         return True
-
-
-def _sweep_prepared(ctx: WriterContext) -> None:
-    """Remove private files that crashed publishers left, so that their number stays bounded."""
-    storage = ctx.seams.storage
-    entries = storage.entries(paths.PREPARED)
-    newest = max((e.mtime_ms for e in entries), default=0)
-    for entry in entries:
-        if newest - entry.mtime_ms > max(60_000, ctx.heartbeats.expire_ms):
-            storage.delete(f"{paths.PREPARED}/{entry.name}")
 
 
 def _candidates(timeline: ActiveTimeline) -> list[Instant]:
@@ -151,7 +142,7 @@ def roll_back(
             lambda time: f"{time}.{ROLLBACK}.{REQUESTED}", prepared=prepared, decide=still_dead
         )
     finally:
-        ctx.seams.storage.delete(prepared)
+        forget(ctx, prepared)
     if published.time is None:
         return None
     return _execute(ctx, published.time, instant.requested, instant.action)
@@ -210,7 +201,7 @@ def _execute(
             before_link=remove_instant,
         )
     finally:
-        storage.delete(prepared)
+        forget(ctx, prepared)
     storage.delete_folder(paths.marker_folder(instant))
     ctx.heartbeats.stop(instant)
     if published.time is None:
@@ -241,6 +232,14 @@ def prepare(ctx: WriterContext, instant: str, data: bytes) -> str:
     return path
 
 
+def forget(ctx: WriterContext, prepared: str) -> None:
+    """Remove a private file after its publication, which must not fail for that any more."""
+    try:
+        ctx.seams.storage.delete(prepared)
+    except OSError:
+        return  # swept later
+
+
 def _files_of(ctx: WriterContext, instant: str) -> Iterator[tuple[str, str, str]]:
     """(partition, file id, name) of every data file of an instant, by listing all partitions.
 
@@ -256,12 +255,16 @@ def _files_of(ctx: WriterContext, instant: str) -> Iterator[tuple[str, str, str]
 
 
 def quietly_discard(ctx: WriterContext, instant: str) -> None:
-    """Take an instant that wrote nothing off the timeline (an empty transaction)."""
+    """Take an instant that wrote nothing off the timeline (an empty transaction).
+
+    The requested file goes last: after that the time may be given to another writer, whose heartbeat
+    and markers have the same names.
+    """
     storage = ctx.seams.storage
     try:
-        storage.delete(paths.timeline_file(f"{instant}.{DELTACOMMIT}.{INFLIGHT}"))
-        storage.delete(paths.timeline_file(f"{instant}.{DELTACOMMIT}.{REQUESTED}"))
         storage.delete_folder(paths.marker_folder(instant))
         ctx.heartbeats.stop(instant)
+        storage.delete(paths.timeline_file(f"{instant}.{DELTACOMMIT}.{INFLIGHT}"))
+        storage.delete(paths.timeline_file(f"{instant}.{DELTACOMMIT}.{REQUESTED}"))
     except (OSError, MainstemError):
         return  # a later writer rolls it back

@@ -17,7 +17,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mainstem.errors import Invalid, MainstemError, RolledBack, Unavailable, Unsupported
+from mainstem.errors import (
+    Invalid,
+    MainstemError,
+    OutcomeUnknown,
+    RolledBack,
+    Unavailable,
+    Unsupported,
+)
 from mainstem.options import WRITER_NAME
 from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
@@ -29,6 +36,7 @@ from mainstem.writers.context import WriterContext
 from mainstem.writers.guard import StreamGuard
 from mainstem.writers.rollback import (
     condemned,
+    forget,
     prepare,
     quietly_discard,
     roll_back,
@@ -264,12 +272,16 @@ class Transaction:
         self._check_open()
         try:
             return self._commit()
+        except OutcomeUnknown:
+            # It may be visible: none of its files may be deleted. If it is not, it is rolled back lazily.
+            self._fail()
+            raise
         except OSError as error:
             self._fail()
             raise _unavailable("commit", error, self._ctx.base, self.instant) from error
 
     def _commit(self) -> Outcome:
-        ctx, storage = self._ctx, self._ctx.seams.storage
+        ctx = self._ctx
         stats = [*self._task_stats, *(self._appender.close() if self._appender else [])]
         rows = self._task_rows + (self._appender.rows if self._appender else 0)
         stats = [s for s in stats if s.blocks]
@@ -286,7 +298,7 @@ class Transaction:
                 decide=self._may_complete,
             )
         finally:
-            storage.delete(prepared)
+            forget(ctx, prepared)
         if published.time is None:
             self.abort()
             return self._end(Outcome(ALREADY_COMMITTED, instant=published.decision))
@@ -366,6 +378,7 @@ class Transaction:
 
     def _fail(self) -> None:
         self._ended = True
+        self._ctx.heartbeats.stop(self.instant)
 
     def abort(self) -> None:
         """Undo everything written and take the instant off the timeline. Harmless when already ended."""

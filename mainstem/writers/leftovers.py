@@ -1,0 +1,102 @@
+"""What writers that died, or were stopped for very long, leave beside the timeline, and its removal.
+
+- private files of publications that never came to their end;
+- heartbeats and marker folders of instants that are completed or gone (the writer died while tidying);
+- data files of an instant that was rolled back while its writer was stopped and that the writer, waking
+  up, still created. Nobody sees them, but once the instant is older than the active timeline Java takes
+  it for an archived, completed one and shows their rows.
+
+Nothing here touches an instant that is pending: that is the work of a rollback, under the lock.
+"""
+
+from __future__ import annotations
+
+from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.storage import paths
+from mainstem.table.partitions import list_partitions
+from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.instant import REQUESTED, ROLLBACK
+from mainstem.timeline.plans import decode_rollback_plan
+from mainstem.writers.context import WriterContext
+from mainstem.writers.task import marked_files
+
+
+def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
+    """Remove leftovers; ``thorough`` also lists all partitions for files of rolled-back instants."""
+    _sweep_prepared(ctx)
+    storage = ctx.seams.storage
+    # Before the timeline: a heartbeat is older than its requested file.
+    beats = {e.name: e.mtime_ms for e in storage.entries(paths.HEARTBEATS)}
+    marked = storage.names(paths.TEMP)
+    fence = (e.mtime_ms for e in storage.entries(paths.FENCE))
+    store_now_ms = max((*beats.values(), *fence), default=0)  # the store's clock, or a little less
+    timeline = ctx.publisher.timeline()
+    for instant in sorted({*beats, *marked}):
+        if paths.is_instant_time(instant) and _is_over(timeline, instant):
+            last_beat = beats.get(instant)
+            if last_beat is not None and store_now_ms - last_beat <= ctx.heartbeats.expire_ms:
+                continue  # its writer may be tidying up
+            _sweep_instant(ctx, timeline, instant)
+    if thorough:
+        _sweep_rolled_back(ctx, timeline)
+
+
+def _sweep_prepared(ctx: WriterContext) -> None:
+    """Private files that crashed publishers left, so that their number stays bounded."""
+    storage = ctx.seams.storage
+    entries = storage.entries(paths.PREPARED)
+    newest = max((e.mtime_ms for e in entries), default=0)
+    for entry in entries:
+        if newest - entry.mtime_ms > max(60_000, ctx.heartbeats.expire_ms):
+            storage.delete(f"{paths.PREPARED}/{entry.name}")
+
+
+def _is_over(timeline: ActiveTimeline, instant: str) -> bool:
+    """Completed or gone.
+
+    An instant at or above the newest one may be about to be requested; below it, the fence lets nobody
+    request it any more.
+    """
+    return instant < timeline.newest_time and all(i.requested != instant for i in timeline.pending)
+
+
+def _sweep_instant(ctx: WriterContext, timeline: ActiveTimeline, instant: str) -> None:
+    storage = ctx.seams.storage
+    known = any(i.requested == instant for i in timeline.instants)
+    archived = timeline.start is None or instant < timeline.start
+    if not known and not archived:
+        for partition, name in list(marked_files(storage, instant)):
+            storage.delete(paths.in_partition(partition, name))
+    storage.delete_folder(paths.marker_folder(instant))
+    storage.delete(paths.heartbeat(instant))
+
+
+def _sweep_rolled_back(ctx: WriterContext, timeline: ActiveTimeline) -> None:
+    gone = _rolled_back(ctx, timeline)
+    if not gone:
+        return
+    storage = ctx.seams.storage
+    partitioned = bool(ctx.config.partition_fields)
+    for listing in list_partitions(storage, partitioned=partitioned):
+        for name in listing.names:
+            parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
+            if parsed is not None and parsed.instant in gone:
+                storage.delete(paths.in_partition(listing.partition, name))
+
+
+def _rolled_back(ctx: WriterContext, timeline: ActiveTimeline) -> set[str]:
+    """Instants that a completed rollback on the active timeline removed."""
+    present = {i.requested for i in timeline.instants}
+    gone: set[str] = set()
+    for instant in timeline.completed:
+        if instant.action != ROLLBACK:
+            continue
+        path = paths.timeline_file(f"{instant.requested}.{ROLLBACK}.{REQUESTED}")
+        try:
+            data = ctx.seams.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+        except FileNotFoundError:
+            continue  # archived since the listing
+        plan = decode_rollback_plan(data, path=path)
+        if plan is not None and plan.instant not in present:
+            gone.add(plan.instant)
+    return gone
