@@ -61,13 +61,8 @@ def open_or_create(options: WriteOptions, schema: pa.Schema) -> Table:
 
 
 def _exists(path: str) -> bool:
-    folder = os.path.join(path, paths.HOODIE)
-    return any(
-        os.path.exists(os.path.join(path, name))
-        for name in (paths.PROPERTIES, paths.PROPERTIES_BACKUP)
-    ) or (
-        os.path.isdir(os.path.join(folder, "timeline")) and bool(os.listdir(folder + "/timeline"))
-    )
+    names = (paths.PROPERTIES, paths.PROPERTIES_BACKUP)  # the backup while a writer replaces it
+    return any(os.path.exists(os.path.join(path, name)) for name in names)
 
 
 def _opening(options: WriteOptions, more: Mapping[str, str] | None) -> dict[str, str]:

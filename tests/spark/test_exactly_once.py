@@ -1,0 +1,100 @@
+"""Goal: no micro-batch is lost or doubled, whatever happens to the driver.
+
+Method: real driver processes (with their JVM) are killed with SIGKILL between our commit and
+Spark's, or run twice on one checkpoint at the same time; then the table's instants and rows are
+counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+import mainstem
+from tests.spark.conftest import ROOT
+from tests.spark.driver import ROWS
+from tests.spark.test_sink import _guards, _orphans
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def _start(**task: object) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", str(ROOT / "tests/spark/driver.py"), json.dumps(task)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+    )  # fmt: skip
+
+
+def _events(driver: subprocess.Popen[str], *, killed: bool = False) -> list[dict]:
+    out, err = driver.communicate(timeout=200)
+    events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    assert killed or (events and events[-1].get("ended")), f"{events}\n{err[-3000:]}"
+    return events
+
+
+def _check_rows(table: Path, writes: int) -> None:
+    """Every batch up to the newest committed one is there, whole, in one instant per write."""
+    guards = [tuple(g) for g in _guards(table)]
+    doubled = [guard for guard, count in Counter(guards).items() if count > 1]
+    assert not doubled, f"committed twice: {doubled}"
+    batches = max(batch for batch, _ in guards) + 1
+    whole = [b for b in range(batches) if all((b, n) in guards for n in range(writes))]
+    assert len(whole) >= batches - 1, guards  # the last may have been stopped between two writes
+    keys = set(mainstem.open_table(table).scan(columns=["id"]).to_arrow()["id"].to_pylist())
+    for batch, number in guards:
+        first = batch * ROWS + number * 1_000_000
+        assert set(range(first, first + ROWS)) <= keys, (batch, number)
+    assert len(keys) == len(guards) * ROWS
+    assert not _orphans(table)
+
+
+@pytest.mark.parametrize(
+    ("way", "kill_after", "replayed"),
+    [
+        ("write_stream", [1, 0], ["already_committed"]),
+        ("source", [1, 0], ["saved", "saved"]),
+        ("write_batch", [1, 0], ["already_committed", "committed"]),
+    ],
+)
+def test_a_driver_killed_between_our_commit_and_sparks_replays_without_loss_or_doubles(
+    tmp_path: Path, way: str, kill_after: list[int], replayed: list[str]
+) -> None:
+    table, checkpoint = tmp_path / "t", tmp_path / "c"
+    task = {"table": str(table), "checkpoint": str(checkpoint), "way": way}
+    driver = _start(**task, kill_after=kill_after)
+    events = _events(driver, killed=True)
+    assert driver.returncode == -9
+    assert events[-1]["batch"] == 1 and not (checkpoint / "commits" / "1").exists()
+    committed = _guards(table)
+
+    events = _events(_start(**task, stop_after=2))
+    assert events[-1]["error"] is None
+    again = [e["status"] for e in events if e.get("batch") == 1]
+    assert again == replayed
+    assert _guards(table)[: len(committed)] == committed
+    _check_rows(table, 1 if way == "write_stream" else 2)
+
+
+@pytest.mark.parametrize("way", ["write_batch"])
+def test_two_live_drivers_on_one_checkpoint_commit_every_write_once(
+    tmp_path: Path, way: str
+) -> None:
+    table, checkpoint, meet = tmp_path / "t", tmp_path / "c", tmp_path / "meet"
+    meet.mkdir()
+    task = {"table": str(table), "checkpoint": str(checkpoint), "way": way, "meet": str(meet)}
+    drivers = [_start(**task), _start(**task)]
+    events = [_events(driver) for driver in drivers]
+    statuses = Counter(e["status"] for found in events for e in found if e.get("batch") == 0)
+    assert len(list(meet.iterdir())) == 2, "the drivers never met in batch 0"
+    # One of the two made each of the batch's writes, the other found it made.
+    assert statuses["committed"] == 2, events
+    assert any(found[-1]["error"] for found in events), "Spark let two drivers live side by side"
+    _check_rows(table, 2)
