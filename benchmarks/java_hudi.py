@@ -1,9 +1,10 @@
-"""What Java Hudi 1.2.0 (Spark 3.5) does on this machine: upsert batches, commits per second, its sink.
+"""What Java Hudi 1.2.0 (Spark 3.5) does here: upsert batches, commits per second, its sink.
 
-Every function takes the rows from its caller, so that mainstem is measured with the very same rows in
-the same run, and returns figures; nothing is printed here. The JVM is warmed up on another table first:
-its start and its first commits are in no figure. Java runs without a metadata table, without cleaning,
-archival and compaction, which only makes it faster. Java does not fsync on a local file system.
+Every function takes the rows from its caller, so that mainstem is measured with the very same rows
+in the same run, and returns figures; nothing is printed here. The JVM is warmed up on another table
+first: its start and its first commits are in no figure. Java runs without a metadata table, without
+cleaning, archival and compaction, which only makes it faster. Java does not fsync on a local file
+system.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class UpsertFigures:
 
 @dataclass(frozen=True, slots=True)
 class CommitFigures:
-    """Commits of all writers, the seconds from the common start to the last end, seconds of each."""
+    """Commits of all writers, seconds from the common start to the last end, seconds of each."""
 
     writers: int
     commits: int
@@ -138,8 +139,9 @@ def commits_per_second(
 ) -> CommitFigures:
     """One Java process per item of `batches`, all upserting into one new table at the same time.
 
-    `batches[w]` are the commits of writer w. Each process has one core of Spark. The first batches are
-    written once by every process before the clock starts. Raises `JavaFailed` if any commit fails.
+    `batches[w]` are the commits of writer w. Each process has one core of Spark. The first batches
+    are written once by every process before the clock starts. Raises `JavaFailed` if any commit
+    fails.
     """
     harness = _harness()
     name = f"java_commits_{len(batches)}_{skew_ms}"
@@ -150,11 +152,16 @@ def commits_per_second(
     try:
         writers[0].wait_started()
         writers[0].write(path, batches[0][0], options)
-        go, ready = folder / f"{name}.go", [folder / f"{name}.ready{w}" for w in range(len(batches))]
+        go, ready = (
+            folder / f"{name}.go",
+            [folder / f"{name}.ready{w}" for w in range(len(batches))],
+        )
         for writer, own, sign in zip(writers, batches, ready, strict=True):
             files = [writer.rows_file(batch) for batch in own]
             arguments: dict[str, Any] = {"ready": str(sign), "go": str(go), "options": options}
-            writer.send("write_loop", path=str(path), files=files, warm_files=files[:warm], **arguments)
+            writer.send(
+                "write_loop", path=str(path), files=files, warm_files=files[:warm], **arguments
+            )
         while not all(sign.exists() for sign in ready):
             time.sleep(0.05)
         begun = time.time()

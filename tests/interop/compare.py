@@ -1,4 +1,4 @@
-"""Cell by cell comparison of Arrow tables: what Java read against what mainstem (or pandas) says."""
+"""Cell by cell comparison of Arrow tables: what Java read, what mainstem or pandas says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-
 from java_hudi import JavaHudi
 
 META = (
@@ -22,8 +21,8 @@ META = (
 def differences(expected: pa.Table, found: pa.Table, key: Sequence[str]) -> list[str]:
     """What differs, one line per column or row count, empty if nothing does.
 
-    Both sides are sorted by `key`. Floats are compared by their bits, so a NaN equals itself and -0.0
-    differs from 0.0; types must be equal, field nullability may differ.
+    Both sides are sorted by `key`. Floats are compared by their bits, so a NaN equals itself and
+    -0.0 differs from 0.0; types must be equal, field nullability may differ.
     """
     if expected.num_rows != found.num_rows:
         return [f"expected {expected.num_rows} rows, found {found.num_rows}"]
@@ -39,7 +38,10 @@ def _column(name: str, expected: pa.Table, found: pa.Table, key: Sequence[str]) 
     if left.type != right.type and str(left.type) != str(right.type):
         return f"{name}: expected type {left.type}, found {right.type}"
     if pa.types.is_nested(left.type):
-        same = [repr(a) == repr(b) for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True)]
+        pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
+        if pa.types.is_map(left.type):  # Java's maps are hash maps: their order says nothing
+            pairs = ((_sorted(a), _sorted(b)) for a, b in pairs)
+        same = [repr(a) == repr(b) for a, b in pairs]
     else:
         equal = pc.equal(_bits(left), _bits(right)).fill_null(False)
         both_null = pc.and_(left.is_null(), right.is_null())
@@ -52,6 +54,10 @@ def _column(name: str, expected: pa.Table, found: pa.Table, key: Sequence[str]) 
         f"{name}: {same.count(False)} of {len(same)} cells differ, first at {where}:"
         f" expected {left[row].as_py()!r}, found {right[row].as_py()!r}"
     )
+
+
+def _sorted(entries: list[tuple[str, object]] | None) -> list[tuple[str, object]] | None:
+    return None if entries is None else sorted(entries, key=lambda entry: entry[0])
 
 
 def _bits(column: pa.ChunkedArray) -> pa.ChunkedArray:

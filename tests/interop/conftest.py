@@ -1,4 +1,4 @@
-"""Fixtures of the interop tests: one Java Hudi for the whole run (a JVM takes ten seconds to start)."""
+"""Fixtures of the interop tests: one Java Hudi for the whole run (a JVM starts slowly)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from java_hudi import PYTHON, JavaHudi
 
 

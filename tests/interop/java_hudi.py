@@ -1,7 +1,7 @@
-"""Java Hudi 1.2.0 as a subprocess: reads, writes, compacts, cleans and locks, all by Java's own code.
+"""Java Hudi 1.2.0 as a subprocess: reads, writes, compacts, cleans, locks, all by Java's own code.
 
-`JavaHudi` starts `java_worker.py` with the Python of `.venv-interop` (pyspark 3.5; the Hudi bundle is
-brought by `spark.jars.packages`) and keeps it, since a JVM takes about ten seconds to start. Rows
+`JavaHudi` starts `java_worker.py` with the Python of `.venv-interop` (pyspark 3.5; the Hudi bundle
+is brought by `spark.jars.packages`) and keeps it, since a JVM starts slowly. Rows
 travel as Parquet files. `nbcc_options` gives the writer options under which Java and mainstem may
 write one table at the same moment.
 """
@@ -45,9 +45,9 @@ def nbcc_options(
 ) -> dict[str, str]:
     """Options of a Spark 3.5 write to a non-blocking multi-writer table of version 9.
 
-    The key generator follows from the number of key and partition fields, as Java infers it. The lock
-    is the file system lock at its default place; Java retries it every 100 ms (Hudi's default of 5 s
-    only suits writers that never meet).
+    The key generator follows from the number of key and partition fields, as Java infers it. The
+    lock is the file system lock at its default place; Java retries it every 100 ms (Hudi's default
+    of 5 s only suits writers that never meet).
     """
     options = {
         "hoodie.table.name": name,
@@ -101,7 +101,8 @@ class JavaHudi:
     def __init__(self, *, cores: int = 2, memory: str = "2g", log: Path | None = None) -> None:
         if not PYTHON.exists():
             raise FileNotFoundError(
-                f"{PYTHON} does not exist: `make interop` creates it (or set MAINSTEM_INTEROP_PYTHON)"
+                f"{PYTHON} does not exist: `make interop` creates it (or set"
+                " MAINSTEM_INTEROP_PYTHON)"
             )
         self._scratch = Path(tempfile.mkdtemp(prefix="java-hudi-"))
         self._log_path = log or self._scratch / "stderr.log"
@@ -141,6 +142,9 @@ class JavaHudi:
             except (BrokenPipeError, subprocess.TimeoutExpired):
                 self._process.kill()
                 self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
         self._log.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -158,7 +162,9 @@ class JavaHudi:
         if not line:
             self._log.flush()
             tail = self._log_path.read_text(errors="replace")[-3000:]
-            raise JavaFailed(f"the Java worker ended with {self._process.wait()}; its log ends:\n{tail}")
+            raise JavaFailed(
+                f"the Java worker ended with {self._process.wait()}; its log ends:\n{tail}"
+            )
         answer = json.loads(line)
         if not answer.pop("ok"):
             raise JavaFailed(answer["error"])
@@ -219,12 +225,21 @@ class JavaHudi:
         """A Java clean, which rolls back instants whose heartbeat has expired."""
         self.call("clean", path=str(path), options=dict(options))
 
-    def compact(
-        self, path: str | Path, options: Mapping[str, str], *, execute: bool = True
-    ) -> str | None:
-        """Schedules and executes a compaction; its instant, or None where Java planned nothing."""
-        answer = self.call("compact", path=str(path), options=dict(options), execute=execute)
-        return answer["instant"]
+    def schedule_compaction(self, path: str | Path, options: Mapping[str, str]) -> str | None:
+        """Plans a compaction (after one delta commit already); None where Java planned nothing."""
+        due = {**options, "hoodie.compact.inline.max.delta.commits": "1"}
+        return self.call("schedule_compaction", path=str(path), options=due)["instant"]
+
+    def run_compaction(self, path: str | Path, options: Mapping[str, str], instant: str) -> None:
+        """Executes a planned compaction."""
+        self.call("run_compaction", path=str(path), options=dict(options), instant=instant)
+
+    def compact(self, path: str | Path, options: Mapping[str, str]) -> str:
+        """Plans and executes a compaction; gives its instant."""
+        instant = self.schedule_compaction(path, options)
+        assert instant is not None, f"Java found nothing to compact in {path}"
+        self.run_compaction(path, options, instant)
+        return instant
 
     def try_lock(self, path: str | Path, options: Mapping[str, str] | None = None) -> bool:
         """One tryLock of Java's FileSystemBasedLockProvider on the table."""
@@ -236,7 +251,7 @@ class JavaHudi:
 
 
 def _environment() -> dict[str, str]:
-    """The worker sees its own venv only: a PYTHONPATH or SPARK_HOME of ours would mix two Sparks."""
+    """The worker sees its own venv only: a PYTHONPATH of ours would mix two Sparks."""
     dropped = {"PYTHONPATH", "SPARK_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "VIRTUAL_ENV"}
     kept = {key: value for key, value in os.environ.items() if key not in dropped}
     return {**kept, "PYSPARK_PYTHON": str(PYTHON), "TZ": "UTC"}

@@ -1,10 +1,10 @@
 """One Spark 3.5 with the Hudi 1.2.0 bundle, spoken to in JSON lines. Runs inside `.venv-interop`.
 
-It is started by `java_hudi.JavaHudi` and imports nothing of mainstem: what it answers is Java's word
-alone. One request per line on standard input, one answer per line on the original standard output;
-everything else that Python, Spark or the JVM print goes to standard error. Rows travel as Parquet
-files. A request is {"op": name, ...arguments}; an answer is {"ok": true, ...} or {"ok": false,
-"error": class and message, "trace": text}.
+It is started by `java_hudi.JavaHudi` and imports nothing of mainstem: what it answers is Java's
+word alone. One request per line on standard input, one answer per line on the original standard
+output; everything else that Python, Spark or the JVM print goes to standard error. Rows travel as
+Parquet files. A request is {"op": name, ...arguments}; an answer is {"ok": true, ...} or
+{"ok": false, "error": class and message, "trace": text}.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ def _session(cores: int, memory: str, scratch: str):
         "spark.sql.shuffle.partitions": str(cores),
         "spark.default.parallelism": str(cores),
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.sql.warehouse.dir": os.path.join(scratch, "warehouse"),
         "spark.local.dir": os.path.join(scratch, "spark"),
         "spark.ui.enabled": "false",
@@ -96,7 +98,7 @@ class Worker:
         return {"out": out}
 
     def write(self, path: str, rows: str, options: dict, mode: str = "append") -> dict:
-        """Writes the rows of a Parquet file as one Hudi commit; answers with the seconds it took."""
+        """Writes the rows of a Parquet file as one Hudi commit; answers with the seconds."""
         start = time.perf_counter()
         frame = self._spark.read.parquet(rows)
         frame.write.format("hudi").options(**options).mode(mode).save(path)
@@ -169,7 +171,9 @@ class Worker:
     def _client(self, path: str, options: dict):
         jvm = self._jvm
         context = self._spark.sparkContext._jsc
-        conf = jvm.org.apache.hudi.hadoop.fs.HadoopFSUtils.getStorageConf(context.hadoopConfiguration())
+        conf = jvm.org.apache.hudi.hadoop.fs.HadoopFSUtils.getStorageConf(
+            context.hadoopConfiguration()
+        )
         meta = (
             jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
             .setConf(conf)
@@ -195,22 +199,26 @@ class Worker:
             client.close()
         return {}
 
-    def compact(self, path: str, options: dict, execute: bool = True) -> dict:
-        """Schedules a compaction and, if asked, executes it; answers with its instant or null."""
+    def schedule_compaction(self, path: str, options: dict) -> dict:
+        """Plans a compaction; answers with its instant or null."""
         client = self._client(path, options)
         try:
             instant = client.scheduleCompaction(self._none())
-            if not instant.isPresent():
-                return {"instant": None}
-            if execute:
-                done = client.compact(instant.get())
-                client.commitCompaction(instant.get(), done, self._none())
-            return {"instant": instant.get()}
+            return {"instant": instant.get() if instant.isPresent() else None}
         finally:
             client.close()
 
+    def run_compaction(self, path: str, options: dict, instant: str) -> dict:
+        """Executes a planned compaction and completes it."""
+        client = self._client(path, options)
+        try:
+            client.commitCompaction(instant, client.compact(instant), self._none())
+        finally:
+            client.close()
+        return {}
+
     def sql(self, text: str, conf: dict | None = None, out: str | None = None) -> dict:
-        """Runs one SQL statement under temporary session settings; answers with its rows as text."""
+        """Runs one SQL statement under temporary settings; answers with its rows as text."""
         conf = conf or {}
         for key, value in conf.items():
             self._spark.conf.set(key, value)
@@ -223,25 +231,46 @@ class Worker:
             for key in conf:
                 self._spark.conf.unset(key)
 
-    def lock(self, path: str, options: dict, name: str = "lock") -> dict:
-        """One tryLock of Java's FileSystemBasedLockProvider; {"held": bool}."""
+    def _provider(self, path: str, options: dict):
         jvm = self._jvm
         properties = jvm.org.apache.hudi.common.config.TypedProperties()
         properties.setProperty("hoodie.base.path", path)
-        # HoodieLockConfig's default, which a bare LockConfiguration does not fill in: never expires.
+        # HoodieLockConfig's default (never), which a bare LockConfiguration does not fill in.
         properties.setProperty("hoodie.write.lock.filesystem.expire", "0")
         for key, value in options.items():
             properties.setProperty(key, value)
         conf = jvm.org.apache.hudi.hadoop.fs.HadoopFSUtils.getStorageConf(
             self._spark.sparkContext._jsc.hadoopConfiguration()
         )
-        provider = jvm.org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider(
+        return jvm.org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider(
             jvm.org.apache.hudi.common.config.LockConfiguration(properties), conf
         )
-        held = bool(provider.tryLock(0, jvm.java.util.concurrent.TimeUnit.MILLISECONDS))
+
+    def _try_lock(self, provider) -> bool:
+        return bool(provider.tryLock(0, self._jvm.java.util.concurrent.TimeUnit.MILLISECONDS))
+
+    def lock(self, path: str, options: dict, name: str = "lock") -> dict:
+        """One tryLock of Java's FileSystemBasedLockProvider; {"held": bool}."""
+        provider = self._provider(path, options)
+        held = self._try_lock(provider)
         if held:
             self._locks[name] = provider
         return {"held": held}
+
+    def count(self, path: str, counter: str, times: int) -> dict:
+        """Adds one to the number in a file ``times`` times, each time under Java's lock."""
+        for _ in range(times):
+            provider = self._provider(path, {})
+            while not self._try_lock(provider):
+                time.sleep(0.002)
+            with open(counter, encoding="utf-8") as file:
+                number = int(file.read())
+            time.sleep(0.002)
+            with open(counter, "w", encoding="utf-8") as file:
+                file.write(str(number + 1))
+            provider.unlock()
+            provider.close()
+        return {}
 
     def unlock(self, name: str = "lock") -> dict:
         """Releases and closes, as Hudi's LockManager does after every critical section."""
@@ -274,12 +303,14 @@ def main() -> None:
         except Exception as error:
             text = getattr(error, "java_exception", None)
             message = f"{type(error).__name__}: {error}"
-            answer({
-                "ok": False,
-                "error": message[:4000],
-                "java": str(text)[:2000],
-                "trace": traceback.format_exc()[-4000:],
-            })
+            answer(
+                {
+                    "ok": False,
+                    "error": message[:4000],
+                    "java": str(text)[:2000],
+                    "trace": traceback.format_exc()[-4000:],
+                }
+            )
     spark.stop()
 
 

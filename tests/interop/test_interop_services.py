@@ -1,0 +1,217 @@
+"""Goal: Java's table services run over our log files while we go on writing, and spoil nothing.
+
+Method: mainstem writes, Java compacts (at once, or planned, with our commits between plan and
+execution), cleans and archives, mainstem writes on; after every step both sides read the same
+cells. A Java writer that knows nothing of non-blocking writers meets an open transaction of ours. A table
+declared exclusive is written by Java.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import time
+import warnings
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+from compare import assert_same, without_meta
+from java_hudi import JavaHudi, nbcc_options
+
+import mainstem
+
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("city", pa.string()), ("name", pa.string()), ("ts", pa.int64())]
+)
+OPTIONS = nbcc_options(
+    "served", record_key=["id"], ordering=["ts"], partition_by=["city"], buckets=2
+)
+
+
+def rows_of(ids: Sequence[int], ts: int) -> pa.Table:
+    return pa.table(
+        {
+            "id": list(ids),
+            "city": [("paris", "rome")[i % 2] for i in ids],
+            "name": [f"{i} at {ts}" for i in ids],
+            "ts": [ts] * len(ids),
+        },
+        schema=SCHEMA,
+    )
+
+
+@pytest.fixture
+def table(path: str) -> mainstem.Table:
+    """An empty table of two partitions with two buckets each."""
+    return mainstem.create_table(
+        path, SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2, name="served"
+    )
+
+
+def check_same(java: JavaHudi, table: mainstem.Table, expected: dict[int, int]) -> None:
+    """Snapshot and read-optimized are Java's, and every key has the event time that it should."""
+    snapshot = table.scan().to_arrow()
+    assert_same(java.read(table.path), snapshot, ["id"])
+    optimized = table.scan(mode="read_optimized").to_arrow()
+    assert_same(java.read_optimized(table.path), optimized, ["id"])
+    times = dict(zip(snapshot["id"].to_pylist(), snapshot["ts"].to_pylist(), strict=True))
+    assert times == expected
+
+
+def test_java_compacts_our_log_files_and_we_write_on(java: JavaHudi, table: mainstem.Table) -> None:
+    table.upsert(rows_of(range(20), 100))
+    table.upsert(rows_of(range(10, 30), 50))
+    table.delete(rows_of(range(2), 0).select(["id", "city"]))
+    expected = dict.fromkeys(range(2, 20), 100) | dict.fromkeys(range(20, 30), 50)
+    check_same(java, table, expected)
+    java.compact(table.path, OPTIONS)
+    check_same(java, table, expected)
+    assert table.scan(mode="read_optimized").to_arrow().num_rows == len(expected)
+    table.upsert(rows_of(range(5, 35), 75))  # late for 5..19, newer for 20..29
+    expected |= dict.fromkeys(range(20, 35), 75)
+    check_same(java, table, expected)
+    java.compact(table.path, OPTIONS)
+    check_same(java, table, expected)
+
+
+def test_we_commit_between_the_plan_and_the_execution_of_a_java_compaction(
+    java: JavaHudi, table: mainstem.Table
+) -> None:
+    table.upsert(rows_of(range(20), 100))
+    early = table.begin()
+    early.write(rows_of(range(4), 400))  # requested before the plan, completed after it
+    instant = java.schedule_compaction(table.path, OPTIONS)
+    assert instant is not None
+    table.upsert(rows_of(range(10, 25), 200))
+    expected = dict.fromkeys(range(10), 100) | dict.fromkeys(range(10, 25), 200)
+    check_same(java, table, expected)
+    early.commit()
+    expected |= dict.fromkeys(range(4), 400)
+    check_same(java, table, expected)
+    java.run_compaction(table.path, OPTIONS, instant)
+    check_same(java, table, expected)
+    slices = [s for s in table.file_slices() if s.base_instant == instant]
+    assert len(slices) == 4
+
+
+def test_java_archives_and_cleans_our_instants_while_we_write(
+    java: JavaHudi, table: mainstem.Table
+) -> None:
+    services = {
+        **OPTIONS,
+        "hoodie.compact.inline": "true",
+        "hoodie.compact.inline.max.delta.commits": "2",
+        "hoodie.clean.automatic": "true",
+        "hoodie.clean.commits.retained": "1",
+        "hoodie.archive.automatic": "true",
+        "hoodie.keep.min.commits": "3",
+        "hoodie.keep.max.commits": "4",
+    }
+    expected: dict[int, int] = {}
+    for turn in range(1, 8):
+        table.upsert(rows_of(range(turn, turn + 20), 10 * turn))
+        java.write(table.path, rows_of(range(turn + 10, turn + 15), 10 * turn + 5), services)
+        expected |= dict.fromkeys(range(turn, turn + 20), 10 * turn)
+        expected |= dict.fromkeys(range(turn + 10, turn + 15), 10 * turn + 5)
+        if turn % 3 == 1:
+            check_same(java, table, expected)
+    check_same(java, table, expected)
+    assert glob.glob(os.path.join(table.path, ".hoodie/timeline/history/*.parquet"))
+    assert any(i.action == "clean" for i in table.timeline())
+    java_sees = java.changes(table.path, "000")
+    assert_same(java_sees, table.changes(after="000").to_arrow(), ["id", "_hoodie_commit_time"])
+
+
+def test_a_java_writer_that_knows_nothing_of_us_leaves_our_open_transaction_alone(
+    java: JavaHudi, table: mainstem.Table
+) -> None:
+    table.upsert(rows_of(range(10), 100))
+    open_one = table.begin()
+    open_one.write(rows_of(range(5), 200))
+    # No concurrency mode, lock, index, bucket count or key: Hudi's Spark writer takes them from
+    # hoodie.properties. Without them it would be a SINGLE_WRITER and roll our instant back.
+    plain = {"hoodie.table.name": "served", "hoodie.metadata.enable": "false"}
+    java.write(table.path, rows_of(range(5, 15), 300), plain)
+    outcome = open_one.commit()
+    assert outcome.status == "committed"
+    check_same(
+        java,
+        table,
+        dict.fromkeys(range(5), 200) | dict.fromkeys(range(5, 15), 300),
+    )
+
+
+def test_a_transaction_that_we_abort_leaves_nothing_that_java_sees(
+    java: JavaHudi, table: mainstem.Table
+) -> None:
+    table.upsert(rows_of(range(10), 100))
+    with table.begin() as txn:
+        txn.write(rows_of(range(10), 900))
+        dead = txn.instant
+        txn.abort()
+    assert not [n for n in _all_files(table.path) if dead in n and "rollback" not in n]
+    java.write(table.path, rows_of(range(3), 200), OPTIONS)
+    check_same(java, table, dict.fromkeys(range(3), 200) | dict.fromkeys(range(3, 10), 100))
+
+
+def test_we_roll_back_a_dead_java_writer(java: JavaHudi, table: mainstem.Table) -> None:
+    """The instant of a Java writer that died: requested, inflight and log files, heartbeat old."""
+    table.upsert(rows_of(range(10), 100))
+    java.write(table.path, rows_of(range(10), 900), OPTIONS)
+    dead = table.timeline()[-1].requested
+    _take_back(table.path, dead)
+    check_same(java, table, dict.fromkeys(range(10), 100))
+    rolled = table.rollback_failed_writes()
+    assert [r.instant for r in rolled] == [dead]
+    assert not [n for n in _all_files(table.path) if dead in os.path.basename(n)]
+    java.write(table.path, rows_of(range(3), 200), OPTIONS)
+    check_same(java, table, dict.fromkeys(range(3), 200) | dict.fromkeys(range(3, 10), 100))
+
+
+def _take_back(path: str, instant: str) -> None:
+    """Makes a completed Java instant what it was just before completion, its writer long dead."""
+    for name in _all_files(path):
+        if os.path.basename(name).startswith((f"{instant}_", f".{instant}_")):
+            os.unlink(name)
+        elif instant in name and ".log." in name and not name.endswith(".crc"):
+            partition = os.path.relpath(os.path.dirname(name), path)
+            folder = os.path.join(path, ".hoodie", ".temp", instant, partition)
+            os.makedirs(folder, exist_ok=True)
+            marker = os.path.join(folder, f"{os.path.basename(name)}.marker.CREATE")
+            open(marker, "w").close()
+    beat = os.path.join(path, ".hoodie", ".heartbeat", instant)
+    open(beat, "w").close()
+    old = time.time() - 3600
+    os.utime(beat, (old, old))
+
+
+def _all_files(path: str) -> list[str]:
+    return [os.path.join(folder, n) for folder, _, names in os.walk(path) for n in names]
+
+
+def test_an_instant_of_java_brings_the_clock_wait_of_an_exclusive_table_back_for_good(
+    java: JavaHudi, path: str
+) -> None:
+    table = mainstem.create_table(
+        path,
+        SCHEMA,
+        record_key="id",
+        ordering="ts",
+        partition_by="city",
+        buckets=2,
+        name="served",
+        properties={"hoodie.mainstem.exclusive": "true"},
+    )
+    alone = [table.upsert(rows_of(range(10), ts)).lock_held_ms for ts in range(3)]
+    assert min(alone) < 200
+    java.write(path, rows_of(range(5), 10), OPTIONS)
+    with pytest.warns(mainstem.MixedWritersWarning, match="every commit waits 200 ms"):
+        mixed = table.upsert(rows_of(range(10), 20))
+    assert mixed.lock_held_ms >= 400  # requested and completion time, 200 ms each
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = mainstem.open_table(path)
+        assert again.upsert(rows_of(range(10), 30)).lock_held_ms >= 400
+    found = java.read(path)
+    assert_same(rows_of(range(10), 30), without_meta(found), ["id"])
