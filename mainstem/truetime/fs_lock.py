@@ -647,7 +647,7 @@ class _Waiter:
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.ELOOP, errno.ENXIO):
                 raise
-            return self._judge_foreign(-1, os.stat(self.path, follow_symlinks=False))
+            return self._judge_unreadable()
         try:
             info = os.fstat(fd)
             record = None
@@ -655,12 +655,18 @@ class _Waiter:
                 content = os.pread(fd, LOCK_FILE_BYTES_MAX + 1, 0)
                 record = parse_owner_record(content)
             if record is None:
-                return self._judge_foreign(fd, info)
+                return self._judge_foreign(info)
             return self._judge_owner(fd, info, record, content)
         finally:
             os.close(fd)
 
-    def _judge_foreign(self, fd: int, info: os.stat_result) -> bool:
+    def _judge_unreadable(self) -> bool:
+        try:
+            return self._judge_foreign(os.stat(self.path, follow_symlinks=False))
+        except FileNotFoundError:
+            return True
+
+    def _judge_foreign(self, info: os.stat_result) -> bool:
         if not stat.S_ISREG(info.st_mode):
             self.held_by = "something that is not a regular file (a link or a folder?)"
             return False
