@@ -385,6 +385,19 @@ class Transaction:
         if self._ended:
             return
         self._ended = True
+        try:
+            self._undo()
+        except OSError as error:
+            raise Unavailable(
+                f"abort failed halfway: {error}; nothing of the transaction is visible, and a later"
+                " writer removes the rest",
+                table=self._ctx.base,
+                instant=self.instant,
+            ) from error
+        finally:
+            self._ctx.heartbeats.stop(self.instant)
+
+    def _undo(self) -> None:
         if self._appender is not None:
             self._appender.discard()
         appended = self._appender is not None and self._appender.wrote
@@ -392,7 +405,6 @@ class Transaction:
             roll_back(self._ctx, Instant(self.instant, DELTACOMMIT, INFLIGHT), own=True)
         else:
             quietly_discard(self._ctx, self.instant)
-        self._ctx.heartbeats.stop(self.instant)
 
     def _has_markers(self) -> bool:
         return self._ctx.seams.storage.stat(paths.marker_folder(self.instant)) is not None
@@ -406,9 +418,8 @@ class Transaction:
             return
         try:
             self.abort()
-        except (MainstemError, OSError):
-            # The first error is the one to see; the instant is rolled back lazily.
-            self._ctx.heartbeats.stop(self.instant)
+        except MainstemError:
+            return  # the first error is the one to see; the instant is rolled back lazily
 
 
 def _with_instant(spec: WriteSpec, instant: str) -> WriteSpec:
