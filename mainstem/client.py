@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mainstem.errors import Invalid, Unavailable, Unsupported
+from mainstem.errors import Invalid, MainstemError, Unavailable, Unsupported
 from mainstem.limits import LOCK_FILE_BYTES_MAX
 from mainstem.options import CONCURRENCY, NBCC, WriterOptions, one_of, whole_number
 from mainstem.seams import Seams
@@ -235,12 +235,19 @@ class Table:
             from mainstem.table.existing import check_buckets
             from mainstem.writers.context import open_context
 
-            options = WriterOptions.from_properties(self._given)
-            self._config.check_writable(self.path)
-            self._check_agreement()
-            buckets = check_buckets(self._seams.storage, self._config, self._given)
-            _note_lock(self._seams)
-            self._writer = open_context(self._seams, self._config, options, buckets=buckets)
+            try:
+                options = WriterOptions.from_properties(self._given)
+                config = self._config.completed_by(self._given)
+                config.check_writable(self.path)
+                self._check_agreement()
+                buckets = check_buckets(self._seams.storage, config)
+                _note_lock(self._seams)
+                self._writer = open_context(
+                    self._seams, config, options, buckets=buckets, given=self._given
+                )
+            except MainstemError as error:
+                error.table = error.table or self.path
+                raise
         return self._writer
 
     def _check_agreement(self) -> None:
@@ -268,7 +275,7 @@ class Table:
         from mainstem.formats.avro_schema import arrow_to_avro
         from mainstem.writers.append import UPDATE_COLUMNS, WriteSpec
 
-        config = self._config
+        config = ctx.config
         if operation == UPDATE_COLUMNS and config.partial_update_mode != IGNORE_DEFAULTS:
             raise Unsupported(
                 "update_columns needs a table with hoodie.table.partial.update.mode=IGNORE_DEFAULTS;"

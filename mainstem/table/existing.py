@@ -7,14 +7,13 @@ sample of the keys fit it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pyarrow as pa
 
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.log_file import BlockKind, read_blocks
-from mainstem.options import whole_number
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.bucket import bucket_ids, file_id_bucket
@@ -28,20 +27,19 @@ _SAMPLED_KEYS = 200
 _KEY = META_FIELDS[2]
 
 
-def check_buckets(storage: Storage, config: TableConfig, given: Mapping[str, str]) -> int:
-    """The bucket count to write with.
+def check_buckets(storage: Storage, config: TableConfig) -> int:
+    """The bucket count to write with; ``config`` is completed by what the caller gave.
 
     Raises ``Invalid`` when it is nowhere to be had or does not fit what the table holds, and
     ``Unsupported`` for tables with replaced file groups.
     """
-    stored = config.buckets
-    if stored is None and BUCKETS not in given:
+    count = config.buckets
+    if count is None:
         raise Invalid(
             f"the table does not say its bucket count: give {BUCKETS} as all its writers do (Spark's"
             " default is 256, Flink's is 4). A wrong count would double rows",
             table=storage.base,
         )
-    count = stored if stored is not None else whole_number(given, BUCKETS, 0, 1, 100_000)
     if _made_here(storage):
         return count
     for instant in load_timeline(storage).instants:

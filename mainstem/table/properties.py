@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -172,16 +172,26 @@ class TableConfig:
 
     def zone(self, given: str | None = None) -> tzinfo | None:
         """UTC; or the zone given for a LOCAL table; None where it must be given and was not."""
-        if self._get(TIMEZONE, "LOCAL").upper() == "UTC":
-            return UTC
-        if not given:
-            return None
         try:
-            return UTC if given.upper() == "UTC" else ZoneInfo(given)
+            zone = None if not given else UTC if given.upper() == "UTC" else ZoneInfo(given)
+            return UTC if self._get(TIMEZONE, "LOCAL").upper() == "UTC" else zone
         except (ZoneInfoNotFoundError, ValueError) as error:
             raise Invalid(
                 f"{LOCAL_ZONE}={given!r} is no time zone; expected an IANA name such as Europe/Paris"
             ) from error
+
+    def completed_by(self, given: Mapping[str, str]) -> TableConfig:
+        """With what a caller says about the buckets where the table itself is silent.
+
+        Hudi keeps neither the index nor its settings reliably in ``hoodie.properties``; all writers of
+        such a table must be told the same.
+        """
+        silent = {
+            key: given[key]
+            for key in (BUCKETS, HASH_FIELD, INDEX_TYPE, BUCKET_ENGINE)
+            if key in given and not self._get(key)
+        }
+        return replace(self, raw={**self.raw, **silent}) if silent else self
 
     def changed(self, other: TableConfig) -> list[str]:
         """Decisive properties in which ``other`` differs, as ``key: old -> new``."""

@@ -27,6 +27,8 @@ class WriterContext:
     publisher: Publisher
     heartbeats: Heartbeats
     guards: GuardIndex
+    #: the caller's options (they complete what the table's properties leave open)
+    given: Mapping[str, str] = field(default_factory=dict)
     #: when dead writers were last looked for (monotonic ms), None = never
     last_rollback_check_ms: float | None = None
     mutex: threading.Lock = field(default_factory=threading.Lock)
@@ -42,7 +44,7 @@ class WriterContext:
 
         Raises ``Unsupported``/``Invalid`` naming the changed properties.
         """
-        now = load_config(self.seams.storage)
+        now = load_config(self.seams.storage).completed_by(self.given)
         changed = self.config.changed(now)
         if not changed:
             return
@@ -56,9 +58,14 @@ class WriterContext:
 
 
 def open_context(
-    seams: Seams, config: TableConfig, options: WriterOptions, *, buckets: int
+    seams: Seams,
+    config: TableConfig,
+    options: WriterOptions,
+    *,
+    buckets: int,
+    given: Mapping[str, str] | None = None,
 ) -> WriterContext:
-    """Put the parts together. Raises ``Invalid`` for a LOCAL table whose zone was not given."""
+    """Put the parts together; ``config`` is completed by ``given`` already. Raises ``Invalid`` for a LOCAL table whose zone was not given."""
     base = seams.storage.base
     config.check_writable(base)
     if not seams.storage.links:
@@ -85,7 +92,8 @@ def open_context(
         seams.storage, seams.clock, options.heartbeat_ms, options.heartbeat_misses
     )
     return WriterContext(
-        seams, config, options, buckets, publisher, heartbeats, GuardIndex(seams.storage)
+        seams, config, options, buckets, publisher, heartbeats, GuardIndex(seams.storage),
+        given=dict(given or {}),
     )
 
 
