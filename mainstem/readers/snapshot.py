@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from urllib.parse import unquote
 
 import pyarrow.compute as pc
 
@@ -106,7 +107,7 @@ def make_split(
         base,
         () if base_only else logs,
         spec,
-        _null_partition_columns(found.partition, config),
+        _path_values(found.partition, config),
     )
 
 
@@ -145,15 +146,30 @@ def _virtual_key(config: TableConfig) -> tuple[str, ...]:
     return config.record_key
 
 
-def _null_partition_columns(partition: str, config: TableConfig) -> tuple[str, ...]:
-    """Partition columns that are null in this partition, whatever the files hold (Java reads the
-    path: an empty string was written to the default partition too)."""
+def _path_values(partition: str, config: TableConfig) -> tuple[tuple[str, str | None], ...]:
+    """Partition columns whose value comes from the path: those the files do not hold, and nulls.
+
+    Java reads the path: an empty string was written to the default partition too and reads as null.
+    """
+    flag = config.raw.get("hoodie.datasource.write.drop.partition.columns", "").strip().lower()
+    dropped = flag == "true"
     fields = config.partition_fields
-    parts = partition.split("/")
-    if DEFAULT_PARTITION not in partition or len(parts) != len(fields):
+    parts = partition.split("/") if fields else []
+    if not dropped and DEFAULT_PARTITION not in partition:
         return ()
-    return tuple(
-        name
-        for name, part in zip(fields, parts, strict=True)
-        if part.removeprefix(f"{name}=") == DEFAULT_PARTITION
-    )
+    if len(parts) != len(fields):
+        if not dropped:
+            return ()
+        raise Unsupported(
+            f"partition {partition!r} has {len(parts)} parts for the columns"
+            f" {', '.join(fields)}, and the files hold no partition columns"
+            " (hoodie.datasource.write.drop.partition.columns=true)"
+        )
+    values = []
+    for name, part in zip(fields, parts, strict=True):
+        text = part.removeprefix(f"{name}=")
+        if text == DEFAULT_PARTITION:
+            values.append((name, None))
+        elif dropped:
+            values.append((name, unquote(text) if config.url_encode else text))
+    return tuple(values)

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from mainstem.errors import CorruptTable, Unavailable, Unsupported
 from mainstem.formats.avro_columns import decode_many
 from mainstem.formats.log_file import BlockKind, Header, LogBlock, read_blocks
+from mainstem.limits import MIB
 from mainstem.merge.entries import DataRows, DeletedKeys, Entry
 from mainstem.merge.file_slice import merge_slice
 from mainstem.merge.log_order import BlockNote, surviving
@@ -22,6 +23,10 @@ from mainstem.storage.protocol import Storage
 from mainstem.table.keys import record_keys
 
 BASE_ROWS_PER_BATCH = 4_000_000
+BASE_BYTES_PER_BATCH = 512 * MIB
+# A row group that inflates more than this is refused (dictionary and run-length bombs).
+PARQUET_ALWAYS_BYTES = 64 * MIB
+PARQUET_RATIO_MAX = 2000
 TIME_COLUMN = "_hoodie_commit_time"
 
 
@@ -61,14 +66,17 @@ class ReadSpec:
 
 @dataclass(frozen=True)
 class Split:
-    """One file slice of a query: paths relative to the table."""
+    """One file slice of a query: paths relative to the table.
+
+    ``path_values``: partition columns whose value is taken from the path instead of the files.
+    """
 
     partition: str
     file_id: str
     base_file: str | None
     log_files: tuple[str, ...]
     spec: ReadSpec = field(repr=False)
-    null_columns: tuple[str, ...] = ()
+    path_values: tuple[tuple[str, str | None], ...] = ()
 
 
 def read_split(storage: Storage, split: Split) -> Iterator[pa.Table]:
@@ -100,24 +108,39 @@ def _ordering_type(spec: ReadSpec, name: str) -> pa.DataType:
 
 def _selected(table: pa.Table, split: Split) -> pa.Table:
     spec = split.spec
-    for name in split.null_columns:
+    for name, text in split.path_values:
         if name in table.schema.names:
             at = table.schema.get_field_index(name)
-            kind = table.schema.field(name).type
-            table = table.set_column(at, table.schema.field(at), pa.nulls(table.num_rows, kind))
+            field_ = table.schema.field(at)
+            values = _repeated(text, field_.type, table.num_rows, split.partition)
+            table = table.set_column(at, field_, values)
     if spec.filter is not None and table.num_rows:
         table = table.filter(spec.filter)
     return table.select(list(spec.columns))
+
+
+def _repeated(text: str | None, kind: pa.DataType, rows: int, partition: str) -> pa.Array:
+    if text is None:
+        return pa.nulls(rows, kind)
+    try:
+        return pa.repeat(pa.scalar(text).cast(kind), rows)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise Unsupported(
+            f"partition {partition!r}: {text!r} does not read as {kind}, and the files hold no"
+            " partition columns (hoodie.datasource.write.drop.partition.columns=true)"
+        ) from error
 
 
 def _base_tables(storage: Storage, split: Split) -> Iterator[pa.Table]:
     if split.base_file is None:
         return
     try:
-        with pq.ParquetFile(storage.open_input(split.base_file)) as source:
+        file = storage.open_input(split.base_file)
+        with pq.ParquetFile(file) as source:
+            _check_size(source.metadata, file.size(), split.base_file)
             names = [n for n in split.spec.wanted if n in source.schema_arrow.names]
             for groups in _row_group_runs(source.metadata):
-                table = source.read_row_groups(groups, columns=names, use_threads=False)
+                table = source.read_row_groups(groups, columns=names)
                 table = _with_keys(table.select(names), split.spec, split.base_file)
                 yield _written_in(table, split.spec)
     except FileNotFoundError:
@@ -139,16 +162,31 @@ def _damaged_base(path: str, error: Exception) -> CorruptTable:
 def _row_group_runs(metadata: Any) -> Iterator[list[int]]:
     """Row groups in runs of a bounded number of rows; a file without rows still has a schema."""
     run: list[int] = []
-    rows = 0
+    rows = size = 0
     for number in range(metadata.num_row_groups):
-        count = metadata.row_group(number).num_rows
-        if run and rows + count > BASE_ROWS_PER_BATCH:
+        group = metadata.row_group(number)
+        rows, size = rows + group.num_rows, size + group.total_byte_size
+        if run and (rows > BASE_ROWS_PER_BATCH or size > BASE_BYTES_PER_BATCH):
             yield run
-            run, rows = [], 0
+            run, rows, size = [], group.num_rows, group.total_byte_size
         run.append(number)
-        rows += count
     if run:
         yield run
+
+
+def _check_size(metadata: Any, size: int, path: str) -> None:
+    """A file that claims to become absurdly large is refused before anything is allocated."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    largest = max((max(g.num_rows, g.total_byte_size) for g in groups), default=0)
+    smallest = min((min(g.num_rows, g.total_byte_size) for g in groups), default=0)
+    limit = max(PARQUET_ALWAYS_BYTES, PARQUET_RATIO_MAX * size)
+    if smallest < 0 or largest > limit:
+        raise CorruptTable(
+            f"base file of {size} bytes with a row group of {largest} bytes or rows, at most"
+            f" {limit}"
+            " are believed; restore it from a copy",
+            path=path,
+        )
 
 
 def _written_in(table: pa.Table, spec: ReadSpec) -> pa.Table:

@@ -19,7 +19,7 @@ from mainstem.storage.protocol import Storage
 from mainstem.table.partitions import PartitionListing, list_partitions
 from mainstem.table.properties import TableConfig
 from mainstem.table.slicing import FileGroup, group_files
-from mainstem.timeline.active import ActiveTimeline, load_timeline
+from mainstem.timeline.active import ActiveTimeline, TimelineReader
 from mainstem.timeline.commit_metadata import CommitMetadata, decode_commit
 from mainstem.timeline.instant import (
     CLEAN,
@@ -34,6 +34,23 @@ from mainstem.timeline.instant import (
 from mainstem.timeline.plans import decode_compaction_plan
 
 WRITES = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
+
+
+def steady_timeline(storage: Storage) -> ActiveTimeline:
+    """The timeline without holes: every instant completed before the newest one shown is shown.
+
+    A listing may miss a file that appears while it runs and yet show a later one; whoever continues
+    after the later one would never see the first. Instants become visible in the order of their
+    completion times, so what the first listing shows as newest had all its predecessors in place
+    before the second listing began: of the second, everything up to that time counts.
+    """
+    reader = TimelineReader(storage)
+    first, second = reader.load(), reader.load()
+    if first.names == second.names:
+        return second
+    newest = max((i.completion or "" for i in first.completed), default="")
+    late = {i.file_name for i in second.completed if (i.completion or "") > newest}
+    return second.without(late)
 
 
 @dataclass
@@ -52,7 +69,7 @@ class TableState:
         config.check_readable(storage.base)
         history = config.raw.get("hoodie.timeline.history.path", "").strip() or "history"
         folder = f"{paths.TIMELINE}/{paths.inside(history, source=config.path)}"
-        return cls(storage, config, load_timeline(storage), Archive.load(storage, folder))
+        return cls(storage, config, steady_timeline(storage), Archive.load(storage, folder))
 
     def completion(self, requested: str) -> str | None:
         """Completion time, None for an instant that is not completed in this view.

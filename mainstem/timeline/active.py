@@ -103,6 +103,10 @@ class ActiveTimeline:
         """Whether the timeline shows this very file."""
         return name in self.names
 
+    def without(self, names: Iterable[str]) -> ActiveTimeline:
+        """The same listing without some files."""
+        return ActiveTimeline(self.names.difference(names), self._parsed)
+
 
 class TimelineReader:
     """Lists the timeline again and again, parsing each name once (a commit lists it twice)."""
