@@ -26,8 +26,8 @@ from mainstem.formats.record_starts import joined_starts
 _PAD = 16
 # From this many records on, looking for columns of one size is worth its fixed cost.
 _RUNS_FROM = 256
-# Samples that mislead cost a gather each; after so many of them a chunk is decoded the general way.
-_RUNS_FAILED_MAX = 4
+# Rows decoded together: their bytes should stay in the processor's cache from column to column.
+_ROWS = 16_384
 
 
 def decode_records(
@@ -106,8 +106,9 @@ def _decode_group(
         data = parts[0][0] if len(parts) == 1 else memoryview(b"".join(p for p, _ in parts))
         data = data.cast("B") if data.format != "B" else data
         starts = joined_starts(data, [(len(content), count) for content, count in parts])
+        shapes = _sampled(data, starts, record)
         return [
-            _decode_chunk(data, starts[low : high + 1], record, wanted, schema)
+            _decode_chunk(data, starts[low : high + 1], record, shapes, wanted, schema)
             for low, high in _chunks(starts)
         ]
     except Malformed as error:
@@ -127,44 +128,61 @@ def _chunks(starts: np.ndarray) -> list[tuple[int, int]]:
     count, bounds, low = len(starts) - 1, [], 0
     while low < count:
         limit = int(np.searchsorted(starts, starts[low] + limits.CHUNK_BYTES_MAX, "right")) - 1
-        high = max(low + 1, min(low + limits.CHUNK_ROWS, limit, count))
+        high = max(low + 1, min(low + _ROWS, limit, count))
         bounds.append((low, high))
         low = high
     return bounds
 
 
 def _decode_chunk(
-    data: memoryview, starts: np.ndarray, record: AvroType, wanted: list[str], schema: pa.Schema
+    data: memoryview,
+    starts: np.ndarray,
+    record: AvroType,
+    shapes: list,
+    wanted: list[str],
+    schema: pa.Schema,
 ) -> pa.RecordBatch:
     cursors = Cursors(data, starts)
-    made = _read_columns(cursors, record.fields, frozenset(wanted))
+    made = _read_columns(cursors, record.fields, shapes, frozenset(wanted))
     cursors.check_end()
     if not wanted:
         return _no_columns(cursors.rows).to_batches()[0]
     return pa.RecordBatch.from_arrays([made[name] for name in wanted], schema=schema)
 
 
-def _read_columns(
-    cursors: Cursors, fields: Sequence[tuple[str, AvroType]], wanted: frozenset[str]
-) -> dict[str, pa.Array | None]:
-    """All columns, runs of columns of one size first tried together (see ``avro_runs``)."""
-    from mainstem.formats import avro_runs
+def _sampled(data: memoryview, starts: np.ndarray, record: AvroType) -> list:
+    """The shapes that columns probably have in all records; each is checked where it is used."""
+    from mainstem.formats.avro_runs import sample_shapes
 
-    shapes: list = [None] * len(fields)
-    if cursors.rows >= _RUNS_FROM:
-        shapes = avro_runs.sample_shapes(cursors, fields)
+    if len(starts) <= _RUNS_FROM:
+        return [None] * len(record.fields)
+    return sample_shapes(data, starts, record.fields)
+
+
+def _read_columns(
+    cursors: Cursors,
+    fields: Sequence[tuple[str, AvroType]],
+    shapes: list,
+    wanted: frozenset[str],
+) -> dict[str, pa.Array | None]:
+    """All columns, runs of columns of one size first tried together (see ``avro_runs``).
+
+    A column that did not have its sampled shape loses it, for the chunks that follow as well.
+    """
+    from mainstem.formats.avro_runs import read_run, run_end
+
     made: dict[str, pa.Array | None] = {}
-    done = failed = 0
+    done = 0
     while done < len(fields):
         name, kind = fields[done]
-        end = avro_runs.run_end(shapes, done, cursors.size / cursors.rows)
+        end = run_end(shapes, done, cursors.size / cursors.rows)
+        columns: list[pa.Array | None] = []
         try:
-            if end > done and failed < _RUNS_FAILED_MAX:
+            if end > done:
                 part, keep = fields[done:end], [n in wanted for n, _ in fields[done:end]]
-                columns = avro_runs.read_run(cursors, part, shapes[done:end], keep)
-                failed += len(columns) < end - done
-            else:
-                columns = []
+                columns = read_run(cursors, part, shapes[done:end], keep)
+                if len(columns) < end - done:
+                    shapes[done + len(columns)] = None
             if not columns:
                 columns = [read_column(cursors, kind, name in wanted)]
         except (IndexError, pa.ArrowException, ValueError, OverflowError) as error:

@@ -26,7 +26,7 @@ from mainstem.formats.avro_decode import (
 from mainstem.formats.avro_nested import Malformed, read_long, reader_of
 from mainstem.formats.avro_schema import AvroType, arrow_type
 
-_SAMPLES = 4
+_SAMPLES = 12
 _WIDTH_MAX = 4096
 _FIXED_SIZES = {"boolean": 1, "float": 4, "double": 8}
 
@@ -41,21 +41,43 @@ class Shape:
     null: bool = False
 
 
-def sample_shapes(cursors: Cursors, fields: Sequence[tuple[str, AvroType]]) -> list[Shape | None]:
-    """Per column the shape that all sampled records share, None where they differ or it is
-    nested."""
-    rows = cursors.rows
+def sample_shapes(
+    data: memoryview, starts: np.ndarray, fields: Sequence[tuple[str, AvroType]]
+) -> list[Shape | None]:
+    """Per column the shape that all sampled records share, None where they differ or it is nested.
+
+    ``starts`` are those of the framed records in ``data``, then its end.
+    """
+    rows = len(starts) - 1
     picked = sorted({i * (rows - 1) // (_SAMPLES - 1) for i in range(_SAMPLES)})
     shapes: list[Shape | None] | None = None
     for row in picked:
-        at, end = int(cursors.at[row]), int(cursors.ends[row])
-        found = _shapes_of(cursors.raw[at:end].tobytes(), fields)
-        shapes = found if shapes is None else _same(shapes, found)
+        record = bytes(data[int(starts[row]) + 4 : int(starts[row + 1])])
+        if shapes is None:
+            shapes = _shapes_of(record, fields)
+        else:
+            _narrow(shapes, record, fields)
     return shapes or []
 
 
-def _same(left: list[Shape | None], right: list[Shape | None]) -> list[Shape | None]:
-    return [a if a == b else None for a, b in zip(left, right, strict=True)]
+def _narrow(
+    shapes: list[Shape | None], data: bytes, fields: Sequence[tuple[str, AvroType]]
+) -> None:
+    """Drop the shapes that this record does not have."""
+    at, end = 0, len(data)
+    try:
+        for i, (_, kind) in enumerate(fields):
+            known = shapes[i]
+            if (known is not None and kind.kind not in ("int", "long")) or (known and known.null):
+                if data.startswith(known.prefix, at):
+                    at += known.size
+                    continue
+                shapes[i] = None
+            found, at = _shape(data, at, end, kind)
+            if found != known:
+                shapes[i] = None
+    except (Malformed, IndexError):
+        shapes[i:] = [None] * (len(fields) - i)
 
 
 def _shapes_of(data: bytes, fields: Sequence[tuple[str, AvroType]]) -> list[Shape | None]:

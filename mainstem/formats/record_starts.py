@@ -123,27 +123,38 @@ def _walk_lanes(data: memoryview, seeds: np.ndarray, count: int) -> np.ndarray |
         return None
     lengths = np.ndarray((len(raw) - 3,), ">i4", data, strides=(1,))
     stops = np.append(seeds[1:], len(raw))
-    at = seeds.copy()
-    steps: list[np.ndarray] = []
-    limit = 16 * count // len(seeds) + 64
-    last = len(raw) - 4
-    while True:
-        steps.append(at)
-        if len(steps) > limit:
-            return None
-        step = lengths[np.minimum(at, last)].astype(np.int64)
-        if step.min() < 0:
-            return None
-        beyond = at >= stops
-        at = np.where(beyond, at, at + 4 + step)
-        if beyond.all():
-            break
-    if (at != stops).any():
+    table = _positions(lengths, seeds, stops, 16 * count // len(seeds) + 64)
+    if table is None:
         return None
-    # every lane ends on the next one's start, which that lane reports itself: drop the repeated
-    # last
-    table = np.stack(steps, axis=1)
-    starts = table[table < stops[:, None]]
+    before = table < stops[:, None]
+    landed = np.take_along_axis(table, before.sum(axis=1)[:, None], axis=1)[:, 0]
+    backwards = (np.diff(table, axis=1) < 4) & before[:, :-1]
+    if (landed != stops).any() or backwards.any():
+        return None
+    starts = table[before]
     if len(starts) != count:
         raise Malformed(f"{len(starts)} records, {count} are declared")
     return np.append(starts, len(raw))
+
+
+def _positions(
+    lengths: np.ndarray, seeds: np.ndarray, stops: np.ndarray, limit: int
+) -> np.ndarray | None:
+    """int64[lanes, steps]: where each lane stands after each step, until all have passed their
+    stop.
+
+    Lanes walk on behind their stop; positions there do not count. None when that takes too long.
+    """
+    at, last = seeds, len(lengths) - 1
+    steps = [at]
+    while len(steps) <= limit:
+        try:
+            for _ in range(8):
+                at = at + lengths[np.minimum(at, last)]
+                at += 4
+                steps.append(at)
+        except IndexError:  # a negative length
+            return None
+        if (at >= stops).all():
+            return np.stack(steps, axis=1)
+    return None
