@@ -12,6 +12,7 @@ Nothing here touches an instant that is pending: that is the work of a rollback,
 from __future__ import annotations
 
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.lsm_archive.reader import Archive
 from mainstem.storage import paths
 from mainstem.table.partitions import list_partitions
 from mainstem.timeline.active import ActiveTimeline
@@ -63,12 +64,18 @@ def _is_over(timeline: ActiveTimeline, instant: str) -> bool:
 def _sweep_instant(ctx: WriterContext, timeline: ActiveTimeline, instant: str) -> None:
     storage = ctx.seams.storage
     known = any(i.requested == instant for i in timeline.instants)
-    archived = timeline.start is None or instant < timeline.start
-    if not known and not archived:
+    if not known and not _may_be_archived(ctx, timeline, instant):
         for partition, name in list(marked_files(storage, instant)):
             storage.delete(paths.in_partition(partition, name))
     storage.delete_folder(paths.marker_folder(instant))
     storage.delete(paths.heartbeat(instant))
+
+
+def _may_be_archived(ctx: WriterContext, timeline: ActiveTimeline, instant: str) -> bool:
+    """Archived instants lie before the active timeline, or (beyond a savepoint) in a hole of it."""
+    if timeline.start is None or instant < timeline.start:
+        return True
+    return Archive.load(ctx.seams.storage, paths.HISTORY).completion_time(instant) is not None
 
 
 def _sweep_rolled_back(ctx: WriterContext, timeline: ActiveTimeline) -> None:
