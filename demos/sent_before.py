@@ -1,10 +1,10 @@
 """What a stream has sent so far: per key the newest event time, kept so that it survives a kill -9.
 
 A wide table in COMMIT_TIME_ORDERING takes what is committed last. So a stream must not send, for a
-key, an event that is older than one it sent before. Spark may run a micro-batch again after a crash,
-and then the same rows must be dropped as the first time: the state that batch N is judged by is that
-of batches 0 to N-1, never that of N itself. Hence one small file per batch, written before the batch
-is; running N again finds the files below N, drops the same rows and writes the same file again.
+key, an event that is older than one it sent before. Spark may run a micro-batch again after a
+crash, and then the same rows must be dropped as the first time: the state that batch N is judged by
+is that of batches 0 to N-1, never that of N itself. Hence one small file per batch, written before
+the batch is; running N again finds the files below N, drops the same rows and writes the same file.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class SentBefore:
         self._next_batch = 0
 
     def keep(self, events: pa.Table, batch_id: int) -> pa.Table:
-        """Of ``events`` (columns: key, ``event_time``) per key the newest, unless it is older than what
-        an earlier batch sent for this key."""
+        """Of ``events`` (columns: key, ``event_time``) per key the newest, unless it is older than
+        what an earlier batch sent for this key."""
         self._go_to(batch_id)
         keys = _key_texts(events)
         times = events["event_time"].cast(pa.int64()).to_numpy()
@@ -52,7 +52,9 @@ class SentBefore:
             self._newest, self._next_batch = {}, 0
         for earlier in range(self._next_batch, batch_id):
             stored = pq.read_table(self._path(earlier))
-            self._newest.update(zip(stored["key"].to_pylist(), stored["time"].to_pylist(), strict=True))
+            self._newest.update(
+                zip(stored["key"].to_pylist(), stored["time"].to_pylist(), strict=True)
+            )
         self._next_batch = batch_id
 
     def _remember(self, batch_id: int, keys: np.ndarray, times: np.ndarray) -> None:

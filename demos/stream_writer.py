@@ -2,8 +2,8 @@
 
     python -m demos.stream_writer STREAM FOLDER CLOCK_OFFSET_MS
 
-Says what it does on standard output, one JSON object per line:
-{"writing": table, "batch": id}, {"wrote": table, "batch": id, "rows": n, "status": s}, {"ended": true}.
+Says what it does on standard output, one JSON object per line: {"writing": table, "batch": id},
+{"wrote": table, "batch": id, "rows": n, "status": s}, {"ended": true}.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def start_spark(stream: str) -> SparkSession:
 
 
 class BatchWriter:
-    """The function of ``foreachBatch``: every event to the status table, the newest to the wide one."""
+    """The function of ``foreachBatch``: every event to one table, the newest to the other."""
 
     def __init__(self, stream: str, folder: Path, clock_offset_ms: int) -> None:
         self._stream = stream

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -94,17 +95,17 @@ class Writer:
         while not open_transaction():
             self.check()
             if self.said.ended or time.monotonic() > limit:
-                raise WriterFailed(f"{self.stream} was never seen in a transaction: nothing to kill")
+                raise WriterFailed(
+                    f"{self.stream} was never seen in a transaction: nothing to kill"
+                )
             time.sleep(0.01)
         self.kill()
 
     def kill(self) -> None:
         """SIGKILL to the whole process group; returns when the driver is gone."""
         if self._process is not None:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             self._process.wait()
 
     @property
@@ -121,6 +122,10 @@ class Writer:
             assert self._process is not None
             lines = self._log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
             raise WriterFailed(
-                f"{self.stream} ended with code {self._process.returncode}; the end of {self._log}:\n  "
-                + "\n  ".join(lines)
+                "\n  ".join(
+                    [
+                        f"{self.stream} ended with code {self._process.returncode}: {self._log}",
+                        *lines,
+                    ]
+                )
             )

@@ -2,9 +2,9 @@
 
     python -m demos.timeline_picture TABLE [picture.svg]
 
-A transaction is drawn from its requested to its completion time, both as they stand on the timeline.
+A transaction is drawn from its requested to its completion time, as they stand on the timeline.
 Transactions of two writers overlap when each was requested before the other completed: under
-optimistic concurrency control one of such a pair that touches the same file group would be aborted.
+optimistic concurrency control one of such a pair, if both touch one file group, would be aborted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNKNOWN_WRITER = "unknown"
 class Span:
     """One transaction. Times in milliseconds since the epoch, as the writers' clocks gave them.
 
-    Of a rolled back transaction ``end_ms`` is the completion of the rollback, of a pending one None.
+    ``end_ms`` of a rolled back transaction is the rollback's completion, of a pending one None.
     """
 
     writer: str
@@ -88,8 +88,8 @@ def read_picture(
 ) -> Picture:
     """Read what is drawn from a table's active timeline and its file slices.
 
-    ``dead``: requested time -> writer, for transactions that were rolled back: their own files, which
-    named the writer, are gone.
+    ``dead``: requested time -> writer, for transactions that were rolled back: their own files,
+    which named the writer, are gone.
     """
     table = mainstem.open_table(path)
     spans = read_spans(table, dead or {})
@@ -97,7 +97,7 @@ def read_picture(
 
 
 def read_spans(table: mainstem.Table, dead: Mapping[str, str]) -> list[Span]:
-    """Every transaction on the active timeline, the rolled back ones included, by requested time."""
+    """Every transaction on the active timeline, rolled back ones too, by requested time."""
     spans = []
     for instant in table.timeline():
         if instant.action == DELTACOMMIT:
@@ -166,7 +166,7 @@ def open_transactions(path: str | Path, writer: str) -> frozenset[str]:
 
 
 def overlapping_pairs(spans: Iterable[Span]) -> Counter[tuple[str, str]]:
-    """How many pairs of committed transactions of two different writers were open at once, by writers."""
+    """By writers: how many pairs of committed transactions of two writers were open at once."""
     pairs: Counter[tuple[str, str]] = Counter()
     committed = [s for s in spans if s.state == COMMITTED and s.end_ms is not None]
     for a, b in combinations(committed, 2):
@@ -200,11 +200,10 @@ def draw_text(picture: Picture, width: int = 100) -> str:
 
 
 def draw_window(picture: Picture, from_ms: int, until_ms: int, width: int = 100) -> str:
-    """A few seconds of the timeline, every transaction from ``├`` (requested) to ``┤`` (completed)."""
+    """A few seconds of it, every transaction from ``├`` (requested) to ``┤`` (completed)."""
     scale = _Scale(from_ms, until_ms, width)
-    lines = [
-        f"{picture.title}: {(until_ms - from_ms) / 1000:.1f} s of it, one column = {scale.cell_ms:.0f} ms"
-    ]
+    seconds = (until_ms - from_ms) / 1000
+    lines = [f"{picture.title}: {seconds:.1f} s of it, one column = {scale.cell_ms:.0f} ms"]
     for writer in picture.writers:
         cells = ["·"] * width
         for span in picture.spans:
@@ -287,7 +286,9 @@ def draw_svg(pictures: Sequence[Picture], *, width: int = 1500, heading: str = "
     """All ``pictures`` under each other as one SVG document; bars carry tooltips."""
     writers = sorted({writer for picture in pictures for writer in picture.writers})
     colours = {w: _COLOURS[i % len(_COLOURS)] for i, w in enumerate(writers)}
-    parts: list[str] = [f'<text x="10" y="24" class="h">{escape(heading)}</text>'] if heading else []
+    parts: list[str] = (
+        [f'<text x="10" y="24" class="h">{escape(heading)}</text>'] if heading else []
+    )
     top = 44 if heading else 16
     for picture in pictures:
         block, height = _svg_table(picture, top, width, colours)
@@ -329,9 +330,7 @@ def _svg_table(
     return parts, bottom - top + 24
 
 
-def _svg_span(
-    span: Span, left: float, right: float, y: int, colours: Mapping[str, str]
-) -> str:
+def _svg_span(span: Span, left: float, right: float, y: int, colours: Mapping[str, str]) -> str:
     tip = f"{span.writer}: {span.instant}, {span.state}, {span.rows:,} rows"
     colour = colours[span.writer]
     body = f'x="{left:.1f}" y="{y}" width="{max(1.0, right - left):.1f}" height="18"'
