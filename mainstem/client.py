@@ -29,7 +29,13 @@ from mainstem.table.properties import (
     table_checksum,
 )
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.lock_options import FOLDER, PROVIDER, LockOptions, open_lock
+from mainstem.truetime.lock_options import (
+    FOLDER,
+    FOREIGN_EXPIRE_MIN,
+    PROVIDER,
+    LockOptions,
+    open_lock,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -348,7 +354,7 @@ def local_seams(path: str, config: TableConfig, properties: Mapping[str, str]) -
     storage = LocalStorage(_local_path(path), sync=options.fsync)
     clock = SystemClock(options.clock_offset_ms)
     chance = random.SystemRandom()
-    own = {k: v for k, v in config.raw.items() if k.startswith("hoodie.write.lock.")}
+    own = {k: config.raw[k] for k in (PROVIDER, FOLDER, FOREIGN_EXPIRE_MIN) if k in config.raw}
     for key in (PROVIDER, FOLDER):
         if key in own and key in properties and properties[key] != own[key]:
             raise Invalid(
@@ -508,6 +514,10 @@ def _new_properties(
         CONCURRENCY: NBCC,
         "hoodie.metadata.enable": "false",
         "hoodie.write.auto.upgrade": "false",
+        # Java looks for a free lock only this often; its default, 5 s, would starve it beside writers
+        # that hand the lock over within milliseconds.
+        "hoodie.write.lock.client.wait_time_ms_between_retry": "50",
+        "hoodie.write.lock.client.num_retries": "2400",
         **kept,
         "hoodie.table.name": title,
         "hoodie.table.type": "MERGE_ON_READ",
