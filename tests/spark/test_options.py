@@ -78,7 +78,7 @@ def test_a_missing_path_is_refused() -> None:
 
 
 def test_an_option_without_effect_is_named_in_a_warning() -> None:
-    with pytest.warns(UserWarning, match="hoodie.upsert.shuffle.parallelism"):
+    with pytest.warns(UserWarning, match=r"hoodie.upsert.shuffle.parallelism"):
         WriteOptions.parse({"path": "/t", "hoodie.upsert.shuffle.parallelism": 8})
 
 
@@ -119,7 +119,7 @@ def test_a_missing_table_is_created_from_hudi_options(tmp_path: Path) -> None:
 
 def test_a_missing_table_names_the_options_that_it_needs(tmp_path: Path) -> None:
     options = WriteOptions.parse({"path": str(tmp_path / "t")})
-    with pytest.raises(Invalid, match="recordkey.field and hoodie.table.name must be"):
+    with pytest.raises(Invalid, match=r"recordkey.field and hoodie.table.name must be"):
         open_or_create(options, SCHEMA)
     assert not (tmp_path / "t").exists()
 
@@ -151,8 +151,11 @@ def test_an_option_that_contradicts_the_table_is_refused(
 
 def test_equal_options_in_another_spelling_are_accepted(tmp_path: Path) -> None:
     open_or_create(WriteOptions.parse(CREATE, path=str(tmp_path)), SCHEMA)
-    same = {"hoodie.table.precombine.field": "ts", "hoodie.record.merge.mode": "event_time_ordering",
-            "hoodie.datasource.write.hive_style_partitioning": False}  # fmt: skip
+    same = {
+        "hoodie.table.precombine.field": "ts",
+        "hoodie.record.merge.mode": "event_time_ordering",
+        "hoodie.datasource.write.hive_style_partitioning": False,
+    }
     open_or_create(WriteOptions.parse({"path": f"file:{tmp_path}", **same}), SCHEMA)
 
 
@@ -173,7 +176,7 @@ def test_ids_of_a_batch_come_from_spark_and_the_identifier_may_be_given() -> Non
 def test_a_batch_whose_ids_are_unknown_is_refused_unless_all_are_given() -> None:
     unknown = Found(None, True)
     some: dict[str, object] = {"path": "/t", "hoodie.mainstem.stream.batch.id": 4}
-    with pytest.raises(Invalid, match="checkpoint.identifier, hoodie.mainstem.stream.ordinal"):
+    with pytest.raises(Invalid, match=r"checkpoint.identifier, hoodie.mainstem.stream.ordinal"):
         guard_ids(unknown, WriteOptions.parse(some), table="/t")
     some |= {
         "hoodie.mainstem.stream.ordinal": 1,
@@ -238,8 +241,14 @@ def test_a_type_that_hudi_cannot_hold_is_refused_with_its_column(kind: T.DataTyp
 
 
 def test_batches_for_spark_have_exactly_its_schema() -> None:
-    table = pa.table({"k": pa.array([1], pa.int64()), "t": pa.array([5], pa.timestamp("ms", "UTC")),
-                      "d": pa.array(["a"]).dictionary_encode(), "w": pa.array([7], pa.time64("us"))})  # fmt: skip
+    table = pa.table(
+        {
+            "k": pa.array([1], pa.int64()),
+            "t": pa.array([5], pa.timestamp("ms", "UTC")),
+            "d": pa.array(["a"]).dictionary_encode(),
+            "w": pa.array([7], pa.time64("us")),
+        }
+    )
     target = arrow_schema(spark_schema(table.schema))
     (batch,) = fit_for_spark(table, target)
     assert batch.schema.equals(target)

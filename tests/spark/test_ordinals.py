@@ -83,7 +83,7 @@ def test_a_second_write_beside_an_open_one_is_refused_and_so_is_every_later_run(
     register: Register,
 ) -> None:
     register.take(_write("a"))
-    with pytest.raises(Invalid, match="several threads.*stream.ordinal"):
+    with pytest.raises(Invalid, match=r"several threads.*stream.ordinal"):
         register.take(_write("b"))
     register.end(_write("a"))
     with pytest.raises(Invalid, match="several threads"):

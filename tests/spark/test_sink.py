@@ -218,14 +218,14 @@ def test_modes_that_would_replace_the_table_are_refused(
     df = spark.range(3).selectExpr("id", "id as v")
     _save(df, tmp_path / "t")
     writer = df.write.format("mainstem").options(**OPTIONS)
-    with pytest.raises(Exception, match='overwrite.*is not supported.*mode\\("append"\\)'):
+    with pytest.raises(Exception, match=r'overwrite.*is not supported.*mode\("append"\)'):
         writer.mode("overwrite").save(str(tmp_path / "t"))
     stream = _rate(spark).groupBy("id").count().selectExpr("id", "count as v")
     start = stream.writeStream.format("mainstem").options(**OPTIONS)
     start = start.option("path", str(tmp_path / "t")).option(
         "checkpointLocation", str(tmp_path / "c")
     )
-    with pytest.raises(Exception, match="(?i)does not support update"):
+    with pytest.raises(Exception, match=r"(?i)does not support update"):
         start.outputMode("update").trigger(once=True).start().awaitTermination(60)
     with pytest.raises(Exception, match="output mode complete is not supported"):
         start.outputMode("complete").trigger(once=True).start().awaitTermination(60)
