@@ -11,7 +11,7 @@ leaves out what was overwritten since. We refuse: a change feed with holes is wo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow.compute as pc
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from mainstem.errors import Invalid
 from mainstem.readers.scan import Planned, ScanPlan
 from mainstem.readers.snapshot import make_split, read_spec
+from mainstem.readers.split import ReadSpec, Split
 from mainstem.readers.state import WRITES, TableState
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import load_config
@@ -66,19 +67,21 @@ def changes(
         window = completed_between(state, after, until)
         spec = read_spec(state, columns, filter, None, damaged)
         spec = replace(spec, instants=frozenset(window.instants))
-        newest = window.newest_requested
-        replaced = state.replaced(newest)
-        splits = []
-        for partition, names in sorted(written_files(state, window).items()):
-            for group in state.group(partition, names):
-                if (group.partition, group.file_id) in replaced:
-                    continue
-                found = query_slice(group, newest)
-                if found is not None:
-                    splits.append(make_split(found, spec, state.config))
-        return Planned(spec, splits)
+        return Planned(spec, _splits(state, window, spec))
 
     return ScanPlan(storage, plan, vanished=_CLEANED)
+
+
+def _splits(state: TableState, window: Window, spec: ReadSpec) -> Iterator[Split]:
+    newest = window.newest_requested
+    replaced = state.replaced(newest)
+    for partition, names in sorted(written_files(state, window).items()):
+        for group in state.group(partition, names):
+            if (group.partition, group.file_id) in replaced:
+                continue
+            found = query_slice(group, newest)
+            if found is not None:
+                yield make_split(found, spec, state.config)
 
 
 def completed_between(state: TableState, after: str | None, until: str | None) -> Window:

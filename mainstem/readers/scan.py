@@ -4,7 +4,7 @@ way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -23,10 +23,10 @@ _VANISHED = (
 
 @dataclass(frozen=True)
 class Planned:
-    """The splits of one moment and what they share."""
+    """What the splits of one moment share, and the splits; files are listed when they are drawn."""
 
     spec: ReadSpec
-    splits: list[Split]
+    splits: Iterable[Split]
 
 
 class ScanPlan:
@@ -48,7 +48,7 @@ class ScanPlan:
         """One picklable unit of work per file slice; read them with
         ``readers.split.read_split``.
         """
-        return self._planner().splits
+        return list(self._planner().splits)
 
     def to_arrow(self) -> pa.Table:
         """All rows. A file that a concurrent clean removed makes the whole query start again, once.
@@ -58,7 +58,8 @@ class ScanPlan:
         for _ in range(ATTEMPTS):
             try:
                 planned = self._planner()
-                tables = [t for s in planned.splits for t in read_split(self._storage, s)]
+                splits = list(planned.splits)  # list all files before the first is read
+                tables = [t for s in splits for t in read_split(self._storage, s)]
                 return _concatenated(_output_schema(planned.spec), tables)
             except FileNotFoundError as error:
                 missing = error
@@ -68,23 +69,22 @@ class ScanPlan:
         """Rows file slice by file slice, with bounded memory; one moment's state for all of
         them.
         """
-        planned, first = self._started()
+        rest, first = self._started()
         yield from first
-        for split in planned.splits[1:]:
+        for split in rest:
             try:
                 for table in read_split(self._storage, split):
                     yield from table.to_batches()
             except FileNotFoundError as error:
                 raise self._vanished(error) from error
 
-    def _started(self) -> tuple[Planned, list[pa.RecordBatch]]:
+    def _started(self) -> tuple[list[Split], list[pa.RecordBatch]]:
         for _ in range(ATTEMPTS):
             try:
-                planned = self._planner()
-                first = planned.splits[:1]
-                return planned, [
+                splits = list(self._planner().splits)
+                return splits[1:], [
                     batch
-                    for split in first
+                    for split in splits[:1]
                     for table in read_split(self._storage, split)
                     for batch in table.to_batches()
                 ]

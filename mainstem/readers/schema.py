@@ -79,6 +79,8 @@ def output_columns(schema: pa.Schema, columns: Sequence[str] | None) -> list[str
     """The asked columns, each checked; all if None. Raises ``Invalid`` naming an unknown one."""
     if columns is None:
         return list(schema.names)
+    if isinstance(columns, str):
+        raise Invalid(f"columns={columns!r}; expected a list of names, such as [{columns!r}]")
     for name in columns:
         if name not in schema.names:
             raise Invalid(f"no column {name!r}; the table has {', '.join(schema.names)}")
@@ -89,6 +91,11 @@ def filter_columns(schema: pa.Schema, expression: pc.Expression | None) -> Itera
     """Columns that a filter may look at: every column whose name occurs in its text."""
     if expression is None:
         return []
+    if not isinstance(expression, pc.Expression):
+        raise Invalid(
+            f"filter={expression!r}; expected a pyarrow.compute.Expression, such as"
+            " pyarrow.compute.field('price') > 10"
+        )
     text = str(expression)
     if "FieldPath" in text:  # a field by number
         return list(schema.names)

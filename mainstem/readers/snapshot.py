@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from urllib.parse import unquote
 
@@ -55,18 +55,22 @@ def scan(
         if until is not None:
             check_time_travel(state, until)
         spec = read_spec(state, columns, filter, until, damaged)
-        pick = query_slice if mode == SNAPSHOT else base_slice
-        replaced = state.replaced(until)
-        splits = []
-        for group in state.groups():
-            if (group.partition, group.file_id) in replaced:
-                continue
-            found = pick(group, until)
-            if found is not None:
-                splits.append(make_split(found, spec, state.config, base_only=mode != SNAPSHOT))
-        return Planned(spec, splits)
+        return Planned(spec, _splits(state, spec, until, base_only=mode == READ_OPTIMIZED))
 
     return ScanPlan(storage, plan)
+
+
+def _splits(
+    state: TableState, spec: ReadSpec, until: str | None, *, base_only: bool
+) -> Iterator[Split]:
+    pick = base_slice if base_only else query_slice
+    replaced = state.replaced(until)
+    for group in state.groups():
+        if (group.partition, group.file_id) in replaced:
+            continue
+        found = pick(group, until)
+        if found is not None:
+            yield make_split(found, spec, state.config, base_only=base_only)
 
 
 def read_spec(

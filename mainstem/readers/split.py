@@ -267,14 +267,23 @@ def _entries(run: list[tuple[str, LogBlock]], spec: ReadSpec) -> list[Entry]:
             f"log block of kind {block.kind.name} in {path} at offset {block.offset}; Avro and"
             " Parquet data blocks, delete blocks and rollback commands can be read"
         )
-    if len(run) == 1:
-        table = block.table(spec.wanted)
-    else:
-        places = [(name, member.content_offset + 8) for name, member in run]
-        parts = [member.records() for _, member in run]
-        table = decode_many(parts, block.schema_text, spec.wanted, path, places=places)
+    try:
+        table = _decoded(run, spec)
+    except CorruptTable as error:
+        if error.offset is None and error.path == path:  # the schema in the block's header
+            error.offset = block.offset
+        raise
     table = _written_in(_with_keys(table, spec, path), spec)
     return [DataRows(table, block.partial, path)]
+
+
+def _decoded(run: list[tuple[str, LogBlock]], spec: ReadSpec) -> pa.Table:
+    path, block = run[0]
+    if len(run) == 1:
+        return block.table(spec.wanted)
+    places = [(name, member.content_offset + 8) for name, member in run]
+    parts = [member.records() for _, member in run]
+    return decode_many(parts, block.schema_text, spec.wanted, path, places=places)
 
 
 def _deleted(block: LogBlock, path: str) -> DeletedKeys:

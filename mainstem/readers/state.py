@@ -177,7 +177,19 @@ class TableState:
             self.completion,
             self._compactions_in(partition),
             visible_only=visible_only,
+            written=self.written,
         )
+
+    def written(self, requested: str) -> frozenset[str] | None:
+        """Paths of the data files that an instant's metadata names; None if it names none."""
+        metadata = self.metadata(requested)
+        if metadata is None:
+            return None
+        named = set(metadata.files())
+        for partition, stats in metadata.stats.items():
+            for stat in stats:
+                named.update(paths.in_partition(partition, n) for n in stat.get("logFiles") or ())
+        return frozenset(named) or None
 
     def _compactions_in(self, partition: str) -> Mapping[str, str]:
         return {f: t for (p, f), t in self.compactions.items() if p == partition}

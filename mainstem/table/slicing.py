@@ -14,13 +14,20 @@ are merged by *requested* time. Two deliberate differences from Java 1.2:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from mainstem.storage.paths import BaseName, LogName, parse_base_name, parse_log_name
+from mainstem.storage.paths import BaseName, LogName, in_partition, parse_base_name, parse_log_name
+
+DataFile = TypeVar("DataFile", BaseName, LogName)
 
 CompletionTime = Callable[[str], "str | None"]
 """Requested time -> completion time; None for an instant that is pending, failed or unknown."""
+
+WrittenFiles = Callable[[str], "frozenset[str] | None"]
+"""Requested time -> paths that the instant's metadata names; None where it names none."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,7 @@ def group_files(
     pending_compactions: Mapping[str, str],
     *,
     visible_only: bool,
+    written: WrittenFiles | None = None,
 ) -> list[FileGroup]:
     """File groups of one partition, ordered by file id.
 
@@ -70,6 +78,9 @@ def group_files(
     in. ``visible_only`` leaves out every file whose instant is not completed (what a query sees);
     otherwise such files, and change logs (``.cdc``), are shown where Java's file system view shows
     them. Names that are no data files are ignored.
+    ``written`` is asked where one instant has several files in a group: a task attempt that lost
+    the race may leave a file behind, even after the commit (Hudi issue 10803); what the instant's
+    metadata does not name is not visible.
     """
     bases: dict[str, list[BaseName]] = {}
     logs: dict[str, list[LogName]] = {}
@@ -91,6 +102,7 @@ def group_files(
             completion,
             pending_compactions.get(file_id),
             visible_only,
+            written,
         )
         for file_id in sorted(bases.keys() | logs.keys())
     )
@@ -105,11 +117,15 @@ def _group(
     completion: CompletionTime,
     compaction: str | None,
     visible_only: bool,
+    written: WrittenFiles | None,
 ) -> FileGroup:
     times = {t: completion(t) for t in {b.instant for b in bases} | {f.instant for f in logs}}
     if visible_only:
         bases = [b for b in bases if times[b.instant] is not None]
         logs = [f for f in logs if times[f.instant] is not None]
+        if written is not None:
+            bases = _committed(bases, partition, written)
+            logs = _committed(logs, partition, written)
     base_of: dict[str, str | None] = {}
     for base in sorted(bases, key=lambda b: (b.instant, b.name)):
         base_of[base.instant] = base.name
@@ -129,6 +145,18 @@ def _group(
         for instant in instants
     ]
     return FileGroup(partition, file_id, _mark_latest(slices), compaction)
+
+
+def _committed(files: list[DataFile], partition: str, written: WrittenFiles) -> list[DataFile]:
+    """Without files beside those that their instant's metadata names."""
+    count = Counter(file.instant for file in files)
+    left_over = set()
+    for instant in (t for t, number in count.items() if number > 1):
+        named = written(instant) or frozenset()
+        mine = [f.name for f in files if f.instant == instant]
+        kept = {name for name in mine if in_partition(partition, name) in named}
+        left_over.update(set(mine) - kept if kept else ())
+    return [file for file in files if file.name not in left_over] if left_over else files
 
 
 def _assign(

@@ -243,6 +243,10 @@ def test_unknown_columns_modes_and_options_are_refused(tmp_path):
     table.upsert(rows((1, "a", 1, "x")))
     with pytest.raises(Invalid, match="no column 'nmae'"):
         table.scan(columns=["nmae"]).to_arrow()
+    with pytest.raises(Invalid, match="expected a list of names"):
+        table.scan(columns="name").to_arrow()
+    with pytest.raises(Invalid, match="expected a pyarrow"):
+        table.scan(filter="name = 'x'").to_arrow()
     with pytest.raises(Invalid, match="mode='fast'"):
         table.scan(mode="fast")
     with pytest.raises(Invalid, match=r"mainstem\.read\.damaged"):
@@ -381,6 +385,20 @@ def test_damage_in_a_committed_log_is_an_error_with_offset_and_can_be_skipped(tm
     assert caught.value.offset == 0
     skipping = mainstem.open_table(tmp_path / "t", properties={"mainstem.read.damaged": "skip"})
     assert 1 in ids(skipping.scan().to_arrow())
+
+
+def test_a_file_that_a_lost_task_attempt_left_behind_is_not_read(tmp_path):
+    """A slow attempt may write, and die writing, after the driver committed (Hudi issue 10803)."""
+    table = create(tmp_path / "t")
+    table.upsert(rows((1, "a", 1, "x")))
+    (real,) = log_files(tmp_path / "t")
+    name = paths.parse_log_name(real.name)
+    for token in ("0-0-0", "99999-9-9"):
+        other = paths.log_name(name.file_id, name.instant, 1, token)
+        (real.parent / other).write_bytes(real.read_bytes()[:-7])
+    assert table.scan().to_arrow().column("name").to_pylist() == ["x"]
+    assert ids(table.changes().to_arrow()) == [1]
+    assert sum(len(s.log_files) for s in table.file_slices()) == 3  # but it is shown
 
 
 def test_folders_without_end_are_refused(tmp_path):
