@@ -12,7 +12,8 @@ grows with the block's size only, text is checked to be UTF-8, and all damage be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +21,14 @@ import pyarrow as pa
 from mainstem import limits
 from mainstem.errors import CorruptTable
 from mainstem.formats.avro_nested import Malformed, reader_of
-from mainstem.formats.avro_schema import AvroType, arrow_field, arrow_type, record_type
+from mainstem.formats.avro_schema import AvroType, arrow_type, avro_to_arrow, record_type
 from mainstem.formats.record_starts import joined_starts
 
 _PAD = 16
 # From this many records on, looking for columns of one size is worth its fixed cost.
 _RUNS_FROM = 256
+# Below this many records the fixed cost of numpy and Arrow calls exceeds a plain loop.
+_FEW = 20
 # Rows decoded together: their bytes should stay in the processor's cache from column to column.
 _ROWS = 16_384
 
@@ -62,9 +65,11 @@ def decode_many(
     ``places`` are the (path, offset) of the parts, for error messages.
     """
     record = record_type(schema_text, path)
-    names = [name for name, _ in record.fields]
-    wanted = names if columns is None else [name for name in columns if name in names]
-    schema = pa.schema([arrow_field(n, dict(record.fields)[n]) for n in wanted])
+    schema = _arrow_schema(schema_text)
+    if columns is not None:
+        known = set(schema.names)
+        schema = pa.schema([schema.field(name) for name in columns if name in known])
+    wanted = schema.names
     where = places or [(path, 0)] * len(parts)
     batches: list[pa.RecordBatch] = []
     for group in _groups(parts):
@@ -73,6 +78,15 @@ def decode_many(
     if not wanted:
         return _no_columns(sum(count for _, count in parts))
     return pa.Table.from_batches(batches, schema)
+
+
+@lru_cache(maxsize=64)
+def _arrow_schema(schema_text: str) -> pa.Schema:
+    return avro_to_arrow(schema_text)
+
+
+_reader = lru_cache(maxsize=1024)(reader_of)
+_arrow_type = lru_cache(maxsize=1024)(arrow_type)
 
 
 def _no_columns(rows: int) -> pa.Table:
@@ -249,6 +263,8 @@ class Cursors:
 
 def read_column(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None:
     """Decode one column for all records and move the cursors behind it."""
+    if cursors.rows < _FEW:
+        return _read_rows(cursors, kind, wanted)
     reader = _READ.get(kind.logical or kind.kind, _READ.get(kind.kind, _read_rows))
     return reader(cursors, kind, wanted)
 
@@ -486,7 +502,7 @@ def decimals(raw: np.ndarray, size: int, valid: np.ndarray | None, kind: pa.Data
 
 def _read_rows(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array:
     """Nested types: a Python loop over the records."""
-    read: Callable = reader_of(kind)
+    read = _reader(kind)
     data = cursors.raw[: cursors.size].tobytes()
     values, nexts = [], []
     for at, end in zip(cursors.at.tolist(), cursors.ends.tolist(), strict=True):
@@ -494,7 +510,7 @@ def _read_rows(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array:
         values.append(value)
         nexts.append(at)
     cursors.at = np.asarray(nexts, np.int64)
-    return pa.array(values, arrow_type(kind)) if wanted else None
+    return pa.array(values, _arrow_type(kind)) if wanted else None
 
 
 _READ = {

@@ -21,13 +21,15 @@ import pyarrow.compute as pc
 
 from mainstem import limits
 from mainstem.errors import Invalid
-from mainstem.formats.avro_nested import storage_type, writer_of, zigzag
+from mainstem.formats.avro_nested import Writer, storage_type, writer_of, zigzag
 from mainstem.formats.avro_schema import AvroType, arrow_type, record_type, value_type
 
 # Values up to this length are copied into the row matrix when all rows have the same length.
 _FIXED_BYTES_MAX = 64
 # Values below this many are encoded by table look-up.
 _SMALL_NUMBERS = 8192
+# Below this many rows a plain loop is faster.
+_FEW = 24
 
 
 class _Pieces:
@@ -174,7 +176,10 @@ def _encoded(
     _check_columns(batch, record)
     made: list[tuple[memoryview, np.ndarray]] = []
     for chunk in _chunks(batch):
-        made += _encode_chunk(chunk, record)
+        if chunk.num_rows < _FEW:
+            made.append(_encode_few(chunk, record, _writers(schema_text)))
+        else:
+            made += _encode_chunk(chunk, record)
     return made
 
 
@@ -197,6 +202,64 @@ def _chunks(batch: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
         step = limits.CHUNK_ROWS
         batches = [batch.slice(i, step) for i in range(0, batch.num_rows, step)]
     return [b for b in batches if b.num_rows]
+
+
+@lru_cache(maxsize=64)
+def _writers(schema_text: str) -> tuple[Writer, ...]:
+    return tuple(writer_of(kind, name) for name, kind in record_type(schema_text).fields)
+
+
+def _encode_few(
+    batch: pa.RecordBatch, record: AvroType, writers: tuple[Writer, ...]
+) -> tuple[memoryview, np.ndarray]:
+    """A plain loop over the rows: fewer than ``_FEW`` do not repay the fixed cost of columns."""
+    names = batch.schema.names
+    columns = []
+    for name, kind in record.fields:
+        if name in names:
+            columns.append(_listed(batch.column(names.index(name)), kind, name))
+        elif kind.nullable:
+            columns.append([None] * batch.num_rows)
+        else:
+            raise _missing(name)
+    out, starts = bytearray(), [0]
+    for values in zip(*columns, strict=True):
+        begin = len(out)
+        out += b"\0\0\0\0"
+        for write, value in zip(writers, values, strict=True):
+            write(value, out)
+        out[begin : begin + 4] = (len(out) - begin - 4).to_bytes(4, "big")
+        starts.append(len(out))
+    return memoryview(out).toreadonly(), np.asarray(starts, np.int64)
+
+
+def _listed(column: pa.Array, kind: AvroType, name: str) -> list:
+    """Values as the row writers take them: times and dates as plain integers."""
+    if column.null_count == len(column) and kind.nullable:
+        return [None] * len(column)
+    array = stored(column, kind, name)
+    _check_nulls(array, kind, name)
+    if pa.types.is_temporal(array.type):
+        array = array.view(pa.int32() if kind.kind == "int" else pa.int64())
+    elif kind.logical == "decimal":
+        _check_digits(array, kind, name)
+    try:
+        return array.to_pylist()
+    except UnicodeDecodeError as error:
+        raise Invalid(f"column {name!r} holds text that is not UTF-8: {error}") from None
+
+
+def _missing(name: str) -> Invalid:
+    return Invalid(f"column {name!r} is missing and the schema declares it as not null")
+
+
+def _check_nulls(array: pa.Array, kind: AvroType, name: str) -> None:
+    if array.null_count and not kind.nullable:
+        row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
+        raise Invalid(
+            f"column {name!r} has a null in row {row} of its batch, but the schema declares it as "
+            "not null"
+        )
 
 
 def _encode_chunk(batch: pa.RecordBatch, record: AvroType) -> list[tuple[memoryview, np.ndarray]]:
@@ -235,13 +298,13 @@ def _halves(batch: pa.RecordBatch, record: AvroType) -> list[tuple[memoryview, n
 
 def _put_nulls(pieces: _Pieces, kind: AvroType, name: str) -> None:
     if not kind.nullable:
-        raise Invalid(f"column {name!r} is missing and the schema declares it as not null")
+        raise _missing(name)
     pieces.constant(bytes((2 * kind.null_branch,)))
 
 
 def _put(pieces: _Pieces, column: pa.Array, kind: AvroType, name: str) -> None:
     """Append the encoded column to ``pieces``."""
-    if column.null_count == len(column) and len(column):
+    if column.null_count == len(column) and kind.nullable:
         return _put_nulls(pieces, kind, name)
     if pa.types.is_dictionary(column.type):
         column = _from_dictionary(pieces, column, kind, name)
@@ -249,12 +312,7 @@ def _put(pieces: _Pieces, column: pa.Array, kind: AvroType, name: str) -> None:
             return None
     array = stored(column, kind, name)
     valid = _validity(array)
-    if valid is not None and not kind.nullable:
-        row = int(np.flatnonzero(~valid)[0])
-        raise Invalid(
-            f"column {name!r} has a null in row {row} of its batch, but the schema declares it as "
-            "not null"
-        )
+    _check_nulls(array, kind, name)
     _PUT.get(kind.logical or kind.kind, _PUT.get(kind.kind, _put_rows))(
         pieces, array, valid, kind, name
     )
@@ -311,11 +369,20 @@ def stored(column: pa.Array, kind: AvroType, name: str) -> pa.Array:
             f"{arrow_type(kind)}: cast it first"
         )
     try:
+        if str(column.type).endswith("_view"):
+            return _from_view(column, target)
         return column.cast(target)
     except pa.ArrowException as error:
         raise Invalid(
             f"column {name!r} of type {column.type} has a value that does not fit {target}: {error}"
         ) from error
+
+
+def _from_view(column: pa.Array, target: pa.DataType) -> pa.Array:
+    try:
+        return column.cast(target)
+    except pa.ArrowNotImplementedError:  # pyarrow 16 and 17 have views, but no cast from them
+        return pa.array(column.to_pylist(), target)
 
 
 def fits(source: pa.DataType, kind: AvroType) -> bool:
@@ -599,6 +666,7 @@ def _put_fixed(
 def _put_decimal(
     pieces: _Pieces, array: pa.Array, valid: np.ndarray | None, kind: AvroType, name: str
 ) -> None:
+    _check_digits(array, kind, name)
     body = decimal_matrix(array)
     if valid is not None:
         body = np.where(valid[:, None], body, np.uint8(0))
@@ -609,7 +677,6 @@ def _put_decimal(
         sign = np.where(body[:, :1] >= 0x80, np.uint8(0xFF), np.uint8(0))
         body = np.concatenate([np.repeat(sign, kind.size - 16, axis=1), body], axis=1)
     else:
-        _check_decimal_size(body, kind, name)
         body = body[:, 16 - kind.size :]
     if valid is not None:
         _put_padded(pieces, body, np.full(len(body), kind.size), valid, kind)
@@ -619,19 +686,22 @@ def _put_decimal(
     pieces.fixed(f"V{kind.size}", whole)
 
 
+def _check_digits(array: pa.Array, kind: AvroType, name: str) -> None:
+    """Arrow does not look at what foreign code hands over as a decimal; readers would refuse it."""
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise Invalid(
+            f"column {name!r} has a value that does not fit decimal({kind.precision},"
+            f"{kind.scale}): "
+            f"{error}"
+        ) from None
+
+
 def decimal_matrix(array: pa.Array) -> np.ndarray:
     """uint8[rows, 16]: big-endian two's complement of a decimal128 column; undefined where null."""
     raw = np.frombuffer(array.buffers()[1], np.uint8, 16 * len(array), 16 * array.offset)
     return raw.reshape(-1, 16)[:, ::-1]
-
-
-def _check_decimal_size(body: np.ndarray, kind: AvroType, name: str) -> None:
-    head = body[:, : 16 - kind.size]
-    sign = np.where(body[:, 16 - kind.size] >= 0x80, np.uint8(0xFF), np.uint8(0))
-    if (head != sign[:, None]).any():
-        raise Invalid(
-            f"column {name!r} has a value that does not fit decimal({kind.precision},{kind.scale})"
-        )
 
 
 def minimal_sizes(body: np.ndarray) -> np.ndarray:

@@ -344,11 +344,13 @@ def test_alien_and_double_columns_are_refused() -> None:
 
 
 def test_text_that_is_not_utf8_is_refused_before_it_is_written() -> None:
-    broken = pa.Array.from_buffers(
-        pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xfe")]
-    )
-    with pytest.raises(Invalid, match="'s'"):
-        encode_records(pa.table({"s": broken}), _TEXT)
+    for count in (1, 100):
+        offsets = pa.py_buffer(np.arange(0, 2 * count + 1, 2, dtype=np.int32))
+        broken = pa.Array.from_buffers(
+            pa.string(), count, [None, offsets, pa.py_buffer(b"\xff\xfe" * count)]
+        )
+        with pytest.raises(Invalid, match="'s'"):
+            encode_records(pa.table({"s": broken}), _TEXT)
 
 
 @pytest.mark.parametrize("width", range(1, 17))
@@ -386,3 +388,24 @@ def test_schema_of_the_result_is_the_one_of_the_text() -> None:
     text = _record(a="long", b=["string", "null"])
     content = _join(encode_records(pa.table({"a": [1], "b": ["x"]}), text))
     assert decode_records(memoryview(content), 1, text).schema.equals(avro_to_arrow(text))
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_a_decimal_with_more_digits_than_its_type_is_refused(count: int) -> None:
+    """4 digits in the two bytes of a decimal(4,2) may hide 32767; readers refuse that."""
+    raw = pa.py_buffer(np.array([32767, 0] * count, "<i8"))
+    broken = pa.Array.from_buffers(pa.decimal128(4, 2), count, [None, raw])
+    kind = {"type": "fixed", "name": "d", "size": 2, "logicalType": "decimal"}
+    text = _record(bad=["null", {**kind, "precision": 4, "scale": 2}])
+    with pytest.raises(Invalid, match="'bad'"):
+        encode_records(pa.table({"bad": broken}), text)
+
+
+@pytest.mark.parametrize("count", [5, 500])
+def test_a_decimal_on_fixed_needs_its_sign_bytes(count: int) -> None:
+    kind = {"type": "fixed", "name": "d", "size": 5, "logicalType": "decimal"}
+    text = _record(d=["null", {**kind, "precision": 10, "scale": 2}])
+    rows = [{"d": Decimal(n).scaleb(-2)} for n in (-1, 0, 9999999999, -9999999999, 255)] * count
+    content = _join(encode_records(arrow(text, rows), text))
+    assert content == fastavro_bytes(text, rows)
+    assert same(decode_records(memoryview(content), len(rows), text), arrow(text, rows))
