@@ -143,6 +143,8 @@ class Watch:
             raise Violation("heartbeat first", f"{name.requested} was requested without a heartbeat")
 
     def _needs(self, name: TimelineName, state: str) -> None:
+        if name.state == "inflight" and name.requested in self.rolled_back:
+            return  # made by a writer that was stopped inside begin; nobody may complete it
         if not self.disk.exists(f"{TIMELINE}/{name.requested}.{name.action}.{state}"):
             raise Violation(
                 "legal states", f"{name.requested} became {name.state} without being {state}"

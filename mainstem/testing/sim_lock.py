@@ -106,4 +106,4 @@ class SimLock:
                 return lease
             if world.now > deadline:
                 raise LockUnavailable("the table lock was not free in time; try again later")
-            world.sleep(world.random.uniform(0.5, 20))
+            world.sleep(world.random.uniform(0.5, 40))

@@ -141,8 +141,6 @@ class Simulation:
         self.world.faults = Faults(skew_ms=self.world.faults.skew_ms)
         if self.lock.holder is not None:
             self.lock.holder.expires_at = None
-        for process in self.world.processes:
-            process.paused_until = min(process.paused_until, self.world.now)
         self.world.note("faults off")
 
     def finish(self, what: str) -> None:

@@ -24,7 +24,7 @@ from mainstem.table.keys import partition_paths, record_keys
 from mainstem.table.properties import EVENT_TIME
 from mainstem.table.schema import arrow_user_schema, fit_batch
 from mainstem.timeline.commit_metadata import WriteStat
-from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT
+from mainstem.timeline.instant import DELTACOMMIT, REQUESTED
 
 _OPEN_FILES_MAX = 400
 # Rows that are encoded in one go: few calls for many small buckets, bounded memory for large batches.
@@ -344,8 +344,9 @@ class BucketAppender:
     def _check_alive(self) -> None:
         """A rolled-back writer must not leave files behind that nobody will ever remove."""
         spec = self._spec
-        inflight = paths.timeline_file(f"{spec.instant}.{DELTACOMMIT}.{INFLIGHT}")
-        if self._storage.stat(inflight) is None:
+        # Not the inflight file, which a writer stopped inside begin may make after its rollback.
+        requested = paths.timeline_file(f"{spec.instant}.{DELTACOMMIT}.{REQUESTED}")
+        if self._storage.stat(requested) is None:
             self.discard()
             raise RolledBack(
                 "the transaction's instant is gone from the timeline: another writer found its"

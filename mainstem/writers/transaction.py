@@ -329,7 +329,9 @@ class Transaction:
     def _may_complete(self, section: Section) -> str | None:
         """Under the lock: the instant is still ours to complete. Returns an earlier commit's instant."""
         ctx, timeline = self._ctx, section.timeline
-        if not timeline.has(f"{self.instant}.{DELTACOMMIT}.{INFLIGHT}"):
+        # Both files: a writer stopped inside begin may make its inflight file after it was rolled back.
+        states = (REQUESTED, INFLIGHT)
+        if not all(timeline.has(f"{self.instant}.{DELTACOMMIT}.{state}") for state in states):
             raise RolledBack(
                 "the transaction was rolled back by another writer, which found its heartbeat expired;"
                 " nothing of it is visible: write the data again in a new transaction",

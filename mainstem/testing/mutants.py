@@ -1,0 +1,378 @@
+"""Seeded bugs: each breaks one step of the production code, and the simulator must find it.
+
+A test of the tester: a simulation that finds nothing proves nothing. Every mutant stands for a mistake
+that was made in life (Hudi's published bugs R1 ... R16, the omissions of the completion fence, and bugs
+that this simulator found here), and is a patch of production code in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from mainstem.errors import LeaseLost, OutcomeUnknown
+from mainstem.readers import incremental, state
+from mainstem.storage import paths
+from mainstem.table import slicing
+from mainstem.testing.sim_lock import SimLease
+from mainstem.testing.sim_storage import SimStorage
+from mainstem.timeline import publish
+from mainstem.timeline.publish import Publisher, Section
+from mainstem.truetime import fence
+from mainstem.truetime.fence import Epoch
+from mainstem.truetime.generator import InstantTimes
+from mainstem.truetime.heartbeat import Heartbeats
+from mainstem.writers import rollback, transaction
+from mainstem.writers.append import BucketAppender
+from mainstem.writers.transaction import Transaction
+
+Patch = AbstractContextManager[Any]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """``seed``: one that finds it. ``rules``: the checkers that may speak up."""
+
+    name: str
+    what: str
+    scenario: str
+    patches: Callable[[], list[Patch]]
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Production code with this bug in it."""
+        with ExitStack() as stack:
+            for one in self.patches():
+                stack.enter_context(one)
+            yield
+
+
+MUTANTS: dict[str, Mutant] = {}
+
+
+def _mutant(what: str, scenario: str = "tables") -> Callable[[Callable], Callable]:
+    def register(function: Callable[[], list[Patch]]) -> Callable[[], list[Patch]]:
+        name = function.__name__
+        MUTANTS[name] = Mutant(name, what, scenario, function)
+        return function
+
+    return register
+
+
+def _nothing(*given: Any, **named: Any) -> None:
+    return None
+
+
+# -- the fence ----------------------------------------------------------------------------------------
+
+
+@_mutant("tickets of earlier epochs are not swept", "publishers")
+def no_sweep() -> list[Patch]:
+    return [patch.object(Epoch, "sweep", _nothing)]
+
+
+@_mutant("a holder does not look for a later epoch", "publishers")
+def no_epoch_check() -> list[Patch]:
+    return [patch.object(Epoch, "check", _nothing)]
+
+
+@_mutant("the epoch is checked before the ticket is in place", "publishers")
+def check_before_ticket() -> list[Patch]:
+    place, link = Epoch.place_ticket, Epoch.publish
+
+    def later(self: Epoch, prepared: str | None) -> None:
+        self.prepared = prepared  # type: ignore[attr-defined]
+
+    def now(self: Epoch, target: str) -> None:
+        place(self, self.prepared)  # type: ignore[attr-defined]
+        link(self, target)
+
+    return [patch.object(Epoch, "place_ticket", later), patch.object(Epoch, "publish", now)]
+
+
+@_mutant("tickets are swept before the own marker exists", "publishers")
+def sweep_before_marker() -> list[Patch]:
+    def enter(storage: Any, random: Any) -> Epoch:
+        names = storage.names(paths.FENCE)
+        last = max((n for n in map(paths.parse_epoch, names) if n is not None), default=0)
+        epoch = Epoch(storage, last + 1, f"{random.getrandbits(64):016x}", names)
+        epoch.sweep()
+        try:
+            storage.create(epoch.marker, b"", durable=False)
+        except FileExistsError as error:
+            raise LeaseLost("the epoch was begun by another holder") from error
+        return epoch
+
+    return [patch.object(publish, "enter_epoch", enter), patch.object(fence, "enter_epoch", enter)]
+
+
+@_mutant("the newest time is read before earlier tickets are swept", "publishers")
+def newest_before_sweep() -> list[Patch]:
+    section = Publisher._section
+
+    def early(self: Publisher, *given: Any) -> Any:
+        listed = self._reader.load()
+        with patch.object(self._reader, "load", lambda: listed):
+            return section(self, *given)
+
+    return [patch.object(Publisher, "_section", early)]
+
+
+@_mutant("instants come from the clock alone, not above the newest one", "publishers")
+def clock_only() -> list[Patch]:
+    return [patch.object(InstantTimes, "next", lambda self, now, newest: self.format(now))]
+
+
+@_mutant("the time is chosen before the lock is taken", "publishers")
+def time_before_lock() -> list[Patch]:
+    whole, following = Publisher.publish, InstantTimes.next
+
+    def early(self: Publisher, target: Any, **named: Any) -> Any:
+        now = self._seams.clock.now_ms()
+        time = following(self._times, now, self.timeline().newest_time)
+        with patch.object(self._times, "next", lambda now, newest: time):
+            return whole(self, target, **named)
+
+    return [patch.object(Publisher, "publish", early)]
+
+
+@_mutant("the lock client's flag is trusted: no epochs, no tickets", "publishers")
+def trusts_the_flag() -> list[Patch]:
+    return [
+        patch.object(Epoch, "sweep", _nothing),
+        patch.object(Epoch, "check", _nothing),
+        patch.object(SimLease, "check", _nothing),
+    ]
+
+
+@_mutant("epoch markers are never removed")
+def markers_pile_up() -> list[Patch]:
+    def sweep(self: Epoch) -> None:
+        for name in self._storage.names(paths.FENCE):
+            number = paths.parse_ticket_epoch(name)
+            if number is not None and number < self.number:
+                self._storage.delete(f"{paths.FENCE}/{name}")
+
+    return [patch.object(Epoch, "sweep", sweep)]
+
+
+@_mutant("completed instants are created in place instead of linked")
+def created_in_place() -> list[Patch]:
+    def link(self: Epoch, target: str) -> None:
+        self._storage.create(target, self._storage.read(self.ticket, max_bytes=2**30), durable=True)
+
+    return [patch.object(Epoch, "publish", link)]
+
+
+# -- the life of a transaction --------------------------------------------------------------------------
+
+
+@_mutant("a commit does not look whether it was rolled back meanwhile")
+def no_inflight_check() -> list[Patch]:
+    def may_complete(self: Transaction, section: Section) -> str | None:
+        if self._guard is None:
+            return None
+        self._ctx.guards.refresh(section.timeline)
+        return self._ctx.guards.committed(self._guard)
+
+    return [patch.object(Transaction, "_may_complete", may_complete)]
+
+
+@_mutant("the heartbeat starts after the requested file exists")
+def heartbeat_after_requested() -> list[Patch]:
+    whole = Publisher.publish
+
+    def late(self: Publisher, target: Any, **named: Any) -> Any:
+        if target("T").endswith("deltacommit.requested"):
+            beat, then = named.pop("before_link"), named.get("after_link", _nothing)
+
+            def after(time: str) -> None:
+                beat(time)
+                then(time)
+
+            named["after_link"] = after
+        return whole(self, target, **named)
+
+    return [patch.object(Publisher, "publish", late)]
+
+
+@_mutant("markers are written after their log files")
+def marker_after_file() -> list[Patch]:
+    create, opening = SimStorage.create, SimStorage.open_sink
+    held: dict[int, list[tuple]] = {}
+
+    def later(self: SimStorage, path: str, data: Any, *, durable: bool) -> None:
+        if ".marker." in path:
+            held.setdefault(id(self), []).append((path, data))
+        else:
+            create(self, path, data, durable=durable)
+
+    def then(self: SimStorage, path: str) -> Any:
+        sink = opening(self, path)
+        for marker, data in held.pop(id(self), []):
+            create(self, marker, data, durable=False)
+        return sink
+
+    return [patch.object(SimStorage, "create", later), patch.object(SimStorage, "open_sink", then)]
+
+
+@_mutant("log files are not synced before the commit (fsync lies)")
+def files_not_synced() -> list[Patch]:
+    settle = SimStorage.settle
+
+    def careless(self: SimStorage, sinks: Any, folders: Any, *, durable: bool) -> None:
+        settle(self, sinks, folders, durable=False)
+
+    return [patch.object(SimStorage, "settle", careless)]
+
+
+@_mutant("only partition folders are synced, not the folders above them")
+def parents_not_synced() -> list[Patch]:
+    settle = SimStorage.settle
+
+    def near(self: SimStorage, sinks: Any, folders: Any, *, durable: bool) -> None:
+        settle(self, sinks, [f for f in folders if f], durable=durable)
+
+    return [patch.object(SimStorage, "settle", near)]
+
+
+@_mutant("a commit of unknown outcome is aborted, its files deleted")
+def unknown_is_aborted() -> list[Patch]:
+    def commit(self: Transaction) -> Any:
+        try:
+            return self._commit()
+        except OSError as error:
+            self._fail()
+            raise OutcomeUnknown(str(error)) from error
+
+    return [patch.object(Transaction, "commit", commit)]
+
+
+@_mutant("a commit that failed keeps its heartbeat: nobody may roll it back")
+def heartbeat_outlives_failure() -> list[Patch]:
+    def fail(self: Transaction) -> None:
+        self._ended = True
+
+    return [patch.object(Transaction, "_fail", fail)]
+
+
+@_mutant("a private file that cannot be removed turns a visible commit into an error")
+def tidying_fails_the_commit() -> list[Patch]:
+    def forget(ctx: Any, prepared: str) -> None:
+        ctx.seams.storage.delete(prepared)
+
+    return [
+        patch.object(transaction, "forget", forget),
+        patch.object(Transaction, "_fail", Transaction.abort),
+    ]
+
+
+@_mutant("the stream guard is looked up at begin only, not under the lock")
+def guard_outside_lock() -> list[Patch]:
+    whole = Transaction._may_complete
+
+    def unguarded(self: Transaction, section: Section) -> str | None:
+        with patch.object(self, "_guard", None):
+            return whole(self, section)
+
+    return [patch.object(Transaction, "_may_complete", unguarded)]
+
+
+# -- rollback -------------------------------------------------------------------------------------------
+
+
+@_mutant("rollback does not look again under the lock (R6)")
+def rollback_without_second_look() -> list[Patch]:
+    whole = Publisher.publish
+
+    def outside(self: Publisher, target: Any, **named: Any) -> Any:
+        if not target("T").endswith("rollback.requested"):
+            return whole(self, target, **named)
+        decide = named.pop("decide")
+        entries = self._seams.storage.entries(paths.FENCE)
+        now = max((e.mtime_ms for e in entries), default=0)
+        decision = decide(Section(self.timeline(), None, lambda: now))  # type: ignore[arg-type]
+        return whole(self, target, decide=lambda section: decision, **named)
+
+    return [patch.object(Publisher, "publish", outside)]
+
+
+@_mutant("rollback deletes files before its plan is on the timeline (R11)")
+def rollback_deletes_first() -> list[Patch]:
+    whole = rollback.roll_back
+
+    def hasty(ctx: Any, instant: Any, *, own: bool = False) -> Any:
+        if not own and ctx.heartbeats.expired(instant.requested, 2**60):
+            for partition, _, name in list(rollback._files_of(ctx, instant.requested)):
+                ctx.seams.storage.delete(paths.in_partition(partition, name))
+        return whole(ctx, instant, own=own)
+
+    return [patch.object(rollback, "roll_back", hasty)]
+
+
+@_mutant("a heartbeat never expires: the dead are never rolled back")
+def never_expired() -> list[Patch]:
+    return [patch.object(Heartbeats, "expired", lambda self, instant, now: False)]
+
+
+@_mutant("files that a stopped writer makes after its rollback are left for good (T35)")
+def orphans_stay() -> list[Patch]:
+    return [
+        patch.object(rollback, "sweep_leftovers", _nothing),
+        patch.object(BucketAppender, "_check_alive", _nothing),
+    ]
+
+
+# -- readers --------------------------------------------------------------------------------------------
+
+
+@_mutant("incremental windows go by requested time (R16)")
+def windows_by_requested_time() -> list[Patch]:
+    def between(table: Any, after: str | None, until: str | None) -> Any:
+        found = {
+            i.requested: i.completion
+            for i in table.writes
+            if i.requested > (after or "") and (until is None or i.requested <= until)
+        }
+        return incremental.Window(found)
+
+    return [patch.object(incremental, "completed_between", between)]
+
+
+@_mutant("the first slice is anchored at the first log file, committed or not (R1)")
+def slice_anchored_at_uncommitted() -> list[Patch]:
+    whole = slicing._group
+
+    def anchored(
+        partition: str, file_id: str, bases: Any, logs: Any, completion: Any, *rest: Any
+    ) -> Any:
+        first = min(logs, key=lambda log: log.order, default=None)
+        if first is not None and not bases and completion(first.instant) is None:
+            logs = [log for log in logs if completion(log.instant) is None]
+        return whole(partition, file_id, bases, logs, completion, *rest)
+
+    return [patch.object(slicing, "_group", anchored)]
+
+
+@_mutant("log files of instants that are not completed are shown")
+def uncommitted_rows_shown() -> list[Patch]:
+    known = state.TableState.completion
+    return [
+        patch.object(
+            state.TableState, "completion", lambda self, time: known(self, time) or time
+        )
+    ]
+
+
+@_mutant("readers list the timeline once: a window may have a hole")
+def one_listing() -> list[Patch]:
+    def once(storage: Any) -> Any:
+        return state.TimelineReader(storage).load()
+
+    return [patch.object(state, "steady_timeline", once)]
+
+
+__all__ = ["MUTANTS", "Mutant"]
