@@ -117,22 +117,28 @@ class SharedJob:
             return job
 
     @contextmanager
-    def alive(self, spec: WriteSpec) -> Iterator[None]:
-        """Keeps the transaction's heartbeat fresh while a task works."""
-        interval = WriterOptions.from_properties(self._options.passed).heartbeat_ms
+    def alive(self) -> Iterator[None]:
+        """Keeps the transaction's heartbeat fresh while a task waits for rows and writes them."""
+        options = WriterOptions.from_properties(self._options.passed)
+        known: list[WriteSpec] = []
 
         def beat() -> None:
             try:
-                self._storage.touch(paths.heartbeat(spec.instant))
-            except OSError:
+                if not known:
+                    job = self._read()
+                    if job is None or job.spec is None:
+                        return
+                    known.append(job.spec)
+                self._storage.touch(paths.heartbeat(known[0].instant))
+            except (OSError, MainstemError):
                 return  # rolled back (the task finds out when it writes), or slow storage
 
-        beat()
-        task = SystemClock().every_ms(interval, beat, "task-heartbeat")
+        task = SystemClock().every_ms(options.heartbeat_ms / 2, beat, "task-heartbeat")
         try:
             yield
         finally:
             task.stop()
+            beat()
 
     # -- in the commit worker ----------------------------------------------------------------------
 

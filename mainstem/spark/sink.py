@@ -110,7 +110,7 @@ def write_batch(
     ids = guard_ids(in_driver(df), parsed, table=table.path)
     ways = _Ways(table, parsed)
     if ids is None:
-        return _with_retries(parsed, lambda: ways.write(df, None))
+        return _with_retries(parsed, None, lambda: ways.write(df, None))
     return _write_counted(df, ways, ids)
 
 
@@ -147,7 +147,9 @@ def _worker_python(session: SparkSession) -> str | None:
         return sys.executable
 
 
-def _with_retries(options: WriteOptions, attempt: Callable[[], Outcome]) -> Outcome:
+def _with_retries(
+    options: WriteOptions, guard: StreamGuard | None, attempt: Callable[[], Outcome]
+) -> Outcome:
     """Hudi's ``streaming.retry.count`` and ``.interval.ms``, doubled each time."""
     pause = options.retry_ms / 1000
     for remaining in range(options.retries, -1, -1):
@@ -155,7 +157,7 @@ def _with_retries(options: WriteOptions, attempt: Callable[[], Outcome]) -> Outc
             return attempt()
         except OutcomeUnknown:
             # Only the guard can tell whether the commit stands; a plain write must not guess.
-            if not remaining or not options.guarded:
+            if not remaining or guard is None:
                 raise
         except _RETRYABLE:
             if not remaining:
@@ -172,7 +174,7 @@ def _write_counted(df: DataFrame, ways: _Ways, ids: GuardIds) -> Outcome:
     if not ids.run:  # everything was given by hand: there is nothing to count
         assert ids.ordinal is not None
         guard = StreamGuard(ids.identifier, ids.batch_id, ids.ordinal)
-        return _with_retries(ways.options, lambda: ways.write(df, guard))
+        return _with_retries(ways.options, guard, lambda: ways.write(df, guard))
     what = StreamWrite(
         ids.identifier,
         ids.query,
@@ -186,7 +188,7 @@ def _write_counted(df: DataFrame, ways: _Ways, ids: GuardIds) -> Outcome:
     guard = StreamGuard(ids.identifier, ids.batch_id, ordinal)
     ended = False
     try:
-        outcome = _with_retries(ways.options, lambda: ways.write(df, guard))
+        outcome = _with_retries(ways.options, guard, lambda: ways.write(df, guard))
         ended = True
         return outcome
     finally:
@@ -209,7 +211,7 @@ class _StreamSink:
 
     def write(self, df: DataFrame, batch_id: int) -> None:
         guard = self._guard(df, batch_id)
-        outcome = _with_retries(self._options, lambda: self._once(df, guard))
+        outcome = _with_retries(self._options, guard, lambda: self._once(df, guard))
         if self._on_outcome is not None:
             self._on_outcome(batch_id, outcome)
 

@@ -9,6 +9,7 @@ statements, and catalog tables lose their path.
 from __future__ import annotations
 
 import uuid
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -48,8 +49,14 @@ def register(spark: SparkSession) -> None:
     from mainstem.spark.workers import check_python
 
     check_python(spark.sparkContext.pythonExec)
-    for source in (MainstemSource, HudiSource):
-        spark.dataSource.register(source)
+    spark.dataSource.register(MainstemSource)
+    try:
+        spark.dataSource.register(HudiSource)
+    except Exception as error:  # Java Hudi is on the class path and keeps its name
+        warnings.warn(
+            f'format("hudi") stays another source ({str(error)[:200]}); use format("mainstem")',
+            stacklevel=2,
+        )
 
 
 class MainstemSource(DataSource):
@@ -185,13 +192,13 @@ def _write_part(
     shared = SharedJob(table, options, job)
     names = looks(options.operation, schema.names)
     state = shared.enter(ids, counted=not streaming, looks=names)
-    first = next((batch for batch in batches if batch.num_rows), None)
-    if first is None or state.ended:
-        return _Written(job, None)
-    state = shared.begin()
-    if state.spec is None:  # committed by an earlier run of this batch
-        return _Written(job, None)
-    with shared.alive(state.spec):
+    with shared.alive():
+        first = next((batch for batch in batches if batch.num_rows), None)
+        if first is None or state.ended:
+            return _Written(job, None)
+        state = shared.begin()
+        if state.spec is None:  # committed by an earlier run of this batch
+            return _Written(job, None)
         result, _ = write_partition(state.spec, chain([first], batches))
     return _Written(job, result)
 

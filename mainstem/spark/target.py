@@ -72,6 +72,11 @@ def _opening(options: WriteOptions, more: Mapping[str, str] | None) -> dict[str,
 def _create(options: WriteOptions, schema: pa.Schema) -> Table | None:
     """None if another writer created it meanwhile."""
     wanted = dict(options.table)
+    if options.operation == "delete":
+        raise Invalid(
+            f"there is no table at {options.path}: nothing can be deleted from it",
+            table=options.path,
+        )
     needed = ((RECORD_KEY, _KEYS), (TABLE_NAME, "hoodie.table.name"))
     missing = [name for name, key in needed if not wanted.get(key)]
     if missing:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def until(done: Callable[[], bool], what: str, seconds: float = 150) -> None:
+    """Wait for another process to come to a point."""
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end, f"{what} took too long"
+        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")

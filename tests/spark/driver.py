@@ -68,7 +68,7 @@ def main() -> None:
             return
         folder = Path(task["meet"])
         (folder / f"here-{os.getpid()}").touch()
-        end = time.monotonic() + 60
+        end = time.monotonic() + 150
         while len(list(folder.glob("here-*"))) < 2 and time.monotonic() < end:
             time.sleep(0.05)
 

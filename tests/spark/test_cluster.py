@@ -13,8 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ import pyspark
 
 import mainstem
 from tests.spark.cluster_driver import ROWS
-from tests.spark.conftest import ROOT
+from tests.spark.conftest import ROOT, until
 from tests.spark.test_sink import _orphans
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -86,13 +85,6 @@ class Cluster:
 def _answers(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def until(done: Callable[[], bool], what: str, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end, f"{what} took too long"
-        time.sleep(0.05)
 
 
 @pytest.fixture

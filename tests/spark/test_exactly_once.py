@@ -18,7 +18,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 import mainstem
-from tests.spark.conftest import ROOT
+from tests.spark.conftest import ROOT, until
 from tests.spark.driver import ROWS
 from tests.spark.test_sink import _guards, _orphans
 
@@ -90,7 +90,10 @@ def test_two_live_drivers_on_one_checkpoint_commit_every_write_once(
     table, checkpoint, meet = tmp_path / "t", tmp_path / "c", tmp_path / "meet"
     meet.mkdir()
     task = {"table": str(table), "checkpoint": str(checkpoint), "way": way, "meet": str(meet)}
-    drivers = [_start(**task), _start(**task)]
+    drivers = [_start(**task)]
+    # The second one finds batch 0 planned and not committed, and replays it beside the first.
+    until(lambda: any(meet.iterdir()) or drivers[0].poll() is not None, "the first driver")
+    drivers.append(_start(**task))
     events = [_events(driver) for driver in drivers]
     statuses = Counter(e["status"] for found in events for e in found if e.get("batch") == 0)
     assert len(list(meet.iterdir())) == 2, "the drivers never met in batch 0"
