@@ -57,7 +57,7 @@ def _unescape(text: str, path: str) -> str:
         if char == "u":
             digits = text[at : at + 4]
             if not re.fullmatch(r"[0-9a-fA-F]{4}", digits):
-                raise CorruptTable(f"malformed \\u escape {digits!r}", path=path)
+                raise CorruptTable(f"malformed escape \\u{digits} in {text[:100]!r}", path=path)
             out.append(chr(int(digits, 16)))
             at += 4
         else:

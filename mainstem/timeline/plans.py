@@ -15,6 +15,7 @@ from mainstem.errors import CorruptTable
 from mainstem.formats.avro_container import decode_container, encode_container
 from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import VERSION_MARK, schema_text
+from mainstem.timeline.instant import ACTIONS
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ def decode_rollback_plan(data: bytes, *, path: str) -> RollbackPlan | None:
     instant, action = str(target.get("commitTime")), str(target.get("action"))
     if not instant.isdigit() or not 14 <= len(instant) <= 20:
         raise CorruptTable(f"rollback of {instant!r}, expected an instant time", path=path)
+    if action not in ACTIONS:
+        raise CorruptTable(f"rollback of the action {action!r}, which Hudi does not have", path=path)
     return RollbackPlan(instant, action)
 
 

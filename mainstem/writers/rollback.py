@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mainstem.errors import MainstemError
+from mainstem.errors import MainstemError, Unavailable
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -56,18 +56,30 @@ def roll_back_failed_writes(ctx: WriterContext, *, if_due: bool = False) -> list
     """Finish rollbacks that died halfway, then roll back writers without a living heartbeat.
 
     ``if_due=True`` does so at most once per heartbeat interval (what ``begin`` asks for). Compactions
-    and other services are left alone. Raises what storage and lock raise; a half-done rollback is
-    taken up by the next caller.
+    and other services are left alone. Raises what the lock raises and ``Unavailable`` for trouble with
+    storage; a half-done rollback is taken up by the next caller.
     """
     if if_due and not _due(ctx):
         return []
+    try:
+        return _roll_back_all(ctx, thorough=not if_due)
+    except OSError as error:
+        raise Unavailable(
+            f"rolling back dead writers failed: {error.strerror or error}"
+            f" ({error.filename or 'storage'}); what is done stands, and the next writer goes on from"
+            " there: free space or restore access, then call again",
+            table=ctx.base,
+        ) from error
+
+
+def _roll_back_all(ctx: WriterContext, *, thorough: bool) -> list[RolledBackInstant]:
     done = [r for r in (_resume(ctx, i) for i in _pending_rollbacks(ctx)) if r is not None]
     timeline = ctx.publisher.timeline()
     for instant in _candidates(timeline):
         rolled = roll_back(ctx, instant)
         if rolled is not None:
             done.append(rolled)
-    sweep_leftovers(ctx, thorough=bool(done) or not if_due)
+    sweep_leftovers(ctx, thorough=bool(done) or thorough)
     return done
 
 
