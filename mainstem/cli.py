@@ -61,10 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parser.parse_args(arguments)
     except SystemExit as ended:  # argparse has printed help or what is wrong
         return int(ended.code or 0)
-    warnings.showwarning = _show_warning
     try:
-        options.command(options, sys.stdout)
-        sys.stdout.flush()
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            options.command(options, sys.stdout)
+            sys.stdout.flush()
         return DONE
     except MainstemError as error:
         _complain(str(error))

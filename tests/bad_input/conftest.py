@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bad_input.common import SCHEMA, rows
 
 import mainstem
+from bad_input.common import SCHEMA, rows
 
 FAST = {"hoodie.mainstem.exclusive": True, "hoodie.mainstem.fsync": False}
 

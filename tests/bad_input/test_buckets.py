@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 
 import pytest
-from bad_input.common import GOLDEN, golden, refused
 
 import mainstem
+from bad_input.common import GOLDEN, golden, refused
 from mainstem.errors import Invalid, Unsupported
 
 COUNT = "hoodie.bucket.index.num.buckets"

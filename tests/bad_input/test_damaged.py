@@ -13,9 +13,9 @@ import struct
 from pathlib import Path
 
 import pytest
-from bad_input.common import edit_properties, is_clear, rows
 
 import mainstem
+from bad_input.common import edit_properties, is_clear, rows
 from mainstem.errors import CorruptTable, MainstemError
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
 from mainstem.timeline.plans import encode_rollback_plan

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bad_input.common import refused, rows
 
 import mainstem
+from bad_input.common import refused, rows
 from mainstem.errors import Invalid, LockUnavailable, Unsupported
 
 WRONG = {

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from bad_input.common import SCHEMA, edit_properties, failed, is_clear, refused, rows
 
 import mainstem
+from bad_input.common import SCHEMA, edit_properties, failed, is_clear, refused, rows
 from mainstem.errors import Invalid, Unsupported
 
 

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from bad_input.common import SCHEMA, edit_properties, failed, is_clear, picture, rows
 
 import mainstem
+from bad_input.common import SCHEMA, edit_properties, failed, is_clear, picture, rows
 from mainstem.client import Table
 from mainstem.errors import OutcomeUnknown, Unavailable
 from mainstem.storage.local import LocalStorage

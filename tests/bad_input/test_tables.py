@@ -10,9 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bad_input.common import edit_properties, golden, is_clear, picture, refused, rows
 
 import mainstem
+from bad_input.common import edit_properties, golden, is_clear, picture, refused, rows
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 
 UNREADABLE = {
@@ -118,7 +118,7 @@ def test_a_table_that_cannot_be_written_safely_is_refused_by_name(name, table, p
     with pytest.raises(kind) as caught:
         mainstem.open_table(path).upsert(rows("d"))
     is_clear(str(caught.value), (*needles, str(path)))
-    edit_properties(path, **{key: None for key in changes})
+    edit_properties(path, **dict.fromkeys(changes))
     timeline = {p.name for p in (path / ".hoodie" / "timeline").iterdir() if p.is_file()}
     assert len(timeline) == 3, timeline  # the first upsert's three files
 
