@@ -340,7 +340,7 @@ def record_type(text: str, path: str = "") -> AvroType:
         raise Unsupported(f"{error.message}{f' (file {path})' if path else ''}") from None
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _parsed(text: str) -> AvroType:
     if len(text) > limits.SCHEMA_BYTES_MAX:
         raise CorruptTable(

@@ -245,6 +245,9 @@ def parquet_block(
     import pyarrow.parquet as pq
 
     schema = avro_to_arrow(schema_text)
+    alien = [name for name in batch.schema.names if name not in schema.names]
+    if alien:
+        raise Invalid(f"the batch has columns that the table has not: {', '.join(alien)}")
     table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
     sink = pa.BufferOutputStream()
     pq.write_table(project_to(table, schema), sink, compression=compression)

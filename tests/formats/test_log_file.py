@@ -417,6 +417,11 @@ def test_many_blocks_in_one_file_are_read_in_order() -> None:
     assert blocks[3].table(["k", "n", "d"]).equals(TABLE)
 
 
+def test_a_parquet_block_with_columns_that_the_table_has_not_is_refused() -> None:
+    with pytest.raises(Invalid, match="alien"):
+        parquet_block(T, TEXT, TABLE.append_column("alien", pa.array([1, 2, 3])))
+
+
 def test_blocks_of_a_batch_sorted_by_bucket_are_the_same_as_separate_ones() -> None:
     table = pa.concat_tables([TABLE] * 500)
     bounds = [0, 7, 7, 900, 1500]
