@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from java_hudi import JavaHudi
 
 META = (
     "_hoodie_commit_time",
@@ -76,11 +74,3 @@ def assert_same(expected: pa.Table, found: pa.Table, key: Sequence[str]) -> None
 def without_meta(table: pa.Table) -> pa.Table:
     """The user columns."""
     return table.drop_columns([name for name in META if name in table.column_names])
-
-
-def compare_with_java(
-    java: JavaHudi, path: str | Path, expected: pa.Table, key: Sequence[str]
-) -> list[str]:
-    """How Java's snapshot of the table at `path` differs from `expected` (user columns)."""
-    found = without_meta(java.read(path))
-    return differences(expected.select(found.column_names), found, key)

@@ -2,8 +2,8 @@
 
 Method: mainstem writes, Java compacts (at once, or planned, with our commits between plan and
 execution), cleans and archives, mainstem writes on; after every step both sides read the same
-cells. A Java writer that knows nothing of non-blocking writers meets an open transaction of ours. A table
-declared exclusive is written by Java.
+cells. A Java writer that knows nothing of non-blocking writers meets an open transaction of ours. A
+table declared exclusive is written by Java.
 """
 
 from __future__ import annotations
