@@ -249,11 +249,11 @@ def test_hostile_counts_cost_neither_time_nor_memory() -> None:
     for text, datum in cases:
         content = len(datum).to_bytes(4, "big") + datum
         tracemalloc.start()
-        begin = time.perf_counter()
+        begin = time.process_time()
         assert _decodes(content, 1, text) is None
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert time.perf_counter() - begin < 1
+        assert time.process_time() - begin < 1
         assert peak < 16 << 20
 
 
