@@ -28,7 +28,7 @@ OPTIONS = {
 
 
 def waiting(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """After 100,000 rows (which are in log files by then) a task waits until ``go`` is there."""
+    """After 110,000 rows a task waits until ``go`` is there; 100,000 reach the log files."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os
@@ -38,7 +38,7 @@ def waiting(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
         rows = 0
         shown = False
         for batch in batches:
-            if rows >= 100_000 and not shown:
+            if rows >= 110_000 and not shown:
                 shown = True
                 context = TaskContext.get()
                 name = f"task-{context.partitionId()}-{context.taskAttemptId()}-{os.getpid()}"

@@ -1,0 +1,120 @@
+"""Goal: the processes of one data source write share one transaction, however they come and go.
+
+Method: ``SharedJob`` objects stand for task and commit workers (each opens the table itself), on a
+real folder; no Spark session is started.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+import mainstem
+from mainstem.errors import CorruptTable
+from mainstem.spark.batch_ids import GuardIds
+from mainstem.spark.jobs import FOLDER, Job, SharedJob, decode_job, encode_job
+from mainstem.spark.options import WriteOptions
+from mainstem.spark.target import open_or_create
+from mainstem.writers.task import write_task
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+OPTIONS = {
+    "hoodie.table.name": "t",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.bucket.index.num.buckets": 2,
+    "hoodie.mainstem.exclusive": True,
+}
+
+
+def _job(path: Path, name: str = "job") -> SharedJob:
+    options = WriteOptions.parse(OPTIONS, path=str(path))
+    return SharedJob(open_or_create(options, SCHEMA), options, name)
+
+
+def _ids(run: str = "run", batch: int = 0) -> GuardIds:
+    return GuardIds("chk", "query", batch, run, None, None)
+
+
+def _write(job: Job, rows: range, partition: int) -> bytes:
+    assert job.spec is not None
+    batch = pa.record_batch({"id": list(rows), "v": list(rows)}, schema=SCHEMA)
+    return write_task(job.spec, [batch], task_partition=partition, stage=0, attempt=partition)
+
+
+def test_many_tasks_begin_one_transaction_and_another_process_commits_it(tmp_path: Path) -> None:
+    _job(tmp_path)
+    found: list[Job] = []
+
+    def task() -> None:
+        job = _job(tmp_path)
+        job.enter(_ids(), counted=True, looks="upsert(id,v)")
+        found.append(job.begin())
+
+    threads = [threading.Thread(target=task) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({job.spec.instant for job in found if job.spec}) == 1 and len(found) == 6
+    assert len(mainstem.open_table(tmp_path).timeline()) == 1
+    results = [_write(job, range(10 * n, 10 * n + 10), n) for n, job in enumerate(found)]
+    outcome = _job(tmp_path).commit(results[:5])
+    assert outcome is not None and (outcome.status, outcome.rows) == ("committed", 50)
+    keys = mainstem.open_table(tmp_path).scan(columns=["id"]).to_arrow()["id"].to_pylist()
+    assert sorted(keys) == list(range(50))  # the sixth attempt's files are gone
+    assert len(list(tmp_path.glob(".*.log.*"))) == outcome.files
+
+
+def test_a_replay_finds_the_batch_committed_before_it_writes(tmp_path: Path) -> None:
+    first = _job(tmp_path, "first")
+    first.enter(_ids("one"), counted=True, looks="upsert(id,v)")
+    first.commit([_write(first.begin(), range(3), 0)])
+    again = _job(tmp_path, "again")
+    again.enter(_ids("two"), counted=True, looks="upsert(id,v)")
+    assert again.begin().earlier is not None
+    outcome = again.commit([])
+    assert outcome is not None and outcome.status == "already_committed"
+    assert len(mainstem.open_table(tmp_path).timeline()) == 1
+
+
+def test_an_aborted_job_leaves_no_files_and_no_pending_instant(tmp_path: Path) -> None:
+    job = _job(tmp_path)
+    job.enter(None, counted=True, looks="")
+    _write(job.begin(), range(3), 0)
+    _job(tmp_path).abort()
+    _job(tmp_path).abort()  # harmless
+    table = mainstem.open_table(tmp_path)
+    assert not [i for i in table.timeline() if i.state != "completed"]
+    assert not list(tmp_path.glob(".*.log.*"))
+
+
+def test_a_write_without_rows_still_takes_its_ordinal(tmp_path: Path) -> None:
+    empty, full = _job(tmp_path, "empty"), _job(tmp_path, "full")
+    empty.enter(_ids(), counted=True, looks="upsert(id,v)")
+    assert empty.commit([]) is None
+    job = full.enter(_ids(), counted=True, looks="upsert(id,v)")
+    assert job.guard is not None and job.guard.ordinal == 1
+    assert mainstem.open_table(tmp_path).timeline() == []
+
+
+def test_records_of_ended_jobs_are_swept(tmp_path: Path) -> None:
+    for number in range(40):
+        job = _job(tmp_path, f"job-{number}")
+        job.enter(None, counted=True, looks="")
+        job.begin()
+        job.commit([])
+    assert len(list((tmp_path / FOLDER).iterdir())) <= 20
+
+
+def test_a_record_is_read_back_as_it_was_and_a_damaged_one_is_an_error(tmp_path: Path) -> None:
+    job = _job(tmp_path)
+    job.enter(_ids(), counted=True, looks="upsert(id,v)")
+    begun = job.begin()
+    assert decode_job(encode_job(begun), "p", "t") == begun
+    for damaged in (b"", b"{}", encode_job(begun)[:-9]):
+        with pytest.raises(CorruptTable, match="delete it"):
+            decode_job(damaged, "p", "t")
