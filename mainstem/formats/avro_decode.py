@@ -291,13 +291,15 @@ def _bitmap(valid: np.ndarray | None) -> pa.Buffer | None:
 def read_numbers(cursors: Cursors, valid: np.ndarray | None) -> np.ndarray:
     """int64 per record from zigzag varints; 0 and no move where not ``valid``."""
     first = cursors.gather("u1", cursors.at)
+    if valid is not None:  # what follows a null belongs to the next column
+        first = np.where(valid, first, np.uint8(0))
     used: np.ndarray | int
     if not (first & 0x80).any():
         coded, used = first.astype(np.uint64), 1
     else:
-        coded, used = _long_varints(cursors)
+        coded, used = _long_varints(cursors, valid)
     if valid is not None:
-        coded, used = np.where(valid, coded, np.uint64(0)), np.where(valid, used, 0)
+        used = np.where(valid, used, 0)
     cursors.skip(used)
     return unzigzag(coded)
 
@@ -306,9 +308,11 @@ def _u(number: int) -> np.uint64:
     return np.uint64(number)
 
 
-def _long_varints(cursors: Cursors) -> tuple[np.ndarray, np.ndarray]:
+def _long_varints(cursors: Cursors, valid: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Unsigned varints of up to 10 bytes and their sizes, all at once in 64-bit words."""
     words = cursors.gather("<u8", cursors.at)
+    if valid is not None:
+        words = np.where(valid, words, _u(0))
     stops = ~words & _u(0x8080808080808080)
     lowest = stops & (~stops + _u(1))
     below = lowest - _u(1)  # all ones when the varint has more than 8 bytes

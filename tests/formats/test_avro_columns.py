@@ -371,6 +371,19 @@ def test_decimals_on_bytes_are_as_short_as_java_writes_them(width: int) -> None:
     assert fastavro_rows(text, found, len(rows)) == rows
 
 
+@pytest.mark.parametrize("kind", ["string", "bytes", "long", "int", "boolean", "double"])
+@pytest.mark.parametrize("count", [5, 60, 900])
+def test_the_bytes_behind_a_null_are_not_taken_for_its_value(kind: str, count: int) -> None:
+    value = {"string": "x", "bytes": b"x", "boolean": True, "double": 0.5}.get(kind, 2**30)
+    for follower in (b"\xff" * 16, b"\x80" * 16, b"\x01" * 16):
+        text = _record(c=["null", kind], f={"type": "fixed", "name": "f", "size": 16})
+        for every in (1, 2, count + 1):
+            rows = [{"c": None if i % every == 0 else value, "f": follower} for i in range(count)]
+            content = _join(encode_records(arrow(text, rows), text))
+            assert content == fastavro_bytes(text, rows)
+            assert same(decode_records(memoryview(content), count, text), arrow(text, rows))
+
+
 def test_fastavro_reads_what_we_write() -> None:
     text, table = _wide(400)
     rows = fastavro_rows(text, _join(encode_records(table, text)), 400)
