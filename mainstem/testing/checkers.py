@@ -145,7 +145,8 @@ class Watch:
     def _needs(self, name: TimelineName, state: str) -> None:
         if name.state == "inflight" and name.requested in self.rolled_back:
             return  # made by a writer that was stopped inside begin; nobody may complete it
-        if not self.disk.exists(f"{TIMELINE}/{name.requested}.{name.action}.{state}"):
+        action = "compaction" if name.action == "commit" else name.action
+        if not self.disk.exists(f"{TIMELINE}/{name.requested}.{action}.{state}"):
             raise Violation(
                 "legal states", f"{name.requested} became {name.state} without being {state}"
             )

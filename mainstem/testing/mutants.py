@@ -34,7 +34,7 @@ Patch = AbstractContextManager[Any]
 
 @dataclass(frozen=True)
 class Mutant:
-    """``seed``: one that finds it. ``rules``: the checkers that may speak up."""
+    """A bug: what it does, the scenario that finds it, and how it gets into the code."""
 
     name: str
     what: str
@@ -357,6 +357,17 @@ def slice_anchored_at_uncommitted() -> list[Patch]:
     return [patch.object(slicing, "_group", anchored)]
 
 
+@_mutant("log files go to slices by requested time, not by completion time")
+def slices_by_requested_time() -> list[Patch]:
+    whole = slicing._assign
+
+    def assign(logs: Any, times: Any, barriers: Any) -> Any:
+        requested = {time: time if done is not None else None for time, done in times.items()}
+        return whole(logs, requested, barriers)
+
+    return [patch.object(slicing, "_assign", assign)]
+
+
 @_mutant("log files of instants that are not completed are shown")
 def uncommitted_rows_shown() -> list[Patch]:
     known = state.TableState.completion
@@ -367,7 +378,7 @@ def uncommitted_rows_shown() -> list[Patch]:
     ]
 
 
-@_mutant("readers list the timeline once: a window may have a hole")
+@_mutant("readers list the timeline once: a window may have a hole", "publishers")
 def one_listing() -> list[Patch]:
     def once(storage: Any) -> Any:
         return state.TimelineReader(storage).load()

@@ -6,10 +6,13 @@ Ten times faster than whole transactions, so that rare interleavings of the hand
 from __future__ import annotations
 
 from mainstem.errors import LeaseLost, LockUnavailable, OutcomeUnknown, Unavailable
+from mainstem.readers import state
 from mainstem.seams import Seams
 from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
 from mainstem.testing.simulation import Simulation
-from mainstem.testing.world import Process
+from mainstem.testing.world import Process, Violation
+from mainstem.timeline.active import load_timeline
 from mainstem.timeline.commit_metadata import encode_commit
 from mainstem.timeline.publish import Publisher
 from mainstem.truetime.generator import InstantTimes
@@ -28,6 +31,9 @@ class Publishers(Simulation):
         self.left = {f"p{n}": 6 for n in range(self.random.choice([2, 3, 3, 5]))}
         for name in self.left:
             self.start(name, self._body)
+        self.after = ""
+        if self.random.random() < 0.5:
+            self.start("reader", self._reader, counted=False)
 
     def _body(self, process: Process) -> None:
         seams = self.seams(process)
@@ -56,6 +62,36 @@ class Publishers(Simulation):
         self.world.sleep(self.random.random() ** 2 * 100)
         publisher.publish(lambda time: f"{instant}_{time}.deltacommit", prepared=prepared)
         storage.delete(prepared)
+
+    def _reader(self, process: Process) -> None:
+        """Reads windows of completion times one behind the other, as an incremental query does."""
+        storage = self.seams(process).storage
+        while self.running > 0:
+            try:
+                self._window(storage)
+            except OSError:
+                self.world.counts.refused += 1
+            self.pause_between(process, 50)
+
+    def _window(self, storage: Storage) -> None:
+        after, crashes = self.after, self.world.counts.host_crashes
+        until = max((i.completion or "" for i in load_timeline(storage).completed), default="")
+        shown = sorted(
+            i.requested
+            for i in state.steady_timeline(storage).completed
+            if after < (i.completion or "") <= until
+        )
+        if crashes != self.world.counts.host_crashes:
+            return
+        meant = sorted(p.requested for p in self.watch.published if after < p.completion <= until)
+        if shown != meant:
+            raise Violation("windows", f"({after}, {until}] shows {shown}, expected {meant}")
+        self.world.counts.reads += 1
+        self.after = until
+
+    def _host_crashed(self) -> None:
+        super()._host_crashed()
+        self.after = ""  # a reader's position was on the same machine
 
     def settle(self) -> None:
         self.finish("publishers")

@@ -7,6 +7,8 @@ Every hundredth seed is run twice and must make the very same calls.
 from __future__ import annotations
 
 import argparse
+import json
+import random
 import sys
 import time
 from collections import Counter
@@ -47,13 +49,18 @@ class Search:
         self.repeated = 0
         self.failures: list[Result] = []
         self.began = time.monotonic()
+        self.worked = time.process_time()
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.began
 
-    def one(self, seed: int, scenario: str | None, *, log: bool = False) -> Result:
+    def one(
+        self, seed: int, scenario: str | None, *, log: bool = False, canary: bool = False
+    ) -> Result:
         result = simulate(seed, scenario, log=log)
+        if canary and random.Random(seed).random() < 0.01:
+            result.failure = Violation("canary", "this checker fails one seed in a hundred")
         if result.failure is None and seed % REPEAT_EVERY == 0:
             again = simulate(seed, scenario)
             self.repeated += 1
@@ -67,11 +74,13 @@ class Search:
 
     def report(self) -> str:
         count, total = sum(self.runs.values()), self.total
+        worked = max(0.001, time.process_time() - self.worked)
         kinds = ", ".join(f"{name} {n}" for name, n in sorted(self.runs.items()))
         return (
             f"{count} runs ({kinds}), {self.repeated} of them twice, in {self.seconds:.1f} s:"
-            f" {total.calls} storage, clock and lock calls ({total.calls / self.seconds:,.0f}/s),"
-            f" {total.virtual_ms / 3.6e6:.1f} virtual hours\n"
+            f" {total.calls} storage, clock and lock calls\n"
+            f"{total.calls / worked:,.0f} calls per second and {count / worked * 60:,.0f} runs per minute of"
+            f" processor time; {total.virtual_ms / 3.6e6:.1f} virtual hours\n"
             f"{total.commits} commits, {total.rollbacks} rollbacks, {total.reads} reads;"
             f" {total.crashes} crashes, {total.host_crashes} host crashes, {total.pauses} stops,"
             f" {total.errors} I/O errors, {total.lease_losses} lease losses,"
@@ -88,6 +97,23 @@ def _explain(result: Result, lines: int) -> str:
     )
 
 
+def _hunt(start: int, seconds: float) -> int:
+    """Print, for every mutant, the first seed that finds it (``seconds`` at most for each)."""
+    from mainstem.testing.mutants import MUTANTS
+
+    seeds: dict[str, int | None] = {}
+    for name, mutant in MUTANTS.items():
+        until, seed = time.monotonic() + seconds, start
+        seeds[name] = None
+        with mutant.applied():
+            while time.monotonic() < until and seeds[name] is None:
+                if simulate(seed, mutant.scenario).failure is not None:
+                    seeds[name] = seed
+                seed += 1
+    print(json.dumps(seeds, indent=1))
+    return 1 if None in seeds.values() else 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m mainstem.testing.run", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to search")
@@ -95,11 +121,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=None, help="how many seeds at most")
     parser.add_argument("--scenario", choices=sorted(SCENARIOS), default=None)
     parser.add_argument("--verbose", action="store_true", help="print every call of a failing run")
+    parser.add_argument("--trace", action="store_true", help="print each run's call hash")
+    parser.add_argument("--mutants", action="store_true", help="find a seed for every seeded bug")
+    parser.add_argument("--canary", action="store_true", help="one seed in a hundred must fail")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at a violation")
     given = parser.parse_args(arguments)
+    if given.mutants:
+        return _hunt(given.seed, given.seconds)
     search, seed = Search(), given.seed
     while search.seconds < given.seconds and (given.runs is None or seed < given.seed + given.runs):
-        result = search.one(seed, given.scenario, log=given.verbose)
+        result = search.one(seed, given.scenario, log=given.verbose, canary=given.canary)
+        if given.trace:
+            print(f"seed {seed} trace {result.trace}", flush=True)
         if result.failure is not None:
             lines = 100_000 if given.verbose else 1 if given.keep_going else 40
             print(_explain(result, lines), flush=True)

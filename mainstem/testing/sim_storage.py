@@ -242,9 +242,10 @@ class SimStorage:
         torn = world.faults.torn_listing
         if torn and world.current is not None and world.random.random() < torn:
             world.point("names/2", folder)
+            world.sleep(world.random.random() ** 2 * 50)  # a large folder takes several reads
             before, after = set(shown), set(effect())
             unsure = sorted(before ^ after)
-            lucky = {name for name in unsure if world.random.random() < 0.3}
+            lucky = {name for name in unsure if world.random.random() < 0.5}
             shown = sorted((before & after) | lucky)
         if world.current is not None:
             world.random.shuffle(shown)

@@ -18,6 +18,7 @@ from mainstem.errors import MainstemError, OutcomeUnknown, RolledBack
 from mainstem.table.properties import load_config
 from mainstem.testing import oracle, plain_format
 from mainstem.testing.checkers import Audit, same_rows
+from mainstem.testing.compactor import Compactor, barriers
 from mainstem.testing.oracle import MODES, Intent, Mode, Row
 from mainstem.testing.simulation import EXPECTED, Simulation
 from mainstem.testing.world import Process, Violation
@@ -47,6 +48,7 @@ class Tables(Simulation):
         rng = self.random
         self.mode: Mode = MODES[rng.choice(sorted(MODES))]
         self.exclusive = rng.random() < 0.6
+        self.compacting = self.mode.event_time and rng.random() < 0.6
         self.partitions = rng.choice([["x"], ["x", "y"]])
         self.intents: list[Intent] = []
         self.settling = False
@@ -65,6 +67,9 @@ class Tables(Simulation):
             self.start(name, self._stream)
             if rng.random() < 0.3:
                 self.start(name + "'", self._stream)  # a second live driver on one checkpoint
+        self.compactions = rng.choice([1, 2, 3]) if self.compacting else 0
+        if self.compacting:
+            self.start("compactor", self._compactor)
         self._background()
 
     def _create(self) -> None:
@@ -127,7 +132,7 @@ class Tables(Simulation):
             row: Row = {
                 "id": f"k{rng.randrange(6)}",
                 "part": rng.choice(self.partitions),
-                "ts": rng.randrange(1000),
+                "ts": rng.randrange(1000) * 1_000_000 + self.numbers * self.compacting,
                 "v": mark,
                 "a": mark,
                 "b": mark,
@@ -154,6 +159,8 @@ class Tables(Simulation):
             self.left[name] -= 1
             rng = self.random
             kind = rng.choice(["upsert"] * 6 + ["delete", "empty", "abort", "two"])
+            if kind == "delete" and self.compacting:
+                kind = "upsert"  # a compaction forgets deletes, also in Java (protocols T39)
             if self.mode.partial and kind == "upsert" and rng.random() < 0.5:
                 kind = "update_columns"
             try:
@@ -274,6 +281,18 @@ class Tables(Simulation):
             self._write(txn, intent, "upsert", rows)
             self._commit(txn, intent)
 
+    def _compactor(self, process: Process) -> None:
+        compactor = Compactor(self.seams(process), self.disk, exclusive=self.exclusive)
+        while self.compactions > 0:
+            self.pause_between(process, 300)
+            try:
+                compactor.run()
+                self.compactions -= 1
+            except MainstemError as error:
+                self._accept(error)
+            except OSError:
+                self.world.counts.refused += 1
+
     # -- readers and services -------------------------------------------------------------------------
 
     def _janitor(self, process: Process) -> None:
@@ -389,6 +408,16 @@ class Tables(Simulation):
         there = sorted(log.path for log in plain_format.log_files(self.disk))
         if shown != there:
             raise Violation("one slice", f"slices hold {shown}, the disk {there}")
+        done = {commit.requested: commit.completion for commit in plain_format.commits(self.disk)}
+        times = barriers(self.disk)
+        for part in table.file_slices():
+            bounds = times.get((part.partition, part.file_id), [])
+            for path in slice_logs(part):
+                log = plain_format.log_file(path)
+                assert log is not None
+                meant = max((b for b in bounds if b <= done[log.instant]), default=None)
+                if (part.base_instant if part.base_instant in bounds else None) != meant:
+                    raise Violation("one slice", f"{path} is in {part.base_instant}, not in {meant}")
 
     def _whole_change_feed(self, table: Table) -> None:
         self.windows = {}

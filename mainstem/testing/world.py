@@ -185,6 +185,7 @@ class World:
         self._number = 0
         self._end = 0.0
         self._limit = 0
+        self._until: Callable[[], bool] = lambda: True
         self._hash = hashlib.blake2b(digest_size=16)
 
     # -- building ---------------------------------------------------------------------------------
@@ -213,9 +214,10 @@ class World:
     def run(self, until: Callable[[], bool], *, ms: float, calls: int) -> bool:
         """Run until the condition holds; False when virtual time, calls or actors ran out first."""
         self._end, self._limit = self.now + ms, self.counts.calls + calls
+        self._until = until
         started = self.now
         try:
-            while self.failure is None and not until():
+            while not self._over():
                 if not self._queue or self._queue[0].time > self._end or self._spent():
                     return False
                 self._turn(heapq.heappop(self._queue))
@@ -223,8 +225,11 @@ class World:
         finally:
             self.counts.virtual_ms += self.now - started
 
+    def _over(self) -> bool:
+        return self.failure is not None or self._until()
+
     def _spent(self) -> bool:
-        return self.counts.calls > self._limit or self.failure is not None
+        return self.counts.calls > self._limit
 
     def _turn(self, event: _Event) -> None:
         actor = event.actor
@@ -271,7 +276,7 @@ class World:
         if not process.dead:
             queue = self._queue
             alone = not queue or queue[0].time > wake
-            if alone and process.paused_until <= wake <= self._end and not self._spent():
+            if alone and process.paused_until <= wake <= self._end and not (self._spent() or self._over()):
                 self.now = wake  # nobody else is due: go on without a switch
             else:
                 self._push(wake, actor, None)

@@ -1,0 +1,44 @@
+"""Goal: the simulator can find bugs. Method: bugs are put into the production code, one at a time.
+
+For each, ``mutant_seeds.json`` names a seed that finds it; the same seed is good without the bug. When
+production code changes, a seed may go another way: then the following seeds are tried, up to a bound.
+New seeds: ``python -m mainstem.testing.run --mutants``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from mainstem.testing.mutants import MUTANTS
+from mainstem.testing.run import simulate
+
+SEEDS: dict[str, int] = json.loads((Path(__file__).parent / "mutant_seeds.json").read_text())
+MORE_SEEDS = 400
+MORE_SECONDS = 60.0
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_simulator_finds_the_seeded_bug(name: str) -> None:
+    mutant = MUTANTS[name]
+    until = time.monotonic() + MORE_SECONDS
+    found = None
+    with mutant.applied():
+        for seed in [SEEDS[name], *range(MORE_SEEDS)]:
+            result = simulate(seed, mutant.scenario)
+            if result.failure is not None or time.monotonic() > until:
+                found = result
+                break
+    assert found is not None and found.failure is not None, f"not found: {mutant.what}"
+    good = simulate(found.seed, mutant.scenario)
+    assert good.failure is None, f"seed {found.seed} fails without the bug too: {good.failure}"
+
+
+def test_every_mutant_has_a_seed() -> None:
+    assert set(SEEDS) == set(MUTANTS)
+    assert len(MUTANTS) >= 16

@@ -1,0 +1,81 @@
+"""Goal: nothing lost, nothing doubled, whatever crashes, pauses, lost leases, full disks and clocks do.
+
+Method: the production code of writers and readers runs in the simulated world of ``mainstem.testing``;
+every seed is another run with another mixture of faults, and independent checkers watch it. Longer
+searches: ``make sim SECONDS=... SEED=...``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mainstem.testing.run import Search, replay_command, simulate
+
+SECONDS = float(os.environ.get("MAINSTEM_SIM_SECONDS", "60"))
+SEED = int(os.environ.get("MAINSTEM_SIM_SEED", "0"))
+REGRESSIONS = Path(__file__).parent / "regressions" / "seeds.txt"
+
+
+def _regressions() -> list[tuple[str, int]]:
+    lines = (line.split("#")[0].split() for line in REGRESSIONS.read_text().splitlines())
+    return [(words[0], int(words[1])) for words in lines if words]
+
+
+@pytest.mark.timeout(SECONDS * 4 + 120)
+@pytest.mark.filterwarnings("ignore")
+def test_no_seed_breaks_a_promise(capsys: pytest.CaptureFixture[str]) -> None:
+    search, seed = Search(), SEED
+    while search.seconds < SECONDS:
+        result = search.one(seed, None)
+        story = "\n".join(result.story[-60:])
+        assert result.failure is None, f"{story}\n{result.failure}\n{replay_command(result)}"
+        seed += 1
+    with capsys.disabled():
+        print(f"\n{search.report()}")
+    assert search.total.commits > 0
+    assert search.total.crashes + search.total.pauses + search.total.errors > 0
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("scenario", "seed"), _regressions())
+def test_a_seed_that_once_found_a_bug_stays_good(scenario: str, seed: int) -> None:
+    result = simulate(seed, scenario)
+    assert result.failure is None, replay_command(result)
+
+
+def _command(*arguments: str, hash_seed: str = "random") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "mainstem.testing.run", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("seed", ["3", "19"])
+def test_a_seed_makes_the_same_calls_in_every_process(seed: str) -> None:
+    first, second = (
+        _command("--seed", seed, "--runs", "1", "--trace", hash_seed=h).stdout.splitlines()[0]
+        for h in ("1", "2")
+    )
+    assert first.startswith(f"seed {seed} trace ")
+    assert first == second
+
+
+def test_a_failing_seed_is_reported_with_the_line_that_replays_it() -> None:
+    """The canary: a checker that fails one seed in a hundred on purpose must be heard."""
+    found = _command("--canary", "--scenario", "publishers", "--runs", "300", "--seconds", "200")
+    assert found.returncode == 1
+    (line,) = [x for x in found.stdout.splitlines() if x.startswith("replay: ")]
+    arguments = line.removeprefix("replay: python -m mainstem.testing.run ").split()
+    again = _command(*arguments, "--canary")
+    assert again.returncode == 1
+    assert "violates canary" in again.stdout
+    assert _command(*arguments).returncode == 0
