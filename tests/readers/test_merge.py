@@ -20,6 +20,7 @@ from mainstem.errors import CorruptTable, Unsupported
 from mainstem.merge.entries import DataRows, DeletedKeys
 from mainstem.merge.file_slice import merge_slice
 from mainstem.merge.log_order import BlockNote, surviving
+from mainstem.merge.ordering import comparable
 from mainstem.merge.rules import IGNORE_DEFAULTS, MergeRules, merge_rules
 
 SCHEMA = pa.schema(
@@ -122,7 +123,7 @@ def row_of(key, ts, number, a, b):
     return {"_hoodie_record_key": key, "seq": number, "ts": ts, "a": a, "b": b}
 
 
-keys = st.sampled_from(["k1", "k2", "k3"])
+keys = st.sampled_from(["k1", "k1", "k2"])
 times = st.integers(-2, 3)
 a_values = st.sampled_from([None, "x", "y"])
 b_values = st.sampled_from([None, 1.0, 2.0])
@@ -176,6 +177,23 @@ def test_one_ordering_value_per_row_keeps_the_first_schedule_that_arrived():
     assert by_columns([], [[first], [late], [arrival]], rules)[0]["a"] == "late"
 
 
+def test_after_an_unconditional_delete_only_the_next_row_counts_not_a_later_delete():
+    rules = MergeRules(ordering=("ts",))
+    wipe, dated = Record("k", None, None), Record("k", 3, None)
+    row = Record("k", 1, row_of("k", 1, 1, "back", None))
+    assert [r["a"] for r in by_columns([], [[wipe], [dated], [row]], rules)] == ["back"]
+    assert by_columns([], [[dated], [row]], rules) == []
+    assert by_columns([], [[wipe], [row], [dated]], rules) == []
+
+
+def test_a_row_that_lost_against_a_delete_fills_nothing_later():
+    rules = MergeRules(ordering=("ts",), partial=IGNORE_DEFAULTS)
+    late = Record("k", 1, row_of("k", 1, 1, "late", None))
+    revived = Record("k", 5, row_of("k", 5, 2, None, 2.0))
+    (found,) = by_columns([], [[Record("k", 3, None)], [late], [revived]], rules)
+    assert (found["a"], found["b"]) == (None, 2.0)
+
+
 def test_base_order_is_kept_and_new_rows_come_last():
     base = [row_of(k, 1, 0, "base", None) for k in ("c", "a", "b")]
     log = [
@@ -192,6 +210,8 @@ def test_base_order_is_kept_and_new_rows_come_last():
         (pa.float64(), -0.0, 0.0),
         (pa.float64(), float("inf"), float("nan")),
         (pa.float32(), -1.5, 2.5),
+        (pa.float64(), -2.5, -1.5),
+        (pa.float64(), float("-inf"), -1e300),
         (pa.string(), "2024-01-09", "2024-01-10"),
         (pa.decimal128(10, 2), Decimal("9.50"), Decimal("10.00")),
         (pa.date32(), 5, 6),
@@ -215,6 +235,15 @@ def test_ordering_values_of_every_type_compare_like_java(kind, low, high):
         tables = [table(v, -1) for v in base]
         (part,) = [p for p in merge_slice(tables, entries, schema, rules, [kind]) if p.num_rows]
         assert repr(part.column("ts").to_pylist()) == repr(table(high, 0).column("ts").to_pylist())
+
+
+def test_all_nans_are_one_ordering_value():
+    """Java's Double.compare; a NaN that arithmetic made differs in bits from the plain one."""
+    made = np.array([0xFFF8000000000001, 0x7FF8000000000000], np.uint64).view(np.float64)
+    (order,) = comparable([[pa.array(made)]])
+    assert order[0] == order[1]
+    (nan_and_more,) = comparable([[pa.array([float("nan"), float("inf"), None, -1e308])]])
+    assert list(np.argsort(nan_and_more)) == [2, 3, 1, 0]
 
 
 def test_several_ordering_fields_compare_lexicographically():
