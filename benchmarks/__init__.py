@@ -2,8 +2,8 @@
 
 Absolute figures depend on the machine; the targets are ratios against peers that ran minutes before
 or after on the same one. Suites live in modules with ``run(reduced) -> list[Row]``; a row says what
-was measured (``work``, ``value``, ``unit``), against whom (``against``, ``baseline``, ``ratio``) and
-what is asked for (``target``: the least ratio; ``ok``). ``None`` means "does not apply".
+was measured (``work``, ``value``, ``unit``), against whom (``against``, ``baseline``, ``ratio``)
+and what is asked for (``target``: the least ratio; ``ok``). ``None`` means "does not apply".
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ FOLDER = Path(__file__).resolve().parent
 
 
 class Missing(Exception):
-    """A peer is not installed or not reachable; the rows that need it say so instead of a figure."""
+    """A peer is not installed or not reachable; the rows that need it say so instead of a
+    figure.
+    """
 
 
 def row(

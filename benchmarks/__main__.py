@@ -1,8 +1,9 @@
-"""``python -m benchmarks``: runs every suite, prints one table, writes ``benchmarks/results/latest.*``.
+"""``python -m benchmarks``: runs every suite, prints one table, writes
+``benchmarks/results/latest.*``.
 
-``--full`` measures longer; ``--only SUITE`` picks suites; the exit code is 1 when a target is missed.
-Each suite runs in a process of its own, so that one that fails, or a peer that is missing, costs only
-its own rows.
+``--full`` measures longer; ``--only SUITE`` picks suites; the exit code is 1 when a target is
+missed. Each suite runs in a process of its own, so that one that fails, or a peer that is missing,
+costs only its own rows.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from benchmarks import FOLDER, Missing, Row, row
 from benchmarks.report import finish, markdown, table
 
 # Java first: others are compared with its figures.
-SUITES = ("java_hudi", "codec", "upsert", "concurrency", "spark_sink")
+SUITES = ("java_peer", "codec", "upsert", "concurrency", "spark_sink")
 _SUITE_TIMEOUT_S = 2400
 
 

@@ -1,4 +1,5 @@
-"""Rows for the benchmarks: the six columns of Hudi's quick-start trips (eleven with its meta columns).
+"""Rows for the benchmarks: the six columns of Hudi's quick-start trips (eleven with its meta
+columns).
 
 About 225 bytes per record as an Avro log record. Keys are a function of a number, so that every
 process and every peer upserts the same keys without sharing anything.

@@ -21,13 +21,16 @@ _READY_TIMEOUT_S = 120
 
 @dataclass(frozen=True)
 class Race:
-    """What one race gave; ``latencies`` in seconds, of all writers."""
+    """What one race gave, of all writers; ``latencies`` and ``ends`` (since the start) in
+    seconds.
+    """
 
     seconds: float
     commits: list[int]
     aborts: int
     abort: str
     latencies: list[float]
+    ends: list[float]
     held_ms: list[float]
     bytes: int
     peak_mib: float
@@ -37,6 +40,11 @@ class Race:
     def rate(self) -> float:
         """Commits per second of all writers together."""
         return sum(self.commits) / self.seconds
+
+    @property
+    def steady_rate(self) -> float:
+        """Commits per second from the first to the last commit: without start and cut-off end."""
+        return (len(self.ends) - 1) / (self.ends[-1] - self.ends[0]) if len(self.ends) > 1 else 0.0
 
     @property
     def evenness(self) -> float:
@@ -61,8 +69,8 @@ def race(
 ) -> Race:
     """A new table, one warming commit of the racing keys (and ``loaded`` more rows), then the race.
 
-    Raises ``RuntimeError`` with the writer's own text when a writer fails, and when the table does not
-    hold each key exactly once afterwards (peers: only reported in ``rows``).
+    Raises ``RuntimeError`` with the writer's own text when a writer fails, and when the table does
+    not hold each key exactly once afterwards (peers: only reported in ``rows``).
     """
     folder = work_folder(f"race-{system}")
     try:
@@ -81,6 +89,7 @@ def race(
         sum(r["aborts"] for r in results),
         next((r["abort"] for r in results if r["abort"]), ""),
         [x for r in results for x in r["latencies"]],
+        sorted(x for r in results for x in r["ends"]),
         [x for r in results for x in r["held_ms"]],
         sum(r["bytes"] for r in results),
         max(r["peak_mib"] for r in results),
@@ -100,9 +109,13 @@ def _run(
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.writer_loop", json.dumps(spec)]
         running.append(
             subprocess.Popen(
-                command, cwd=FOLDER.parent, text=True, stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            )  # fmt: skip
+                command,
+                cwd=FOLDER.parent,
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
         )
     try:
         for process in running:

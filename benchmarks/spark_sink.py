@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ROWS = 1_000_000
 FILES = 10
 BUCKETS = 8
-JAVA = "java-sink"
+JAVA = "java.sink"
 
 
 def _source(folder: Path, rows: int, files: int) -> Path:

@@ -39,7 +39,9 @@ class Mainstem:
     """Ours. ``exclusive`` makes the clock wait 0; ``fsync=False`` is the peers' durability."""
 
     def __init__(self, *, fsync: bool = True, exclusive: bool = True) -> None:
-        self.name = f"mainstem {'fsync' if fsync else 'no fsync'}" + ("" if exclusive else ", 200 ms")
+        self.name = f"mainstem {'fsync' if fsync else 'no fsync'}" + (
+            "" if exclusive else ", 200 ms"
+        )
         self._properties: Mapping[str, str] = {
             "hoodie.mainstem.fsync": str(fsync).lower(),
             "hoodie.mainstem.exclusive": str(exclusive).lower(),

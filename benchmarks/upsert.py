@@ -1,7 +1,7 @@
 """20 upsert batches of 50,000 rows into 8 buckets (first all inserts, then half updates): rows/s.
 
-Ours with and without fsync and delta-rs take turns in one process; medians of the repeats, ratios of
-the medians. Java's figure comes from ``benchmarks.java_hudi`` in the same run.
+Ours with and without fsync and delta-rs take turns in one process; medians of the repeats, ratios
+of the medians. Java's figure comes from ``benchmarks.java_hudi`` in the same run.
 """
 
 from __future__ import annotations
@@ -90,9 +90,10 @@ def run(reduced: bool) -> list[Row]:
 def _detail(name: str, runs: list[Run], total: int) -> Row:
     best = sorted(runs, key=lambda r: r.seconds)[len(runs) // 2]
     ours = name != "delta"
+    batch_ms = f"batch p50 {statistics.median(best.batch_ms):.0f} ms, last {best.batch_ms[-1]:.0f} ms"
     return row(
         f"bytes per row on disk, {'ours, ' + name if ours else 'delta-rs'}",
         best.bytes / total,
         "B/row",
-        note=f"batch p50 {statistics.median(best.batch_ms):.0f} ms, last {best.batch_ms[-1]:.0f} ms",
+        note=batch_ms,
     )

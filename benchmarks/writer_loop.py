@@ -1,4 +1,5 @@
-"""One writer in a process of its own, started by ``benchmarks.race``: upserts the same keys in a loop.
+"""One writer in a process of its own, started by ``benchmarks.race``: upserts the same keys in a
+loop.
 
 Argument: a JSON object (system, folder, rows, seconds, number, cpu). Prints ``ready``, reads the
 common start time (``time.monotonic``, shared by all processes of a machine) and prints what it did.
@@ -32,6 +33,7 @@ def main(spec: dict) -> dict:
     time.sleep(max(0.0, start - time.monotonic()))
     end = start + spec["seconds"]
     latencies: list[float] = []
+    ends: list[float] = []
     aborts: list[str] = []
     while (began := time.monotonic()) < end:
         batch = prepared[len(latencies) % _PREPARED]
@@ -39,9 +41,10 @@ def main(spec: dict) -> dict:
             break
         if (now := time.monotonic()) <= end:
             latencies.append(now - began)
+            ends.append(now - start)
     return {
         "commits": len(latencies), "aborts": len(aborts), "abort": aborts[0] if aborts else "",
-        "latencies": latencies, "held_ms": writer.held_ms, "bytes": sum(writer.bytes),
+        "latencies": latencies, "ends": ends, "held_ms": writer.held_ms, "bytes": sum(writer.bytes),
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }  # fmt: skip
 

@@ -8,8 +8,8 @@
 
 ``--json`` prints one JSON object per line (``properties``: one object). Text output is for people:
 control characters in names and values, which could move a terminal's cursor or fake a line, are
-stripped. Exit codes: 0 done, 1 refused (the line on stderr says what, where and what to do), 2 wrong
-command line, 3 storage or lock not available (try again later), 130 interrupted.
+stripped. Exit codes: 0 done, 1 refused (the line on stderr says what, where and what to do), 2
+wrong command line, 3 storage or lock not available (try again later), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _CONTROL = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 
 
 def plain(text: str) -> str:
-    """``text`` without control, formatting and line-breaking characters; tab and newline are blanks.
+    """``text`` without control, formatting and line-breaking characters; tab and newline are
+    blanks.
 
     Covers C0 and C1 controls (terminal escapes), bidirectional overrides and lone surrogates.
     """
@@ -55,7 +56,9 @@ def plain(text: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code. Errors become one line on stderr, never a traceback."""
+    """Run one command; returns the exit code. Errors become one line on stderr, never a
+    traceback.
+    """
     parser = _parser()
     try:
         options = parser.parse_args(arguments)
@@ -211,9 +214,7 @@ def _slices(options: argparse.Namespace, out: TextIO) -> None:
 
 
 def _scan(options: argparse.Namespace, out: TextIO) -> None:
-    scan = _open(options).scan(
-        columns=options.columns, as_of=options.as_of, mode=options.mode
-    )
+    scan = _open(options).scan(columns=options.columns, as_of=options.as_of, mode=options.mode)
     if options.count:
         rows = sum(batch.num_rows for batch in scan.to_batches())
         out.write(f"{json.dumps({'rows': rows})}\n" if options.json else f"{rows}\n")
@@ -310,16 +311,12 @@ def _cell(value: Any) -> str:
     return plain(str(value))
 
 
-def _print_table(
-    items: Iterable[Mapping[str, Any]], heads: Sequence[str], out: TextIO
-) -> None:
+def _print_table(items: Iterable[Mapping[str, Any]], heads: Sequence[str], out: TextIO) -> None:
     """Columns as wide as the first rows need; nothing is cut, the last column is not padded."""
     source = iter(items)
     sample = [[_cell(item[h]) for h in heads] for item in islice(source, _SAMPLE_ROWS)]
     names = [plain(h) for h in heads]
-    widths = [
-        min(_WIDTH_MAX, max(map(len, column))) for column in zip(names, *sample, strict=True)
-    ]
+    widths = [min(_WIDTH_MAX, max(map(len, column))) for column in zip(names, *sample, strict=True)]
     _print_line(names, widths, out)
     for cells in sample:
         _print_line(cells, widths, out)

@@ -11,6 +11,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 import mainstem
 from mainstem import errors
 
@@ -41,12 +43,8 @@ def test_the_public_names_are_there_and_listed() -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    try:
-        mainstem.no_such_name
-    except AttributeError as error:
-        assert "no_such_name" in str(error)
-    else:
-        raise AssertionError("an unknown name was found")
+    with pytest.raises(AttributeError, match="no_such_name"):
+        mainstem.no_such_name  # noqa: B018
 
 
 def test_import_mainstem_loads_nothing_heavy() -> None:

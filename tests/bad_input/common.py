@@ -63,7 +63,9 @@ def picture(path: Path) -> Picture:
 
 
 def is_clear(text: str, needles: tuple[str, ...]) -> None:
-    """One line that names all of ``needles`` (regular expressions) and has no control characters."""
+    """One line that names all of ``needles`` (regular expressions) and has no control
+    characters.
+    """
     for needle in needles:
         assert re.search(needle, text), f"{needle!r} is not in: {text}"
     assert "\n" not in text and text.isprintable(), repr(text)
@@ -83,7 +85,9 @@ def refused(path: Path, kind: type[Exception], *needles: str) -> Iterator[None]:
 
 @contextmanager
 def failed(path: Path, kind: type[Exception], *needles: str) -> Iterator[None]:
-    """Like ``refused`` for trouble after data was written: a finished rollback may be on the timeline."""
+    """Like ``refused`` for trouble after data was written: a finished rollback may be on the
+    timeline.
+    """
     before = picture(path)
     with pytest.raises(kind) as caught:
         yield
@@ -100,7 +104,9 @@ def failed(path: Path, kind: type[Exception], *needles: str) -> Iterator[None]:
 
 
 def edit_properties(path: Path, **changes: str | None) -> None:
-    """Change or drop keys of hoodie.properties, as another engine would (``__`` stands for a dot)."""
+    """Change or drop keys of hoodie.properties, as another engine would (``__`` stands for a
+    dot).
+    """
     file = path / ".hoodie" / "hoodie.properties"
     lines = file.read_text().splitlines()
     for key, value in ((k.replace("__", "."), v) for k, v in changes.items()):

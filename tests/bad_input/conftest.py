@@ -19,13 +19,12 @@ def make(tmp_path):
     def made(name: str = "t", folder: Path | None = None, **arguments) -> mainstem.Table:
         options = {"record_key": "id", "ordering": "ts", "partition_by": "city", "buckets": 2}
         properties = {**FAST, **arguments.pop("properties", {})}
-        table = mainstem.create_table(
+        return mainstem.create_table(
             (folder or tmp_path) / name,
             arguments.pop("schema", SCHEMA),
             **{**options, **arguments},
             properties=properties,
         )
-        return table
 
     return made
 

@@ -1,7 +1,9 @@
-"""Goal: rows are never doubled by a wrong idea of the buckets of a table that another engine filled.
+"""Goal: rows are never doubled by a wrong idea of the buckets of a table that another engine
+filled.
 
 Method: tables that Java wrote (the bucket count is not in their properties) are opened for writing
-without a count, with a wrong one, with another engine, index and hash field; then with the right one.
+without a count, with a wrong one, with another engine, index and hash field; then with the right
+one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Goal: damaged or hostile files are named with path and offset, cost no memory, and nothing follows
-a path that leaves the table.
+"""Goal: damaged or hostile files are named with path and offset, cost no memory, and nothing
+follows a path that leaves the table.
 
-Method: single fields of real log files, timeline files and plans are overwritten with hostile values;
-reads and writes go through the public API. (The parsers themselves are tested byte by byte in
-``tests/formats``.)
+Method: single fields of real log files, timeline files and plans are overwritten with hostile
+values; reads and writes go through the public API. (The parsers themselves are tested byte by byte
+in ``tests/formats``.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from mainstem.timeline.plans import encode_rollback_plan
 
 
 def _log(path: Path) -> Path:
-    return next(p for p in sorted(path.rglob(".*.log.*")) if ".hoodie" not in p.relative_to(path).parts)
+    return next(
+        p for p in sorted(path.rglob(".*.log.*")) if ".hoodie" not in p.relative_to(path).parts
+    )
 
 
 def _put(file: Path, offset: int, data: bytes) -> None:
@@ -32,7 +34,9 @@ def _put(file: Path, offset: int, data: bytes) -> None:
 
 
 def _content_start(data: bytes) -> int:
-    """Offset of the block content: behind magic, size, version, kind, headers and content length."""
+    """Offset of the block content: behind magic, size, version, kind, headers and content
+    length.
+    """
     count = struct.unpack_from(">i", data, 22)[0]
     at = 26
     for _ in range(count):
@@ -80,7 +84,9 @@ def test_a_damaged_log_block_is_an_error_with_path_and_offset_and_costs_no_memor
 
 
 @pytest.mark.parametrize("keep", [5, 13, 20, 60, -1, -10])
-def test_a_log_file_that_is_cut_off_is_an_error_and_skipping_is_an_option(keep, table, path) -> None:
+def test_a_log_file_that_is_cut_off_is_an_error_and_skipping_is_an_option(
+    keep, table, path
+) -> None:
     file = _log(path)
     file.write_bytes(file.read_bytes()[:keep])
     with pytest.raises(CorruptTable) as caught:
@@ -113,7 +119,9 @@ def _completed(path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "data", [b"garbage", b"", b"Obj\x01" + b"\xff" * 200, b"{}"], ids=["text", "empty", "avro", "json"]
+    "data",
+    [b"garbage", b"", b"Obj\x01" + b"\xff" * 200, b"{}"],
+    ids=["text", "empty", "avro", "json"],
 )
 def test_a_damaged_commit_is_named(data: bytes, table, path: Path) -> None:
     file = _completed(path)
@@ -144,7 +152,9 @@ def test_a_commit_that_names_files_outside_the_table_is_refused(
 ) -> None:
     file = _completed(path)
     time = file.name.split("_")[0]
-    stat = WriteStat(partition, "00000000-0000-0000-0000-000000000000-0", name.format(t=time), time, 1)
+    stat = WriteStat(
+        partition, "00000000-0000-0000-0000-000000000000-0", name.format(t=time), time, 1
+    )
     schema = {"schema": mainstem.open_table(path).properties["hoodie.table.create.schema"]}
     file.write_bytes(encode_commit([stat], schema, "UPSERT"))
     with pytest.raises(CorruptTable) as caught:
@@ -232,7 +242,12 @@ def test_an_instant_with_an_impossible_time_is_an_error_for_writers(table, path:
 
 def test_names_that_no_engine_writes_are_ignored(table, path: Path) -> None:
     timeline = path / ".hoodie" / "timeline"
-    for name in ("x", "2026.deltacommit", "20260101000000000.deltacommit.requested.tmp", "a b.commit"):
+    for name in (
+        "x",
+        "2026.deltacommit",
+        "20260101000000000.deltacommit.requested.tmp",
+        "a b.commit",
+    ):
         (timeline / name).write_bytes(b"junk")
     for name in ("notes.txt", ".x_y.log.z", ".hidden", "..log.1_0-0-0"):
         (path / "paris" / name).write_bytes(b"junk")

@@ -1,7 +1,8 @@
-"""Goal: an option that is wrong, unknown or in contradiction to the table is refused before a write.
+"""Goal: an option that is wrong, unknown or in contradiction to the table is refused before a
+write.
 
-Method: each option is given to ``open_table`` and a write is tried; the text names key, value and what
-was expected.
+Method: each option is given to ``open_table`` and a write is tried; the text names key, value and
+what was expected.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from bad_input.common import refused, rows
 from mainstem.errors import Invalid, LockUnavailable, Unsupported
 
 WRONG = {
-    "number": ({"hoodie.client.heartbeat.interval_in_ms": "soon"}, Invalid, ("'soon'", "whole number")),
+    "number": (
+        {"hoodie.client.heartbeat.interval_in_ms": "soon"},
+        Invalid,
+        ("'soon'", "whole number"),
+    ),
     "negative": (
         {"hoodie.time.generator.max_expected_clock_skew_ms": "-1"},
         Invalid,
@@ -70,7 +75,11 @@ WRONG = {
         (Unsupported, Invalid),
         ("hdfs",),
     ),
-    "other_table_name": ({"hoodie.table.name": "other"}, Invalid, ("'other'", "contradicts", "'t'")),
+    "other_table_name": (
+        {"hoodie.table.name": "other"},
+        Invalid,
+        ("'other'", "contradicts", "'t'"),
+    ),
     "other_record_key": (
         {"hoodie.datasource.write.recordkey.field": "city"},
         Invalid,
@@ -145,7 +154,9 @@ def test_a_lock_that_a_foreign_writer_holds_names_it_and_the_way_out(table, path
     assert lock.exists(), "a foreign lock without an expiry was removed"
 
 
-def test_a_lock_folder_that_is_away_is_said_with_its_path(table, path: Path, tmp_path: Path) -> None:
+def test_a_lock_folder_that_is_away_is_said_with_its_path(
+    table, path: Path, tmp_path: Path
+) -> None:
     blocker = tmp_path / "blocker"
     blocker.write_text("not a folder")
     other = mainstem.open_table(path, {"hoodie.write.lock.filesystem.path": f"{blocker}/locks"})

@@ -1,7 +1,7 @@
 """Goal: rows that cannot be stored right are refused whole, by column and row, and leave no trace.
 
-Method: each bad batch goes through ``upsert`` and through an open transaction; the text of the error
-and a picture of the table before and after are compared.
+Method: each bad batch goes through ``upsert`` and through an open transaction; the text of the
+error and a picture of the table before and after are compared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ def _with(name: str, values: list, kind: pa.DataType | None = None) -> pa.Table:
 
 
 BATCHES = {
-    "null_record_key": (_with("id", ["a", None]), ("'id'", "null or empty", "row 1", "needs a key")),
+    "null_record_key": (
+        _with("id", ["a", None]),
+        ("'id'", "null or empty", "row 1", "needs a key"),
+    ),
     "empty_record_key": (_with("id", ["a", ""]), ("'id'", "null or empty", "row 1")),
     "missing_record_key": (rows("a").drop_columns(["id"]), ("missing", "'id'")),
     "null_ordering_value": (

@@ -1,9 +1,9 @@
 """Goal: a full disk or a read-only folder is an error with a way out, publishes nothing, and leaves
 nothing behind that a later writer cannot remove.
 
-Method: (1) a storage that refuses every write from the n-th on, for all n of a commit: the table must
-read as before, and when there is space again the next writer cleans up and goes on. (2) A real file
-system of 256 KiB, where the tests may mount one. (3) The same mounted read-only.
+Method: (1) a storage that refuses every write from the n-th on, for all n of a commit: the table
+must read as before, and when there is space again the next writer cleans up and goes on. (2) A real
+file system of 256 KiB, where the tests may mount one. (3) The same mounted read-only.
 """
 
 from __future__ import annotations
@@ -115,14 +115,18 @@ def test_a_disk_that_fills_up_at_any_write_of_a_commit_loses_and_shows_nothing(t
         assert not list((path / ".hoodie" / ".temp").iterdir()), f"markers after {left} writes"
         names = {p.name for p in path.rglob(".*.log.*")}
         done = {i.requested for i in later.timeline() if i.action == "deltacommit"}
-        assert all(any(f"_{t}.log" in name for t in done) for name in names), f"orphans after {left}"
+        assert all(any(f"_{t}.log" in name for t in done) for name in names), (
+            f"orphans after {left}"
+        )
     private = path / ".hoodie" / ".mainstem"
     assert sum(1 for p in private.rglob("*") if p.is_file()) < 20, "private files pile up"
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KiB; skipped where mounting is not allowed (then part 1 stands alone)."""
+    """A file system of 256 KiB; skipped where mounting is not allowed (then part 1 stands
+    alone).
+    """
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]

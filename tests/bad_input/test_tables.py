@@ -16,17 +16,53 @@ from bad_input.common import edit_properties, golden, is_clear, picture, refused
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 
 UNREADABLE = {
-    "version_6": ({"hoodie__table__version": "6"}, Unsupported, ("version 6", "8 and 9", "upgrade")),
-    "version_10": ({"hoodie__table__version": "10"}, Unsupported, ("version 10", "8 and 9", "newer")),
+    "version_6": (
+        {"hoodie__table__version": "6"},
+        Unsupported,
+        ("version 6", "8 and 9", "upgrade"),
+    ),
+    "version_10": (
+        {"hoodie__table__version": "10"},
+        Unsupported,
+        ("version 10", "8 and 9", "newer"),
+    ),
     "version_missing": ({"hoodie__table__version": None}, CorruptTable, ("hoodie.table.version",)),
     "version_text": ({"hoodie__table__version": "nine"}, CorruptTable, ("'nine'", "number")),
-    "layout_1": ({"hoodie__timeline__layout__version": "1"}, Unsupported, ("layout 1", "expected 2")),
-    "layout_3": ({"hoodie__timeline__layout__version": "3"}, Unsupported, ("layout 3", "expected 2")),
-    "orc": ({"hoodie__table__base__file__format": "ORC"}, Unsupported, ("base.file.format", "'ORC'")),
-    "log_format": ({"hoodie__table__log__file__format": "X"}, Unsupported, ("log.file.format", "'X'")),
-    "table_format": ({"hoodie__table__format": "iceberg"}, Unsupported, ("table.format", "'iceberg'")),
-    "table_type": ({"hoodie__table__type": "READ_MAYBE"}, Unsupported, ("table.type", "READ_MAYBE")),
-    "timeline_path": ({"hoodie__timeline__path": "../x"}, Unsupported, ("timeline.path", r"'\.\./x'")),
+    "layout_1": (
+        {"hoodie__timeline__layout__version": "1"},
+        Unsupported,
+        ("layout 1", "expected 2"),
+    ),
+    "layout_3": (
+        {"hoodie__timeline__layout__version": "3"},
+        Unsupported,
+        ("layout 3", "expected 2"),
+    ),
+    "orc": (
+        {"hoodie__table__base__file__format": "ORC"},
+        Unsupported,
+        ("base.file.format", "'ORC'"),
+    ),
+    "log_format": (
+        {"hoodie__table__log__file__format": "X"},
+        Unsupported,
+        ("log.file.format", "'X'"),
+    ),
+    "table_format": (
+        {"hoodie__table__format": "iceberg"},
+        Unsupported,
+        ("table.format", "'iceberg'"),
+    ),
+    "table_type": (
+        {"hoodie__table__type": "READ_MAYBE"},
+        Unsupported,
+        ("table.type", "READ_MAYBE"),
+    ),
+    "timeline_path": (
+        {"hoodie__timeline__path": "../x"},
+        Unsupported,
+        ("timeline.path", r"'\.\./x'"),
+    ),
     "bootstrap": ({"hoodie__bootstrap__base__path": "/x"}, Unsupported, ("bootstrap.base.path",)),
     "checksum": ({"hoodie__table__checksum": "123"}, CorruptTable, ("123", "expected", "restore")),
     "no_name": ({"hoodie__table__name": None}, Invalid, ("names no table", "create_table")),
@@ -43,7 +79,11 @@ def test_a_table_that_cannot_be_read_right_is_refused_by_name(name, table, path:
 
 
 UNWRITABLE = {
-    "version_8": ({"hoodie__table__version": "8"}, Unsupported, ("version 8", "read", "expected 9")),
+    "version_8": (
+        {"hoodie__table__version": "8"},
+        Unsupported,
+        ("version 8", "read", "expected 9"),
+    ),
     "copy_on_write": ({"hoodie__table__type": "COPY_ON_WRITE"}, Unsupported, ("COPY_ON_WRITE",)),
     "metadata_table": (
         {"hoodie__table__metadata__partitions": "files,column_stats"},
@@ -55,7 +95,11 @@ UNWRITABLE = {
         Unsupported,
         ("record_index", r"hoodie\.metadata\.enable=false"),
     ),
-    "bloom_index": ({"hoodie__index__type": "BLOOM"}, Unsupported, ("index.type", "BLOOM", "BUCKET")),
+    "bloom_index": (
+        {"hoodie__index__type": "BLOOM"},
+        Unsupported,
+        ("index.type", "BLOOM", "BUCKET"),
+    ),
     "consistent_hashing": (
         {"hoodie__index__bucket__engine": "CONSISTENT_HASHING"},
         Unsupported,
@@ -66,7 +110,11 @@ UNWRITABLE = {
         Invalid,
         ("hash.field", "'amount'", "record key"),
     ),
-    "custom_merger": ({"hoodie__record__merge__mode": "CUSTOM"}, Unsupported, ("merge.mode", "CUSTOM")),
+    "custom_merger": (
+        {"hoodie__record__merge__mode": "CUSTOM"},
+        Unsupported,
+        ("merge.mode", "CUSTOM"),
+    ),
     "partial_update": (
         {"hoodie__table__partial__update__mode": "FILL_UNAVAILABLE"},
         Unsupported,
@@ -102,7 +150,11 @@ UNWRITABLE = {
         Invalid,
         ("EVENT_TIME_ORDERING", "ordering.fields"),
     ),
-    "buckets": ({"hoodie__bucket__index__num__buckets": "many"}, Invalid, ("'many'", "1 to 100000")),
+    "buckets": (
+        {"hoodie__bucket__index__num__buckets": "many"},
+        Invalid,
+        ("'many'", "1 to 100000"),
+    ),
     "local_zone": (
         {"hoodie__table__timeline__timezone": "LOCAL"},
         Invalid,

@@ -191,7 +191,8 @@ def test_what_is_refused_is_named(run, path: Path, arguments, needle) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        (), ("dance",), ("scan",), ("scan", "x", "--limit", "many"), ("scan", "x", "--mode", "fast"),
+        (), ("dance",), ("scan",), ("scan", "x", "--limit", "many"),
+        ("scan", "x", "--mode", "fast"),
         ("scan", "x", "-o", "novalue"), ("scan", "x", "--columns", ","),
     ],
 )  # fmt: skip
