@@ -288,6 +288,21 @@ def test_a_task_that_dies_is_tried_again_and_its_files_are_removed(
     assert not _orphans(tmp_path / "t")
 
 
+@pytest.mark.versions
+def test_workers_of_spark_4_1_do_not_read_their_own_zip_files_again(spark: SparkSession) -> None:
+    def look(batches):  # type: ignore[no-untyped-def]
+        import zipimport
+
+        import mainstem.spark  # noqa: F401  (what every worker of ours imports)
+
+        list(batches)
+        repaired = hasattr(zipimport.zipimporter.invalidate_caches, "keeps_spark")
+        yield pa.record_batch({"repaired": [repaired]})
+
+    found = spark.range(1).mapInArrow(look, "repaired boolean").collect()
+    assert found[0][0] == spark.version.startswith("4.1")
+
+
 # ---------------------------------------------------------------------------------- streams
 
 
