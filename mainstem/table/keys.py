@@ -47,9 +47,10 @@ def value_texts(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64()).cast(pa.string())
     if pa.types.is_floating(kind):
-        return pa.array(
-            [None if v is None else java_double_text(v, kind) for v in column.to_pylist()], pa.string()
-        )
+        single = pa.types.is_float32(kind)
+        values = column.to_pylist()
+        texts = [None if v is None else java_double_text(v, single=single) for v in values]
+        return pa.array(texts, pa.string())
     if pa.types.is_decimal(kind):
         return pa.array(
             [None if v is None else _decimal_text(v) for v in column.to_pylist()], pa.string()
@@ -60,7 +61,7 @@ def value_texts(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
     )
 
 
-def java_double_text(value: float, kind: pa.DataType = pa.float64()) -> str:
+def java_double_text(value: float, *, single: bool = False) -> str:
     """``Double.toString`` / ``Float.toString``: shortest digits, ``1.0E10`` outside 1e-3..1e7."""
     if value != value:
         return "NaN"
@@ -68,7 +69,7 @@ def java_double_text(value: float, kind: pa.DataType = pa.float64()) -> str:
         return "Infinity" if value > 0 else "-Infinity"
     if value == 0:
         return "-0.0" if str(value).startswith("-") else "0.0"
-    shortest = str(np.float32(value)) if pa.types.is_float32(kind) else repr(value)
+    shortest = str(np.float32(value)) if single else repr(value)
     sign, digits, exponent = Decimal(shortest).as_tuple()
     text = "".join(map(str, digits)).rstrip("0") or "0"
     point = len(digits) + int(exponent)

@@ -9,6 +9,7 @@ import pyarrow as pa
 from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 
+
 def fit_batch(
     batch: pa.Table,
     schema: pa.Schema,

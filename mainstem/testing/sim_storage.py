@@ -302,12 +302,6 @@ class SimStorage:
         return SimSink(self, path, inode)
 
     def settle(self, sinks: Sequence[SimSink], folders: Iterable[str], *, durable: bool) -> None:
-        for sink in sinks:
-            sink.close(durable=durable)
-        if durable:
-            self.sync_folders(folders)
-
-    def settle(self, sinks: Sequence[SimSink], folders: Iterable[str], *, durable: bool) -> None:
         """In any order, as a file system does that is asked for all at once."""
         steps: list[Callable[[], None]] = [lambda s=sink: s.close(durable=durable) for sink in sinks]
         if durable:

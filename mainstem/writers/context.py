@@ -65,7 +65,10 @@ def open_context(
     buckets: int,
     given: Mapping[str, str] | None = None,
 ) -> WriterContext:
-    """Put the parts together; ``config`` is completed by ``given`` already. Raises ``Invalid`` for a LOCAL table whose zone was not given."""
+    """Put the parts together; ``config`` is completed by ``given`` already.
+
+    Raises ``Invalid`` for a LOCAL table whose zone was not given.
+    """
     base = seams.storage.base
     config.check_writable(base)
     if not seams.storage.links:

@@ -61,7 +61,7 @@ def test_every_key_that_java_wrote_hashes_to_the_file_it_landed_in(name):
     fields = options.get(
         "hoodie.bucket.index.hash.field", config["hoodie.table.recordkey.fields"]
     ).split(",")
-    rows = [row for row in expected["buckets"]]
+    rows = expected["buckets"]
     keys = pa.array([row[0] for row in rows])
     found = bucket_ids(
         keys, buckets=expected["num_buckets"], hash_fields=fields, parts=None
