@@ -90,10 +90,10 @@ def run(reduced: bool) -> list[Row]:
 def _detail(name: str, runs: list[Run], total: int) -> Row:
     best = sorted(runs, key=lambda r: r.seconds)[len(runs) // 2]
     ours = name != "delta"
-    batch_ms = f"batch p50 {statistics.median(best.batch_ms):.0f} ms, last {best.batch_ms[-1]:.0f} ms"
+    typical, last = statistics.median(best.batch_ms), best.batch_ms[-1]
     return row(
         f"bytes per row on disk, {'ours, ' + name if ours else 'delta-rs'}",
         best.bytes / total,
         "B/row",
-        note=batch_ms,
+        note=f"batch p50 {typical:.0f} ms, last {last:.0f} ms",
     )

@@ -49,6 +49,7 @@ _BASE_NAME = re.compile(r"^([a-zA-Z0-9-]+)_([a-zA-Z0-9-]+)_([0-9]+)\.(parquet)$"
 _EPOCH = re.compile(r"^epoch-(\d{1,18})$")
 _TICKET = re.compile(r"^ticket-(\d{1,18})-[0-9a-f]{1,64}$")
 _MARKER = re.compile(r"^(.+)\.marker\.(CREATE|MERGE|APPEND)$")
+_NO_PATH = re.compile(r"[\x00-\x1f\x7f\\]")  # control characters and Windows separators
 _TIME = re.compile(r"^\d{17}$")
 
 
@@ -195,8 +196,7 @@ def inside(path: str, *, source: str) -> str:
     if (
         not path
         or path.startswith("/")
-        or "\\" in path
-        or any(ord(c) < 32 or ord(c) == 127 for c in path)
+        or _NO_PATH.search(path)
         or any(s in ("", ".", "..") for s in segments)
         or len(segments) > PARTITION_DEPTH_MAX + 2
     ):
