@@ -46,8 +46,9 @@ def nbcc_options(
     """Options of a Spark 3.5 write to a non-blocking multi-writer table of version 9.
 
     The key generator follows from the number of key and partition fields, as Java infers it. The
-    lock is the file system lock at its default place; Java retries it every 100 ms (Hudi's default
-    of 5 s only suits writers that never meet).
+    lock is the file system lock at its default place; Java looks for it every 50 ms (Hudi's default
+    of 5 s only suits writers that never meet). What the table's hoodie.properties say too must be
+    the same here: Java refuses a contradiction ("Config conflict").
     """
     options = {
         "hoodie.table.name": name,
@@ -63,8 +64,8 @@ def nbcc_options(
         "hoodie.bucket.index.num.buckets": str(buckets),
         "hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
         "hoodie.write.lock.provider": LOCK_PROVIDER,
-        "hoodie.write.lock.client.wait_time_ms_between_retry": "100",
-        "hoodie.write.lock.client.num_retries": "600",
+        "hoodie.write.lock.client.wait_time_ms_between_retry": "50",
+        "hoodie.write.lock.client.num_retries": "2400",
         "hoodie.clean.failed.writes.policy": "LAZY",
         "hoodie.write.auto.upgrade": "false",
         "hoodie.metadata.enable": "false",

@@ -18,7 +18,7 @@ import event_batches
 import mainstem
 
 # Java polls for the lock: two writers that hold it all the time would leave it hardly a chance.
-PAUSE_S = 0.5
+PAUSE_S = 1.0
 
 
 def main() -> None:

@@ -142,7 +142,7 @@ def overlapping_pairs(path: str, ours: set[str]) -> tuple[int, int]:
     return mixed, own
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("partition_by", [["city"], []], ids=["partitioned", "not_partitioned"])
 def test_java_and_two_of_our_processes_write_the_same_keys_at_once_and_nothing_is_lost(
     java: JavaHudi, tmp_path: Path, partition_by: list[str]
@@ -159,11 +159,7 @@ def test_java_and_two_of_our_processes_write_the_same_keys_at_once_and_nothing_i
     )
     options = nbcc_options(
         "shared", record_key=["id"], ordering=["ts"], partition_by=partition_by, buckets=4,
-        extra={
-            **HEARTBEAT,
-            "hoodie.write.lock.client.wait_time_ms_between_retry": "20",
-            "hoodie.write.lock.client.num_retries": "6000",
-        },
+        extra=HEARTBEAT,
     )  # fmt: skip
     run = Run(java, path, signals, options)
     try:

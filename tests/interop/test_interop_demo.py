@@ -2,8 +2,8 @@
 
 Method: the demo runs as a user would start it (three Spark streams, one of them killed); Java's
 snapshot is compared with what pandas computed from the input, and Java's snapshot and incremental
-queries with ours, Hudi's meta columns included. `MAINSTEM_DEMO_FOLDER` names the folder of a finished
-demo that is then used instead of a new run.
+queries with ours, Hudi's meta columns included. `MAINSTEM_DEMO_FOLDER` names the folder of a
+finished demo that is then used instead of a new run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished demo: tables `wide` and `status`, and what pandas expects of them."""
+    """The folder of a finished demo: tables `wide` and `status` and what pandas expects."""
     given = os.environ.get("MAINSTEM_DEMO_FOLDER")
     if given:
         return Path(given)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 from compare import assert_same, without_meta
-from java_hudi import JavaHudi, nbcc_options
+from java_hudi import JavaFailed, JavaHudi, nbcc_options
 
 import mainstem
 
@@ -140,6 +140,25 @@ def test_a_java_writer_that_knows_nothing_of_us_leaves_our_open_transaction_alon
         table,
         dict.fromkeys(range(5), 200) | dict.fromkeys(range(5, 15), 300),
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("hoodie.bucket.index.num.buckets", "8"),
+        ("hoodie.index.type", "BLOOM"),
+        ("hoodie.write.concurrency.mode", "SINGLE_WRITER"),
+        ("hoodie.metadata.enable", "true"),
+        ("hoodie.datasource.write.recordkey.field", "city"),
+    ],
+)
+def test_java_refuses_a_job_whose_options_contradict_our_table(
+    java: JavaHudi, table: mainstem.Table, key: str, value: str
+) -> None:
+    table.upsert(rows_of(range(10), 100))
+    with pytest.raises(JavaFailed, match="Config conflict"):
+        java.write(table.path, rows_of(range(10), 200), {**OPTIONS, key: value})
+    check_same(java, table, dict.fromkeys(range(10), 100))
 
 
 def test_a_transaction_that_we_abort_leaves_nothing_that_java_sees(
