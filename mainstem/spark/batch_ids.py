@@ -82,16 +82,12 @@ def _session_streams(session: object) -> bool:
 def in_task(context: TaskContext) -> Found:
     """Ids of the micro-batch that a task belongs to."""
     get = context.getLocalProperty
-    app, host, port = (
-        get(k) or "" for k in ("spark.app.id", "spark.driver.host", "spark.driver.port")
-    )
+    app, host, port = (get(k) or "" for k in ("spark.app.id", "spark.driver.host", "spark.driver.port"))
     ids = _ids(get, app, host, port)
     return Found(ids, ids is not None or any(get(mark) is not None for mark in _SESSION_MARKS))
 
 
-def _ids(
-    get: Callable[[str], str | None], application: str, host: str, port: str
-) -> BatchIds | None:
+def _ids(get: Callable[[str], str | None], application: str, host: str, port: str) -> BatchIds | None:
     query, batch, root = get(QUERY), get(BATCH), get(_ROOT)
     if not query or batch is None or not root or not application:
         return None

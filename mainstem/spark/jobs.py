@@ -93,9 +93,7 @@ class SharedJob:
             claim(self._storage, self._random, ids.identifier, ids.query)
             return Job(StreamGuard(ids.identifier, ids.batch_id, ids.ordinal or 0))
         what = StreamWrite(ids.identifier, ids.query, ids.batch_id, ids.run, self._name, looks)
-        ordinal = allocate(
-            self._storage, self._random, what, ordinal=ids.ordinal, started_ms=ids.started_ms
-        )
+        ordinal = allocate(self._storage, self._random, what, ordinal=ids.ordinal, started_ms=ids.started_ms)
         return Job(StreamGuard(ids.identifier, ids.batch_id, ordinal), what)
 
     def begin(self) -> Job:
@@ -161,6 +159,10 @@ class SharedJob:
         with self._table.resume(job.spec, guard=job.guard) as txn:
             for result in results:
                 txn.add_task_result(result)
+            if job.guard is not None:
+                # A new process reads the whole timeline once: not under the lock.
+                ctx = self._table._writer_context()
+                ctx.guards.refresh(ctx.publisher.timeline())
             return txn.commit()
 
     def abort(self) -> None:
@@ -249,8 +251,7 @@ def decode_job(data: bytes, path: str, base: str) -> Job:
         )
     except (ValueError, TypeError, KeyError, MainstemError) as error:
         raise CorruptTable(
-            f"the record of a Spark job does not parse: {error}; delete it, the job fails and runs"
-            " again",
+            f"the record of a Spark job does not parse: {error}; delete it, the job fails and runs again",
             path=path,
             table=base,
         ) from error

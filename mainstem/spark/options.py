@@ -229,16 +229,13 @@ class ReadOptions:
                 " use a temporary view, or SELECT ... FROM t WITH (path='...')"
             )
         _, _, passed = _sorted_out({k: v for k, v in texts.items() if k not in _READ})
-        kind = core.one_of(
-            texts, QUERY_TYPE, "SNAPSHOT", ("SNAPSHOT", "READ_OPTIMIZED", "INCREMENTAL")
-        )
+        kind = core.one_of(texts, QUERY_TYPE, "SNAPSHOT", ("SNAPSHOT", "READ_OPTIMIZED", "INCREMENTAL"))
         begin, end, as_of = texts.get(BEGIN), texts.get(END), texts.get(AS_OF)
         if kind != "INCREMENTAL" and (begin or end):
             raise Invalid(f"{BEGIN} and {END} need {QUERY_TYPE}=incremental, found {kind.lower()}")
         if kind == "INCREMENTAL" and not begin:
             raise Invalid(
-                f"{BEGIN} is missing: the completion time after which to read, 000 or earliest for"
-                " all"
+                f"{BEGIN} is missing: the completion time after which to read, 000 or earliest for all"
             )
         if as_of and kind != "SNAPSHOT":
             raise Invalid(f"{AS_OF} needs {QUERY_TYPE}=snapshot, found {kind.lower()}")
@@ -334,7 +331,6 @@ def _unknown(name: str) -> Exception:
     hint = f"; did you mean {near[0]!r}?" if near else ""
     if name.startswith("hoodie.") and not near and not name.startswith("hoodie.mainstem."):
         return Unsupported(
-            f"option {name!r} is not supported by mainstem: leave it out if the rows do not depend"
-            " on it"
+            f"option {name!r} is not supported by mainstem: leave it out if the rows do not depend on it"
         )
     return Invalid(f"unknown option {name!r}{hint}")

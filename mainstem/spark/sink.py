@@ -28,7 +28,7 @@ from mainstem.spark.batch_ids import GuardIds, guard_ids, in_driver, looks
 from mainstem.spark.options import WriteOptions
 from mainstem.spark.target import open_or_create
 from mainstem.spark.types import arrow_schema
-from mainstem.spark.workers import check_python
+from mainstem.spark.workers import ensure_python
 from mainstem.writers.append import WriteSpec
 from mainstem.writers.guard import StreamGuard
 from mainstem.writers.ordinals import StreamWrite, allocate, claim, finish
@@ -70,11 +70,9 @@ def write_stream(
     _check_output_mode(output_mode)
     parsed = WriteOptions.parse(options or {}, path=path)
     if parsed.ordinal not in (None, 0) or parsed.batch_id is not None:
-        raise Invalid(
-            "write_stream numbers its one write per batch itself: drop the stream options"
-        )
+        raise Invalid("write_stream numbers its one write per batch itself: drop the stream options")
     session = df.sparkSession
-    check_python(_worker_python(session))
+    ensure_python(session)
     sink = _StreamSink(parsed, arrow_schema(df.schema, nullable=True), on_outcome)
     writer = df.writeStream.foreachBatch(sink.write).outputMode(output_mode)
     if checkpoint is not None:
@@ -105,7 +103,7 @@ def write_batch(
     if ordinal is not None:
         given["hoodie.mainstem.stream.ordinal"] = ordinal
     parsed = WriteOptions.parse(given, path=path)
-    check_python(_worker_python(df.sparkSession))
+    ensure_python(df.sparkSession)
     table = open_or_create(parsed, arrow_schema(df.schema, nullable=True))
     ids = guard_ids(in_driver(df), parsed, table=table.path)
     ways = _Ways(table, parsed)
@@ -136,15 +134,6 @@ def _check_output_mode(mode: str) -> None:
         )
     if name not in ("append", "update"):
         raise Invalid(f"output mode {mode!r}, expected append or update")
-
-
-def _worker_python(session: SparkSession) -> str | None:
-    try:
-        return session.sparkContext.pythonExec
-    except Exception:  # Spark Connect: the server's business
-        import sys
-
-        return sys.executable
 
 
 def _with_retries(
@@ -198,9 +187,7 @@ def _write_counted(df: DataFrame, ways: _Ways, ids: GuardIds) -> Outcome:
 class _StreamSink:
     """The function of ``foreachBatch``; one write per batch, so its ordinal is always 0."""
 
-    def __init__(
-        self, options: WriteOptions, schema: pa.Schema, on_outcome: OnOutcome | None
-    ) -> None:
+    def __init__(self, options: WriteOptions, schema: pa.Schema, on_outcome: OnOutcome | None) -> None:
         self._options = options
         self._schema = schema
         self._on_outcome = on_outcome
@@ -245,20 +232,22 @@ class _StreamSink:
             return self._ways.write(df, guard)
 
 
+# Rows and bytes of the last batch per table: a hint for the next one, nothing depends on it.
+_last_batch: dict[str, tuple[int, int]] = {}
+
+
 class _Ways:
     """Chooses between driver and executors, and learns from batch to batch."""
 
     def __init__(self, table: Table, options: WriteOptions) -> None:
         self.table = table
         self.options = options
-        self._last_rows: int | None = None
-        self._last_bytes = 0
 
     def write(self, df: DataFrame, guard: StreamGuard | None) -> Outcome:
         rows = self._through_driver(df)
         if rows is None:
             return self._on_executors(df, guard)
-        self._last_rows, self._last_bytes = rows.num_rows, rows.nbytes
+        _last_batch[self.table.path] = (rows.num_rows, rows.nbytes)
         if rows.num_rows == 0:
             return Outcome(EMPTY)
         with self.table.begin(self.options.operation, guard=guard) as txn:
@@ -271,13 +260,11 @@ class _Ways:
         rows_max, bytes_max = self.options.driver_rows, self.options.driver_bytes
         if rows_max == 0 or bytes_max == 0:
             return None
-        if self._last_rows is None:
+        last = _last_batch.get(self.table.path)
+        if last is None:
             tried = df.limit(rows_max + 1).toArrow()
-            if tried.num_rows <= rows_max:
-                return tried
-            self._last_rows = tried.num_rows
-            return None
-        if self._last_rows > rows_max or self._last_bytes > bytes_max:
+            return tried if tried.num_rows <= rows_max else None
+        if last[0] > rows_max or last[1] > bytes_max:
             return None
         try:
             return df.toArrow()
@@ -292,15 +279,13 @@ class _Ways:
                 return txn.commit()
             sent_bytes = self._run_tasks(df, txn)
             outcome = txn.commit()
-        self._last_rows, self._last_bytes = outcome.rows, sent_bytes
+        _last_batch[self.table.path] = (outcome.rows, sent_bytes)
         return outcome
 
     def _run_tasks(self, df: DataFrame, txn: Transaction) -> int:
         spec = txn.task_spec()
         placed = self._by_bucket(df, spec)
-        results = placed.mapInArrow(
-            _task_function(spec), f"{_RESULT} binary, bytes bigint"
-        ).collect()
+        results = placed.mapInArrow(_task_function(spec), f"{_RESULT} binary, bytes bigint").collect()
         for result in results:
             txn.add_task_result(bytes(result[0]))
         return sum(result[1] for result in results)

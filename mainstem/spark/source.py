@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 def register(spark: SparkSession) -> None:
     """Make ``format("mainstem")`` and ``format("hudi")`` known to a session.
 
-    Raises ``Invalid`` when the session's Python workers would run another interpreter.
+    Raises ``Invalid`` when a cluster's Python workers would run another interpreter.
     """
-    from mainstem.spark.workers import check_python
+    from mainstem.spark.workers import ensure_python
 
-    check_python(spark.sparkContext.pythonExec)
+    ensure_python(spark)
     spark.dataSource.register(MainstemSource)
     try:
         spark.dataSource.register(HudiSource)
@@ -184,8 +184,7 @@ def _write_part(
         found = in_task(context).ids
         if found is None:
             raise Invalid(
-                "this streaming write does not know its query and batch id; use mainstem.spark."
-                "write_stream",
+                "this streaming write does not know its query and batch id; use mainstem.spark.write_stream",
                 table=table.path,
             )
         job = job_name(f"{found.query}/{found.run}/{found.batch_id}")

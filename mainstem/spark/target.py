@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -38,6 +39,14 @@ _UPPER = ("hoodie.table.type", "hoodie.record.merge.mode", "hoodie.table.partial
 _GIVEN_WHERE_MISSING = (_BUCKETS,)
 
 
+# Open tables of this process: a table remembers which instants it has read, so that a guard costs
+# one new instant per commit and not the whole timeline. Spark's workers and a driver's threads
+# share it.
+_OPEN_MAX = 16
+_open: dict[tuple[object, ...], Table] = {}
+_open_guard = threading.Lock()
+
+
 def open_or_create(options: WriteOptions, schema: pa.Schema) -> Table:
     """The table at ``options.path``. A missing one is created from the options and this schema.
 
@@ -48,6 +57,30 @@ def open_or_create(options: WriteOptions, schema: pa.Schema) -> Table:
         created = _create(options, schema)
         if created is not None:
             return created
+    key = _key(options)
+    with _open_guard:
+        known = _open.get(key)
+    if known is not None:
+        return known
+    table = _opened(options)
+    with _open_guard:
+        while len(_open) >= _OPEN_MAX:
+            del _open[next(iter(_open))]
+        return _open.setdefault(key, table)
+
+
+def _key(options: WriteOptions) -> tuple[object, ...]:
+    """What an open table depends on: its options and this very ``hoodie.properties`` file."""
+    try:
+        found = os.stat(os.path.join(options.path, paths.PROPERTIES))
+        state: tuple[object, ...] = (found.st_ino, found.st_mtime_ns, found.st_size)
+    except OSError:  # being replaced by another writer: do not share what is read now
+        state = (object(),)
+    settings = tuple(sorted({**options.passed, **options.table}.items()))
+    return (os.getpid(), options.path, settings, *state)
+
+
+def _opened(options: WriteOptions) -> Table:
     table = open_table(options.path, properties=_opening(options, None))
     contradiction = _contradiction(options, table.config)
     if contradiction:
@@ -161,10 +194,4 @@ def _comparable(key: str, text: str) -> str:
     text = text.strip()
     if key == "hoodie.table.keygenerator.type":
         return text.upper().removesuffix("_AVRO")
-    return (
-        text.upper()
-        if key in _UPPER
-        else text.lower()
-        if text.lower() in ("true", "false")
-        else text
-    )
+    return text.upper() if key in _UPPER else text.lower() if text.lower() in ("true", "false") else text

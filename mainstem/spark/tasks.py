@@ -73,6 +73,4 @@ def bucket_numbers(spec: WriteSpec, batch: pa.RecordBatch) -> np.ndarray:
     table = pa.Table.from_batches([batch]).select(names)
     rows = fit_batch(table, _schema(spec.user_schema), required=names, table=spec.base)
     keys = record_keys(rows, spec.record_key, composite=spec.composite_key)
-    return bucket_ids(
-        keys.texts, buckets=spec.buckets, hash_fields=spec.hash_fields, parts=keys.parts
-    )
+    return bucket_ids(keys.texts, buckets=spec.buckets, hash_fields=spec.hash_fields, parts=keys.parts)

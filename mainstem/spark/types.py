@@ -106,10 +106,7 @@ def _spark_type(kind: pa.DataType, column: str) -> T.DataType:
     if types.is_struct(kind):
         children = [kind.field(i) for i in range(kind.num_fields)]
         return T.StructType(
-            [
-                T.StructField(c.name, _spark_type(c.type, f"{column}.{c.name}"), True)
-                for c in children
-            ]
+            [T.StructField(c.name, _spark_type(c.type, f"{column}.{c.name}"), True) for c in children]
         )
     raise Invalid(
         f"column {column!r} has the Arrow type {kind}, for which Spark has no type; leave it out"

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def speed_up_workers() -> bool:
@@ -39,28 +43,42 @@ def speed_up_workers() -> bool:
     return True
 
 
-def check_python(session_python: str | None) -> None:
-    """Refuse a session whose workers would start another interpreter than this one.
+def ensure_python(session: SparkSession) -> None:
+    """Make sure that a session's Python workers can import what this driver imports.
 
     Spark starts ``python3`` of the PATH unless told otherwise; the tasks then fail with "No module
-    named pyarrow" (or mainstem). ``session_python`` is what the session will start.
+    named pyarrow" (or mainstem). On a local master the session is told to use this interpreter; on
+    a cluster the paths may differ, so there it is an error (``Invalid``) that says what to set.
     """
-    found = session_python or "python3"
-    if os.path.isabs(found) and os.path.exists(found):
-        return  # chosen on purpose; on a cluster the workers' path may differ from the driver's
+    try:
+        context = session.sparkContext
+        master, python = context.master, context.pythonExec
+    except Exception:  # Spark Connect: the workers are the server's business
+        return
+    if not _wrong_python(python):
+        return
+    if master.startswith("local"):
+        context.pythonExec = sys.executable
+        return
+    raise Invalid(
+        f"Spark's workers would run {python!r}, this driver runs {sys.executable}: tasks would not"
+        " find"
+        ' mainstem. Set it before the session starts: os.environ["PYSPARK_PYTHON"] = the'
+        " interpreter on"
+        " the workers (or spark.pyspark.python)"
+    )
+
+
+def _wrong_python(found: str) -> bool:
+    if os.path.isabs(found):
+        return False  # chosen on purpose; a worker's path may differ from the driver's
     import shutil
 
     resolved = shutil.which(found)
-    if resolved and os.path.realpath(resolved) == os.path.realpath(sys.executable):
-        return
-    if resolved and _same_environment(resolved):
-        return
-    raise Invalid(
-        f"Spark's workers would run {found!r} ({resolved or 'not found on the PATH'}), this driver"
-        " runs"
-        f" {sys.executable}: tasks would not find mainstem. Set it before the session starts:"
-        ' os.environ["PYSPARK_PYTHON"] = sys.executable (or spark.pyspark.python on a cluster)'
-    )
+    if not resolved:
+        return True
+    same_file = os.path.realpath(resolved) == os.path.realpath(sys.executable)
+    return not (same_file and _same_environment(resolved))
 
 
 def _same_environment(executable: str) -> bool:

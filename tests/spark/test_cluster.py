@@ -94,9 +94,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     started.stop()
 
 
-def test_a_worker_killed_in_the_middle_of_a_write_costs_nothing(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_a_worker_killed_in_the_middle_of_a_write_costs_nothing(cluster: Cluster, tmp_path: Path) -> None:
     driver = cluster.driver()
 
     def logs() -> set[str]:

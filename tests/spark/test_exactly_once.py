@@ -84,9 +84,7 @@ def test_a_driver_killed_between_our_commit_and_sparks_replays_without_loss_or_d
 
 
 @pytest.mark.parametrize("way", ["write_batch"])
-def test_two_live_drivers_on_one_checkpoint_commit_every_write_once(
-    tmp_path: Path, way: str
-) -> None:
+def test_two_live_drivers_on_one_checkpoint_commit_every_write_once(tmp_path: Path, way: str) -> None:
     table, checkpoint, meet = tmp_path / "t", tmp_path / "c", tmp_path / "meet"
     meet.mkdir()
     task = {"table": str(table), "checkpoint": str(checkpoint), "way": way, "meet": str(meet)}

@@ -5,6 +5,8 @@ Method: the parsers and the mapping alone; no Spark session is started.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +21,7 @@ from mainstem.spark.batch_ids import BatchIds, Found, guard_ids
 from mainstem.spark.options import ReadOptions, WriteOptions
 from mainstem.spark.target import open_or_create
 from mainstem.spark.types import arrow_schema, fit_for_spark, spark_schema
-from mainstem.spark.workers import check_python
+from mainstem.spark.workers import ensure_python
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("city", pa.string())])
 CREATE = {
@@ -140,9 +142,7 @@ def test_a_missing_table_names_the_options_that_it_needs(tmp_path: Path) -> None
         ("hoodie.mainstem.exclusive", "true"),
     ],
 )
-def test_an_option_that_contradicts_the_table_is_refused(
-    tmp_path: Path, option: str, value: str
-) -> None:
+def test_an_option_that_contradicts_the_table_is_refused(tmp_path: Path, option: str, value: str) -> None:
     open_or_create(WriteOptions.parse(CREATE, path=str(tmp_path)), SCHEMA)
     with pytest.raises((Invalid, Unsupported), match=option):
         table = open_or_create(WriteOptions.parse({"path": str(tmp_path), option: value}), SCHEMA)
@@ -255,16 +255,30 @@ def test_batches_for_spark_have_exactly_its_schema() -> None:
     assert batch.to_pylist()[0]["w"] == 7
 
 
-def test_workers_with_another_python_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+class Session:
+    """As much of a session as ``ensure_python`` looks at."""
+
+    def __init__(self, master: str, python: str) -> None:
+        self.sparkContext = self
+        self.master = master
+        self.pythonExec = python
+
+
+def test_workers_with_another_python_are_repaired_locally_and_refused_on_a_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
+    local = Session("local[2]", "python3")
+    ensure_python(local)  # type: ignore[arg-type]
+    assert local.pythonExec == sys.executable
     with pytest.raises(Invalid, match="PYSPARK_PYTHON"):
-        check_python("python3")
+        ensure_python(Session("spark://host:7077", "python3"))  # type: ignore[arg-type]
+    chosen = Session("spark://host:7077", "/opt/python/bin/python")
+    ensure_python(chosen)  # type: ignore[arg-type]
+    assert chosen.pythonExec == "/opt/python/bin/python"
 
 
 def test_the_spark_package_loads_neither_pyspark_nor_pyarrow() -> None:
-    import subprocess
-    import sys
-
     code = "import sys, mainstem.spark; print({'pyspark', 'pyarrow'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"

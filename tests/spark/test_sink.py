@@ -85,9 +85,7 @@ def _rate(spark: SparkSession, rows: int = 20) -> DataFrame:
     return source.selectExpr("value as id", "value * 10 as v")
 
 
-def _one_batch(
-    df: DataFrame, function: Callable[[DataFrame, int], None], checkpoint: Path
-) -> StreamingQuery:
+def _one_batch(df: DataFrame, function: Callable[[DataFrame, int], None], checkpoint: Path) -> StreamingQuery:
     query = df.writeStream.foreachBatch(function).option("checkpointLocation", str(checkpoint))
     started = query.trigger(once=True).start()
     started.awaitTermination(120)
@@ -180,15 +178,9 @@ def test_later_writes_replace_rows_by_key_and_delete_removes_them(
     assert _rows(tmp_path) == [{"id": i, "v": i if i < 5 else i + 100} for i in range(2, 10)]
 
 
-def test_reads_take_columns_time_travel_and_windows_from_options(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    first = ms.write_batch(
-        spark.range(4).selectExpr("id", "0 as v"), str(tmp_path), options=OPTIONS
-    )
-    second = ms.write_batch(
-        spark.range(2).selectExpr("id", "1 as v"), str(tmp_path), options=OPTIONS
-    )
+def test_reads_take_columns_time_travel_and_windows_from_options(spark: SparkSession, tmp_path: Path) -> None:
+    first = ms.write_batch(spark.range(4).selectExpr("id", "0 as v"), str(tmp_path), options=OPTIONS)
+    second = ms.write_batch(spark.range(2).selectExpr("id", "1 as v"), str(tmp_path), options=OPTIONS)
 
     def read(**options: object) -> list[tuple]:
         reader = spark.read.format("mainstem").options(**options).option("columns", "id,v")
@@ -212,9 +204,7 @@ def test_an_empty_batch_publishes_nothing(spark: SparkSession, tmp_path: Path) -
     assert mainstem.open_table(tmp_path).timeline() == []
 
 
-def test_modes_that_would_replace_the_table_are_refused(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_modes_that_would_replace_the_table_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.range(3).selectExpr("id", "id as v")
     _save(df, tmp_path / "t")
     writer = df.write.format("mainstem").options(**OPTIONS)
@@ -222,9 +212,7 @@ def test_modes_that_would_replace_the_table_are_refused(
         writer.mode("overwrite").save(str(tmp_path / "t"))
     stream = _rate(spark).groupBy("id").count().selectExpr("id", "count as v")
     start = stream.writeStream.format("mainstem").options(**OPTIONS)
-    start = start.option("path", str(tmp_path / "t")).option(
-        "checkpointLocation", str(tmp_path / "c")
-    )
+    start = start.option("path", str(tmp_path / "t")).option("checkpointLocation", str(tmp_path / "c"))
     with pytest.raises(Exception, match=r"(?i)does not support update"):
         start.outputMode("update").trigger(once=True).start().awaitTermination(60)
     with pytest.raises(Exception, match="output mode complete is not supported"):
@@ -234,9 +222,7 @@ def test_modes_that_would_replace_the_table_are_refused(
     assert len(mainstem.open_table(tmp_path / "t").timeline()) == 1
 
 
-def test_a_failing_row_fails_the_job_and_leaves_nothing_visible(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_failing_row_fails_the_job_and_leaves_nothing_visible(spark: SparkSession, tmp_path: Path) -> None:
     _save(spark.range(3).selectExpr("id", "id as v"), tmp_path)
     bad = spark.range(100).selectExpr("if(id = 60, null, id) as id", "id as v")
     with pytest.raises(Invalid, match="null or empty"):
@@ -247,9 +233,9 @@ def test_a_failing_row_fails_the_job_and_leaves_nothing_visible(
         _save(bad, tmp_path)
     assert len(_rows(tmp_path)) == 3
     assert not _orphans(tmp_path)
-    assert [
-        i.state for i in mainstem.open_table(tmp_path).timeline() if i.action == "deltacommit"
-    ] == ["completed"]
+    assert [i.state for i in mainstem.open_table(tmp_path).timeline() if i.action == "deltacommit"] == [
+        "completed"
+    ]
 
 
 def _die_once(marker: str) -> Callable:
@@ -306,9 +292,7 @@ def test_workers_of_spark_4_1_do_not_read_their_own_zip_files_again(spark: Spark
 # ---------------------------------------------------------------------------------- streams
 
 
-def test_write_stream_commits_every_batch_once_and_numbers_it(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_write_stream_commits_every_batch_once_and_numbers_it(spark: SparkSession, tmp_path: Path) -> None:
     outcomes: dict[int, str] = {}
     seen = threading.Event()
 
@@ -481,9 +465,7 @@ def test_numbered_writes_from_threads_are_exactly_once(spark: SparkSession, tmp_
     assert sorted(_guards(path)) == [[0, 0], [0, 1], [0, 2]]
 
 
-def test_a_stream_with_another_ones_identifier_is_refused(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_stream_with_another_ones_identifier_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     options = {**OPTIONS, "hoodie.datasource.write.streaming.checkpoint.identifier": "shared"}
 
     def run(checkpoint: str) -> None:
@@ -499,9 +481,7 @@ def test_a_stream_with_another_ones_identifier_is_refused(
     assert _guards(tmp_path / "t") == [[0, 0]]
 
 
-def test_an_update_mode_aggregation_upserts_through_write_stream(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_an_update_mode_aggregation_upserts_through_write_stream(spark: SparkSession, tmp_path: Path) -> None:
     counts = _rate(spark).selectExpr("id % 5 as id").groupBy("id").count()
     query = ms.write_stream(
         counts, str(tmp_path / "t"), options=OPTIONS, checkpoint=str(tmp_path / "c"),
@@ -540,9 +520,7 @@ def test_a_large_batch_takes_the_executors_and_a_small_one_the_driver(
     assert len(mainstem.open_table(tmp_path).timeline()) == 5
 
 
-def test_sql_reaches_the_table_through_a_temporary_view(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_sql_reaches_the_table_through_a_temporary_view(spark: SparkSession, tmp_path: Path) -> None:
     _save(spark.range(3).selectExpr("id", "id as v"), tmp_path)
     given = ", ".join(f"`{k}` '{v}'" for k, v in {**OPTIONS, "path": tmp_path}.items())
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW trips USING mainstem OPTIONS({given})")
