@@ -95,8 +95,7 @@ def _probe(
         return code, hit, np.ones(len(hit), bool)
     log_fields = ordering_at(log.fields, folded.winner[code])
     base_fields = [
-        _base_ordering(table, n, f.type, hit)
-        for n, f in zip(rules.ordering, log.fields, strict=True)
+        _base_ordering(table, n, f.type, hit) for n, f in zip(rules.ordering, log.fields, strict=True)
     ]
     ours, theirs = comparable([log_fields, base_fields])
     return code, hit, folded.unconditional[code] | (ours >= theirs)

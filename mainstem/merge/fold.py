@@ -60,9 +60,7 @@ class Folded:
     active: np.ndarray | None
 
 
-def positions(
-    entries: Sequence[Entry], rules: MergeRules, kinds: Sequence[pa.DataType]
-) -> Positions:
+def positions(entries: Sequence[Entry], rules: MergeRules, kinds: Sequence[pa.DataType]) -> Positions:
     """Number the entries. ``kinds``: types of the ordering columns in the table schema."""
     keys = joined_keys(entries).dictionary_encode()
     codes = keys.indices.to_numpy(zero_copy_only=False)

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mainstem.limits import CHUNK_BYTES_MAX
 from mainstem.merge.entries import DataRows, Entry
 from mainstem.merge.fold import NOTHING, Folded, Positions
 from mainstem.merge.rules import FILL_UNAVAILABLE, IGNORE_DEFAULTS, MergeRules
@@ -33,9 +34,7 @@ def absent(column: pa.ChunkedArray | pa.Array, name: str, rules: MergeRules) -> 
         if default is not None:
             same = pc.equal(column, pa.scalar(default, column.type))
             mask = pc.or_(mask, pc.fill_null(same, False))
-        return np.asarray(
-            mask.to_numpy(zero_copy_only=False) if isinstance(mask, pa.Array) else mask
-        )
+        return np.asarray(mask.to_numpy(zero_copy_only=False) if isinstance(mask, pa.Array) else mask)
     kind = column.type
     if rules.partial == FILL_UNAVAILABLE and rules.unavailable is not None and _is_text(kind):
         marker: Any = rules.unavailable
@@ -64,10 +63,19 @@ def overlay(
         pick[log.codes[winners]] = winners
         fallback = pick == NOTHING
         pick[fallback] = folded.winner[fallback]
-        columns.append(values.take(pa.array(pick)))
+        columns.append(_taken(values, pick))
         if missing is not None:
             open_cells[field.name] = fallback & missing[pick]
     return pa.table(columns, schema=schema), open_cells
+
+
+def _taken(values: pa.ChunkedArray, where: np.ndarray) -> pa.ChunkedArray:
+    """``values.take``, by way of 64-bit offsets where the chunks together need them."""
+    kind = values.type
+    large = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(kind)
+    if large is None or values.nbytes <= CHUNK_BYTES_MAX:
+        return values.take(pa.array(where))
+    return values.cast(large).take(pa.array(where)).cast(kind)
 
 
 def _outcomes(log: Positions, folded: Folded) -> tuple[np.ndarray, np.ndarray]:

@@ -87,8 +87,7 @@ def _partial_mode(properties: Mapping[str, str]) -> str | None:
         return None  # Java ignores the key before table version 9
     if mode not in (IGNORE_DEFAULTS, FILL_UNAVAILABLE):
         raise Unsupported(
-            f"hoodie.table.partial.update.mode={mode!r}; known are {IGNORE_DEFAULTS} and"
-            f" {FILL_UNAVAILABLE}"
+            f"hoodie.table.partial.update.mode={mode!r}; known are {IGNORE_DEFAULTS} and {FILL_UNAVAILABLE}"
         )
     return mode
 

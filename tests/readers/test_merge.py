@@ -82,9 +82,7 @@ def by_records(base, history, event_time, partial):
     state: dict[str, Record] = {}
     for record in history:
         old = state.get(record.key)
-        state[record.key] = (
-            record if old is None else merged_in_log(record, old, event_time, partial)
-        )
+        state[record.key] = record if old is None else merged_in_log(record, old, event_time, partial)
     out = []
     for row in base:
         log = state.pop(row["_hoodie_record_key"], None)
@@ -140,15 +138,12 @@ def histories(draw):
             key, ts = draw(keys), draw(times)
             kind = draw(st.sampled_from(["row", "row", "row", "delete", "wipe"]))
             row = row_of(key, ts, number, draw(a_values), draw(b_values))
-            block.append(
-                Record(key, None if kind == "wipe" else ts, row if kind == "row" else None)
-            )
+            block.append(Record(key, None if kind == "wipe" else ts, row if kind == "row" else None))
         # A writer puts the delete block of a batch behind its data block.
         blocks.append([r for r in block if r.row] + [r for r in block if not r.row])
     present = draw(st.sets(keys))
     base = [
-        row_of(k, draw(times), -n, draw(a_values), draw(b_values))
-        for n, k in enumerate(sorted(present), 1)
+        row_of(k, draw(times), -n, draw(a_values), draw(b_values)) for n, k in enumerate(sorted(present), 1)
     ]
     return base, blocks
 
@@ -157,9 +152,7 @@ def histories(draw):
 @given(histories(), st.booleans(), st.booleans(), st.integers(1, 3))
 def test_column_merge_equals_the_rules_applied_record_by_record(case, event_time, partial, batches):
     base, blocks = case
-    rules = MergeRules(
-        ordering=("ts",) if event_time else (), partial=IGNORE_DEFAULTS if partial else None
-    )
+    rules = MergeRules(ordering=("ts",) if event_time else (), partial=IGNORE_DEFAULTS if partial else None)
     expected = by_records(base, [r for b in blocks for r in b], event_time, partial)
     found = by_columns(base, blocks, rules, batches)
     sort = lambda rows: sorted(map(repr, rows))  # noqa: E731
@@ -192,6 +185,19 @@ def test_a_row_that_lost_against_a_delete_fills_nothing_later():
     revived = Record("k", 5, row_of("k", 5, 2, None, 2.0))
     (found,) = by_columns([], [[Record("k", 3, None)], [late], [revived]], rules)
     assert (found["a"], found["b"]) == (None, 2.0)
+
+
+def test_columns_beyond_32_bit_offsets_are_merged_by_64_bit_ones(monkeypatch):
+    monkeypatch.setattr("mainstem.merge.partial.CHUNK_BYTES_MAX", 8)
+    monkeypatch.setattr("mainstem.merge.entries.CHUNK_BYTES_MAX", 8)
+    rules = MergeRules(ordering=("ts",), partial=IGNORE_DEFAULTS)
+    base = [row_of("k1", 1, 0, "base", None), row_of("k2", 1, 0, "base", None)]
+    log = [
+        [Record("k1", 2, row_of("k1", 2, 1, "x" * 40, None))],
+        [Record("k3", 2, row_of("k3", 2, 2, None, 1.0))],
+    ]
+    found = {r["_hoodie_record_key"]: (r["a"], r["b"]) for r in by_columns(base, log, rules)}
+    assert found == {"k1": ("x" * 40, None), "k2": ("base", None), "k3": (None, 1.0)}
 
 
 def test_base_order_is_kept_and_new_rows_come_last():
@@ -247,9 +253,7 @@ def test_all_nans_are_one_ordering_value():
 
 
 def test_several_ordering_fields_compare_lexicographically():
-    schema = pa.schema(
-        [("_hoodie_record_key", pa.string()), ("ts", pa.int64()), ("s", pa.string())]
-    )
+    schema = pa.schema([("_hoodie_record_key", pa.string()), ("ts", pa.int64()), ("s", pa.string())])
     rules = MergeRules(ordering=("ts", "s"))
 
     def rows(*values):
@@ -276,10 +280,7 @@ def test_rows_marked_as_deleted_are_deletes_with_their_own_event_time():
     for ts, survivors in ((4, 1), (5, 0), (6, 0)):
         row = row_of("k", ts, 1, None, None) | {"_hoodie_is_deleted": True}
         log = [DataRows(pa.Table.from_pylist([row], schema))]
-        assert (
-            sum(t.num_rows for t in merge_slice([base], log, schema, rules, [pa.int64()]))
-            == survivors
-        )
+        assert sum(t.num_rows for t in merge_slice([base], log, schema, rules, [pa.int64()])) == survivors
 
 
 def test_a_rollback_command_takes_its_instant_away_wherever_it_stands():
@@ -305,9 +306,7 @@ def test_a_compacted_log_block_stands_where_the_latest_of_its_sources_stood():
 
 def test_a_delete_whose_ordering_type_cannot_be_compared_is_refused():
     rows = DataRows(pa.Table.from_pylist([row_of("k", 1, 1, None, None)], SCHEMA))
-    gone = DeletedKeys(
-        pa.array(["k"]), (pa.array(["later"]),), np.array([False]), "p/.f.log.1_0-0-0"
-    )
+    gone = DeletedKeys(pa.array(["k"]), (pa.array(["later"]),), np.array([False]), "p/.f.log.1_0-0-0")
     with pytest.raises(Unsupported, match=r"p/\.f\.log"):
         list(merge_slice([], [rows, gone], SCHEMA, MergeRules(ordering=("ts",)), [pa.int64()]))
 

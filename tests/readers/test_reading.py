@@ -27,9 +27,7 @@ from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import load_config
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
 
-SCHEMA = pa.schema(
-    [("id", pa.int64()), ("city", pa.string()), ("ts", pa.int64()), ("name", pa.string())]
-)
+SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("ts", pa.int64()), ("name", pa.string())])
 OPTIONS = {
     "hoodie.time.generator.max_expected_clock_skew_ms": "0",
     "hoodie.mainstem.fsync": "false",
@@ -360,9 +358,7 @@ def test_a_damaged_base_file_is_an_error_with_its_path(tmp_path, kind):
     assert caught.value.path == f"a/{base.name}"
 
 
-def test_a_base_file_that_inflates_beyond_belief_is_refused_before_allocation(
-    tmp_path, monkeypatch
-):
+def test_a_base_file_that_inflates_beyond_belief_is_refused_before_allocation(tmp_path, monkeypatch):
     base = with_base_file(tmp_path / "t")
     many = pa.table({"_hoodie_record_key": pa.repeat(pa.scalar("k"), 1_000_000)})
     pq.write_table(many, base, compression="zstd")
