@@ -155,7 +155,11 @@ def _overlaid(
     rules: MergeRules,
     open_cells: dict[str, np.ndarray],
 ) -> pa.Table:
-    """Row by row the winner, its absent columns taken from the loser."""
+    """Row by row the winner, its absent columns taken from the loser.
+
+    As in Java, a row that revived a key after a delete in the logs takes them from the base row: the
+    fold of the logs has forgotten the delete.
+    """
     columns = []
     for name in base.schema.names:
         ours, theirs = log.column(name), base.column(name)

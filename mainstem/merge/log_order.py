@@ -41,9 +41,7 @@ def surviving(
 
 
 def _after_rollback(notes: Sequence[BlockNote], cancelled: set[str | None]) -> list[BlockNote]:
-    """A log compaction is retried under its old instant: its blocks behind the command are
-    valid.
-    """
+    """Blocks of a log compaction behind the command are valid: it is retried under its instant."""
     last_command = {n.rollback_of: at for at, n in enumerate(notes) if n.rollback_of is not None}
     live = []
     for at, note in enumerate(notes):

@@ -5,7 +5,7 @@ its default (or the marker) counts as absent. Blocks with IS_PARTIAL lack column
 every case Java folds entry by entry: the winner by the ordering rules stays the record, and each of
 its absent columns is taken from the loser. In event-time order a row that arrives later with a
 smaller ordering value is the loser, and fills only what is still absent
-(HoodieRecord merging with PartialUpdateMode; reader issue "one ordering value per row").
+(Java's PartialUpdateMode; with one ordering value per row a column can lose its newest value).
 
 Closed form per key and column, over the entries since the last winning delete: the last non-absent
 value among entries that won when they arrived, else the first among those that lost.
@@ -122,9 +122,7 @@ def _won_on_arrival(log: Positions, folded: Folded) -> np.ndarray:
 def _gather(
     entries: Sequence[Entry], log: Positions, field: pa.Field, rules: MergeRules
 ) -> tuple[pa.ChunkedArray, np.ndarray, np.ndarray | None]:
-    """All values of a column by position, which count as absent, and which were not stored at
-    all.
-    """
+    """A column by position: values, which of them count as absent, which were not stored."""
     chunks: list[pa.Array] = []
     mask = np.ones(len(log.codes), bool)
     missing: np.ndarray | None = None

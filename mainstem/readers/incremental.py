@@ -90,9 +90,7 @@ def completed_between(state: TableState, after: str | None, until: str | None) -
     found = {
         i.requested: i.completion
         for i in state.writes
-        if i.completion is not None
-        and i.completion > low
-        and (until is None or i.completion <= until)
+        if i.completion is not None and i.completion > low and (until is None or i.completion <= until)
     }
     if state.archive.completed_in(low, until):
         for old in state.archive.instants():

@@ -1,6 +1,4 @@
-"""What a query returns: a plan that reads when asked, and repeats once if a clean got in its
-way.
-"""
+"""What a query returns: a plan that reads when asked, once more if a clean got in its way."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ class ScanPlan:
         return _output_schema(self._planner().spec)
 
     def splits(self) -> list[Split]:
-        """One picklable unit of work per file slice; read them with
-        ``readers.split.read_split``.
-        """
+        """One picklable unit of work per file slice, for ``readers.split.read_split``."""
         return list(self._planner().splits)
 
     def to_arrow(self) -> pa.Table:
@@ -66,9 +62,7 @@ class ScanPlan:
         raise self._vanished(missing) from missing
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Rows file slice by file slice, with bounded memory; one moment's state for all of
-        them.
-        """
+        """Rows file slice by file slice, all of one moment; a slice at a time is in memory."""
         rest, first = self._started()
         yield from first
         for split in rest:

@@ -11,8 +11,7 @@ from mainstem.table.slicing import FileSlice
 def file_slices(storage: Storage) -> list[FileSlice]:
     """All slices of all live file groups, uncommitted files and pending slices included.
 
-    Ordered by partition, file id and base instant, oldest first; ``latest`` and ``pending`` mark
-    them.
+    Ordered by partition, file id and base instant, oldest first; see ``FileSlice`` for the marks.
     """
     state = TableState.load(storage, load_config(storage))
     replaced = state.replaced(None)

@@ -60,9 +60,7 @@ def scan(
     return ScanPlan(storage, plan)
 
 
-def _splits(
-    state: TableState, spec: ReadSpec, until: str | None, *, base_only: bool
-) -> Iterator[Split]:
+def _splits(state: TableState, spec: ReadSpec, until: str | None, *, base_only: bool) -> Iterator[Split]:
     pick = base_slice if base_only else query_slice
     replaced = state.replaced(until)
     for group in state.groups():
@@ -100,9 +98,7 @@ def read_spec(
     )
 
 
-def make_split(
-    found: FileSlice, spec: ReadSpec, config: TableConfig, *, base_only: bool = False
-) -> Split:
+def make_split(found: FileSlice, spec: ReadSpec, config: TableConfig, *, base_only: bool = False) -> Split:
     """The split that reads a slice."""
     base, logs = split_paths(found.partition, found.base_file, found.log_files)
     return Split(

@@ -88,9 +88,7 @@ def read_split(storage: Storage, split: Split) -> Iterator[pa.Table]:
     spec = split.spec
     entries = _log_entries(storage, split)
     order_types = [_ordering_type(spec, name) for name in spec.rules.ordering]
-    merged = merge_slice(
-        _base_tables(storage, split), entries, spec.read_schema, spec.rules, order_types
-    )
+    merged = merge_slice(_base_tables(storage, split), entries, spec.read_schema, spec.rules, order_types)
     for table in merged:
         rows = _selected(table, split)
         if rows.num_rows:
@@ -154,9 +152,7 @@ def _base_tables(storage: Storage, split: Split) -> Iterator[pa.Table]:
 
 
 def _damaged_base(path: str, error: Exception) -> CorruptTable:
-    return CorruptTable(
-        f"base file does not read as parquet ({error}); restore it from a copy", path=path
-    )
+    return CorruptTable(f"base file does not read as parquet ({error}); restore it from a copy", path=path)
 
 
 def _row_group_runs(metadata: Any) -> Iterator[list[int]]:
@@ -218,9 +214,7 @@ def _log_entries(storage: Storage, split: Split) -> list[Entry]:
         if split.spec.until is not None and instant > split.spec.until:
             continue
         view = storage.view(path)
-        notes += [
-            _note(block, path) for block in read_blocks(view, path=path, damaged=split.spec.damaged)
-        ]
+        notes += [_note(block, path) for block in read_blocks(view, path=path, damaged=split.spec.damaged)]
     changes_only = split.spec.instants is not None
     live = surviving(notes, until=split.spec.until, only_with_sources=changes_only)
     entries: list[Entry] = []

@@ -105,9 +105,7 @@ class TableState:
 
     @cached_property
     def compactions(self) -> dict[tuple[str, str], str]:
-        """(partition, file id) -> requested time of the pending compaction that it is planned
-        in.
-        """
+        """(partition, file id) -> requested time of the pending compaction of that group."""
         planned: dict[tuple[str, str], str] = {}
         for instant in self.timeline.pending:
             if instant.action != COMPACTION:
@@ -167,9 +165,7 @@ class TableState:
         for listing in self.partitions():
             yield from self.group(listing.partition, listing.names, visible_only=visible_only)
 
-    def group(
-        self, partition: str, names: Iterable[str], *, visible_only: bool = True
-    ) -> list[FileGroup]:
+    def group(self, partition: str, names: Iterable[str], *, visible_only: bool = True) -> list[FileGroup]:
         """File groups made of these files of a partition."""
         return group_files(
             partition,
