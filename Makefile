@@ -29,17 +29,20 @@ setup: ## make .venv with the package, Spark and the demo's data; find or instal
 setup-dev: ## the same, and the tools for the tests
 	@$(ENVIRONMENT) install demo dev
 
-demo: setup ## three Spark streams write one table at once, one is killed; compare with pandas; 4 minutes
+demo: setup ## three Spark streams write one table at once, one is killed; pandas checks; 4 minutes
 	@$(ENVIRONMENT) run demo -- -m demos.main_job $(ARGS)
 
 test: setup-dev ## all tests but those that need Java Hudi or other versions; 15 minutes
 	@$(ENVIRONMENT) run dev -- -m pytest tests --ignore=tests/interop -q $(ARGS)
 
+# Left out: what no version can change (models, simulation, processes) and most of the slow tests.
+VERSIONED = tests --ignore=tests/interop --ignore=tests/model --ignore=tests/sim \
+	--ignore=tests/multiprocess -m "versions or not slow" -q
+
 versions: ## the tests that depend on versions, with the oldest and the newest Spark and pyarrow
-	@$(ENVIRONMENT) install oldest
-	@$(ENVIRONMENT) run oldest -- -m pytest tests -m "versions or spark" --ignore=tests/interop -q $(ARGS)
-	@$(ENVIRONMENT) install newest
-	@$(ENVIRONMENT) run newest -- -m pytest tests -m "versions or spark" --ignore=tests/interop -q $(ARGS)
+	@$(ENVIRONMENT) install oldest newest
+	@$(ENVIRONMENT) run oldest -- -m pytest $(VERSIONED) $(ARGS)
+	@$(ENVIRONMENT) run newest -- -m pytest $(VERSIONED) $(ARGS)
 
 interop: setup-dev ## Java Hudi 1.2.0 reads and writes beside us
 	@$(ENVIRONMENT) install interop

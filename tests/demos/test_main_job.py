@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.versions
 @pytest.mark.timeout(400)
 def test_three_streams_one_killed_agree_with_pandas_without_an_abort(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "demos.main_job", "--days", "14", "--files", "9"]

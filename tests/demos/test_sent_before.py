@@ -67,9 +67,7 @@ def test_streams_interleaved_at_random_with_replays_give_what_pandas_expects(
     flights.write_files(events, tmp_path / "events", files=6)
     create_tables(tmp_path)
     wide = mainstem.open_table(tmp_path / WIDE)
-    status = mainstem.open_table(
-        tmp_path / STATUS, {"hoodie.time.generator.max_expected_clock_skew_ms": 0}
-    )
+    status = mainstem.open_table(tmp_path / STATUS, {"hoodie.time.generator.max_expected_clock_skew_ms": 0})
     chance = random.Random(7)
     sent = {stream: SentBefore(tmp_path / "sent" / stream) for stream in flights.STREAMS}
     turns = [stream for stream in flights.STREAMS for _ in range(6)]
