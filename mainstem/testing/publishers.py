@@ -12,7 +12,6 @@ from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.testing.simulation import Simulation
 from mainstem.testing.world import Process, Violation
-from mainstem.timeline.active import load_timeline
 from mainstem.timeline.commit_metadata import encode_commit
 from mainstem.timeline.publish import Publisher
 from mainstem.truetime.generator import InstantTimes
@@ -75,12 +74,9 @@ class Publishers(Simulation):
 
     def _window(self, storage: Storage) -> None:
         after, crashes = self.after, self.world.counts.host_crashes
-        until = max((i.completion or "" for i in load_timeline(storage).completed), default="")
-        shown = sorted(
-            i.requested
-            for i in state.steady_timeline(storage).completed
-            if after < (i.completion or "") <= until
-        )
+        found = [i for i in state.steady_timeline(storage).completed if (i.completion or "") > after]
+        shown = sorted(i.requested for i in found)
+        until = max((i.completion or "" for i in found), default=after)  # it goes on from there
         if crashes != self.world.counts.host_crashes:
             return
         meant = sorted(p.requested for p in self.watch.published if after < p.completion <= until)
