@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, RolledBack, Unavailable
 from mainstem.formats.avro_schema import META_FIELDS
@@ -27,8 +26,12 @@ from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.timeline.instant import DELTACOMMIT, REQUESTED
 
 _OPEN_FILES_MAX = 400
+# Sequence numbers need only be unique within an instant. They begin here, and not at 1, because texts
+# of one length cost a fraction of others to make and to encode.
+_FIRST_SEQUENCE = 1_000_000
 # Rows that are encoded in one go: few calls for many small buckets, bounded memory for large batches.
 _SLAB_ROWS = 131_072
+_THREE_DIGITS = np.array([b"%03d" % number for number in range(1000)], "V3")
 IS_DELETED = "_hoodie_is_deleted"
 DELETE = "delete"
 UPDATE_COLUMNS = "update_columns"
@@ -91,7 +94,7 @@ class BucketAppender:
         self._known_buckets = {} if known_buckets is None else known_buckets
         self._closed: list[WriteStat] = []
         self._folders: set[str] = set()
-        self._sequence = 0
+        self._sequence = _FIRST_SEQUENCE
         self.rows = 0
         #: a batch was left half-written (full disk, interrupt): these files must not be published
         self.torn = False
@@ -133,7 +136,7 @@ class BucketAppender:
         order = _stable_order(group)
         sorted_group = group[order]
         rows = rows.combine_chunks().take(pa.array(order))
-        texts = keys.texts.take(pa.array(order))
+        texts = self._sorted_texts(rows, keys.texts, order)
         if deleted is not None:
             deleted = deleted[order]
         self._check_alive()
@@ -150,6 +153,14 @@ class BucketAppender:
         self.torn = False
         self.rows += batch.num_rows
         return batch.num_rows
+
+    def _sorted_texts(self, rows: pa.Table, texts: pa.Array, order: np.ndarray) -> pa.Array:
+        """Key texts in the order of ``rows``; a plain text key is there already."""
+        if not self._spec.composite_key:
+            column = rows.column(self._spec.record_key[0])
+            if column.type == pa.string() and column.num_chunks == 1:
+                return column.chunk(0)
+        return texts.take(pa.array(order))
 
     def _fit(self, batch: pa.Table) -> pa.Table:
         spec = self._spec
@@ -268,15 +279,12 @@ class BucketAppender:
     ) -> pa.Table:
         count = rows.num_rows
         spec = self._spec
-        numbers = pa.array(np.arange(self._sequence + 1, self._sequence + count + 1))
-        self._sequence += count
-        seqno = pc.binary_join_element_wise(
-            pa.scalar(f"{spec.instant}_{self._task}_"), numbers.cast(pa.string()), ""
-        )
+        first = _same_width(self._sequence, count)
+        self._sequence = first + count
         lengths = np.diff(np.array(bounds))
         meta = [
             _repeated([spec.instant], np.array([count])),
-            seqno,
+            _sequence_texts(f"{spec.instant}_{self._task}_", first, count),
             keys,
             _repeated([partition for partition, _ in places], lengths),
             _repeated([self._file_id(*place) for place in places], lengths),
@@ -424,6 +432,28 @@ def _repeated(values: list[str], lengths: np.ndarray) -> pa.Array:
     codes = np.array([places[value] for value in values], np.int32)
     indices = pa.array(np.repeat(codes, lengths))
     return pa.DictionaryArray.from_arrays(indices, pa.array(list(places), pa.string()))
+
+
+def _same_width(first: int, count: int) -> int:
+    """``first``, or the next power of ten if the numbers from there on would differ in length."""
+    longer = 10 ** len(str(first))
+    return first if first + count <= longer else longer
+
+
+def _sequence_texts(prefix: str, first: int, count: int) -> pa.Array:
+    """``<prefix><number>`` for ``count`` numbers of one length (four digits at least)."""
+    head = prefix.encode()
+    low, high = first // 1000, (first + count - 1) // 1000
+    heads = [head + str(n).encode() for n in range(low, high + 1)]
+    width = len(heads[0])
+    # Items of a void type are copied as a whole, thousand by thousand.
+    texts = np.empty((high - low + 1, 1000), [("head", f"V{width}"), ("tail", "V3")])
+    texts["head"] = np.array(heads, f"V{width}")[:, None]
+    texts["tail"] = _THREE_DIGITS
+    texts = texts.reshape(-1)[first - 1000 * low :][:count]
+    offsets = np.arange(0, (width + 3) * count + 1, width + 3, dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(texts)]
+    return pa.Array.from_buffers(pa.string(), count, buffers)
 
 
 def _stable_order(groups: np.ndarray) -> np.ndarray:
