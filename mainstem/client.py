@@ -179,7 +179,14 @@ class Table:
 
         name = check_operation(operation)
         ctx = self._writer_context()
-        spec = self._write_spec(ctx, name)
+        try:
+            spec = self._write_spec(ctx, name)
+        except OSError as error:
+            raise Unavailable(
+                f"begin failed: the table's schema cannot be read ({error}); nothing was written, try"
+                " again",
+                table=self.path,
+            ) from error
         return Transaction.begin(ctx, spec, guard=guard, extra_metadata=extra_metadata)
 
     def resume(
@@ -254,6 +261,10 @@ class Table:
             except MainstemError as error:
                 error.table = error.table or self.path
                 raise
+            except OSError as error:
+                raise Unavailable(
+                    f"the table cannot be opened for writing: {error}; try again", table=self.path
+                ) from error
         return self._writer
 
     def _check_agreement(self) -> None:
