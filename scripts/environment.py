@@ -16,6 +16,7 @@ wrapper script that drops the request.
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import os
 import re
@@ -29,6 +30,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urljoin
 
 ROOT = Path(__file__).resolve().parents[1]
 # From 24 on the JDK restricts the memory access that Spark's Arrow lives on; 25 was seen to fail.
@@ -184,32 +186,36 @@ def _make_environment(environment: Path) -> Path:
 def _bring_pip(python: Path) -> None:
     """Install pip from its own wheel, which Python can run without unpacking it."""
     print("bringing pip from PyPI", flush=True)
-    index = os.environ.get("PIP_INDEX_URL", PIP_INDEX).rstrip("/")
-    request = urllib.request.Request(
-        f"{index}/pip/", headers={"Accept": "application/vnd.pypi.simple.v1+json"}
-    )
+    page = os.environ.get("PIP_INDEX_URL", PIP_INDEX).rstrip("/") + "/pip/"
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            files = json.load(answer)["files"]
-        wheels = [f for f in files if re.fullmatch(r"pip-[\d.]+-py3-none-any\.whl", f["filename"])]
-        wheel = max(wheels, key=lambda f: _version(f["filename"].split("-")[1]))
-        with urllib.request.urlopen(wheel["url"], timeout=60) as answer:
-            content = answer.read()
-    except (OSError, ValueError, KeyError) as error:
+        name, link, digest = _newest_wheel(_download(page).decode())
+        content = _download(urljoin(page, link))
+    except (OSError, ValueError) as error:
         raise Failed(
-            f"this Python has neither pip nor ensurepip, and {index} cannot be reached "
-            f"({error}); install the package python3-venv, or give PIP_INDEX_URL"
+            f"this Python has neither pip nor ensurepip, and {page} does not help ({error});"
+            " install the package python3-venv, or give PIP_INDEX_URL"
         ) from error
-    if hashlib.sha256(content).hexdigest() != wheel["hashes"]["sha256"]:
-        raise Failed(f"{wheel['url']} does not have the hash that {index} states")
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise Failed(f"{link} does not have the hash that {page} states")
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / wheel["filename"]
+        path = Path(folder) / name
         path.write_bytes(content)
         _pip(python, [str(path)], program=[str(path / "pip")])
 
 
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split("."))
+def _newest_wheel(page: str) -> tuple[str, str, str]:
+    """Name, link and SHA-256 of the newest pip on a page of a simple package index (PEP 503)."""
+    pattern = r'href="([^"#]*/)?(pip-([\d.]+)-py3-none-any\.whl)#sha256=([0-9a-f]{64})"'
+    found = re.findall(pattern, page)
+    if not found:
+        raise ValueError("it lists no wheel of pip with a hash")
+    folder, name, _, digest = max(found, key=lambda f: tuple(map(int, f[2].split("."))))
+    return name, html.unescape(folder + name), digest
+
+
+def _download(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return answer.read()
 
 
 # ---------------------------------------------------------------- pip, with a line per package

@@ -120,3 +120,21 @@ def test_only_what_takes_time_is_told_of_a_pip_run(script: ModuleType) -> None:
         "building pyspark",
         "installing 3 packages",
     ]
+
+
+def test_the_newest_pip_is_taken_from_an_index_page(script: ModuleType) -> None:
+    digest = "0f" * 32
+    page = "".join(
+        f'<a href="../f/{name}#sha256={digest}" data-x="1">{name}</a>'
+        for name in (
+            "pip-9.0.1-py3-none-any.whl",
+            "pip-26.3-py3-none-any.whl",
+            "pip-26.3.1-py3-none-any.whl",
+            "pip-27.0b1-py3-none-any.whl",
+            "pip-30.0.tar.gz",
+        )
+    )
+    name = "pip-26.3.1-py3-none-any.whl"
+    assert script._newest_wheel(page) == (name, f"../f/{name}", digest)
+    with pytest.raises(ValueError, match="lists no wheel"):
+        script._newest_wheel("<html></html>")
