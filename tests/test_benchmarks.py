@@ -1,0 +1,54 @@
+"""Goal: the benchmarks measure what they say, and stay runnable.
+
+Method: the data generator, the judging of rows and the table are checked on small cases; one race of
+two processes runs for a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks import bound, data, row
+from benchmarks.race import race
+from benchmarks.report import finish, markdown, table
+
+
+def test_batches_are_half_updates_and_half_new_keys() -> None:
+    made = list(data.batches(4, 100))
+    assert [b.num_rows for b in made] == [100] * 4
+    assert all(b.schema == data.SCHEMA for b in made)
+    keys = [set(b[data.KEY].to_pylist()) for b in made]
+    assert [len(k) for k in keys] == [100] * 4, "a batch names a key twice"
+    seen: set[str] = set()
+    for number, batch in enumerate(keys):
+        assert len(batch & seen) == (50 if number else 0)
+        seen |= batch
+    assert len(seen) == 250
+
+
+def test_keys_are_a_function_of_their_number_and_look_like_uuids() -> None:
+    first, again = data.keys(np.arange(1000)), data.keys(np.arange(500, 1500))
+    assert first.slice(500).equals(again.slice(0, 500))
+    assert len(pa.concat_arrays([first, again]).unique()) == 1500
+    assert all(len(k) == 36 and k.count("-") == 4 for k in first.to_pylist())
+
+
+def test_a_row_is_judged_by_its_ratio_and_a_baseline_may_come_from_another_suite() -> None:
+    java = row("java", 10.0, "x/s", id="java.x")
+    good, bad = (
+        row("a", 30.0, "x/s", against="j", baseline_id="java.x", target=3),
+        row("b", 29.0, "x/s", against="j", baseline_id="java.x", target=3),
+    )
+    lost = row("c", 1.0, "x/s", against="k", baseline_id="nobody", target=3)
+    done = finish([java, good, bad, lost])
+    assert [r["ok"] for r in done] == [None, True, False, None]
+    assert done[1]["ratio"] == 3.0 and "nobody was not measured" in done[3]["note"]
+    assert bound("aborts", 0, "aborts", most=0)["ok"] and not bound("aborts", 1, "", most=0)["ok"]
+    assert "MISSED" in table(done) and "| MISSED |" in markdown(done, {"mode": "test"})
+
+
+def test_a_race_of_two_processes_counts_commits_and_finds_every_key_once() -> None:
+    result = race("mainstem-nosync", 2, rows=20, seconds=0.5)
+    assert result.aborts == 0 and result.rows == 20
+    assert len(result.commits) == 2 and len(result.latencies) == sum(result.commits)
