@@ -123,6 +123,37 @@ def test_partial_updates_read_the_same(tmp_path, merge_mode):
     assert disagreement(tmp_path / "t") == {}
 
 
+@pytest.mark.parametrize("merge_mode", ["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"])
+def test_rows_marked_as_deleted_read_the_same(tmp_path, merge_mode):
+    schema = pa.schema([*SCHEMA, ("_hoodie_is_deleted", pa.bool_())])
+    table = mainstem.create_table(
+        tmp_path / "t",
+        schema,
+        record_key=["id"],
+        ordering=["ts"],
+        buckets=1,
+        properties={"hoodie.record.merge.mode": merge_mode, **FAST},
+    )
+
+    def marked(*values):
+        columns = zip(*values, strict=True)
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+        return pa.table(arrays, schema=schema)
+
+    table.upsert(marked(*((i, "a", 5, "x", 1.0, False) for i in range(4))))
+    table.upsert(
+        marked(
+            (0, "a", 4, "x", 1.0, True),
+            (1, "a", 5, "x", 1.0, True),
+            (2, "a", 6, "x", 1.0, True),
+            (9, "a", 1, "new", 1.0, None),
+        )
+    )
+    left = sorted(table.scan().to_arrow().column("id").to_pylist())
+    assert left == ([0, 3, 9] if merge_mode == "EVENT_TIME_ORDERING" else [3, 9])
+    assert disagreement(tmp_path / "t") == {}
+
+
 def test_crossed_writers_and_one_in_flight_read_the_same(tmp_path):
     table = create(tmp_path / "t", "COMMIT_TIME_ORDERING")
     with table.begin("upsert") as first, table.begin("upsert") as second:
