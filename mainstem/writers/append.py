@@ -269,7 +269,7 @@ class BucketAppender:
             return
         ordering = None
         if spec.operation != DELETE and spec.ordering:
-            ordering = [rows.column(n).filter(gone) for n in spec.ordering]
+            ordering = [rows.column(n).filter(gone).combine_chunks() for n in spec.ordering]
         log.sink.append(delete_block(spec.instant, spec.log_schema, gone_keys, partition, ordering))
         log.stat.deletes += len(gone_keys)
         log.stat.blocks += 1
