@@ -19,6 +19,7 @@ from mainstem.storage import paths
 from mainstem.table import slicing
 from mainstem.testing.sim_lock import SimLease
 from mainstem.testing.sim_storage import SimStorage
+from mainstem.testing.world import Faults
 from mainstem.timeline import publish
 from mainstem.timeline.publish import Publisher, Section
 from mainstem.truetime import fence
@@ -40,6 +41,8 @@ class Mutant:
     what: str
     scenario: str
     patches: Callable[[], list[Patch]]
+    #: a mixture of faults in place of a drawn one, for bugs that need one kind often
+    faults: Faults | None = None
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -53,10 +56,12 @@ class Mutant:
 MUTANTS: dict[str, Mutant] = {}
 
 
-def _mutant(what: str, scenario: str = "tables") -> Callable[[Callable], Callable]:
+def _mutant(
+    what: str, scenario: str = "tables", faults: Faults | None = None
+) -> Callable[[Callable], Callable]:
     def register(function: Callable[[], list[Patch]]) -> Callable[[], list[Patch]]:
         name = function.__name__
-        MUTANTS[name] = Mutant(name, what, scenario, function)
+        MUTANTS[name] = Mutant(name, what, scenario, function, faults)
         return function
 
     return register
@@ -239,7 +244,10 @@ def parents_not_synced() -> list[Patch]:
     return [patch.object(SimStorage, "settle", near)]
 
 
-@_mutant("a commit of unknown outcome is aborted, its files deleted")
+@_mutant(
+    "a commit of unknown outcome is aborted, its files deleted",
+    faults=Faults(error_before=0.02, error_after=0.02),
+)
 def unknown_is_aborted() -> list[Patch]:
     def commit(self: Transaction) -> Any:
         try:
@@ -340,6 +348,20 @@ def windows_by_requested_time() -> list[Patch]:
         return incremental.Window(found)
 
     return [patch.object(incremental, "completed_between", between)]
+
+
+@_mutant("a window leaves out slices newer than its newest write (R2, HUDI-9785)")
+def window_ends_before_pending_slice() -> list[Patch]:
+    whole = incremental._splits
+
+    def bounded(table: Any, window: Any, spec: Any) -> Any:
+        def pick(group: Any, until: str | None) -> Any:
+            return slicing.query_slice(group, window.newest_requested)
+
+        with patch.object(incremental, "query_slice", pick):
+            yield from whole(table, window, spec)
+
+    return [patch.object(incremental, "_splits", bounded)]
 
 
 @_mutant("the first slice is anchored at the first log file, committed or not (R1)")

@@ -16,7 +16,7 @@ from collections import Counter
 from mainstem.testing.publishers import Publishers
 from mainstem.testing.simulation import Result, Simulation
 from mainstem.testing.tables import Tables
-from mainstem.testing.world import Counts, Violation
+from mainstem.testing.world import Counts, Faults, Violation
 
 SCENARIOS: dict[str, type[Simulation]] = {"publishers": Publishers, "tables": Tables}
 REPEAT_EVERY = 100
@@ -28,9 +28,11 @@ def scenario_of(seed: int) -> str:
     return "publishers" if seed % 10 == 9 else names[seed % len(names)]
 
 
-def simulate(seed: int, scenario: str | None = None, *, log: bool = False) -> Result:
-    """Run one seed."""
-    return SCENARIOS[scenario or scenario_of(seed)](seed, log=log).run()
+def simulate(
+    seed: int, scenario: str | None = None, *, log: bool = False, faults: Faults | None = None
+) -> Result:
+    """Run one seed; ``faults`` in place of the mixture that the seed draws."""
+    return SCENARIOS[scenario or scenario_of(seed)](seed, log=log, faults=faults).run()
 
 
 def replay_command(result: Result) -> str:
@@ -107,7 +109,7 @@ def _hunt(start: int, seconds: float) -> int:
         seeds[name] = None
         with mutant.applied():
             while time.monotonic() < until and seeds[name] is None:
-                if simulate(seed, mutant.scenario).failure is not None:
+                if simulate(seed, mutant.scenario, faults=mutant.faults).failure:
                     seeds[name] = seed
                 seed += 1
     print(json.dumps(seeds, indent=1))

@@ -361,7 +361,7 @@ class SimStorage:
         return self._call("make_folder", path, effect, writes=True)
 
     def sync_folder(self, path: str) -> None:
-        self._call("sync_folder", path, lambda: self.disk.sync_folder(path))
+        self._call("sync_folder", path, lambda: self.disk.sync_folder(path), writes=True)
 
     def sync_folders(self, paths: Iterable[str]) -> None:
         for path in paths:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mainstem.errors import Invalid, LeaseLost, LockUnavailable, MainstemError, Unavailable
 from mainstem.seams import Seams
@@ -43,7 +43,8 @@ class Simulation:
     def __init__(self, seed: int, *, faults: Faults | None = None, log: bool = False) -> None:
         rng = random.Random(f"{self.scenario}/{seed}")
         self.session_ms = rng.choice([500, 2000, 6000])
-        self.world = World(rng.getrandbits(64), faults or Faults.drawn(rng, self.session_ms))
+        given = None if faults is None else replace(faults)
+        self.world = World(rng.getrandbits(64), given or Faults.drawn(rng, self.session_ms))
         self.seed = seed
         if log:
             self.world.log = []

@@ -170,8 +170,8 @@ class Tables(Simulation):
                     self._transaction(process, table, kind)
             except MainstemError as error:
                 self._accept(error)
-            except OSError:
-                self.world.counts.refused += 1
+            except OSError as error:
+                raise Violation("an error that says what to do", repr(error)) from error
             self.pause_between(process, 300)
 
     def _accept(self, error: MainstemError) -> None:
@@ -267,9 +267,8 @@ class Tables(Simulation):
             except MainstemError as error:
                 self._accept(error)
                 self.pause_between(process, 300)
-            except OSError:
-                self.world.counts.refused += 1
-                self.pause_between(process, 300)
+            except OSError as error:
+                raise Violation("an error that says what to do", repr(error)) from error
 
     def _stream_write(self, table: Table, name: str, batch: int, ordinal: int) -> None:
         rng = random.Random(f"{self.seed}/{name}/{batch}/{ordinal}")

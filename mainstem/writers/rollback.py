@@ -273,9 +273,9 @@ def quietly_discard(ctx: WriterContext, instant: str) -> None:
     and markers have the same names.
     """
     storage = ctx.seams.storage
+    ctx.heartbeats.stop(instant)  # whatever fails below: without it the instant is rolled back
     try:
         storage.delete_folder(paths.marker_folder(instant))
-        ctx.heartbeats.stop(instant)
         storage.delete(paths.timeline_file(f"{instant}.{DELTACOMMIT}.{INFLIGHT}"))
         storage.delete(paths.timeline_file(f"{instant}.{DELTACOMMIT}.{REQUESTED}"))
     except (OSError, MainstemError):

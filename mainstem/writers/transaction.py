@@ -128,7 +128,10 @@ class Transaction:
         txn = cls(ctx, spec, guard=guard, extra_metadata=extra_metadata or {})
         roll_back_failed_writes(ctx, if_due=True)
         if guard is not None:
-            ctx.guards.refresh(ctx.publisher.timeline())
+            try:
+                ctx.guards.refresh(ctx.publisher.timeline())
+            except OSError as error:
+                raise _unavailable("begin", error, ctx.base) from error
             earlier = ctx.guards.committed(guard)
             if earlier is not None:
                 txn._end(Outcome(ALREADY_COMMITTED, instant=earlier))

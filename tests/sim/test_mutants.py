@@ -30,12 +30,12 @@ def test_the_simulator_finds_the_seeded_bug(name: str) -> None:
     found = None
     with mutant.applied():
         for seed in [SEEDS[name], *range(MORE_SEEDS)]:
-            result = simulate(seed, mutant.scenario)
+            result = simulate(seed, mutant.scenario, faults=mutant.faults)
             if result.failure is not None or time.monotonic() > until:
                 found = result
                 break
     assert found is not None and found.failure is not None, f"not found: {mutant.what}"
-    good = simulate(found.seed, mutant.scenario)
+    good = simulate(found.seed, mutant.scenario, faults=mutant.faults)
     assert good.failure is None, f"seed {found.seed} fails without the bug too: {good.failure}"
 
 
