@@ -29,6 +29,7 @@ from tests.golden_tables.tables import (
     unpack,
 )
 
+pytestmark = pytest.mark.versions
 KINDS = ("snapshot", "read_optimized", "time_travel", "incremental")
 DIFFERENCES = json.loads((GOLDEN / "differences.json").read_text("utf-8"))
 REFUSALS = ("HoodieTimeTravelException", "Cleaner cleaned up the timestamp of interest")

@@ -22,6 +22,7 @@ from mainstem.lsm_archive.reader import Archive, ArchivedInstant
 from mainstem.storage.local import LocalStorage
 from tests.golden_tables.tables import expectations, unpack
 
+pytestmark = pytest.mark.versions
 FOLDER = ".hoodie/timeline/history"
 SCHEMA = pa.schema(
     [

@@ -23,6 +23,7 @@ from mainstem.merge.log_order import BlockNote, surviving
 from mainstem.merge.ordering import comparable
 from mainstem.merge.rules import IGNORE_DEFAULTS, MergeRules, merge_rules
 
+pytestmark = pytest.mark.versions
 SCHEMA = pa.schema(
     [
         ("_hoodie_record_key", pa.string()),

@@ -27,6 +27,7 @@ from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import load_config
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
 
+pytestmark = pytest.mark.versions
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("ts", pa.int64()), ("name", pa.string())])
 OPTIONS = {
     "hoodie.time.generator.max_expected_clock_skew_ms": "0",
