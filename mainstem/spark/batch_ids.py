@@ -62,8 +62,8 @@ def in_driver(df: DataFrame) -> Found:
     session = df.sparkSession
     try:
         context = session.sparkContext
-    except Exception:  # Spark Connect has no context in this process
-        return Found(None, False)
+    except Exception:  # Spark Connect: no context here, so perhaps a micro-batch, perhaps not
+        return Found(None, True)
     host = context.getConf().get("spark.driver.host", "")
     port = context.getConf().get("spark.driver.port", "")
     get = context.getLocalProperty
@@ -128,8 +128,7 @@ def guard_ids(found: Found, options: WriteOptions, *, table: str) -> GuardIds | 
         if options.ordinal is not None:
             raise Invalid(
                 f"{ORDINAL} was given, but this is no write of a micro-batch; drop the option, or"
-                " give"
-                f" {BATCH_ID} and {IDENTIFIER} too",
+                f" give {BATCH_ID} and {IDENTIFIER} too",
                 table=table,
             )
         return None
@@ -150,15 +149,12 @@ def guard_ids(found: Found, options: WriteOptions, *, table: str) -> GuardIds | 
         ]  # fmt: skip
         if missing:
             raise Invalid(
-                "this write belongs to a micro-batch of a streaming query, but its thread does not"
-                " know"
-                " which (a thread that the foreachBatch function started): a replay could not be"
-                " told"
-                f" from a new batch. Give {', '.join(missing)} (the function's batch id, and a"
-                " number"
-                f" per write), write from the function's own thread, or set {GUARD}=off for rows"
-                " that"
-                " may be written twice",
+                "this write belongs to a micro-batch of a streaming query, but its thread does"
+                " not know which (a thread that the foreachBatch function started, or Spark"
+                " Connect): a replay could not be told from a new batch. Give"
+                f" {', '.join(missing)} (the function's batch id, and a number per write), write"
+                " from the function's own thread, or set"
+                f" {GUARD}=off for rows that may be written twice",
                 table=table,
             )
         assert batch_id is not None

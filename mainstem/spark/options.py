@@ -143,15 +143,13 @@ def local_path(path: str) -> str:
         if scheme.lower() != "file":
             raise Unsupported(
                 f"path {path!r}: tables lie on a local POSIX file system (that all Spark workers"
-                " see),"
-                f" found the scheme {scheme}:"
+                f" see), found the scheme {scheme}:"
             )
         path = "/" + rest.lstrip("/")
     if not path.startswith("/"):
         raise Invalid(
             f"path {path!r} is relative; expected an absolute path: driver and workers have"
-            " different"
-            " working folders"
+            " different working folders"
         )
     return path.rstrip("/") or "/"
 

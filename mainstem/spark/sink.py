@@ -72,6 +72,7 @@ def write_stream(
     if parsed.ordinal not in (None, 0) or parsed.batch_id is not None:
         raise Invalid("write_stream numbers its one write per batch itself: drop the stream options")
     session = df.sparkSession
+    _check_classic(session)
     ensure_python(session)
     sink = _StreamSink(parsed, arrow_schema(df.schema, nullable=True), on_outcome)
     writer = df.writeStream.foreachBatch(sink.write).outputMode(output_mode)
@@ -129,11 +130,22 @@ def _check_output_mode(mode: str) -> None:
     if name == "complete":
         raise Unsupported(
             "output mode complete would replace the whole table in every batch; use append, or"
-            " update"
-            " with the grouping columns as record key"
+            " update with the grouping columns as record key"
         )
     if name not in ("append", "update"):
         raise Invalid(f"output mode {mode!r}, expected append or update")
+
+
+def _check_classic(session: SparkSession) -> None:
+    try:
+        found = session.sparkContext
+    except Exception:
+        found = None
+    if found is None:
+        raise Unsupported(
+            "write_stream commits in the driver process, which Spark Connect keeps on the server; use"
+            ' df.writeStream.format("mainstem")'
+        )
 
 
 def _with_retries(

@@ -115,22 +115,19 @@ def _create(options: WriteOptions, schema: pa.Schema) -> Table | None:
     if missing:
         raise Invalid(
             f"there is no table at {options.path}, and to create one {' and '.join(missing)} must"
-            " be"
-            f" given (with {ORDERING}, {PARTITION} and {_BUCKETS} as needed)",
+            f" be given (with {ORDERING}, {PARTITION} and {_BUCKETS} as needed)",
             table=options.path,
         )
     if wanted.get("hoodie.table.type", "MERGE_ON_READ").upper() != "MERGE_ON_READ":
         raise Unsupported(
             f"hoodie.datasource.write.table.type={wanted['hoodie.table.type']!r}: non-blocking"
-            " writers"
-            " need MERGE_ON_READ",
+            " writers need MERGE_ON_READ",
             table=options.path,
         )
     if wanted.get("hoodie.table.version", "9") != "9":
         raise Unsupported(
             f"hoodie.write.table.version={wanted['hoodie.table.version']!r}: tables are created"
-            " with"
-            " version 9",
+            " with version 9",
             table=options.path,
         )
     fields = {key: _names(wanted.get(key, "")) for key in (_KEYS, _ORDERING, _PARTITION)}

@@ -68,9 +68,8 @@ def _arrow_type(kind: T.DataType, column: str) -> pa.DataType:
         )
     raise Invalid(
         f"column {column!r} has the Spark type {kind.simpleString()}, which a Hudi table cannot"
-        " hold;"
-        " cast it, for example an interval to bigint, a time or variant to string, void to the type"
-        " that is meant"
+        " hold; cast it, for example an interval to bigint, a time or variant to string, void to"
+        " the type that is meant"
     )
 
 
@@ -109,8 +108,7 @@ def _spark_type(kind: pa.DataType, column: str) -> T.DataType:
             [T.StructField(c.name, _spark_type(c.type, f"{column}.{c.name}"), True) for c in children]
         )
     raise Invalid(
-        f"column {column!r} has the Arrow type {kind}, for which Spark has no type; leave it out"
-        " with"
+        f"column {column!r} has the Arrow type {kind}, for which Spark has no type; leave it out with"
         ' option("columns", "...")'
     )
 

@@ -61,11 +61,9 @@ def ensure_python(session: SparkSession) -> None:
         context.pythonExec = sys.executable
         return
     raise Invalid(
-        f"Spark's workers would run {python!r}, this driver runs {sys.executable}: tasks would not"
-        " find"
+        f"Spark's workers would run {python!r}, this driver runs {sys.executable}: tasks would not find"
         ' mainstem. Set it before the session starts: os.environ["PYSPARK_PYTHON"] = the'
-        " interpreter on"
-        " the workers (or spark.pyspark.python)"
+        " interpreter on the workers (or spark.pyspark.python)"
     )
 
 

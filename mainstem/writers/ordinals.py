@@ -144,11 +144,10 @@ def _owned(state: _State, identifier: str, query: str, base: str) -> _State:
     if state.query and query and state.query != query:
         raise Invalid(
             f"checkpoint identifier {identifier!r} belongs to the streaming query {state.query},"
-            " this"
-            f" is query {query}: the two would skip each other's batches. Give each query its own"
-            " hoodie.datasource.write.streaming.checkpoint.identifier; a query that starts from a"
-            " new"
-            " checkpoint folder needs a new identifier too, since its batches count from 0 again",
+            f" this is query {query}: the two would skip each other's batches. Give each query its"
+            " own hoodie.datasource.write.streaming.checkpoint.identifier; a query that starts"
+            " from a new checkpoint folder needs a new identifier too, since its batches count"
+            " from 0 again",
             table=base,
         )
     if state.query or not query:
@@ -161,11 +160,9 @@ def _for_batch(state: _State, what: StreamWrite, base: str) -> _State:
     if what.batch_id < state.batch_id:
         raise Invalid(
             f"batch {what.batch_id} of stream {what.identifier!r} is over: batch {state.batch_id}"
-            " has"
-            " begun. Another driver runs the same checkpoint, or an older copy of the checkpoint"
-            " was"
-            " restored: stop one of the drivers; for a restored checkpoint choose a new"
-            " hoodie.datasource.write.streaming.checkpoint.identifier",
+            " has begun. Another driver runs the same checkpoint, or an older copy of the"
+            " checkpoint was restored: stop one of the drivers; for a restored checkpoint choose"
+            " a new hoodie.datasource.write.streaming.checkpoint.identifier",
             table=base,
         )
     if what.batch_id > state.batch_id:
@@ -173,8 +170,7 @@ def _for_batch(state: _State, what: StreamWrite, base: str) -> _State:
     if _short(what.run) in state.forgotten:
         raise Invalid(
             f"batch {what.batch_id} of stream {what.identifier!r} was begun more than {_RUNS_MAX}"
-            " times"
-            " after this run of it: its ordinals are forgotten; stop this driver",
+            " times after this run of it: its ordinals are forgotten; stop this driver",
             table=base,
         )
     return state
@@ -192,8 +188,7 @@ def _choose(
     if any(entry.given != (ordinal is not None) for entry in run):
         raise Invalid(
             f"{where}: some of its writes give {ORDINAL_OPTION} and some do not; give it to all of"
-            " them"
-            " (0, 1, ...) or to none",
+            " them (0, 1, ...) or to none",
             table=base,
         )
     if ordinal is not None:
@@ -214,19 +209,16 @@ def _choose(
     if state.threads or overlap:
         raise _SeveralThreads(
             f"{where}: it is written from several threads, or an earlier write of it never ended;"
-            " the"
-            " order of its writes cannot be known, and a replay could skip the wrong one. Write one"
-            f" after the other, or number the writes with the option {ORDINAL_OPTION} (0, 1, ...)"
-            " so"
-            " that each has the same number in every run",
+            " the order of its writes cannot be known, and a replay could skip the wrong one."
+            f" Write one after the other, or number the writes with the option {ORDINAL_OPTION}"
+            " (0, 1, ...) so that each has the same number in every run",
             table=base,
         )
     if any(entry.state == FAILED for entry in run):
         raise Invalid(
             f"{where}: an earlier write of this run failed, so it is not known whether this is the"
-            " same"
-            " write again or the next one. Let the batch fail (the query replays it), or number the"
-            f" writes with the option {ORDINAL_OPTION}",
+            " same write again or the next one. Let the batch fail (the query replays it), or"
+            f" number the writes with the option {ORDINAL_OPTION}",
             table=base,
         )
     return len(run)
@@ -245,12 +237,9 @@ def _compare_with_earlier_runs(state: _State, what: StreamWrite, ordinal: int, b
                 raise Invalid(
                     f"batch {what.batch_id} of stream {what.identifier!r}: write {ordinal} of this"
                     f" replay is [{what.looks}], but an earlier run committed [{entry.looks}] as"
-                    " write"
-                    f" {ordinal}. Skipping it could lose rows. Write in the same order as before,"
-                    " or"
-                    f" number the writes with the option {ORDINAL_OPTION}: {ordinal} for the one"
-                    " that"
-                    " is committed",
+                    f" write {ordinal}. Skipping it could lose rows. Write in the same order as"
+                    f" before, or number the writes with the option {ORDINAL_OPTION}: {ordinal}"
+                    " for the one that is committed",
                     table=base,
                 )
 
@@ -433,8 +422,7 @@ def _decode(data: bytes, identifier: str, path: str, base: str) -> _State:
         if record["identifier"] != identifier:
             raise ValueError(f"it is the register of {record['identifier']!r}, not {identifier!r}")
         runs = tuple(
-            (str(run), tuple(_Entry(*entry) for entry in entries))
-            for run, entries in record["runs"]
+            (str(run), tuple(_Entry(*entry) for entry in entries)) for run, entries in record["runs"]
         )
         return _State(
             int(record["batch"]),
@@ -446,8 +434,7 @@ def _decode(data: bytes, identifier: str, path: str, base: str) -> _State:
     except (ValueError, TypeError, KeyError) as error:
         raise CorruptTable(
             f"the register of stream {identifier!r} does not parse: {error}; if no query of this"
-            " stream"
-            " runs, and its last batch is complete, its folder may be deleted",
+            " stream runs, and its last batch is complete, its folder may be deleted",
             path=path,
             table=base,
         ) from error
