@@ -172,6 +172,22 @@ def created_in_place() -> list[Patch]:
     return [patch.object(Epoch, "publish", link)]
 
 
+@_mutant("the clock wait is left out beside another kind of writer", "mixed")
+def no_wait_beside_java() -> list[Patch]:
+    whole = Publisher._skew_wait_ms
+
+    def none(self: Publisher, *given: Any) -> int:
+        whole(self, *given)
+        return 0
+
+    return [patch.object(Publisher, "_skew_wait_ms", none)]
+
+
+@_mutant("an exclusive table does not notice another kind of writer", "mixed")
+def strangers_unnoticed() -> list[Patch]:
+    return [patch.object(Publisher, "_is_ours", lambda self, name, timeline: True)]
+
+
 # -- the life of a transaction --------------------------------------------------------------------------
 
 

@@ -43,6 +43,7 @@ class Tables(Simulation):
 
     scenario = "tables"
     busy_calls = 2500
+    strangers = False  # another kind of writer takes part
 
     def build(self) -> None:
         rng = self.random
@@ -397,6 +398,8 @@ class Tables(Simulation):
         batches = {f"{n}/{o}": count for n, count in self.batches.items() for o in (0, 1)}
         self.audit.streams(batches)
         self.audit.settled()
+        if not self.strangers and self.disk.exists(".hoodie/.mainstem/fence/foreign"):
+            raise Violation("strangers", "one of our writers was taken for another kind")
         self.audit.snapshot(self._snapshot(table))
         self._slices(table)
         self._whole_change_feed(table)
