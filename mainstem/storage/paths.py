@@ -187,6 +187,11 @@ def is_instant_time(text: str) -> bool:
     return bool(_TIME.match(text))
 
 
+def is_path_text(text: str) -> bool:
+    """Whether ``inside`` would accept these characters: no control characters, no backslash."""
+    return not _NO_PATH.search(text)
+
+
 def inside(path: str, *, source: str) -> str:
     """Return a relative path read from storage if it stays inside the table.
 

@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Invalid
+from mainstem.limits import PARTITION_DEPTH_MAX
+from mainstem.storage import paths
 
 NULL_PART = "__null__"
 EMPTY_PART = "__empty__"
@@ -157,10 +159,15 @@ def _segment(name: str, value: str, hive_style: bool, url_encode: bool) -> str:
         text = DEFAULT_PARTITION
     else:
         text = value.translate(_ENCODED) if url_encode else value
-    bad = [s for s in text.split("/") if s in ("", ".", "..")]
-    if bad or any(ord(c) < 32 for c in text) or text.startswith(".hoodie"):
+    parts = text.split("/")
+    # Hadoop's Path refuses a colon, and Spark's reader takes "a=b" for a Hive-style column: one such
+    # folder makes Java's reads of the whole table fail, or return another value.
+    foreign = ":" in text or ("=" in text and not hive_style)
+    bad = any(s in ("", ".", "..") for s in parts) or len(parts) > PARTITION_DEPTH_MAX
+    if bad or not paths.is_path_text(text) or text.startswith(".hoodie") or foreign:
         raise Invalid(
             f"partition value {value!r} of column {name!r} is no usable folder name: set"
-            " hoodie.datasource.write.partitionpath.urlencode=true or change the value"
+            " hoodie.datasource.write.partitionpath.urlencode=true when the table is created, or"
+            " change the value"
         )
     return f"{name}={text}" if hive_style else text

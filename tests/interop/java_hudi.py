@@ -102,8 +102,7 @@ class JavaHudi:
     def __init__(self, *, cores: int = 2, memory: str = "2g", log: Path | None = None) -> None:
         if not PYTHON.exists():
             raise FileNotFoundError(
-                f"{PYTHON} does not exist: `make interop` creates it (or set"
-                " MAINSTEM_INTEROP_PYTHON)"
+                f"{PYTHON} does not exist: `make interop` creates it (or set MAINSTEM_INTEROP_PYTHON)"
             )
         self._scratch = Path(tempfile.mkdtemp(prefix="java-hudi-"))
         self._log_path = log or self._scratch / "stderr.log"
@@ -163,9 +162,7 @@ class JavaHudi:
         if not line:
             self._log.flush()
             tail = self._log_path.read_text(errors="replace")[-3000:]
-            raise JavaFailed(
-                f"the Java worker ended with {self._process.wait()}; its log ends:\n{tail}"
-            )
+            raise JavaFailed(f"the Java worker ended with {self._process.wait()}; its log ends:\n{tail}")
         answer = json.loads(line)
         if not answer.pop("ok"):
             raise JavaFailed(answer["error"])

@@ -171,9 +171,7 @@ class Worker:
     def _client(self, path: str, options: dict):
         jvm = self._jvm
         context = self._spark.sparkContext._jsc
-        conf = jvm.org.apache.hudi.hadoop.fs.HadoopFSUtils.getStorageConf(
-            context.hadoopConfiguration()
-        )
+        conf = jvm.org.apache.hudi.hadoop.fs.HadoopFSUtils.getStorageConf(context.hadoopConfiguration())
         meta = (
             jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
             .setConf(conf)

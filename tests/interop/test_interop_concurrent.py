@@ -127,11 +127,7 @@ def files_of(path: str, instant: str) -> list[str]:
 
 def overlapping_pairs(path: str, ours: set[str]) -> tuple[int, int]:
     """Pairs of transactions that were open at the same time: Java with ours, ours with ours."""
-    done = [
-        i
-        for i in mainstem.open_table(path).timeline()
-        if i.completion and i.action == "deltacommit"
-    ]
+    done = [i for i in mainstem.open_table(path).timeline() if i.completion and i.action == "deltacommit"]
     mixed = own = 0
     for k, one in enumerate(done):
         for other in done[k + 1 :]:
@@ -203,9 +199,7 @@ def check(run: Run, dead: str) -> None:
     assert not [i for i in table.timeline() if not i.completion]
     assert len(ours) == len(lines) and ours <= done.keys() and dead not in done
     assert len(done) - len(ours) == run.java_commits >= 20
-    assert {line["instant"]: line["completion"] for line in lines} == {
-        t: done[t].completion for t in ours
-    }
+    assert {line["instant"]: line["completion"] for line in lines} == {t: done[t].completion for t in ours}
     rollbacks = [i for i in table.timeline() if i.action == "rollback" and i.completion]
     assert len(rollbacks) == 1
     snapshot = table.scan().to_arrow()

@@ -66,9 +66,7 @@ def test_java_reads_the_demos_table_and_its_changes_as_we_do(
     path = demo / name
     table = mainstem.open_table(path)
     assert_same(snapshots[name], table.scan().to_arrow(), KEY)
-    done = sorted(
-        i.completion for i in table.timeline() if i.completion and i.action == "deltacommit"
-    )
+    done = sorted(i.completion for i in table.timeline() if i.completion and i.action == "deltacommit")
     half = len(done) // 2
     for after, until in (("000", done[5]), (done[half], done[half + 3]), (done[-4], None)):
         ours = table.changes(after=after, until=until).to_arrow()

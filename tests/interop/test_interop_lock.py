@@ -38,9 +38,7 @@ def our_lock(path: str, **options: str) -> LockProvider:
 @pytest.fixture
 def table(path: str) -> mainstem.Table:
     """An empty table."""
-    return mainstem.create_table(
-        path, ROWS.schema, record_key="id", ordering="ts", buckets=1, name="locked"
-    )
+    return mainstem.create_table(path, ROWS.schema, record_key="id", ordering="ts", buckets=1, name="locked")
 
 
 def test_java_does_not_get_the_lock_that_we_hold(java: JavaHudi, table: mainstem.Table) -> None:
@@ -87,9 +85,7 @@ def test_a_java_commit_waits_while_we_hold_the_lock(java: JavaHudi, table: mains
     lease = our_lock(table.path).acquire()
     java.send("write", path=table.path, rows=java.rows_file(ROWS), options=options)
     deadline = time.monotonic() + 3
-    while (
-        time.monotonic() < deadline
-    ):  # far longer than a Java commit takes from begin to requested
+    while time.monotonic() < deadline:  # far longer than a Java commit takes from begin to requested
         assert len(table.timeline()) == 1
         time.sleep(0.1)
     lease.check()

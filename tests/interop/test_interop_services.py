@@ -21,12 +21,8 @@ from java_hudi import JavaFailed, JavaHudi, nbcc_options
 
 import mainstem
 
-SCHEMA = pa.schema(
-    [("id", pa.int64()), ("city", pa.string()), ("name", pa.string()), ("ts", pa.int64())]
-)
-OPTIONS = nbcc_options(
-    "served", record_key=["id"], ordering=["ts"], partition_by=["city"], buckets=2
-)
+SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("name", pa.string()), ("ts", pa.int64())])
+OPTIONS = nbcc_options("served", record_key=["id"], ordering=["ts"], partition_by=["city"], buckets=2)
 
 
 def rows_of(ids: Sequence[int], ts: int) -> pa.Table:
@@ -95,9 +91,7 @@ def test_we_commit_between_the_plan_and_the_execution_of_a_java_compaction(
     assert len(slices) == 4
 
 
-def test_java_archives_and_cleans_our_instants_while_we_write(
-    java: JavaHudi, table: mainstem.Table
-) -> None:
+def test_java_archives_and_cleans_our_instants_while_we_write(java: JavaHudi, table: mainstem.Table) -> None:
     services = {
         **OPTIONS,
         "hoodie.compact.inline": "true",

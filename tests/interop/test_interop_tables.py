@@ -63,9 +63,7 @@ def check_all_queries(java: JavaHudi, path: str, key: Sequence[str]) -> pa.Table
     )
     by_row = [*key, "_hoodie_commit_time"]
     windows = [("000", None)] + [
-        (done[k].completion, until)
-        for k in range(len(done))
-        for until in (None, done[-1].completion)
+        (done[k].completion, until) for k in range(len(done)) for until in (None, done[-1].completion)
     ]
     for after, until in windows:
         ours = table.changes(after=after, until=until).to_arrow()
@@ -187,9 +185,7 @@ def test_java_reads_every_column_type_that_we_write(java: JavaHudi, path: str) -
 
 
 def test_java_compacts_every_column_type_that_we_write(java: JavaHudi, path: str) -> None:
-    table = mainstem.create_table(
-        path, TYPES, record_key=["id"], ordering=["ts"], buckets=1, name="typed"
-    )
+    table = mainstem.create_table(path, TYPES, record_key=["id"], ordering=["ts"], buckets=1, name="typed")
     table.upsert(typed_rows(1))
     options = nbcc_options("typed", record_key=["id"], ordering=["ts"], buckets=1)
     java.compact(path, options)
@@ -274,14 +270,57 @@ def test_java_and_we_delete_each_others_rows(java: JavaHudi, path: str) -> None:
     table = mainstem.create_table(
         path, SCHEMA, record_key=["id"], ordering=["ts"], partition_by=["city"], buckets=3, name="t"
     )
-    options = nbcc_options(
-        "t", record_key=["id"], ordering=["ts"], partition_by=["city"], buckets=3
-    )
+    options = nbcc_options("t", record_key=["id"], ordering=["ts"], partition_by=["city"], buckets=3)
     table.upsert(rows_of(range(30), 100))
     java.write(path, rows_of(range(30, 60), 100), options)
-    java.write(
-        path, rows_of(range(5), 200), {**options, "hoodie.datasource.write.operation": "delete"}
-    )
+    java.write(path, rows_of(range(5), 200), {**options, "hoodie.datasource.write.operation": "delete"})
     table.delete(rows_of(range(30, 35), 0).select(["id", "city"]))
     found = check_all_queries(java, path, ["id"])
     assert sorted(found["id"].to_pylist()) == [*range(5, 30), *range(35, 60)]
+
+
+PARTITION_VALUES = {
+    "plain": ["paris", "new york ", "Ünïcode", "50%", "x/y", "_a#b?c", ".[x]{y}*", None],
+    "encoded": ["paris", "new york ", "Ünïcode", "50%", "x/y", "a=b", "a:b\\c", "1\n2", None],
+}
+
+
+@pytest.mark.parametrize("hive_style", ["false", "true"])
+@pytest.mark.parametrize("encoded", ["false", "true"])
+def test_java_continues_our_partitions_whatever_their_values(
+    java: JavaHudi, path: str, hive_style: str, encoded: str
+) -> None:
+    styles = {
+        "hoodie.datasource.write.hive_style_partitioning": hive_style,
+        "hoodie.datasource.write.partitionpath.urlencode": encoded,
+    }
+    table = mainstem.create_table(
+        path,
+        SCHEMA,
+        record_key=["id"],
+        ordering=["ts"],
+        partition_by=["city"],
+        buckets=1,
+        name="t",
+        properties=styles,
+    )
+    cities = PARTITION_VALUES["encoded" if encoded == "true" else "plain"]
+    first = pa.table(
+        {
+            "id": list(range(len(cities))),
+            "city": cities,
+            "name": ["ours"] * len(cities),
+            "price": [1.0] * len(cities),
+            "ts": [1] * len(cities),
+        },
+        schema=SCHEMA,
+    )
+    table.upsert(first)
+    ours = {folder for folder, _ in map(group_of, log_files(path))}
+    newer = first.set_column(4, SCHEMA.field("ts"), pa.array([2] * len(cities), pa.int64()))
+    newer = newer.set_column(2, SCHEMA.field("name"), pa.array(["Java's"] * len(cities)))
+    java.write(path, newer, {"hoodie.table.name": "t"})
+    assert {folder for folder, _ in map(group_of, log_files(path))} == ours
+    found = java.read(path)
+    assert_same(newer, without_meta(found), ["id"])
+    assert_same(found, table.scan().to_arrow(), ["id"])
