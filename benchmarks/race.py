@@ -53,8 +53,10 @@ class Race:
         return min(self.commits) / mean if mean else 0.0
 
     def latency_ms(self, quantile: float) -> float:
-        """A quantile of the commit latency."""
+        """A quantile of the commit latency; infinite when nobody committed anything."""
         ordered = sorted(self.latencies)
+        if not ordered:
+            return float("inf")
         return 1000 * ordered[min(len(ordered) - 1, int(quantile * len(ordered)))]
 
 
