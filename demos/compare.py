@@ -18,9 +18,7 @@ def differences(found: pa.Table, expected: pa.Table) -> list[str]:
     if found.schema.names != expected.schema.names:
         return [f"columns {found.schema.names}, expected {expected.schema.names}"]
     found = found.cast(expected.schema).sort_by([(name, "ascending") for name in KEY])
-    if not all(
-        found[name].combine_chunks().equals(expected[name].combine_chunks()) for name in KEY
-    ):
+    if not all(found[name].combine_chunks().equals(expected[name].combine_chunks()) for name in KEY):
         return [_key_difference(found, expected)]
     lines = []
     for name in expected.schema.names:

@@ -87,11 +87,7 @@ def wide_columns(stream: str) -> list[str]:
 WIDE_SCHEMA = pa.schema(
     {
         **_IDENTITY,
-        **{
-            name: OWNED[stream].get(name, _TIME)
-            for stream in STREAMS
-            for name in wide_columns(stream)
-        },
+        **{name: OWNED[stream].get(name, _TIME) for stream in STREAMS for name in wide_columns(stream)},
     }
 )
 

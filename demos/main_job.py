@@ -35,6 +35,7 @@ from demos.stream_writer import STATUS, WIDE, options
 from demos.supervise import Writer, WriterFailed
 from demos.timeline_picture import (
     COMMITTED,
+    LEGEND,
     Picture,
     Span,
     draw_svg,
@@ -53,7 +54,7 @@ KILLED = "departure"
 PAIRS_MIN = 20
 TIME_LIMIT_S = 600
 ROLLBACK_LIMIT_S = 60
-PROGRESS_EVERY_S = 5
+PROGRESS_EVERY_S = 10
 KILLS_MAX = 5
 
 
@@ -80,9 +81,7 @@ Dead = Mapping[str, frozenset[str]]
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--days", type=int, default=None, help="only the flights of the first days")
     parser.add_argument("--files", type=int, default=40, help="micro-batches per stream")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="is deleted first")
@@ -117,9 +116,7 @@ def prepare(folder: Path, days: int | None, files: int, pairs_min: int) -> Job:
     create_tables(folder)
     counts = {stream: len(part) for stream, part in events.items()}
     told = ", ".join(f"{stream} {count:,}" for stream, count in counts.items())
-    print(
-        f"{len(rows):,} flights as {sum(counts.values()):,} events ({told}), some late, some twice"
-    )
+    print(f"{len(rows):,} flights as {sum(counts.values()):,} events ({told}), some late, some twice")
     return Job(folder, files, pairs_min, counts, expected)
 
 
@@ -151,9 +148,7 @@ def create_tables(folder: Path) -> None:
 
 def run_writers(job: Job, started: float) -> Dead:
     """Run the three writers to their end; kill one in between and start it again."""
-    writers = {
-        stream: Writer(stream, job.folder, offset) for stream, offset in CLOCK_OFFSETS_MS.items()
-    }
+    writers = {stream: Writer(stream, job.folder, offset) for stream, offset in CLOCK_OFFSETS_MS.items()}
     skews = ", ".join(f"{w.stream} {w.clock_offset_ms / 1000:+.0f} s" for w in writers.values())
     print(f"starting three Spark drivers; their clocks: {skews}", flush=True)
     try:
@@ -164,6 +159,10 @@ def run_writers(job: Job, started: float) -> Dead:
     finally:
         for writer in writers.values():
             writer.kill()
+    print(
+        f"{_clock(started)}  all done; {KILLED} ran its last batch again after the kill:"
+        f" {writers[KILLED].said.replayed} of its 2 writes stood already and was not repeated"
+    )
     return dead
 
 
@@ -206,9 +205,7 @@ def watch(writers: Mapping[str, Writer], until: object, started: float) -> None:
 
 def _progress(writer: Writer) -> str:
     said = writer.said
-    state = (
-        "done" if said.ended else f"{len(said.batches):3} batches" if said.batches else "starting"
-    )
+    state = "done" if said.ended else f"{len(said.batches):3} batches" if said.batches else "starting"
     return f"  {writer.stream}: {state:<11} {said.rows:>9,} rows"
 
 
@@ -227,6 +224,7 @@ def check(job: Job, dead: Dead) -> None:
         roll_back_the_dead(table, dead[name])
         owners = dict.fromkeys(dead[name], KILLED)
         pictures[name] = read_picture(job.path(name), title=name, dead=owners)
+    print(f"\n{LEGEND}")
     for picture in pictures.values():
         draw(picture, dead)
     svg = job.folder / "timeline.svg"

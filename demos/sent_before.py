@@ -52,9 +52,7 @@ class SentBefore:
             self._newest, self._next_batch = {}, 0
         for earlier in range(self._next_batch, batch_id):
             stored = pq.read_table(self._path(earlier))
-            self._newest.update(
-                zip(stored["key"].to_pylist(), stored["time"].to_pylist(), strict=True)
-            )
+            self._newest.update(zip(stored["key"].to_pylist(), stored["time"].to_pylist(), strict=True))
         self._next_batch = batch_id
 
     def _remember(self, batch_id: int, keys: np.ndarray, times: np.ndarray) -> None:

@@ -9,7 +9,9 @@ Says what it does on standard output, one JSON object per line: {"writing": tabl
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,9 +41,9 @@ def options(stream: str, clock_offset_ms: int) -> dict[str, object]:
         "hoodie.datasource.write.streaming.checkpoint.identifier": stream,
         "hoodie.mainstem.writer.name": stream,
         "hoodie.mainstem.clock.offset_ms": clock_offset_ms,
-        # A writer that is silent for 2 s x (2 + 1) is dead.
+        # A writer that is silent for 2 s x (3 + 1) is dead.
         "hoodie.client.heartbeat.interval_in_ms": 2000,
-        "hoodie.client.heartbeat.tolerable.misses": 2,
+        "hoodie.client.heartbeat.tolerable.misses": 3,
         # The demo promises that nothing fails, so nothing may be tried again in silence.
         "hoodie.datasource.write.streaming.retry.count": 0,
     }
@@ -84,9 +86,7 @@ class BatchWriter:
         self._write(batch.sparkSession.createDataFrame(fresh), WIDE, batch_id, on_executors)
         self._write(batch.select(*STATUS_SCHEMA.names), STATUS, batch_id, {})
 
-    def _write(
-        self, rows: DataFrame, table: str, batch_id: int, more: Mapping[str, object]
-    ) -> None:
+    def _write(self, rows: DataFrame, table: str, batch_id: int, more: Mapping[str, object]) -> None:
         from mainstem import spark as ms
 
         say(writing=table, batch=batch_id)
@@ -99,9 +99,7 @@ def full_width(events: pa.Table, stream: str) -> pa.Table:
     events = events.append_column(event_time_column(stream), events["event_time"])
     filled = {*KEY, PARTITION, *wide_columns(stream)}
     columns = [
-        events[field.name].cast(field.type)
-        if field.name in filled
-        else pa.nulls(len(events), field.type)
+        events[field.name].cast(field.type) if field.name in filled else pa.nulls(len(events), field.type)
         for field in WIDE_SCHEMA
     ]
     return pa.table(columns, schema=WIDE_SCHEMA)
@@ -111,9 +109,20 @@ def say(**what: object) -> None:
     print(json.dumps(what), flush=True)
 
 
+def end_with_parent() -> None:
+    """End this process when the one that started it is gone and its pipe is closed."""
+
+    def wait() -> None:
+        sys.stdin.read()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def main(stream: str, folder: Path, clock_offset_ms: int) -> None:
     from mainstem.spark.types import spark_schema
 
+    end_with_parent()
     spark = start_spark(stream)
     source = spark.readStream.schema(spark_schema(event_schema(stream)))
     events = source.option("maxFilesPerTrigger", 1).parquet(str(folder / "events" / stream))

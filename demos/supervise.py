@@ -63,12 +63,13 @@ class Writer:
         return self._process.pid
 
     def start(self) -> None:
-        """Start the process; what it says is read by a thread, Spark's log goes to a file."""
+        """Start the process; what it says is read by a thread, Spark's log goes to a file. It ends
+        when this process does."""
         command = [sys.executable, "-m", "demos.stream_writer", self.stream, str(self._folder)]
         with open(self._log, "a") as log:
             self._process = subprocess.Popen(
                 [*command, str(self.clock_offset_ms)],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -95,9 +96,7 @@ class Writer:
         while not open_transaction():
             self.check()
             if self.said.ended or time.monotonic() > limit:
-                raise WriterFailed(
-                    f"{self.stream} was never seen in a transaction: nothing to kill"
-                )
+                raise WriterFailed(f"{self.stream} was never seen in a transaction: nothing to kill")
             time.sleep(0.01)
         self.kill()
 
@@ -107,6 +106,8 @@ class Writer:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+            if self._process.stdin is not None:
+                self._process.stdin.close()
 
     @property
     def failed(self) -> bool:

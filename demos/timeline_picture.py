@@ -27,6 +27,9 @@ from mainstem.timeline.instant import DELTACOMMIT, ROLLBACK, Instant
 
 COMMITTED, ROLLED_BACK, PENDING = "committed", "rolled back", "pending"
 UNKNOWN_WRITER = "unknown"
+LEGEND = """\
+A digit: so many transactions completed in this column (+: ten or more).  ─: one was open.
+├──┤: requested, completed.  ✕: begun by a writer that died.  R: its rollback completed."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,7 @@ def instant_ms(text: str) -> int:
 # ---------------------------------------------------------------- reading a table
 
 
-def read_picture(
-    path: str | Path, *, title: str = "", dead: Mapping[str, str] | None = None
-) -> Picture:
+def read_picture(path: str | Path, *, title: str = "", dead: Mapping[str, str] | None = None) -> Picture:
     """Read what is drawn from a table's active timeline and its file slices.
 
     ``dead``: requested time -> writer, for transactions that were rolled back: their own files,
@@ -125,9 +126,7 @@ def _span(table: mainstem.Table, instant: Instant) -> Span:
     return Span(writer, instant.requested, COMMITTED, start, end, rows, metadata.extra)
 
 
-def _rolled_back(
-    table: mainstem.Table, rollback: Instant, dead: Mapping[str, str]
-) -> Iterable[Span]:
+def _rolled_back(table: mainstem.Table, rollback: Instant, dead: Mapping[str, str]) -> Iterable[Span]:
     name, data = _instant_file(table, rollback)
     record, _ = decode_container(data, path=name)
     end = instant_ms(rollback.completion or rollback.requested)
@@ -180,8 +179,7 @@ def overlapping_pairs(spans: Iterable[Span]) -> Counter[tuple[str, str]]:
 
 
 def draw_text(picture: Picture, width: int = 100) -> str:
-    """The whole timeline. A lane's cell shows how many transactions completed in it (``+``: ten or
-    more), ``─`` where one was open, ``✕`` one that never completed, ``R`` its rollback."""
+    """The whole timeline and the file slices under it; ``LEGEND`` says what the signs mean."""
     start, end = picture.range_ms
     scale = _Scale(start, end, width)
     lines = [f"{picture.title}: {(end - start) / 1000:.1f} s, one column = {scale.cell_ms:.0f} ms"]
@@ -286,9 +284,7 @@ def draw_svg(pictures: Sequence[Picture], *, width: int = 1500, heading: str = "
     """All ``pictures`` under each other as one SVG document; bars carry tooltips."""
     writers = sorted({writer for picture in pictures for writer in picture.writers})
     colours = {w: _COLOURS[i % len(_COLOURS)] for i, w in enumerate(writers)}
-    parts: list[str] = (
-        [f'<text x="10" y="24" class="h">{escape(heading)}</text>'] if heading else []
-    )
+    parts: list[str] = [f'<text x="10" y="24" class="h">{escape(heading)}</text>'] if heading else []
     top = 44 if heading else 16
     for picture in pictures:
         block, height = _svg_table(picture, top, width, colours)
@@ -305,9 +301,7 @@ def draw_svg(pictures: Sequence[Picture], *, width: int = 1500, heading: str = "
     )
 
 
-def _svg_table(
-    picture: Picture, top: int, width: int, colours: Mapping[str, str]
-) -> tuple[list[str], int]:
+def _svg_table(picture: Picture, top: int, width: int, colours: Mapping[str, str]) -> tuple[list[str], int]:
     start, end = picture.range_ms
     per_ms = (width - _LEFT - _RIGHT) / max(1, end - start)
     lanes = {writer: top + 24 + i * _LANE for i, writer in enumerate(picture.writers)}
@@ -357,7 +351,7 @@ def main(arguments: Sequence[str]) -> int:
         print(__doc__)
         return 2
     picture = read_picture(arguments[0])
-    print(draw_text(picture))
+    print(f"{LEGEND}\n{draw_text(picture)}")
     for pair, count in sorted(overlapping_pairs(picture.spans).items()):
         print(f"  {' and '.join(pair)}: {count} overlapping pairs of transactions")
     if len(arguments) == 2:
