@@ -559,7 +559,7 @@ def _put_table(seams: Seams, raw: Mapping[str, str]) -> None:
             storage.make_folder(folder)
         storage.make_folder(paths.FENCE)
         storage.make_folder(paths.PREPARED)
-        private = f"{paths.OWN}/new-{seams.random.getrandbits(64):016x}"
+        private = paths.prepared("table", f"{seams.random.getrandbits(64):016x}")
         when = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(seams.clock.now_ms() / 1000))
         storage.create(private, encode_config(raw, when), durable=True)
         try:

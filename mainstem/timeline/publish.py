@@ -206,7 +206,7 @@ class Publisher:
         for name in sorted(timeline.names - self._known):
             ours = self._is_ours(name, timeline)
             if ours is None:
-                undecided = True  # requested only: its writer is about to show itself
+                undecided = True  # its writer is about to show itself, or died before it did
                 continue
             self._known.add(name)
             if not ours:
@@ -222,7 +222,7 @@ class Publisher:
         return self._wait_ms if undecided else 0
 
     def _is_ours(self, name: str, timeline: ActiveTimeline) -> bool | None:
-        """True for our files and for non-instants, None for an instant that is only requested."""
+        """True for our files and non-instants, None for an instant that does not show its writer yet."""
         instant = parse_instant(name)
         if instant is None:
             return True
@@ -232,7 +232,14 @@ class Publisher:
         if instant.state == INFLIGHT and instant.action not in (COMMIT, DELTACOMMIT):
             # Inflight files of services are empty; their plan tells who made them.
             return self._marked(f"{instant.requested}.{instant.action}.{REQUESTED}")
+        if instant.state == INFLIGHT:
+            # Not put in place by link: a writer killed in begin leaves less than its mark.
+            return self._marked(name) or (None if self._is_short(name) else False)
         return self._marked(name)
+
+    def _is_short(self, name: str) -> bool:
+        info = self._seams.storage.stat(paths.timeline_file(name))
+        return info is None or info.size < _MARK_WINDOW_BYTES
 
     def _marked(self, name: str) -> bool:
         try:

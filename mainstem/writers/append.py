@@ -332,10 +332,18 @@ class BucketAppender:
             {"commitTime": self._spec.instant, "partitionDepth": str(depth)},
             comments=("partition metadata", self._spec.instant),
         )
+        # Whole or not at all: Java fails on the half-written one of a writer that was killed, for ever.
+        private = paths.prepared(self._spec.instant, f"{self._token}-partition")
+        self._storage.delete(private)  # an attempt of the same name that was killed
+        self._storage.create(private, text, durable=True)
         try:
-            self._storage.create(metafile, text, durable=True)
+            if partition:
+                self._storage.make_folder(partition)
+            self._storage.link(private, metafile)
         except FileExistsError:
             return
+        finally:
+            self._storage.delete(private)
 
     def _file_id(self, partition: str, bucket: int) -> str:
         if bucket in self._known_buckets.get(partition, ()):
@@ -356,6 +364,8 @@ class BucketAppender:
         requested = paths.timeline_file(f"{spec.instant}.{DELTACOMMIT}.{REQUESTED}")
         if self._storage.stat(requested) is None:
             self.discard()
+            # Markers made since the rollback removed the folder; no live writer can have this instant.
+            self._storage.delete_folder(paths.marker_folder(spec.instant))
             raise RolledBack(
                 "the transaction's instant is gone from the timeline: another writer found its"
                 " heartbeat expired and rolled it back; write the data again in a new transaction"

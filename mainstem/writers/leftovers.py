@@ -24,13 +24,13 @@ from mainstem.writers.task import marked_files
 
 def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
     """Remove leftovers; ``thorough`` also lists all partitions for files of rolled-back instants."""
-    _sweep_prepared(ctx)
     storage = ctx.seams.storage
     # Before the timeline: a heartbeat is older than its requested file.
     beats = {e.name: e.mtime_ms for e in storage.entries(paths.HEARTBEATS)}
     marked = storage.names(paths.TEMP)
     fence = (e.mtime_ms for e in storage.entries(paths.FENCE))
     store_now_ms = max((*beats.values(), *fence), default=0)  # the store's clock, or a little less
+    _sweep_prepared(ctx, beats, store_now_ms)
     timeline = ctx.publisher.timeline()
     for instant in sorted({*beats, *marked}):
         if paths.is_instant_time(instant) and _is_over(timeline, instant):
@@ -42,13 +42,16 @@ def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
         _sweep_rolled_back(ctx, timeline)
 
 
-def _sweep_prepared(ctx: WriterContext) -> None:
-    """Private files that crashed publishers left, so that their number stays bounded."""
+def _sweep_prepared(ctx: WriterContext, beats: dict[str, int], store_now_ms: int) -> None:
+    """Private files that crashed publishers left; a living one may wait for the lock for very long."""
     storage = ctx.seams.storage
     entries = storage.entries(paths.PREPARED)
-    newest = max((e.mtime_ms for e in entries), default=0)
+    now_ms = max((store_now_ms, *(e.mtime_ms for e in entries)))
     for entry in entries:
-        if newest - entry.mtime_ms > max(60_000, ctx.heartbeats.expire_ms):
+        last_beat = beats.get(entry.name.partition("-")[0])
+        if last_beat is not None and now_ms - last_beat <= ctx.heartbeats.expire_ms:
+            continue
+        if now_ms - entry.mtime_ms > max(60_000, ctx.heartbeats.expire_ms):
             storage.delete(f"{paths.PREPARED}/{entry.name}")
 
 

@@ -1,0 +1,151 @@
+"""Runs one action of a writer again and again in forked children, and kills the child at one step.
+
+A step is a call by which the child changes the file system: open with O_CREAT, link, rename, remove,
+mkdir, rmdir (seen by an audit hook before they happen, the lock's own calls included) and every write
+of bytes, once before any byte and once with half of them written. Between two steps nothing on disk
+changes, so killing before each step visits every state that a dead writer can leave behind.
+
+Commands are lines of JSON on standard input: action, path, kill_at (null: let it finish). The answer is
+the number of steps and how the child ended.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import signal
+import struct
+import sys
+import tempfile
+import threading
+import traceback
+
+import pyarrow as pa
+
+import mainstem
+from mainstem.writers.guard import StreamGuard
+
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("value", pa.string())]
+)
+GUARD = StreamGuard("stream", 0)
+PROPERTIES = {"hoodie.mainstem.fsync": "false", "hoodie.mainstem.lock.expire_ms": "600000"}
+_CHANGES = {"os.link", "os.rename", "os.remove", "os.mkdir", "os.rmdir"}
+_WRITE_METHODS = ("write", "writev")
+
+
+def rows(value: str, ts: int, keys: str = "0123456789") -> pa.Table:
+    """One row per key, in two partitions and all buckets."""
+    return pa.table(
+        {
+            "id": list(keys),
+            "city": ["ab"[int(k) % 2] for k in keys],
+            "ts": [ts] * len(keys),
+            "value": [value + k for k in keys],
+        },
+        schema=SCHEMA,
+    )
+
+
+def create(path: str) -> None:
+    mainstem.create_table(
+        path,
+        SCHEMA,
+        record_key="id",
+        ordering="ts",
+        partition_by="city",
+        buckets=2,
+        properties={**PROPERTIES, "hoodie.mainstem.exclusive": True},
+    )
+
+
+def upsert(path: str) -> str:
+    """A micro-batch in two writes; the second one opens a new partition."""
+    table = mainstem.open_table(path, properties=PROPERTIES)
+    with table.begin("upsert", guard=GUARD) as txn:
+        txn.write(rows("new", 9, "02468"))
+        txn.write(rows("new", 9, "13579"))
+        return txn.commit().status
+
+
+def abort(path: str) -> None:
+    table = mainstem.open_table(path, properties=PROPERTIES)
+    with table.begin("upsert", guard=GUARD) as txn:
+        txn.write(rows("new", 9))
+        txn.abort()
+
+
+def roll_back(path: str) -> None:
+    mainstem.open_table(path, properties=PROPERTIES).rollback_failed_writes()
+
+
+ACTIONS = {"create": create, "upsert": upsert, "abort": abort, "roll_back": roll_back}
+
+
+class Steps:
+    """Counts the steps of the main thread in shared memory; kills this process at one of them."""
+
+    def __init__(self, shared: mmap.mmap, kill_at: int | None) -> None:
+        self.shared, self.kill_at, self.count = shared, kill_at, 0
+        self.thread = threading.get_ident()
+        for method in _WRITE_METHODS:
+            self.tear(method)
+        sys.addaudithook(self.hook)
+
+    def step(self) -> None:
+        if self.count == self.kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.count += 1
+        self.shared[:8] = struct.pack("<q", self.count)
+
+    def hook(self, event: str, arguments: tuple) -> None:
+        if threading.get_ident() == self.thread and (
+            event in _CHANGES or (event == "open" and arguments[2] & os.O_CREAT)
+        ):
+            self.step()
+
+    def tear(self, method: str) -> None:
+        original = getattr(os, method)
+
+        def torn(fd, data):
+            if threading.get_ident() != self.thread:
+                return original(fd, data)
+            self.step()
+            whole = data if method == "write" else b"".join(data)
+            half = len(whole) // 2
+            if half:
+                os.pwrite(fd, whole[:half], os.lseek(fd, 0, os.SEEK_CUR))
+                self.step()
+            return original(fd, data)
+
+        setattr(os, method, torn)
+
+
+def run_in_child(action: str, path: str, kill_at: int | None) -> dict:
+    shared = mmap.mmap(-1, 8)
+    child = os.fork()
+    if child == 0:
+        try:
+            Steps(shared, kill_at)
+            ACTIONS[action](path)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return {"steps": struct.unpack("<q", shared[:8])[0], "status": status}
+
+
+def warm_up() -> None:
+    """Import everything that the actions need, before the forks, by doing them once."""
+    with tempfile.TemporaryDirectory() as folder:
+        for action in ("create", "upsert", "abort", "roll_back"):
+            ACTIONS[action](f"{folder}/t")
+
+
+if __name__ == "__main__":
+    warm_up()
+    print(json.dumps("ready"), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(run_in_child(**json.loads(line))), flush=True)

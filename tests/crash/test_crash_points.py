@@ -1,0 +1,208 @@
+"""Goal: a writer may be killed between any two steps; the table stays whole, usable, and gets clean.
+
+Method: ``crash_worker.py`` kills a real process at every single step of an action (every call that
+changes the file system, half-written files included), each time on a fresh copy of a table. Then this
+process reads, writes beside what was left, replays the batch, lets time pass (heartbeats and private
+files are made old) and cleans up. What must be gone is checked from file names, without our readers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import mainstem
+from mainstem.errors import Invalid
+from tests.crash import crash_worker
+from tests.crash.crash_worker import GUARD, PROPERTIES, rows
+from tests.multiprocess import table_files
+
+ROOT = Path(__file__).resolve().parents[2]
+OLD = {k: f"old{k}" for k in "0246"}
+NEW = {**OLD, **{k: f"new{k}" for k in "0123456789"}}
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Callable[..., dict]]:
+    """Run one action in a child of a process that has imported everything already."""
+    worker = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("crash_worker.py"))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+    def call(action: str, path: Path, kill_at: int | None = None) -> dict:
+        worker.stdin.write(json.dumps({"action": action, "path": str(path), "kill_at": kill_at}) + "\n")
+        worker.stdin.flush()
+        answer = json.loads(worker.stdout.readline())
+        assert answer["status"] == (0 if kill_at is None else -signal.SIGKILL), answer
+        return answer
+
+    assert json.loads(worker.stdout.readline()) == "ready"
+    yield call
+    worker.stdin.close()
+    worker.wait()
+    worker.stdout.close()
+
+
+@pytest.fixture
+def template(tmp_path) -> Path:
+    return make_template(tmp_path / "template")
+
+
+def make_template(path: Path) -> Path:
+    """A table with four rows, all in one partition."""
+    crash_worker.create(str(path))
+    opened(path).upsert(rows("old", 1, "0246"))
+    return path
+
+
+def opened(path: Path) -> mainstem.Table:
+    return mainstem.open_table(path, properties=PROPERTIES)
+
+
+def content(path: Path) -> dict[str, str]:
+    found = opened(path).scan(columns=["id", "value"]).to_arrow()
+    keys, values = found["id"].to_pylist(), found["value"].to_pylist()
+    assert len(set(keys)) == len(keys), "a row is doubled"
+    return dict(zip(keys, values, strict=True))
+
+
+def every_step(
+    run: Callable[..., dict], action: str, template: Path, tmp_path: Path, stride: int = 1
+) -> Iterator[tuple[int, Path]]:
+    """A copy of the table for each step (or each ``stride``-th) at which the action was killed."""
+    whole = tmp_path / "whole"
+    copy(template, whole)
+    steps = run(action, whole)["steps"]
+    assert steps > 5
+    first = random.randrange(stride)
+    for kill_at in range(first, steps, stride):
+        path = tmp_path / f"killed-{kill_at}"
+        copy(template, path)
+        run(action, path, kill_at)
+        yield kill_at, path
+        shutil.rmtree(path)
+    print(f"\n{action}: killed at steps {first} to {steps - 1} by {stride}")
+
+
+def copy(template: Path, path: Path) -> None:
+    if template.exists():
+        shutil.copytree(template, path)
+
+
+def clean_up(path: Path) -> None:
+    """Everybody who died is long dead; somebody writes, then ``mainstem rollback`` runs."""
+    table_files.age(path)
+    opened(path).upsert(rows("last", 20, "9"))
+    opened(path).rollback_failed_writes()
+    assert table_files.leftovers(path) == []
+
+
+def committed(path: Path) -> int:
+    return sum(c.guard is not None for c in table_files.commits(path))
+
+
+def check_replay(path: Path, step: int) -> None:
+    """The dead writer's batch is there whole or not at all, and once after its replay."""
+    visible = committed(path)
+    before = NEW if visible else OLD
+    assert content(path) == before, step
+    assert opened(path).upsert(rows("other", 30, "0")).status == "committed"
+    assert content(path) == {**before, "0": "other0"}, step
+    status = crash_worker.upsert(str(path))
+    assert status == ("already_committed" if visible else "committed"), step
+    assert committed(path) == 1
+    assert content(path) == {**NEW, "0": "other0"}, step
+
+
+def test_a_writer_killed_at_any_step_of_a_commit_leaves_old_or_new_and_is_replayed_once(
+    run, template, tmp_path
+):
+    seen = set()
+    for step, path in every_step(run, "upsert", template, tmp_path):
+        seen.add(committed(path))
+        check_replay(path, step)
+        clean_up(path)
+        assert content(path) == {**NEW, "0": "other0", "9": "last9"}, step
+    assert seen == {0, 1}, "kills before and after the commit became visible"
+
+
+def test_a_writer_killed_at_any_step_of_an_abort_shows_nothing(run, template, tmp_path):
+    for step, path in every_step(run, "abort", template, tmp_path, 3):
+        check_replay(path, step)
+        clean_up(path)
+
+
+@pytest.fixture(scope="module")
+def with_dead_writer(run, tmp_path_factory) -> Path:
+    """A table on which a writer died in its second critical section, long ago, the lock in its hand."""
+    folder = tmp_path_factory.mktemp("dead")
+    template = make_template(folder / "template")
+    whole = folder / "whole"
+    copy(template, whole)
+    for kill_at in reversed(range(run("upsert", whole)["steps"])):
+        path = folder / f"killed-{kill_at}"
+        copy(template, path)
+        run("upsert", path, kill_at)
+        if not committed(path) and (path / ".hoodie/lock").exists():
+            table_files.age(path)
+            return path
+    raise AssertionError("no step lies inside the critical section")
+
+
+def test_a_rollback_killed_at_any_step_is_taken_up_and_the_dead_writer_is_gone(
+    run, with_dead_writer, tmp_path
+):
+    (dead,) = (instant for instant, _ in table_files.pending(with_dead_writer))
+    for step, path in every_step(run, "roll_back", with_dead_writer, tmp_path):
+        assert content(path) == OLD, step
+        check_replay(path, step)
+        clean_up(path)
+        rolled_back = [c for _, c, action in table_files.timeline(path) if c and action == "rollback"]
+        assert len(rolled_back) == 1, step
+        assert dead not in {requested for requested, _, _ in table_files.timeline(path)}
+        assert content(path) == {**NEW, "0": "other0", "9": "last9"}, step
+
+
+def test_a_writer_killed_at_any_step_while_it_succeeds_a_dead_one_is_cleaned_up_too(
+    run, with_dead_writer, tmp_path
+):
+    for step, path in every_step(run, "upsert", with_dead_writer, tmp_path, 3):
+        check_replay(path, step)
+        clean_up(path)
+        assert content(path) == {**NEW, "0": "other0", "9": "last9"}, step
+
+
+def test_a_table_whose_creator_was_killed_at_any_step_exists_whole_or_not_at_all(run, tmp_path):
+    nothing = tmp_path / "nothing"
+    seen = set()
+    for step, path in every_step(run, "create", nothing, tmp_path):
+        exists = (path / ".hoodie/hoodie.properties").exists()
+        seen.add(exists)
+        if exists:
+            assert content(path) == {}, step
+            with pytest.raises(Invalid, match="exists already"):
+                crash_worker.create(str(path))
+        else:
+            with pytest.raises(Invalid):
+                opened(path)
+            crash_worker.create(str(path))
+        opened(path).upsert(rows("old", 1, "0246"))
+        assert content(path) == OLD, step
+        assert GUARD.batch_id == 0 and crash_worker.upsert(str(path)) == "committed"
+        clean_up(path)
+    assert seen == {False, True}

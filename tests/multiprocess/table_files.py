@@ -1,0 +1,129 @@
+"""What lies in a table's folders, found without mainstem's readers: names, and Avro through fastavro."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import fastavro
+
+_INSTANT = re.compile(r"^(\d{17})(?:_(\d{17}))?\.([a-z]+)(?:\.(requested|inflight))?$")
+_LOG = re.compile(r"^\.[^._/]+_(\d{17})\.log\.\d+_[\d-]+$")
+#: files that a quiet table has in .hoodie/.mainstem, the one current epoch marker aside
+_PERMANENT = {"fence/made-here", "lock-identity", "locks/removal"}
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A completed delta commit, from its file's name and content."""
+
+    requested: str
+    completion: str
+    guard: tuple[str, int, int] | None
+    files: frozenset[str]
+
+
+def timeline(base: Path) -> list[tuple[str, str | None, str]]:
+    """(requested, completion, action) of every timeline file; completion None while pending."""
+    found = []
+    for name in os.listdir(base / ".hoodie/timeline"):
+        match = _INSTANT.match(name)
+        if match:
+            found.append((match[1], match[2], match[3]))
+        else:
+            assert name == "history", f"no instant's name: {name}"
+    return sorted(found, key=lambda i: (i[0], i[1] or ""))
+
+
+def completion_times(base: Path) -> set[str]:
+    """Completion times of all instants that are visible now."""
+    return {completion for _, completion, _ in timeline(base) if completion}
+
+
+def pending(base: Path) -> list[tuple[str, str]]:
+    """(requested, action) of instants that are not completed."""
+    files = timeline(base)
+    done = {(requested, action) for requested, completion, action in files if completion}
+    return sorted({(r, a) for r, c, a in files if c is None and (r, a) not in done})
+
+
+def commits(base: Path) -> list[Commit]:
+    """Completed delta commits by requested time."""
+    found = []
+    for requested, completion, action in timeline(base):
+        if completion is None or action != "deltacommit":
+            continue
+        name = f"{requested}_{completion}.deltacommit"
+        with open(base / ".hoodie/timeline" / name, "rb") as file:
+            (record,) = fastavro.reader(file)
+        guard = record["extraMetadata"].get("mainstem.stream.guard")
+        stats = record["partitionToWriteStats"].values()
+        files = frozenset(stat["path"] for part in stats for stat in part)
+        found.append(
+            Commit(requested, completion, tuple(json.loads(guard)) if guard else None, files)
+        )
+    return found
+
+
+def _files(folder: Path) -> Iterator[str]:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            yield os.path.relpath(os.path.join(parent, name), folder)
+
+
+def own_files(base: Path) -> set[str]:
+    """Files below .hoodie/.mainstem."""
+    return set(_files(base / ".hoodie/.mainstem"))
+
+
+def data_files(base: Path) -> set[str]:
+    """Log files of all partitions, relative to the table; other files must be partition metafiles."""
+    found = set()
+    for path in _files(base):
+        folder, _, name = path.rpartition("/")
+        if path.startswith(".hoodie/"):
+            continue
+        if name == ".hoodie_partition_metadata":
+            text = (base / path).read_text("utf-8")
+            depth = len(folder.split("/")) if folder else 0
+            assert f"partitionDepth={depth}\n" in text, f"half-written {path}: {text!r}"
+        else:
+            assert _LOG.match(name), f"no data file of the table: {path}"
+            found.add(path)
+    return found
+
+
+def age(base: Path) -> None:
+    """Make heartbeats and private files an hour old, as if everybody who left them were long dead."""
+    past = time.time() - 3_600
+    for folder in (".heartbeat", ".mainstem/locks", ".mainstem/prepared"):
+        for name in _files(base / ".hoodie" / folder):
+            os.utime(base / ".hoodie" / folder / name, (past, past))
+
+
+def leftovers(base: Path) -> list[str]:
+    """What a table whose writers have all ended, and were cleaned up after, must not hold."""
+    found = [f"pending {instant}" for instant in pending(base)]
+    named = [path for commit in commits(base) for path in commit.files]
+    found += [f"named twice {p}" for p in set(named) if named.count(p) > 1]
+    on_disk = data_files(base)
+    found += [f"orphan {p}" for p in on_disk - set(named)]
+    found += [f"missing {p}" for p in set(named) - on_disk]
+    found += [f"heartbeat {n}" for n in _names(base / ".hoodie/.heartbeat")]
+    found += [f"markers {n}" for n in _names(base / ".hoodie/.temp")]
+    found += ["the lock file"] if (base / ".hoodie/lock").exists() else []
+    own = own_files(base) - _PERMANENT
+    markers = {name for name in own if name.startswith("fence/epoch-")}
+    found += [f"own file {n}" for n in own - markers]
+    if len(markers) != 1:
+        found.append(f"epoch markers {sorted(markers)}")
+    return sorted(found)
+
+
+def _names(folder: Path) -> list[str]:
+    return os.listdir(folder) if folder.is_dir() else []
