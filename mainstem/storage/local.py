@@ -10,7 +10,6 @@ import mmap
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-
 from typing import TYPE_CHECKING
 
 from mainstem.errors import CorruptTable
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _IOV_MAX = 512
+_REMOVALS_MAX = 5
 # A journaling file system writes its journal once for all fsyncs that wait at the same time: eight
 # files one after another cost eight times what eight together do.
 _SYNC_THREADS = 8
@@ -236,7 +236,14 @@ class LocalStorage:
         if os.path.islink(full):
             os.unlink(full)  # the link goes, what it points to is not ours
             return
-        shutil.rmtree(full, ignore_errors=False, onerror=_ignore_missing)
+        for attempt in range(_REMOVALS_MAX):
+            try:
+                shutil.rmtree(full, ignore_errors=False, onerror=_ignore_missing)
+                return
+            except OSError as error:
+                # A writer that wakes up meanwhile may add a marker while its folder is removed.
+                if error.errno != errno.ENOTEMPTY or attempt == _REMOVALS_MAX - 1:
+                    raise
 
     def make_folder(self, path: str) -> bool:
         full = self._full(path)
