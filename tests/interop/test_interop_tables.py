@@ -194,16 +194,24 @@ def test_java_compacts_every_column_type_that_we_write(java: JavaHudi, path: str
     assert_same(java.read(path), table.scan().to_arrow(), ["id"])
 
 
+HOUR = dt.timedelta(hours=61, microseconds=7)
 KEYED = {
     "string": (["k"], [[f"k{i} é𝄞-ü/{i % 5}"] for i in range(300)]),
     "int": (["k"], [[i * 7919 - 1_000_000] for i in range(300)]),
     "long": (["k"], [[i * 7_919_000_000_007 - 2**60] for i in range(300)]),
     "date": (["k"], [[dt.date(1960, 1, 1) + dt.timedelta(days=61 * i)] for i in range(300)]),
+    "decimal": (["k"], [[Decimal(i * 37 - 5000).scaleb(-2)] for i in range(300)]),
+    "timestamp": (["k"], [[dt.datetime(1969, 12, 31, 23, tzinfo=dt.UTC) + i * HOUR] for i in range(300)]),
     "composite": (["k", "b"], [[f"part {i}", i % 11] for i in range(300)]),
+    "composite_with_gaps": (
+        ["k", "b"],
+        [[None if i % 3 == 0 else "" if i % 3 == 1 else "x", i] for i in range(300)],
+    ),
 }
 KEY_TYPES = {
     "string": [pa.string()], "int": [pa.int32()], "long": [pa.int64()], "date": [pa.date32()],
-    "composite": [pa.string(), pa.int64()],
+    "decimal": [pa.decimal128(10, 2)], "timestamp": [pa.timestamp("us", "UTC")],
+    "composite": [pa.string(), pa.int64()], "composite_with_gaps": [pa.string(), pa.int64()],
 }  # fmt: skip
 
 
