@@ -50,8 +50,8 @@ FOLDER = Path(__file__).resolve().parents[1] / "build" / "demo"
 BUCKETS = 4
 CLOCK_OFFSETS_MS = {"schedule": 0, "departure": 3_000, "arrival": -2_000}
 KILLED = "departure"
-# Of 40 batches per stream and table; 36 to 60 were seen on two cores.
-PAIRS_MIN = 20
+# On each table, of 3 x 40 transactions; 36 to 63 were seen on two cores that had other work too.
+PAIRS_MIN = 10
 TIME_LIMIT_S = 600
 ROLLBACK_LIMIT_S = 60
 PROGRESS_EVERY_S = 10
