@@ -147,7 +147,7 @@ def test_rollback_removes_what_a_dead_writer_left_and_says_so(run, path: Path) -
     dead = "20260101000000000"
     timeline = path / ".hoodie" / "timeline"
     (timeline / f"{dead}.deltacommit.requested").touch()
-    (timeline / f"{dead}.deltacommit.inflight").touch()
+    (timeline / f"{dead}.deltacommit.inflight").write_bytes(b"Obj\x01" + b"foreign " * 50)
     orphan = path / "rome" / f".00000000-0000-0000-0000-000000000000-0_{dead}.log.1_0-1-0"
     orphan.write_bytes(b"half a block")
     _, out, err = run("rollback", path, "--json")
