@@ -54,6 +54,15 @@ class Mutant:
 
 
 MUTANTS: dict[str, Mutant] = {}
+# Mixtures in which one kind of trouble is frequent, so that few seeds suffice whatever else changes.
+LOSING_LEASES = Faults(
+    pause=0.02, pause_ms_max=10_000, lease_loss=0.5, late_notice=1.0, skew_ms=100
+)
+STOPPING = Faults(
+    pause=0.01, pause_ms_max=8000, lease_loss=0.3, late_notice=0.5, crash=0.001, skew_ms=50
+)
+FAILING = Faults(error_before=0.02, error_after=0.02)
+TEARING = Faults(torn_listing=0.9)
 
 
 def _mutant(
@@ -74,17 +83,17 @@ def _nothing(*given: Any, **named: Any) -> None:
 # -- the fence ----------------------------------------------------------------------------------------
 
 
-@_mutant("tickets of earlier epochs are not swept", "publishers")
+@_mutant("tickets of earlier epochs are not swept", "publishers", LOSING_LEASES)
 def no_sweep() -> list[Patch]:
     return [patch.object(Epoch, "sweep", _nothing)]
 
 
-@_mutant("a holder does not look for a later epoch", "publishers")
+@_mutant("a holder does not look for a later epoch", "publishers", LOSING_LEASES)
 def no_epoch_check() -> list[Patch]:
     return [patch.object(Epoch, "check", _nothing)]
 
 
-@_mutant("the epoch is checked before the ticket is in place", "publishers")
+@_mutant("the epoch is checked before the ticket is in place", "publishers", LOSING_LEASES)
 def check_before_ticket() -> list[Patch]:
     place, link = Epoch.place_ticket, Epoch.publish
 
@@ -98,7 +107,7 @@ def check_before_ticket() -> list[Patch]:
     return [patch.object(Epoch, "place_ticket", later), patch.object(Epoch, "publish", now)]
 
 
-@_mutant("tickets are swept before the own marker exists", "publishers")
+@_mutant("tickets are swept before the own marker exists", "publishers", LOSING_LEASES)
 def sweep_before_marker() -> list[Patch]:
     def enter(storage: Any, random: Any) -> Epoch:
         names = storage.names(paths.FENCE)
@@ -114,7 +123,7 @@ def sweep_before_marker() -> list[Patch]:
     return [patch.object(publish, "enter_epoch", enter), patch.object(fence, "enter_epoch", enter)]
 
 
-@_mutant("the newest time is read before earlier tickets are swept", "publishers")
+@_mutant("the newest time is read before earlier tickets are swept", "publishers", LOSING_LEASES)
 def newest_before_sweep() -> list[Patch]:
     section = Publisher._section
 
@@ -191,7 +200,7 @@ def strangers_unnoticed() -> list[Patch]:
 # -- the life of a transaction --------------------------------------------------------------------------
 
 
-@_mutant("a commit does not look whether it was rolled back meanwhile")
+@_mutant("a commit does not look whether it was rolled back meanwhile", faults=STOPPING)
 def no_inflight_check() -> list[Patch]:
     def may_complete(self: Transaction, section: Section) -> str | None:
         if self._guard is None:
@@ -262,7 +271,7 @@ def parents_not_synced() -> list[Patch]:
 
 @_mutant(
     "a commit of unknown outcome is aborted, its files deleted",
-    faults=Faults(error_before=0.02, error_after=0.02),
+    faults=FAILING,
 )
 def unknown_is_aborted() -> list[Patch]:
     def commit(self: Transaction) -> Any:
@@ -275,7 +284,7 @@ def unknown_is_aborted() -> list[Patch]:
     return [patch.object(Transaction, "commit", commit)]
 
 
-@_mutant("a commit that failed keeps its heartbeat: nobody may roll it back")
+@_mutant("a commit that failed keeps its heartbeat: nobody may roll it back", faults=FAILING)
 def heartbeat_outlives_failure() -> list[Patch]:
     def fail(self: Transaction) -> None:
         self._ended = True
@@ -283,7 +292,9 @@ def heartbeat_outlives_failure() -> list[Patch]:
     return [patch.object(Transaction, "_fail", fail)]
 
 
-@_mutant("a private file that cannot be removed turns a visible commit into an error")
+@_mutant(
+    "a private file that cannot be removed turns a visible commit into an error", faults=FAILING
+)
 def tidying_fails_the_commit() -> list[Patch]:
     def forget(ctx: Any, prepared: str) -> None:
         ctx.seams.storage.delete(prepared)
@@ -308,7 +319,7 @@ def guard_outside_lock() -> list[Patch]:
 # -- rollback -------------------------------------------------------------------------------------------
 
 
-@_mutant("rollback does not look again under the lock (R6)")
+@_mutant("rollback does not look again under the lock (R6)", faults=STOPPING)
 def rollback_without_second_look() -> list[Patch]:
     whole = Publisher.publish
 
@@ -342,7 +353,9 @@ def never_expired() -> list[Patch]:
     return [patch.object(Heartbeats, "expired", lambda self, instant, now: False)]
 
 
-@_mutant("files that a stopped writer makes after its rollback are left for good (T35)")
+@_mutant(
+    "files that a stopped writer makes after its rollback are left for good (T35)", faults=STOPPING
+)
 def orphans_stay() -> list[Patch]:
     return [
         patch.object(rollback, "sweep_leftovers", _nothing),
@@ -366,7 +379,9 @@ def windows_by_requested_time() -> list[Patch]:
     return [patch.object(incremental, "completed_between", between)]
 
 
-@_mutant("a window leaves out slices newer than its newest write (R2, HUDI-9785)")
+@_mutant(
+    "a window leaves out slices newer than its newest write (R2, HUDI-9785)", "compactions"
+)
 def window_ends_before_pending_slice() -> list[Patch]:
     whole = incremental._splits
 
@@ -395,7 +410,7 @@ def slice_anchored_at_uncommitted() -> list[Patch]:
     return [patch.object(slicing, "_group", anchored)]
 
 
-@_mutant("log files go to slices by requested time, not by completion time")
+@_mutant("log files go to slices by requested time, not by completion time", "compactions")
 def slices_by_requested_time() -> list[Patch]:
     whole = slicing._assign
 
@@ -416,7 +431,7 @@ def uncommitted_rows_shown() -> list[Patch]:
     ]
 
 
-@_mutant("readers list the timeline once: a window may have a hole", "publishers")
+@_mutant("readers list the timeline once: a window may have a hole", "publishers", TEARING)
 def one_listing() -> list[Patch]:
     def once(storage: Any) -> Any:
         return state.TimelineReader(storage).load()

@@ -31,7 +31,7 @@ class Publishers(Simulation):
         for name in self.left:
             self.start(name, self._body)
         self.after = ""
-        if self.random.random() < 0.5:
+        if self.random.random() < 0.5 or self.world.faults.torn_listing > 0.5:
             self.start("reader", self._reader, counted=False)
 
     def _body(self, process: Process) -> None:

@@ -16,10 +16,11 @@ from collections import Counter
 from mainstem.testing.mixed import Mixed
 from mainstem.testing.publishers import Publishers
 from mainstem.testing.simulation import Result, Simulation
-from mainstem.testing.tables import Tables
+from mainstem.testing.tables import Compactions, Tables
 from mainstem.testing.world import Counts, Faults, Violation
 
 SCENARIOS: dict[str, type[Simulation]] = {
+    "compactions": Compactions,
     "mixed": Mixed,
     "publishers": Publishers,
     "tables": Tables,
@@ -28,8 +29,8 @@ REPEAT_EVERY = 100
 
 
 def scenario_of(seed: int) -> str:
-    """Which scenario a seed stands for when none is named: of ten, two are not ``tables``."""
-    return {9: "publishers", 4: "mixed"}.get(seed % 10, "tables")
+    """Which scenario a seed stands for when none is named: of ten, three are not ``tables``."""
+    return {9: "publishers", 4: "mixed", 7: "compactions"}.get(seed % 10, "tables")
 
 
 def simulate(

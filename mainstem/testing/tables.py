@@ -43,13 +43,14 @@ class Tables(Simulation):
 
     scenario = "tables"
     busy_calls = 2500
+    always_compacting = False
     strangers = False  # another kind of writer takes part
 
     def build(self) -> None:
         rng = self.random
-        self.mode: Mode = MODES[rng.choice(sorted(MODES))]
+        self.mode: Mode = MODES["event" if self.always_compacting else rng.choice(sorted(MODES))]
         self.exclusive = rng.random() < 0.6
-        self.compacting = self.mode.event_time and rng.random() < 0.6
+        self.compacting = self.mode.event_time and (self.always_compacting or rng.random() < 0.6)
         self.partitions = rng.choice([["x"], ["x", "y"]])
         self.intents: list[Intent] = []
         self.settling = False
@@ -68,7 +69,7 @@ class Tables(Simulation):
             self.start(name, self._stream)
             if rng.random() < 0.3:
                 self.start(name + "'", self._stream)  # a second live driver on one checkpoint
-        self.compactions = rng.choice([1, 2, 3]) if self.compacting else 0
+        self.compactions = rng.choice([1, 2, 3]) + 3 * self.always_compacting
         if self.compacting:
             self.start("compactor", self._compactor)
         self._background()
@@ -91,8 +92,8 @@ class Tables(Simulation):
             self.start("janitor", self._janitor, counted=False)
         if rng.random() < 0.6:
             self.start("snapshots", self._snapshots, counted=False)
-        if rng.random() < 0.6:
-            self.windows: dict[str, str] = {}
+        self.windows: dict[str, str] = {}
+        if self.always_compacting or rng.random() < 0.6:
             self.start("increments", self._increments, counted=False)
         rate = self.world.faults.lock_removed_by_hand
         if rate:
@@ -424,6 +425,13 @@ class Tables(Simulation):
     def _whole_change_feed(self, table: Table) -> None:
         self.windows = {}
         self._window(table)
+
+
+class Compactions(Tables):
+    """``tables`` with many compactions, so that writes cross them."""
+
+    scenario = "compactions"
+    always_compacting = True
 
 
 def slice_logs(part: Any) -> list[str]:

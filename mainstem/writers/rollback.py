@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mainstem.errors import MainstemError, Unavailable
+from mainstem.errors import MainstemError, OutcomeUnknown, Unavailable
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -63,11 +63,10 @@ def roll_back_failed_writes(ctx: WriterContext, *, if_due: bool = False) -> list
         return []
     try:
         return _roll_back_all(ctx, thorough=not if_due)
-    except OSError as error:
+    except (OSError, OutcomeUnknown) as error:  # a plan that may be there is found and gone on with
         raise Unavailable(
-            f"rolling back dead writers failed: {error.strerror or error}"
-            f" ({error.filename or 'storage'}); what is done stands, and the next writer goes on from"
-            " there: free space or restore access, then call again",
+            f"rolling back dead writers failed: {error}; what is done stands, and the next writer goes on"
+            " from there: free space or restore access, then call again",
             table=ctx.base,
         ) from error
 

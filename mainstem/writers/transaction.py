@@ -196,7 +196,8 @@ class Transaction:
                     paths.timeline_file(f"{time}.{DELTACOMMIT}.{INFLIGHT}"), inflight, durable=False
                 ),
             )
-        except OSError as error:
+        except (OSError, OutcomeUnknown) as error:
+            # Perhaps an instant without content, without heartbeat: it is rolled back lazily.
             for time in started:
                 ctx.heartbeats.stop(time)
             raise _unavailable("begin", error, ctx.base) from error
@@ -392,7 +393,7 @@ class Transaction:
         self._ended = True
         try:
             self._undo()
-        except OSError as error:
+        except (OSError, OutcomeUnknown) as error:
             raise Unavailable(
                 f"abort failed halfway: {error}; nothing of the transaction is visible, and a later"
                 " writer removes the rest",
@@ -433,9 +434,14 @@ def _with_instant(spec: WriteSpec, instant: str) -> WriteSpec:
     return replace(spec, instant=instant)
 
 
-def _unavailable(step: str, error: OSError, base: str, instant: str | None = None) -> Unavailable:
+def _unavailable(
+    step: str, error: OSError | OutcomeUnknown, base: str, instant: str | None = None
+) -> Unavailable:
+    cause = error
+    if isinstance(error, OSError):
+        cause = f"{error.strerror or error} ({error.filename or 'storage'})"
     return Unavailable(
-        f"{step} failed: {error.strerror or error} ({error.filename or 'storage'}); nothing was"
+        f"{step} failed: {cause}; nothing was"
         " published. Free space or restore access, then write again",
         table=base,
         instant=instant,

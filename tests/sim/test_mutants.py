@@ -18,7 +18,7 @@ from mainstem.testing.run import simulate
 
 SEEDS: dict[str, int] = json.loads((Path(__file__).parent / "mutant_seeds.json").read_text())
 MORE_SEEDS = 400
-MORE_SECONDS = 60.0
+MORE_SECONDS = 40.0  # of processor time
 
 
 @pytest.mark.timeout(300)
@@ -26,12 +26,12 @@ MORE_SECONDS = 60.0
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_simulator_finds_the_seeded_bug(name: str) -> None:
     mutant = MUTANTS[name]
-    until = time.monotonic() + MORE_SECONDS
+    until = time.process_time() + MORE_SECONDS
     found = None
     with mutant.applied():
         for seed in [SEEDS[name], *range(MORE_SEEDS)]:
             result = simulate(seed, mutant.scenario, faults=mutant.faults)
-            if result.failure is not None or time.monotonic() > until:
+            if result.failure is not None or time.process_time() > until:
                 found = result
                 break
     assert found is not None and found.failure is not None, f"not found: {mutant.what}"
