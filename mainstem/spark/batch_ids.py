@@ -24,13 +24,11 @@ QUERY = "sql.streaming.queryId"
 BATCH = "streaming.sql.batchId"
 _ROOT = "spark.sql.execution.root.id"
 _EXECUTION = "spark.sql.execution.query.id"
-# Set by a streaming query in its own copy of the session; nobody sets them by hand.
+# Set by a streaming query in its own copy of the session (4.1 to 4.3, whatever the query), and
+# internal to Spark: a user who sets other streaming options for a batch job is not taken for a stream.
 _SESSION_MARKS = (
-    "spark.sql.streaming.offsetLog.formatVersion",
-    "spark.sql.streaming.stateStore.checkpointFormatVersion",
     "spark.sql.streaming.internal.stateStore.partitions",
-    "spark.sql.streaming.stateStore.encodingFormat",
-    "spark.sql.streaming.multipleWatermarkPolicy",
+    "spark.sql.streaming.offsetLog.formatVersion",
 )
 
 
@@ -40,7 +38,7 @@ class BatchIds:
 
     ``run`` names this attempt to execute the batch: application and root execution, so that a
     restarted query, a second driver and a second attempt have different ones. ``started_ms`` is
-    when the write began, by the driver's clock; None if unknown.
+    when the write began, by the driver's clock; None if unknown (data source on Spark 4.1).
     """
 
     query: str

@@ -135,6 +135,12 @@ COLUMNS = "columns"
 _READ = (QUERY_TYPE, BEGIN, END, AS_OF, COLUMNS)
 
 
+_CATALOG = (
+    "A catalog table (CREATE TABLE ... USING) loses its path: use a temporary view, or"
+    " SELECT ... FROM t WITH (path='...') and INSERT INTO t WITH (path='...')"
+)
+
+
 def local_path(path: str) -> str:
     """A local path without scheme. Raises ``Unsupported`` for another file system than
     ``file:``."""
@@ -184,7 +190,7 @@ class WriteOptions:
         texts = _texts(options)
         target = path or texts.get("path")
         if not target:
-            raise Invalid('option "path" is missing: the folder of the table')
+            raise Invalid(f'option "path" is missing: the folder of the table. {_CATALOG}')
         table, given, passed = _sorted_out(texts)
         return cls(
             path=local_path(target),
@@ -222,10 +228,7 @@ class ReadOptions:
         other."""
         texts = _texts(options)
         if not texts.get("path"):
-            raise Invalid(
-                'option "path" is missing. A catalog table (CREATE TABLE ... USING) loses its path:'
-                " use a temporary view, or SELECT ... FROM t WITH (path='...')"
-            )
+            raise Invalid(f'option "path" is missing: the folder of the table. {_CATALOG}')
         _, _, passed = _sorted_out({k: v for k, v in texts.items() if k not in _READ})
         kind = core.one_of(texts, QUERY_TYPE, "SNAPSHOT", ("SNAPSHOT", "READ_OPTIMIZED", "INCREMENTAL"))
         begin, end, as_of = texts.get(BEGIN), texts.get(END), texts.get(AS_OF)

@@ -42,6 +42,7 @@ ORDINAL_OPTION = "hoodie.mainstem.stream.ordinal"
 
 OPEN, DONE, FAILED = "open", "done", "failed"
 _VERSION = "state-"
+_WAIT = "wait-"
 _TICKET = "ticket-"
 #: Runs of one batch that are remembered whole. A run that was forgotten may not count any more.
 _RUNS_MAX = 32
@@ -303,16 +304,15 @@ def _update(
     """Apply ``change`` to the newest state; again from the start when another writer was faster."""
     register = _Register(storage, random, stream_folder(identifier), identifier)
     for _ in range(_ATTEMPTS_MAX):
-        state = register.load()
-        refusal: _SeveralThreads | None = None
-        result = None
         try:
-            new, result = change(state)
-        except _SeveralThreads as error:
-            new, refusal = state.marked(), error
-        if new == state or register.store(new):
-            if refusal is not None:
-                raise refusal
+            ended, result = register.attempt(change)
+        except OSError as error:
+            raise Unavailable(
+                f"the register of stream {identifier!r} cannot be read or written: {error}; nothing"
+                " was published",
+                table=storage.base,
+            ) from error
+        if ended:
             return result
     raise Unavailable(
         f"the register of stream {identifier!r} changed {_ATTEMPTS_MAX} times in a row; nothing was"
@@ -322,12 +322,17 @@ def _update(
 
 
 class _Register:
-    """A value with versions ``state-1``, ``state-2``, ...; the highest counts.
+    """A value with versions ``state-1``, ``state-2``, ...; the highest counts. One attempt to change it:
 
-    Version n + 1 is linked from a private file, then the maker reads version n again: if that is
-    what it started from, n + 1 was free in earnest. (A maker that was stopped may find n + 1 free
-    because it was swept; then n was swept before it, for versions are swept in rising order.) Kept
-    are the first version, which no stopped maker can make a second time, and the two newest.
+    1. create ``wait-<x>``; list the versions, read the highest, n; decide
+    2. create ``ticket-<x>`` with the new content; stop if ``wait-<x>`` is gone
+    3. link ``ticket-<x>`` as version n + 1: exclusive, and fails if the ticket is gone
+    4. twice: list and delete everybody else's ``wait-*`` and ``ticket-*``
+    5. delete the versions below n, in rising order
+
+    So whoever read before somebody else deleted versions has lost its ticket by then, or sees at step 2
+    that its ``wait`` is gone: no stopped maker puts a version into a swept place, and none decides by a
+    listing that missed the newest version because it was made and swept around it.
     """
 
     def __init__(self, storage: Storage, random: Randomness, folder: str, identifier: str) -> None:
@@ -335,70 +340,80 @@ class _Register:
         self._random = random
         self._folder = folder
         self._identifier = identifier
-        self._version = 0
-        self._bytes = b""
 
-    def load(self) -> _State:
-        while True:
-            self._version = max(self._versions(), default=0)
-            if self._version == 0:
-                self._bytes = b""
-                return _State()
-            path = self._path(self._version)
+    def attempt(self, change: Callable[[_State], tuple[_State, int | None]]) -> tuple[bool, int | None]:
+        """(whether it ended, the result). What ``change`` raises is raised if the state was current."""
+        name = f"{self._random.getrandbits(64):016x}"
+        wait = f"{self._folder}/{_WAIT}{name}"
+        self._storage.create(wait, b"", durable=False)
+        try:
+            version, state = self._load()
+            refusal: Invalid | None = None
+            new, result = state, None
             try:
-                self._bytes = self._storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
+                new, result = change(state)
+            except _SeveralThreads as error:
+                new, refusal = state.marked(), error
+            except Invalid as error:
+                refusal = error
+            if not self._put(version, state, new, wait, name):
+                return False, None
+            if refusal is not None:
+                raise refusal
+            return True, result
+        finally:
+            self._storage.delete(wait)
+
+    def _load(self) -> tuple[int, _State]:
+        while True:
+            version = max(self._versions(self._storage.names(self._folder)), default=0)
+            if version == 0:
+                return 0, _State()
+            path = self._path(version)
+            try:
+                data = self._storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
             except FileNotFoundError:
                 continue  # swept between the listing and the reading: there is a newer one
-            return _decode(self._bytes, self._identifier, path, self._storage.base)
+            return version, _decode(data, self._identifier, path, self._storage.base)
 
-    def store(self, state: _State) -> bool:
-        storage, number = self._storage, self._version + 1
-        ticket = f"{self._folder}/{_TICKET}{number}-{self._random.getrandbits(64):016x}"
-        storage.create(ticket, _encode(state, self._identifier, self._random), durable=True)
-        target = self._path(number)
+    def _put(self, version: int, state: _State, new: _State, wait: str, name: str) -> bool:
+        storage = self._storage
+        if new == state:
+            return storage.stat(wait) is not None
+        ticket = f"{self._folder}/{_TICKET}{name}"
+        storage.create(ticket, _encode(new, self._identifier), durable=True)
         try:
-            storage.link(ticket, target)
+            if storage.stat(wait) is None:
+                return False
+            storage.link(ticket, self._path(version + 1))
         except (FileExistsError, FileNotFoundError):
-            return False  # another was faster, and may have swept the ticket
+            return False  # another was faster, or swept the ticket
         finally:
             storage.delete(ticket)
-        if not self._still_based_on_newest(number):
-            storage.delete(target)
-            return False
-        self._sweep(number)
+        self._sweep(version + 1, name)
         return True
 
-    def _still_based_on_newest(self, number: int) -> bool:
-        if max(self._versions(), default=0) > number:
-            return False
-        if self._version == 0:
-            return True
-        try:
-            before = self._storage.read(self._path(self._version), max_bytes=PROPERTIES_BYTES_MAX)
-        except FileNotFoundError:
-            return False
-        return before == self._bytes
-
-    def _sweep(self, newest: int) -> None:
-        names = self._storage.names(self._folder)
-        for name in names:
-            number = name.removeprefix(_TICKET).partition("-")[0]
-            if name.startswith(_TICKET) and number.isdigit() and int(number) < newest:
-                self._storage.delete(f"{self._folder}/{name}")
+    def _sweep(self, newest: int, own: str) -> None:
+        names: list[str] = []
+        for _ in range(2):
+            names = self._storage.names(self._folder)
+            for name in names:
+                if name.startswith((_WAIT, _TICKET)) and not name.endswith(own):
+                    self._storage.delete(f"{self._folder}/{name}")
         for number in sorted(self._versions(names)):
-            if 1 < number < newest - 1:
+            if number < newest - 1:
                 self._storage.delete(self._path(number))
 
-    def _versions(self, names: list[str] | None = None) -> list[int]:
-        listed = self._storage.names(self._folder) if names is None else names
-        texts = [n.removeprefix(_VERSION) for n in listed if n.startswith(_VERSION)]
+    @staticmethod
+    def _versions(names: list[str]) -> list[int]:
+        texts = [n.removeprefix(_VERSION) for n in names if n.startswith(_VERSION)]
         return [int(text) for text in texts if text.isdigit()]
 
     def _path(self, version: int) -> str:
         return f"{self._folder}/{_VERSION}{version}"
 
 
-def _encode(state: _State, identifier: str, random: Randomness) -> bytes:
+def _encode(state: _State, identifier: str) -> bytes:
     runs = [
         [run, [[e.write, e.ordinal, e.given, e.looks, e.state, e.ended_ms] for e in entries]]
         for run, entries in state.runs
@@ -410,8 +425,6 @@ def _encode(state: _State, identifier: str, random: Randomness) -> bytes:
         "threads": state.threads,
         "runs": runs,
         "forgotten": list(state.forgotten),
-        # Makes every version's bytes differ, see _Register.
-        "nonce": f"{random.getrandbits(64):016x}",
     }
     return json.dumps(record, separators=(",", ":")).encode()
 
