@@ -183,7 +183,48 @@ class _IcebergWriter:
         self._table = self._catalog.load_table("b.t")
 
 
+class Bare:
+    """What no writer can avoid: encode the batch, write it to a file of its own, fsync. No table."""
+
+    name = "encode and fsync"
+
+    def create(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def open(self, folder: Path) -> Writer:
+        return _BareWriter(folder)
+
+    def rows(self, folder: Path) -> int:
+        return 0
+
+
+class _BareWriter:
+    def __init__(self, folder: Path) -> None:
+        import os
+
+        from mainstem.formats.avro_schema import arrow_to_avro
+        from mainstem.storage.local import LocalStorage
+
+        self._storage = LocalStorage(str(folder))
+        self._schema = arrow_to_avro(SCHEMA, table_name="bare", meta_fields=False)
+        self._prefix = f"{os.getpid()}-"
+        self._count = 0
+        self.held_ms: list[float] = []
+        self.bytes: list[int] = []
+
+    def upsert(self, batch: pa.Table) -> None:
+        from mainstem.formats.avro_columns import encode_records
+
+        self._count += 1
+        parts = encode_records(batch, self._schema)
+        self._storage.create(f"{self._prefix}{self._count}", parts, durable=True)
+
+    def reload(self) -> None:
+        """Nothing is shared."""
+
+
 SYSTEMS = {
+    "bare": Bare,
     "mainstem": lambda: Mainstem(),
     "mainstem-nosync": lambda: Mainstem(fsync=False),
     "mainstem-wait": lambda: Mainstem(exclusive=False),
