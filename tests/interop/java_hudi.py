@@ -247,6 +247,10 @@ class JavaHudi:
         """Releases what `try_lock` got."""
         self.call("unlock")
 
+    def close_lock(self) -> None:
+        """Closes the unlocked provider: Java then deletes the lock file, whose-ever it is."""
+        self.call("close_lock")
+
 
 def _environment() -> dict[str, str]:
     """The worker sees its own venv only: a PYTHONPATH of ours would mix two Sparks."""

@@ -266,15 +266,17 @@ class Worker:
             time.sleep(0.002)
             with open(counter, "w", encoding="utf-8") as file:
                 file.write(str(number + 1))
-            provider.unlock()
-            provider.close()
+            provider.unlock()  # no close(): it would delete the lock file of the next holder
         return {}
 
     def unlock(self, name: str = "lock") -> dict:
-        """Releases and closes, as Hudi's LockManager does after every critical section."""
-        provider = self._locks.pop(name)
-        provider.unlock()
-        provider.close()
+        """Releases; the provider is closed by `close_lock`, as LockManager does a moment later."""
+        self._locks[name].unlock()
+        return {}
+
+    def close_lock(self, name: str = "lock") -> dict:
+        """Closes the provider that was unlocked; Java deletes the lock file whose-ever it is."""
+        self._locks.pop(name).close()
         return {}
 
 

@@ -110,6 +110,20 @@ def test_java_removes_our_lock_file_only_after_the_expiry_that_java_was_given(
     java.unlock()
 
 
+def test_a_lock_that_java_deletes_when_it_closes_its_provider_is_noticed_before_we_publish(
+    java: JavaHudi, table: mainstem.Table
+) -> None:
+    """LockManager.unlock releases and then closes; close() deletes without looking whose it is."""
+    assert java.try_lock(table.path)
+    java.unlock()
+    lease = our_lock(table.path).acquire()
+    java.close_lock()
+    with pytest.raises(LeaseLost):
+        lease.check()
+    lease.release()
+    assert table.upsert(ROWS).status == "committed"
+
+
 def test_java_and_we_count_up_one_number_without_losing_a_step(
     java: JavaHudi, table: mainstem.Table, tmp_path: Path
 ) -> None:
