@@ -19,12 +19,19 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from mainstem.errors import LeaseLost, MainstemError, OutcomeUnknown, Unavailable
-from mainstem.formats.avro_container import OUR_MARK
+from mainstem.formats.avro_container import MAGIC, OUR_MARK
 from mainstem.limits import PUBLISH_ATTEMPTS_MAX
 from mainstem.seams import Seams
 from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline, TimelineReader
-from mainstem.timeline.instant import COMMIT, DELTACOMMIT, INFLIGHT, REQUESTED, parse_instant
+from mainstem.timeline.instant import (
+    COMMIT,
+    DELTACOMMIT,
+    INFLIGHT,
+    REQUESTED,
+    Instant,
+    parse_instant,
+)
 from mainstem.truetime.fence import Epoch, enter_epoch, note_foreign_writer
 from mainstem.truetime.generator import InstantTimes
 
@@ -233,19 +240,24 @@ class Publisher:
             # Inflight files of services are empty; their plan tells who made them.
             return self._marked(f"{instant.requested}.{instant.action}.{REQUESTED}")
         if instant.state == INFLIGHT:
-            # Not put in place by link: a writer killed in begin leaves less than its mark.
-            return self._marked(name) or (None if self._is_short(name) else False)
+            return self._inflight_is_ours(instant, timeline)
         return self._marked(name)
 
-    def _is_short(self, name: str) -> bool:
-        info = self._seams.storage.stat(paths.timeline_file(name))
-        return info is None or info.size < _MARK_WINDOW_BYTES
+    def _inflight_is_ours(self, instant: Instant, timeline: ActiveTimeline) -> bool | None:
+        """Inflight files of writes are not synced: a killed writer or a crash of the machine may leave
+        less than the mark, or zeros. So a completed instant is judged by its completed file, and a
+        pending one is another writer's only if the file is a container without our mark.
+        """
+        name = instant.file_name
+        if self._marked(name) or instant.requested in timeline.completion_times:
+            return True
+        return False if self._head(name).startswith(MAGIC) else None
+
+    def _head(self, name: str) -> bytes:
+        return self._seams.storage.read_range(paths.timeline_file(name), 0, _MARK_WINDOW_BYTES)
 
     def _marked(self, name: str) -> bool:
         try:
-            head = self._seams.storage.read_range(
-                paths.timeline_file(name), 0, _MARK_WINDOW_BYTES
-            )
+            return OUR_MARK.encode() in self._head(name)
         except FileNotFoundError:
             return True  # rolled back since the listing
-        return OUR_MARK.encode() in head
