@@ -64,8 +64,8 @@ FORBIDDEN_WORDS = {"handler", "manager", "processor", "util", "utils", "helper",
 FORBIDDEN_VERBS = {"process", "handle", "do", "manage"}  # as the first word of a name
 TEXT = {".py", ".md", ".toml", ".sh", ".cfg", ".ini", ".txt", ".yml", ".yaml", ".properties", ""}
 LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|breakpoint\(\)|import pdb")
-# Paths of one machine, and relative paths that climb out of the project.
-OUTSIDE = re.compile(r"(?<![\w.])/(?:work|home|root|Users)/|\.\./shared|/tmp/brief")
+# Paths of one machine.
+OUTSIDE = re.compile(r"(?<![\w.])/(?:work|home|root|Users)/")
 
 
 def _relative(path: Path) -> str:
