@@ -6,6 +6,7 @@ SAFETY.md. Symbolic links are never followed when deleting, and files are opened
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import shutil

@@ -1,0 +1,43 @@
+"""Goal: a folder goes although a writer adds a file while it is removed, and other failures are raised.
+
+Method: the removal itself is replaced by one that meets the late file, as the file system reports it.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+
+import pytest
+
+from mainstem.storage.local import LocalStorage
+
+
+def test_a_file_added_while_its_folder_is_removed_does_not_keep_the_folder(tmp_path, monkeypatch):
+    (tmp_path / "markers").mkdir()
+    real, calls = shutil.rmtree, []
+
+    def met_a_late_file(path, **options):
+        calls.append(path)
+        if len(calls) == 1:
+            (tmp_path / "markers" / "late").touch()
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", path)
+        real(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", met_a_late_file)
+    LocalStorage(str(tmp_path)).delete_folder("markers")
+    assert not (tmp_path / "markers").exists() and len(calls) == 2
+
+
+def test_another_failure_of_the_removal_is_raised_at_once(tmp_path, monkeypatch):
+    (tmp_path / "markers").mkdir()
+    calls = []
+
+    def no_access(path, **_):
+        calls.append(path)
+        raise OSError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(shutil, "rmtree", no_access)
+    with pytest.raises(OSError, match="Permission denied"):
+        LocalStorage(str(tmp_path)).delete_folder("markers")
+    assert len(calls) == 1
