@@ -33,16 +33,6 @@ EXCLUSIVE = "hoodie.mainstem.exclusive"
 TIMEZONE = "hoodie.table.timeline.timezone"
 LOCAL_ZONE = "hoodie.mainstem.timeline.zone"
 
-_PAYLOADS = {
-    EVENT_TIME: (
-        "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
-        "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
-    ),
-    COMMIT_TIME: (
-        "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",
-        "ce9acb64-bde0-424c-9b91-f6ebba25356d",
-    ),
-}
 # Properties that decide where a row lands and who wins: they may not change under a transaction.
 DECISIVE = (
     "hoodie.table.name", "hoodie.table.type", "hoodie.table.version",
@@ -337,14 +327,3 @@ def _verify_checksum(config: TableConfig, base: str) -> None:
 def encode_config(raw: Mapping[str, str], date_text: str) -> bytes:
     """Bytes of a new ``hoodie.properties``; ``date_text`` is the comment that Java writes."""
     return format_properties(raw, comments=(f"Properties saved on {date_text}", date_text))
-
-
-def payload_properties(version: int, merge_mode: str) -> dict[str, str]:
-    """What version 8 stores beside the merge mode (version 9 stores the mode alone)."""
-    if version >= 9:
-        return {}
-    payload, strategy = _PAYLOADS[merge_mode]
-    return {
-        "hoodie.compaction.payload.class": payload,
-        "hoodie.record.merge.strategy.id": strategy,
-    }

@@ -28,13 +28,9 @@ class ActiveTimeline:
     ``names`` are the raw file names. Lists are ordered by requested time.
     """
 
-    def __init__(
-        self, names: Iterable[str], parsed: dict[str, Instant | None], new_names: Iterable[str] = ()
-    ) -> None:
+    def __init__(self, names: Iterable[str], parsed: dict[str, Instant | None]) -> None:
         self.names = frozenset(names)
         self._parsed = parsed
-        #: names that the listing before this one did not show
-        self.new_names = frozenset(new_names)
 
     @cached_property
     def instants(self) -> list[Instant]:
@@ -133,7 +129,7 @@ class TimelineReader:
             self._parsed.update(fresh)
         # Never below what was seen before, even if that was rolled back since: only safer.
         self._newest = newest
-        timeline = ActiveTimeline(names, self._parsed, new)
+        timeline = ActiveTimeline(names, self._parsed)
         timeline.newest_time = newest
         return timeline
 

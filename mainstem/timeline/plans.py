@@ -13,9 +13,11 @@ from typing import Any
 
 from mainstem.errors import CorruptTable
 from mainstem.formats.avro_container import decode_container, encode_container
+from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import VERSION_MARK, schema_text
-from mainstem.timeline.instant import ACTIONS
+from mainstem.timeline.instant import ACTIONS, REQUESTED, ROLLBACK
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,16 @@ def decode_rollback_plan(data: bytes, *, path: str) -> RollbackPlan | None:
     if action not in ACTIONS:
         raise CorruptTable(f"rollback of the action {action!r}, which Hudi does not have", path=path)
     return RollbackPlan(instant, action)
+
+
+def load_rollback_plan(storage: Storage, rollback: str) -> RollbackPlan | None:
+    """Plan of the rollback requested at ``rollback``; None if the file is gone or holds no plan."""
+    path = paths.timeline_file(f"{rollback}.{ROLLBACK}.{REQUESTED}")
+    try:
+        data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+    except FileNotFoundError:
+        return None
+    return decode_rollback_plan(data, path=path)
 
 
 def encode_rollback_metadata(

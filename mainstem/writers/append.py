@@ -6,7 +6,7 @@ belongs to one instant and is invisible until that instant completes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -506,17 +506,3 @@ def existing_file_ids(storage: Storage, partition: str) -> dict[int, str]:
                 table=storage.base,
             )
     return found
-
-
-def write_batches(
-    storage: Storage, spec: WriteSpec, token: str, batches: Iterable[pa.RecordBatch]
-) -> Sequence[WriteStat]:
-    """Append all batches and close; removes its files if anything fails."""
-    appender = BucketAppender(storage, spec, token)
-    try:
-        for batch in batches:
-            appender.write(batch)
-        return appender.close()
-    except BaseException:
-        appender.discard()
-        raise

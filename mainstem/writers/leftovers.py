@@ -11,13 +11,12 @@ Nothing here touches an instant that is pending: that is the work of a rollback,
 
 from __future__ import annotations
 
-from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.lsm_archive.reader import Archive
 from mainstem.storage import paths
 from mainstem.table.partitions import list_partitions
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.instant import REQUESTED, ROLLBACK
-from mainstem.timeline.plans import decode_rollback_plan
+from mainstem.timeline.instant import ROLLBACK
+from mainstem.timeline.plans import load_rollback_plan
 from mainstem.writers.context import WriterContext
 from mainstem.writers.task import marked_files
 
@@ -101,12 +100,7 @@ def _rolled_back(ctx: WriterContext, timeline: ActiveTimeline) -> set[str]:
     for instant in timeline.completed:
         if instant.action != ROLLBACK:
             continue
-        path = paths.timeline_file(f"{instant.requested}.{ROLLBACK}.{REQUESTED}")
-        try:
-            data = ctx.seams.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
-        except FileNotFoundError:
-            continue  # archived since the listing
-        plan = decode_rollback_plan(data, path=path)
+        plan = load_rollback_plan(ctx.seams.storage, instant.requested)
         if plan is not None and plan.instant not in present:
             gone.add(plan.instant)
     return gone

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mainstem.errors import MainstemError, OutcomeUnknown, Unavailable
-from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.partitions import list_partitions
@@ -31,9 +30,9 @@ from mainstem.timeline.instant import (
     Instant,
 )
 from mainstem.timeline.plans import (
-    decode_rollback_plan,
     encode_rollback_metadata,
     encode_rollback_plan,
+    load_rollback_plan,
 )
 from mainstem.timeline.publish import Section
 from mainstem.writers.context import WriterContext
@@ -108,20 +107,10 @@ def condemned(storage: Storage, timeline: ActiveTimeline) -> dict[str, str]:
     found: dict[str, str] = {}
     for instant in timeline.pending:
         if instant.action == ROLLBACK:
-            target = _planned_target(storage, instant)
-            if target is not None:
-                found[target] = instant.requested
+            plan = load_rollback_plan(storage, instant.requested)
+            if plan is not None:
+                found[plan.instant] = instant.requested
     return found
-
-
-def _planned_target(storage: Storage, rollback: Instant) -> str | None:
-    path = paths.timeline_file(f"{rollback.requested}.{ROLLBACK}.{REQUESTED}")
-    try:
-        data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
-    except FileNotFoundError:
-        return None
-    plan = decode_rollback_plan(data, path=path)
-    return plan.instant if plan else None
 
 
 def roll_back(
@@ -161,13 +150,7 @@ def roll_back(
 
 def _resume(ctx: WriterContext, rollback: Instant) -> RolledBackInstant | None:
     """Take up a pending rollback from its plan, ours or Java's."""
-    storage = ctx.seams.storage
-    path = paths.timeline_file(f"{rollback.requested}.{ROLLBACK}.{REQUESTED}")
-    try:
-        data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
-    except FileNotFoundError:
-        return None
-    plan = decode_rollback_plan(data, path=path)
+    plan = load_rollback_plan(ctx.seams.storage, rollback.requested)
     if plan is None:
         return None
     return _execute(ctx, rollback.requested, plan.instant, plan.action)
