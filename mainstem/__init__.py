@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 _PLACES = {
-    "create_table": "mainstem.client",
+    "create_table": "mainstem.create",
     "open_table": "mainstem.client",
     "Table": "mainstem.client",
     "Outcome": "mainstem.writers.transaction",
@@ -31,7 +31,8 @@ __version__ = "0.1.0"
 __all__ = sorted([*_PLACES, "__version__"])
 
 if TYPE_CHECKING:
-    from mainstem.client import Table, create_table, open_table
+    from mainstem.client import Table, open_table
+    from mainstem.create import create_table
     from mainstem.errors import (
         CorruptTable,
         Invalid,

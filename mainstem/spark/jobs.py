@@ -161,7 +161,7 @@ class SharedJob:
                 txn.add_task_result(result)
             if job.guard is not None:
                 # A new process reads the whole timeline once: not under the lock.
-                ctx = self._table._writer_context()
+                ctx = self._table.writer_context()
                 ctx.guards.refresh(ctx.publisher.timeline())
             return txn.commit()
 

@@ -205,7 +205,7 @@ class _StreamSink:
         self._on_outcome = on_outcome
         self._ways = _Ways(open_or_create(options, schema), options)
         # A wrong option or an unwritable table shows before the query starts.
-        self._ways.table._writer_context()
+        self._ways.table.writer_context()
         self._claimed: str | None = None
 
     def write(self, df: DataFrame, batch_id: int) -> None:

@@ -83,7 +83,7 @@ class MainstemSource(DataSource):
                 ' (apache/hudi#19793); use mode("append"), which upserts by record key'
             )
         options = WriteOptions.parse(dict(self.options))
-        open_or_create(options, arrow_schema(schema, nullable=True))._writer_context()
+        open_or_create(options, arrow_schema(schema, nullable=True)).writer_context()
         return _BatchWriter(options, schema, uuid.uuid4().hex)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:

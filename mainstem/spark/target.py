@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from mainstem.client import Table, create_table, open_table
+from mainstem.client import Table, open_table
+from mainstem.create import create_table
 from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.spark.options import ORDERING, PARTITION, RECORD_KEY, TABLE_NAME, WriteOptions

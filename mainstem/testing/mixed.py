@@ -72,7 +72,7 @@ class Mixed(Tables):
 
     def _java_commit(self, process: Process, table: Table) -> None:
         storage = table._seams.storage
-        ctx = table._writer_context()
+        ctx = table.writer_context()
         spec = table._write_spec(ctx, "upsert")
         lease = table._seams.lock.acquire()
         try:

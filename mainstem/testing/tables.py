@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mainstem import client
+from mainstem import create
 from mainstem.client import Table
 from mainstem.errors import MainstemError, OutcomeUnknown, RolledBack
 from mainstem.table.properties import load_config
@@ -81,10 +81,10 @@ class Tables(Simulation):
         merge = "EVENT_TIME_ORDERING" if self.mode.event_time else "COMMIT_TIME_ORDERING"
         properties["hoodie.record.merge.mode"] = merge
         order = ["ts"] if self.mode.event_time else []
-        raw = client._new_properties(
+        raw = create.new_properties(
             self.base, SCHEMA, ["id"], order, ["part"], 2, 9, properties, "simulated"
         )
-        client._put_table(self.seams(self.world.process("builder")), raw)
+        create.put_table(self.seams(self.world.process("builder")), raw)
 
     def _background(self) -> None:
         rng = self.random

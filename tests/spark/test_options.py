@@ -146,7 +146,7 @@ def test_an_option_that_contradicts_the_table_is_refused(tmp_path: Path, option:
     open_or_create(WriteOptions.parse(CREATE, path=str(tmp_path)), SCHEMA)
     with pytest.raises((Invalid, Unsupported), match=option):
         table = open_or_create(WriteOptions.parse({"path": str(tmp_path), option: value}), SCHEMA)
-        table._writer_context()
+        table.writer_context()
 
 
 def test_equal_options_in_another_spelling_are_accepted(tmp_path: Path) -> None:

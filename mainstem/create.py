@@ -1,0 +1,202 @@
+"""Making a table: what its ``hoodie.properties`` says, written whole and last."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from mainstem.client import Table
+from mainstem.errors import Invalid, Unavailable, Unsupported
+from mainstem.opening import as_text, local_path, local_seams
+from mainstem.options import CONCURRENCY, NBCC, WriterOptions, whole_number
+from mainstem.seams import Seams
+from mainstem.storage import paths
+from mainstem.table.properties import (
+    BUCKET_ENGINE,
+    BUCKETS,
+    COMMIT_TIME,
+    EVENT_TIME,
+    HASH_FIELD,
+    INDEX_TYPE,
+    TIMEZONE,
+    TableConfig,
+    encode_config,
+    table_checksum,
+)
+from mainstem.truetime.lock_options import FOLDER, PROVIDER
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DEFAULT_BUCKETS = 256
+# Table properties that a user may set at creation beside those that arguments make.
+_FIXED = (
+    "hoodie.table.version", "hoodie.table.initial.version", "hoodie.timeline.layout.version",
+    "hoodie.table.type", "hoodie.table.checksum", "hoodie.table.create.schema", TIMEZONE,
+)  # fmt: skip
+
+
+def create_table(
+    path: str | os.PathLike[str],
+    schema: pa.Schema,
+    *,
+    record_key: Sequence[str] | str,
+    ordering: Sequence[str] | str = (),
+    partition_by: Sequence[str] | str = (),
+    buckets: int | None = None,
+    table_version: int = 9,
+    properties: Mapping[str, object] | None = None,
+    name: str | None = None,
+) -> Table:
+    """Create a merge-on-read table with a simple bucket index, ready for non-blocking writers.
+
+    ``ordering`` fields make it EVENT_TIME_ORDERING unless ``hoodie.record.merge.mode`` says otherwise;
+    without them it is COMMIT_TIME_ORDERING. ``buckets`` is per partition and cannot change (Hudi's Java
+    default, 256, if neither it nor ``hoodie.bucket.index.num.buckets`` is given). Instants are in UTC.
+    Raises ``Invalid`` if a table exists there, or for fields that the schema lacks.
+    """
+    import pyarrow as pa
+
+    given = as_text(properties)
+    local = local_path(path)
+    keys, order, parts = (_names(v) for v in (record_key, ordering, partition_by))
+    if not isinstance(schema, pa.Schema):
+        raise Invalid(f"schema is a {type(schema).__name__}, expected a pyarrow.Schema", table=local)
+    _check_fields(schema, keys, order, parts, local)
+    raw = new_properties(local, schema, keys, order, parts, buckets, table_version, given, name)
+    config = TableConfig(raw)
+    config.check_writable(local)
+    options = {k: v for k, v in given.items() if k not in raw or k.startswith("hoodie.write.lock.")}
+    WriterOptions.from_properties(given)
+    seams = local_seams(local, config, options)
+    put_table(seams, raw)
+    return Table(seams, config, options)
+
+
+def _names(value: Sequence[str] | str) -> list[str]:
+    return [value] if isinstance(value, str) else [str(v) for v in value]
+
+
+def _check_fields(
+    schema: pa.Schema, keys: list[str], order: list[str], parts: list[str], local: str
+) -> None:
+    if not keys:
+        raise Invalid("record_key is empty: a bucket-indexed table needs a key", table=local)
+    for role, names in (("record_key", keys), ("ordering", order), ("partition_by", parts)):
+        for field in names:
+            if schema.get_field_index(field) < 0:
+                raise Invalid(
+                    f"{role} names {field!r}, but the schema has {', '.join(schema.names)}", table=local
+                )
+        if len(set(names)) != len(names):
+            raise Invalid(f"{role} names a column twice: {names}", table=local)
+    reserved = [n for n in schema.names if n.startswith("_hoodie_") and n != "_hoodie_is_deleted"]
+    if reserved:
+        raise Invalid(f"columns {reserved} are reserved by Hudi; leave them out", table=local)
+
+
+def new_properties(
+    local: str,
+    schema: pa.Schema,
+    keys: list[str],
+    order: list[str],
+    parts: list[str],
+    buckets: int | None,
+    version: int,
+    given: dict[str, str],
+    name: str | None,
+) -> dict[str, str]:
+    """``hoodie.properties`` of a new table. Raises ``Invalid``/``Unsupported`` for what cannot be."""
+    from mainstem.formats.avro_schema import arrow_to_avro
+
+    if version != 9:
+        raise Unsupported(f"table_version={version}: tables are created with version 9", table=local)
+    for key in _FIXED:
+        if key in given and not (key == TIMEZONE and given[key].upper() == "UTC"):
+            raise Invalid(f"{key} cannot be chosen; it is set by create_table", table=local)
+    title = name or given.get("hoodie.table.name") or os.path.basename(local.rstrip("/")) or "table"
+    mode = given.get("hoodie.record.merge.mode", EVENT_TIME if order else COMMIT_TIME).upper()
+    count = whole_number({BUCKETS: str(buckets)} if buckets is not None else given,
+                         BUCKETS, DEFAULT_BUCKETS, 1, 100_000)  # fmt: skip
+    # As Java infers it (KeyGenUtils.inferKeyGeneratorType); a Java writer refuses any other kind.
+    simple = len(keys) == 1 and len(parts) == 1
+    generator = "NON_PARTITION" if not parts else "SIMPLE" if simple else "COMPLEX"
+    kept = {
+        k: v
+        for k, v in given.items()
+        if k.startswith(("hoodie.table.", "hoodie.datasource.write.", "hoodie.record.merge."))
+        or k in (INDEX_TYPE, BUCKET_ENGINE, HASH_FIELD, PROVIDER, FOLDER)
+        or k in ("hoodie.mainstem.exclusive", "hoodie.database.name", "hoodie.populate.meta.fields")
+    }
+    raw = {
+        "hoodie.archivelog.folder": "archived",
+        "hoodie.datasource.write.drop.partition.columns": "false",
+        "hoodie.datasource.write.hive_style_partitioning": "false",
+        "hoodie.datasource.write.partitionpath.urlencode": "false",
+        "hoodie.database.name": "",
+        "hoodie.table.keygenerator.type": generator,
+        "hoodie.table.format": "native",
+        "hoodie.timeline.path": "timeline",
+        "hoodie.timeline.history.path": "history",
+        INDEX_TYPE: "BUCKET",
+        BUCKET_ENGINE: "SIMPLE",
+        PROVIDER: "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider",
+        # Java's Spark writers take these as defaults from the table: a job without special options
+        # then writes beside us instead of rolling us back, upgrading or building metadata.
+        CONCURRENCY: NBCC,
+        "hoodie.metadata.enable": "false",
+        "hoodie.write.auto.upgrade": "false",
+        # Java looks for a free lock only this often; its default, 5 s, would starve it beside writers
+        # that hand the lock over within milliseconds.
+        "hoodie.write.lock.client.wait_time_ms_between_retry": "50",
+        "hoodie.write.lock.client.num_retries": "2400",
+        **kept,
+        "hoodie.table.name": title,
+        "hoodie.table.type": "MERGE_ON_READ",
+        "hoodie.table.version": str(version),
+        "hoodie.table.initial.version": str(version),
+        "hoodie.timeline.layout.version": "2",
+        "hoodie.table.recordkey.fields": ",".join(keys),
+        "hoodie.record.merge.mode": mode,
+        TIMEZONE: "UTC",
+        BUCKETS: str(count),
+        "hoodie.table.create.schema": arrow_to_avro(schema, table_name=title, meta_fields=False),
+    }
+    if parts:
+        raw["hoodie.table.partition.fields"] = ",".join(parts)
+    if order:
+        raw["hoodie.table.ordering.fields"] = ",".join(order)
+    if not raw["hoodie.database.name"]:
+        del raw["hoodie.database.name"]
+    raw["hoodie.table.checksum"] = table_checksum(raw.get("hoodie.database.name", ""), title)
+    return raw
+
+
+def put_table(seams: Seams, raw: Mapping[str, str]) -> None:
+    """Folders first, ``hoodie.properties`` whole and last, by link: a table exists or does not."""
+    storage = seams.storage
+    try:
+        for folder in paths.INITIAL_FOLDERS:
+            storage.make_folder(folder)
+        storage.make_folder(paths.FENCE)
+        storage.make_folder(paths.PREPARED)
+        private = paths.prepared("table", f"{seams.random.getrandbits(64):016x}")
+        when = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(seams.clock.now_ms() / 1000))
+        storage.create(private, encode_config(raw, when), durable=True)
+        try:
+            storage.link(private, paths.PROPERTIES)
+            storage.create(f"{paths.FENCE}/{paths.MADE_HERE}", b"", durable=True)
+        finally:
+            storage.delete(private)
+        storage.sync_folders([".hoodie", ""])
+    except FileExistsError as error:
+        raise Invalid(
+            f"a table exists already at {storage.base}; open it with mainstem.open_table",
+            table=storage.base,
+        ) from error
+    except OSError as error:
+        raise Unavailable(f"the table cannot be created: {error}", table=storage.base) from error
+
+

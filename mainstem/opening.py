@@ -1,0 +1,81 @@
+"""The real parts of a table: local storage, the system's clock, the lock that its properties name."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+
+from mainstem.errors import Invalid, Unavailable, Unsupported
+from mainstem.limits import LOCK_FILE_BYTES_MAX
+from mainstem.options import WriterOptions
+from mainstem.seams import Seams
+from mainstem.storage import paths
+from mainstem.storage.local import LocalStorage
+from mainstem.table.properties import TableConfig
+from mainstem.truetime.clock import SystemClock
+from mainstem.truetime.lock_options import (
+    FOLDER,
+    FOREIGN_EXPIRE_MIN,
+    PROVIDER,
+    LockOptions,
+    open_lock,
+)
+
+
+def note_lock(seams: Seams) -> None:
+    """All mainstem writers of a table must take the same lock: the first one says which."""
+    storage = seams.storage
+    identity = seams.lock.identity
+    try:
+        storage.create(paths.LOCK_NOTE, identity.encode(), durable=True)
+        return
+    except FileExistsError:
+        found = storage.read(paths.LOCK_NOTE, max_bytes=LOCK_FILE_BYTES_MAX).decode("utf-8", "replace")
+    except OSError as error:
+        raise Unavailable(
+            f"the table cannot be written: {error}", table=storage.base
+        ) from error
+    if found and found != identity:
+        raise Invalid(
+            f"this process would take the lock {identity!r}, but other writers of the table take"
+            f" {found!r}: they would not exclude each other. Set {PROVIDER} and {FOLDER} alike everywhere"
+            f" (if the other writers are gone, delete {paths.LOCK_NOTE})",
+            table=storage.base,
+        )
+
+
+def local_seams(path: str, config: TableConfig, properties: Mapping[str, str]) -> Seams:
+    """The machine's storage, clock, lock and randomness for one table."""
+    options = WriterOptions.from_properties(properties)
+    storage = LocalStorage(local_path(path), sync=options.fsync)
+    clock = SystemClock(options.clock_offset_ms)
+    chance = random.SystemRandom()
+    own = {k: config.raw[k] for k in (PROVIDER, FOLDER, FOREIGN_EXPIRE_MIN) if k in config.raw}
+    for key in (PROVIDER, FOLDER):
+        if key in own and key in properties and properties[key] != own[key]:
+            raise Invalid(
+                f"{key}={properties[key]!r} contradicts the table, which says {own[key]!r}: writers with"
+                " different locks do not exclude each other",
+                table=storage.base,
+            )
+    lock_options = LockOptions.from_properties({**own, **properties}, base=storage.base)
+    return Seams(storage, clock, open_lock(lock_options, clock=clock, random=chance), chance)
+
+
+def local_path(path: str | os.PathLike[str]) -> str:
+    text = os.fspath(path)
+    if text.startswith("file:"):
+        text = "/" + text[5:].lstrip("/")
+    if "://" in text:
+        raise Unsupported(
+            f"path {text!r}: only local POSIX paths are supported (hard links and current listings are"
+            " needed for the completion fence)"
+        )
+    return os.path.abspath(text)
+
+
+def as_text(properties: Mapping[str, object] | None) -> dict[str, str]:
+    from mainstem.writers.context import merged
+
+    return merged(properties)  # type: ignore[arg-type]
