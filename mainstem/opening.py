@@ -64,6 +64,7 @@ def local_seams(path: str, config: TableConfig, properties: Mapping[str, str]) -
 
 
 def local_path(path: str | os.PathLike[str]) -> str:
+    """Absolute path of a table, ``file:`` URIs included; ``Unsupported`` for other file systems."""
     text = os.fspath(path)
     if text.startswith("file:"):
         text = "/" + text[5:].lstrip("/")
@@ -76,6 +77,7 @@ def local_path(path: str | os.PathLike[str]) -> str:
 
 
 def as_text(properties: Mapping[str, object] | None) -> dict[str, str]:
+    """Options as text, as Hudi keeps them."""
     from mainstem.writers.context import merged
 
     return merged(properties)  # type: ignore[arg-type]
