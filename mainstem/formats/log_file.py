@@ -13,7 +13,7 @@ rows of the damaged block are missing without a word.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Literal
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from mainstem import limits
 from mainstem.errors import CorruptTable, Invalid, Unsupported
-from mainstem.formats.avro_columns import decode_records, encode_groups, encode_records
+from mainstem.formats.avro_columns import decode_records, encode_groups
 from mainstem.formats.avro_nested import Malformed
 from mainstem.formats.avro_schema import avro_to_arrow
 from mainstem.formats.delete_records import decode_deletes, encode_deletes
@@ -54,6 +54,10 @@ class BlockKind(IntEnum):
     HFILE_DATA = 4
     PARQUET_DATA = 5
     CDC_DATA = 6
+
+
+BlockFormat = Literal["avro", "parquet"]
+_BLOCK_KINDS = {"avro": BlockKind.AVRO_DATA, "parquet": BlockKind.PARQUET_DATA}
 
 
 class Header(IntEnum):
@@ -102,9 +106,7 @@ class LogBlock:
         if self.kind not in (BlockKind.AVRO_DATA, BlockKind.CDC_DATA):
             raise Unsupported(f"a {self.kind.name} block has no Avro records")
         if len(self.content) < 8:
-            raise self._corrupt(
-                f"an Avro block of {len(self.content)} bytes; at least 8 are expected"
-            )
+            raise self._corrupt(f"an Avro block of {len(self.content)} bytes; at least 8 are expected")
         version, count = _INT.unpack_from(self.content)[0], _INT.unpack_from(self.content, 4)[0]
         self._check_version(version)
         if count < 0:
@@ -118,9 +120,7 @@ class LogBlock:
         if self.kind in (BlockKind.AVRO_DATA, BlockKind.CDC_DATA):
             data, count = self.records()
             where = self.content_offset + 8
-            return decode_records(
-                data, count, self.schema_text, columns, path=self.path, offset=where
-            )
+            return decode_records(data, count, self.schema_text, columns, path=self.path, offset=where)
         raise Unsupported(
             f"a log block of kind {self.kind.name} cannot be read as rows (file {self.path}, "
             f"offset {self.offset})"
@@ -136,8 +136,7 @@ class LogBlock:
         size = _INT.unpack_from(self.content, 4)[0]
         if size != len(self.content) - 8:
             raise self._corrupt(
-                f"a delete block that declares {size} bytes of deletes and holds "
-                f"{len(self.content) - 8}"
+                f"a delete block that declares {size} bytes of deletes and holds {len(self.content) - 8}"
             )
         try:
             return decode_deletes(self.content[8:])
@@ -167,10 +166,8 @@ class LogBlock:
             footer = pq.read_metadata(source)
             _check_parquet(footer, len(self.content))
             # Strings stay behind their dictionaries until it is known how large they would become.
-            texts = [
-                c.path for c in map(footer.schema.column, range(footer.num_columns)) if _flat(c)
-            ]
-            file = pq.ParquetFile(source, read_dictionary=texts)
+            texts = [c.path for c in map(footer.schema.column, range(footer.num_columns)) if _flat(c)]
+            file = pq.ParquetFile(source, read_dictionary=texts, page_checksum_verification=True)
             found = [name for name in wanted if name in file.schema_arrow.names]
             rows = file.read(columns=found, use_threads=False)
             _check_texts(rows, len(self.content))
@@ -217,31 +214,77 @@ def _check_ratio(inflated: int, size: int) -> None:
 
 
 def data_block(
-    instant: str, schema_text: str, batch: pa.RecordBatch | pa.Table
+    instant: str,
+    schema_text: str,
+    batch: pa.RecordBatch | pa.Table,
+    *,
+    block_format: BlockFormat = "avro",
+    compression: str = "gzip",
+    extra: Mapping[Header, str] | None = None,
 ) -> list[bytes | memoryview]:
-    """An AVRO_DATA block with these rows, as buffers to be written one after another."""
-    content = encode_records(batch, schema_text)
-    return _avro_block(instant, schema_text, content, batch.num_rows)
+    """One data block with these rows, as buffers to be written one after another.
+
+    See ``data_blocks`` for the options.
+    """
+    (block,) = data_blocks(
+        instant,
+        schema_text,
+        batch,
+        [0, batch.num_rows],
+        block_format=block_format,
+        compression=compression,
+        extra=extra,
+        keep_empty=True,
+    )
+    return block
 
 
 def data_blocks(
-    instant: str, schema_text: str, batch: pa.RecordBatch | pa.Table, bounds: Sequence[int]
+    instant: str,
+    schema_text: str,
+    batch: pa.RecordBatch | pa.Table,
+    bounds: Sequence[int],
+    *,
+    block_format: BlockFormat = "avro",
+    compression: str = "gzip",
+    extra: Mapping[Header, str] | None = None,
+    keep_empty: bool = False,
 ) -> list[list[bytes | memoryview]]:
-    """One AVRO_DATA block per range of rows ``bounds[i]:bounds[i + 1]``, encoded in one go.
+    """One data block per range of rows ``bounds[i]:bounds[i + 1]``, encoded in one go.
 
     The cheap way to write a batch that is sorted by bucket; an empty range gives an empty list.
+    ``block_format`` is ``hoodie.logfile.data.block.format``: "avro" makes AVRO_DATA blocks,
+    "parquet" PARQUET_DATA blocks, each a complete Parquet file compressed with ``compression``
+    (``hoodie.parquet.compression.codec``). ``extra`` are further headers of every block, such as
+    IS_PARTIAL. Raises ``Invalid``, naming the column, for rows that ``schema_text`` cannot hold.
     """
-    groups = encode_groups(batch, schema_text, bounds)
+    if block_format not in _BLOCK_KINDS:
+        raise Invalid(
+            f"a log block format {block_format!r}: {' and '.join(sorted(_BLOCK_KINDS))} are written"
+        )
+    headers = {Header.INSTANT_TIME: instant, Header.SCHEMA: schema_text, **(extra or {})}
+    if block_format == "parquet":
+        contents = _parquet_contents(schema_text, batch, bounds, compression)
+    else:
+        contents = _avro_contents(schema_text, batch, bounds)
     return [
-        _avro_block(instant, schema_text, content, int(high) - int(low)) if high > low else []
-        for content, low, high in zip(groups, bounds[:-1], bounds[1:], strict=True)
+        _block(_BLOCK_KINDS[block_format], headers, content) if high > low or keep_empty else []
+        for content, low, high in zip(contents, bounds[:-1], bounds[1:], strict=True)
     ]
 
 
-def parquet_block(
-    instant: str, schema_text: str, batch: pa.RecordBatch | pa.Table, *, compression: str = "zstd"
-) -> list[bytes | memoryview]:
-    """A PARQUET_DATA block: a complete parquet file with the columns of ``schema_text``."""
+def _avro_contents(
+    schema_text: str, batch: pa.RecordBatch | pa.Table, bounds: Sequence[int]
+) -> Iterator[list[bytes | memoryview]]:
+    groups = encode_groups(batch, schema_text, bounds)
+    for group, low, high in zip(groups, bounds[:-1], bounds[1:], strict=True):
+        yield [struct.pack(">ii", _CONTENT_VERSION, int(high) - int(low)), *group]
+
+
+def _parquet_contents(
+    schema_text: str, batch: pa.RecordBatch | pa.Table, bounds: Sequence[int], compression: str
+) -> Iterator[list[bytes | memoryview]]:
+    """Complete Parquet files with the footer keys that Java's Avro writer leaves."""
     import pyarrow.parquet as pq
 
     schema = avro_to_arrow(schema_text)
@@ -249,13 +292,19 @@ def parquet_block(
     if alien:
         raise Invalid(f"the batch has columns that the table has not: {', '.join(alien)}")
     table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
-    sink = pa.BufferOutputStream()
-    pq.write_table(project_to(table, schema), sink, compression=compression)
-    return _block(
-        BlockKind.PARQUET_DATA,
-        {Header.INSTANT_TIME: instant, Header.SCHEMA: schema_text},
-        [memoryview(sink.getvalue())],
-    )
+    table = project_to(table, schema)
+    for field, column in zip(schema, table.columns, strict=True):
+        if column.null_count and not field.nullable:
+            raise Invalid(f"column {field.name!r} has a null, but the schema declares it as not null")
+    for low, high in zip(bounds[:-1], bounds[1:], strict=True):
+        sink = pa.BufferOutputStream()
+        with pq.ParquetWriter(
+            sink, schema, compression=compression, store_schema=False, write_page_checksum=True
+        ) as writer:
+            if high > low:
+                writer.write_table(table.slice(low, high - low))
+            writer.add_key_value_metadata({"parquet.avro.schema": schema_text, "writer.model.name": "avro"})
+        yield [memoryview(sink.getvalue())]
 
 
 def delete_block(
@@ -283,16 +332,8 @@ def rollback_block(instant: str, target: str) -> list[bytes | memoryview]:
     return _block(BlockKind.COMMAND, headers, [])
 
 
-def _avro_block(
-    instant: str, schema_text: str, content: Sequence[bytes | memoryview], rows: int
-) -> list[bytes | memoryview]:
-    headers = {Header.INSTANT_TIME: instant, Header.SCHEMA: schema_text}
-    frame = struct.pack(">ii", _CONTENT_VERSION, rows)
-    return _block(BlockKind.AVRO_DATA, headers, [frame, *content])
-
-
 def _block(
-    kind: BlockKind, headers: dict[Header, str], content: Sequence[bytes | memoryview]
+    kind: BlockKind, headers: Mapping[Header, str], content: Sequence[bytes | memoryview]
 ) -> list[bytes | memoryview]:
     entries = b"".join(
         _ENTRY.pack(key, len(text)) + text
@@ -305,9 +346,7 @@ def _block(
             f"a log block of {size} bytes; Hudi reads at most {limits.LOG_BLOCK_BYTES_MAX}: write "
             "smaller batches"
         )
-    head = (
-        _PREFIX.pack(MAGIC, size, _LOG_VERSION, kind, len(headers)) + entries + _LONG.pack(length)
-    )
+    head = _PREFIX.pack(MAGIC, size, _LOG_VERSION, kind, len(headers)) + entries + _LONG.pack(length)
     return [head, *content, struct.pack(">iq", 0, size + 6)]
 
 
@@ -370,9 +409,7 @@ class _Walk:
     def _check_magic(self, at: int) -> None:
         found = bytes(self.view[at : at + len(MAGIC)])
         if found != MAGIC:
-            raise self._corrupt(
-                f"no log block begins here: {MAGIC!r} expected, found {found!r}", at
-            )
+            raise self._corrupt(f"no log block begins here: {MAGIC!r} expected, found {found!r}", at)
 
     def _end(self, at: int) -> int:
         """The end of the block at ``at``, its size and trailer checked."""
@@ -394,9 +431,7 @@ class _Walk:
             )
         back = _LONG.unpack_from(self.view, end - 8)[0]
         if back != size + 6:
-            raise self._corrupt(
-                f"a log block whose trailer is {back} where {size + 6} is expected", at
-            )
+            raise self._corrupt(f"a log block whose trailer is {back} where {size + 6} is expected", at)
         return end
 
     def _java_end(self, at: int) -> int | None:

@@ -9,12 +9,14 @@ every byte, flipped bits and hostile lengths; deletes of every wrapper type.
 from __future__ import annotations
 
 import datetime
+import json
 import random
 import struct
 from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,7 +33,6 @@ from mainstem.formats.log_file import (
     data_block,
     data_blocks,
     delete_block,
-    parquet_block,
     read_blocks,
     rollback_block,
 )
@@ -153,7 +154,7 @@ def test_parquet_blocks_of_java_are_read_in_the_schema_of_their_header() -> None
             assert found.column_names == [n for n, _ in record_type(block.schema_text).fields]
             assert set(found["_hoodie_commit_time"].to_pylist()) == {block.instant}
             assert block.table(["ts", "nowhere"]).equals(found.select(["ts"]))
-            ours = _blocks(_join(parquet_block(block.instant, block.schema_text, found)))
+            ours = _blocks(_join(data_block(block.instant, block.schema_text, found, block_format="parquet")))
             assert ours[0].table().equals(found)
     assert seen
 
@@ -275,12 +276,8 @@ def test_spliced_files_give_corrupt_unsupported_or_rows(data: st.DataObject) -> 
     content = bytearray(_two_blocks())
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(content)))
-        extreme = st.sampled_from(
-            [b"\x7f\xff\xff\xff", b"\xff" * 8, b"\x80\0\0\0", MAGIC, b"\0" * 8]
-        )
-        content[at : at + data.draw(st.integers(0, 12))] = data.draw(
-            st.binary(max_size=6) | extreme
-        )
+        extreme = st.sampled_from([b"\x7f\xff\xff\xff", b"\xff" * 8, b"\x80\0\0\0", MAGIC, b"\0" * 8])
+        content[at : at + data.draw(st.integers(0, 12))] = data.draw(st.binary(max_size=6) | extreme)
     for damaged in ("error", "skip"):
         try:
             _read_all(bytes(content), damaged)
@@ -290,12 +287,7 @@ def test_spliced_files_give_corrupt_unsupported_or_rows(data: st.DataObject) -> 
 
 def _frame(kind: int, rest: bytes, *, version: int = 1, headers: int = 0) -> bytes:
     size = 12 + len(rest) + 8
-    return (
-        MAGIC
-        + struct.pack(">qiii", size, version, kind, headers)
-        + rest
-        + struct.pack(">q", size + 6)
-    )
+    return MAGIC + struct.pack(">qiii", size, version, kind, headers) + rest + struct.pack(">q", size + 6)
 
 
 @pytest.mark.parametrize(
@@ -355,7 +347,7 @@ def test_a_data_block_without_schema_is_corrupt_and_old_versions_are_unsupported
 
 
 def test_damaged_parquet_blocks_are_corrupt() -> None:
-    data = bytearray(bytes(_blocks(_join(parquet_block(T, TEXT, TABLE)))[0].content))
+    data = bytearray(bytes(_blocks(_join(data_block(T, TEXT, TABLE, block_format="parquet")))[0].content))
     for content in (b"", b"PAR1", b"PAR1" + b"\xff" * 20 + b"PAR1", bytes(data[:-9])):
         with pytest.raises(CorruptTable):
             _content(5, content).table()
@@ -373,7 +365,7 @@ def test_damaged_parquet_blocks_are_corrupt() -> None:
 def test_a_parquet_block_that_would_inflate_without_measure_is_corrupt() -> None:
     text = arrow_to_avro(pa.schema([("c", pa.string())]), table_name="t", meta_fields=False)
     bomb = pa.table({"c": pa.array(["x" * 1000] * 100_000)})
-    content = bytes(_blocks(_join(parquet_block(T, text, bomb)))[0].content)
+    content = bytes(_blocks(_join(data_block(T, text, bomb, block_format="parquet")))[0].content)
     assert len(content) < 50_000
     before = pa.total_allocated_bytes()
     with pytest.raises(CorruptTable, match="would become"):
@@ -405,7 +397,7 @@ def test_many_blocks_in_one_file_are_read_in_order() -> None:
         data_block("1", TEXT, TABLE.slice(0, 1)),
         delete_block("2", TEXT, pa.array(["k"]), "", None),
         rollback_block("4", "1"),
-        parquet_block("3", TEXT, TABLE),
+        data_block("3", TEXT, TABLE, block_format="parquet"),
     ]
     data = b"".join(map(_join, parts))
     blocks = _blocks(data)
@@ -417,19 +409,59 @@ def test_many_blocks_in_one_file_are_read_in_order() -> None:
     assert blocks[3].table(["k", "n", "d"]).equals(TABLE)
 
 
+@pytest.mark.supports("Writing", "Parquet log blocks")
+def test_parquet_blocks_have_the_headers_and_footer_keys_of_java() -> None:
+    made = data_blocks(T, TEXT, TABLE, [0, 2, 2, 3], block_format="parquet")
+    assert made[1] == []
+    for parts, low, high in ((made[0], 0, 2), (made[2], 2, 3)):
+        (block,) = _blocks(_join(parts))
+        assert (block.kind, block.headers) == (BlockKind.PARQUET_DATA, {0: T, 2: TEXT})
+        assert block.table(["k", "n", "d"]).equals(TABLE.slice(low, high - low))
+        file = pq.ParquetFile(pa.BufferReader(bytes(block.content)))
+        assert file.metadata.metadata == {
+            b"parquet.avro.schema": TEXT.encode(),
+            b"writer.model.name": b"avro",
+        }
+        assert file.metadata.row_group(0).column(0).compression == "GZIP"
+    # Java's own block of the golden table has the same keys.
+    java = next(b for _, b in _golden("log_parquet.logs") if b.kind == BlockKind.PARQUET_DATA)
+    theirs = pq.ParquetFile(pa.BufferReader(bytes(java.content)))
+    assert set(theirs.metadata.metadata) == set(file.metadata.metadata)
+
+
+def test_further_headers_go_into_every_block() -> None:
+    for block_format in ("avro", "parquet"):
+        made = data_blocks(
+            T, TEXT, TABLE, [0, 1, 3], block_format=block_format, extra={Header.IS_PARTIAL: "true"}
+        )
+        for parts in made:
+            (block,) = _blocks(_join(parts))
+            assert block.partial
+            assert block.headers == {0: T, 2: TEXT, 7: "true"}
+    with pytest.raises(Invalid, match="hfile"):
+        data_block(T, TEXT, TABLE, block_format="hfile")
+
+
 def test_a_parquet_block_with_columns_that_the_table_has_not_is_refused() -> None:
     with pytest.raises(Invalid, match="alien"):
-        parquet_block(T, TEXT, TABLE.append_column("alien", pa.array([1, 2, 3])))
+        data_block(T, TEXT, TABLE.append_column("alien", pa.array([1, 2, 3])), block_format="parquet")
+    strict = json.dumps({"type": "record", "name": "r", "fields": [{"name": "a", "type": "long"}]})
+    with pytest.raises(Invalid, match="'a' has a null"):
+        data_block(T, strict, pa.table({"a": [1, None]}), block_format="parquet")
 
 
-def test_blocks_of_a_batch_sorted_by_bucket_are_the_same_as_separate_ones() -> None:
+@pytest.mark.parametrize("block_format", ["avro", "parquet"])
+def test_blocks_of_a_batch_sorted_by_bucket_are_the_same_as_separate_ones(
+    block_format: str,
+) -> None:
     table = pa.concat_tables([TABLE] * 500)
     bounds = [0, 7, 7, 900, 1500]
-    made = data_blocks(T, TEXT, table, bounds)
+    made = data_blocks(T, TEXT, table, bounds, block_format=block_format)
     assert made[1] == []
     for parts, low, high in zip(made, bounds[:-1], bounds[1:], strict=True):
         if high > low:
-            assert _join(parts) == _join(data_block(T, TEXT, table.slice(low, high - low)))
+            part = table.slice(low, high - low)
+            assert _join(parts) == _join(data_block(T, TEXT, part, block_format=block_format))
 
 
 def test_a_block_of_two_gibibytes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -449,9 +481,7 @@ _VALUES = {
     6: pa.array([b"", b"\xff"]),
     7: pa.array(["", "é"]),
     8: pa.array([datetime.date(1969, 12, 31), datetime.date(2026, 1, 1)]),
-    9: pa.array(
-        [Decimal("-1.5"), Decimal("123456789012345.123456789012345")], pa.decimal128(30, 15)
-    ),
+    9: pa.array([Decimal("-1.5"), Decimal("123456789012345.123456789012345")], pa.decimal128(30, 15)),
     11: pa.array([0, 1_700_000_000_000_001], pa.timestamp("us", "UTC")),
 }
 
