@@ -259,6 +259,8 @@ class Table:
 
     def _write_spec(self, ctx: WriterContext, operation: str) -> WriteSpec:
         from mainstem.formats.avro_schema import arrow_to_avro
+        from mainstem.table.keygen import KeyGenerator
+        from mainstem.table.schema import arrow_user_schema
         from mainstem.writers.append import UPDATE_COLUMNS, WriteSpec
 
         config = ctx.config
@@ -269,8 +271,6 @@ class Table:
                 table=self.path,
             )
         user_schema = self._schema_text()
-        from mainstem.table.schema import arrow_user_schema
-
         arrow = arrow_user_schema(user_schema)
         for role, names in (
             ("record key", config.record_key),
@@ -284,18 +284,13 @@ class Table:
                         f" {', '.join(arrow.names)}",
                         table=self.path,
                     )
-        composite = config.key_generator == "COMPLEX" or len(config.record_key) > 1
         return WriteSpec(
             base=self.path,
             instant="",
             operation=operation,
             table_name=config.name,
-            record_key=config.record_key,
-            composite_key=composite,
+            keys=KeyGenerator.of(config),
             hash_fields=config.hash_fields,
-            partition_fields=config.partition_fields,
-            hive_style=config.hive_style,
-            url_encode=config.url_encode,
             buckets=ctx.buckets,
             merge_mode=config.merge_mode,
             ordering=config.ordering,

@@ -30,6 +30,7 @@ from mainstem.spark.batch_ids import GuardIds
 from mainstem.spark.options import WriteOptions
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
+from mainstem.table.keygen import KeyGenerator
 from mainstem.truetime.clock import SystemClock
 from mainstem.writers.append import WriteSpec
 from mainstem.writers.guard import StreamGuard
@@ -266,6 +267,7 @@ def _spec_record(spec: WriteSpec) -> dict[str, object]:
 def _spec(record: dict) -> WriteSpec:
     names = {f.name for f in fields(WriteSpec)}
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items() if k in names}
+    values["keys"] = KeyGenerator.from_record(record["keys"])
     values["file_ids"] = {(p, int(b)): file_id for p, b, file_id in record["file_ids"]}
     return WriteSpec(**values)
 

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from mainstem.table.bucket import bucket_ids
-from mainstem.table.keys import record_keys
 from mainstem.table.schema import arrow_user_schema, fit_batch
 from mainstem.writers.append import WriteSpec
 from mainstem.writers.task import write_task
@@ -69,8 +68,8 @@ def _schema(text: str) -> pa.Schema:
 
 def bucket_numbers(spec: WriteSpec, batch: pa.RecordBatch) -> np.ndarray:
     """Hudi's bucket of each row, int32."""
-    names = list(dict.fromkeys(spec.record_key))
+    names = list(dict.fromkeys(spec.keys.key_fields))
     table = pa.Table.from_batches([batch]).select(names)
     rows = fit_batch(table, _schema(spec.user_schema), required=names, table=spec.base)
-    keys = record_keys(rows, spec.record_key, composite=spec.composite_key)
+    keys = spec.keys.record_keys(rows)
     return bucket_ids(keys.texts, buckets=spec.buckets, hash_fields=spec.hash_fields, parts=keys.parts)

@@ -19,7 +19,7 @@ from mainstem.formats.log_file import data_blocks, delete_block
 from mainstem.storage import paths
 from mainstem.storage.protocol import LogSink, Storage
 from mainstem.table.bucket import bucket_ids, file_id_bucket, nbcc_file_id
-from mainstem.table.keys import partition_paths, record_keys
+from mainstem.table.keygen import KeyGenerator
 from mainstem.table.properties import EVENT_TIME
 from mainstem.table.schema import arrow_user_schema, fit_batch
 from mainstem.timeline.commit_metadata import WriteStat
@@ -45,12 +45,8 @@ class WriteSpec:
     instant: str
     operation: str
     table_name: str
-    record_key: tuple[str, ...]
-    composite_key: bool
+    keys: KeyGenerator
     hash_fields: tuple[str, ...]
-    partition_fields: tuple[str, ...]
-    hive_style: bool
-    url_encode: bool
     buckets: int
     merge_mode: str
     ordering: tuple[str, ...]
@@ -118,13 +114,8 @@ class BucketAppender:
         if batch.num_rows == 0:
             return 0
         rows = self._fit(batch)
-        keys = record_keys(rows, self._spec.record_key, composite=self._spec.composite_key)
-        partition_codes, partitions = partition_paths(
-            rows,
-            self._spec.partition_fields,
-            hive_style=self._spec.hive_style,
-            url_encode=self._spec.url_encode,
-        )
+        keys = self._spec.keys.record_keys(rows)
+        partition_codes, partitions = self._spec.keys.partitions(rows)
         buckets = bucket_ids(
             keys.texts,
             buckets=self._spec.buckets,
@@ -156,8 +147,9 @@ class BucketAppender:
 
     def _sorted_texts(self, rows: pa.Table, texts: pa.Array, order: np.ndarray) -> pa.Array:
         """Key texts in the order of ``rows``; a plain text key is there already."""
-        if not self._spec.composite_key:
-            column = rows.column(self._spec.record_key[0])
+        plain = self._spec.keys.plain_key
+        if plain is not None:
+            column = rows.column(plain)
             if column.type == pa.string() and column.num_chunks == 1:
                 return column.chunk(0)
         return texts.take(pa.array(order))
@@ -165,7 +157,7 @@ class BucketAppender:
     def _fit(self, batch: pa.Table) -> pa.Table:
         spec = self._spec
         if spec.operation == DELETE:
-            needed = [n for n in self._schema.names if n in {*spec.record_key, *spec.partition_fields}]
+            needed = [n for n in self._schema.names if n in spec.keys.needed_columns]
             given = [n for n in batch.column_names if self._schema.get_field_index(n) >= 0]
             return fit_batch(batch.select(given), self._schema, required=needed, table=spec.base)
         if spec.operation == UPDATE_COLUMNS:
@@ -187,7 +179,7 @@ class BucketAppender:
     def _widen(self, batch: pa.Table) -> pa.Table:
         spec = self._spec
         given = [n for n in batch.column_names if n not in META_FIELDS]
-        needed = {*spec.record_key, *spec.partition_fields}
+        needed = set(spec.keys.needed_columns)
         if spec.merge_mode == EVENT_TIME:
             needed |= set(spec.ordering)
         required = [n for n in self._schema.names if n in needed or n in given]
