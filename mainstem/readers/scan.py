@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 
 from mainstem.errors import Unavailable
-from mainstem.readers.split import ReadSpec, Split, read_split
+from mainstem.readers.split import ReadSpec
 from mainstem.storage.protocol import Storage
 
 ATTEMPTS = 2
@@ -19,12 +20,31 @@ _VANISHED = (
 )
 
 
+class ReadableSplit(Protocol):
+    """A picklable unit of work: the rows of one file group that a query asks for."""
+
+    def read(self, storage: Storage) -> Iterator[pa.Table]:
+        """Rows in the query's schema. ``FileNotFoundError`` if a clean removed a file."""
+        ...
+
+
 @dataclass(frozen=True)
 class Planned:
-    """What the splits of one moment share, and the splits; files are listed when they are drawn."""
+    """What the splits of one moment share, and the splits; files are listed when they are drawn.
+
+    ``schema``: what comes out, where it is not columns of the table (change data).
+    """
 
     spec: ReadSpec
-    splits: Iterable[Split]
+    splits: Iterable[ReadableSplit]
+    schema: pa.Schema | None = None
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """Schema of the rows."""
+        if self.schema is not None:
+            return self.schema
+        return pa.schema([self.spec.schema.field(name) for name in self.spec.columns])
 
 
 class ScanPlan:
@@ -40,10 +60,10 @@ class ScanPlan:
     @property
     def schema(self) -> pa.Schema:
         """Schema of the rows."""
-        return _output_schema(self._planner().spec)
+        return self._planner().output_schema
 
-    def splits(self) -> list[Split]:
-        """One picklable unit of work per file slice, for ``readers.split.read_split``."""
+    def splits(self) -> list[ReadableSplit]:
+        """One picklable unit of work per file slice; ``split.read(storage)`` gives its rows."""
         return list(self._planner().splits)
 
     def to_arrow(self) -> pa.Table:
@@ -55,8 +75,8 @@ class ScanPlan:
             try:
                 planned = self._planner()
                 splits = list(planned.splits)  # list all files before the first is read
-                tables = [t for s in splits for t in read_split(self._storage, s)]
-                return _concatenated(_output_schema(planned.spec), tables)
+                tables = [t for s in splits for t in s.read(self._storage)]
+                return _concatenated(planned.output_schema, tables)
             except FileNotFoundError as error:
                 missing = error
         raise self._vanished(missing) from missing
@@ -67,19 +87,19 @@ class ScanPlan:
         yield from first
         for split in rest:
             try:
-                for table in read_split(self._storage, split):
+                for table in split.read(self._storage):
                     yield from table.to_batches()
             except FileNotFoundError as error:
                 raise self._vanished(error) from error
 
-    def _started(self) -> tuple[list[Split], list[pa.RecordBatch]]:
+    def _started(self) -> tuple[list[ReadableSplit], list[pa.RecordBatch]]:
         for _ in range(ATTEMPTS):
             try:
                 splits = list(self._planner().splits)
                 return splits[1:], [
                     batch
                     for split in splits[:1]
-                    for table in read_split(self._storage, split)
+                    for table in split.read(self._storage)
                     for batch in table.to_batches()
                 ]
             except FileNotFoundError as error:
@@ -95,7 +115,3 @@ def _concatenated(schema: pa.Schema, tables: list[pa.Table]) -> pa.Table:
         rows = sum(table.num_rows for table in tables)
         return pa.table({"row": pa.nulls(rows)}).select([])
     return pa.concat_tables([schema.empty_table(), *tables])
-
-
-def _output_schema(spec: ReadSpec) -> pa.Schema:
-    return pa.schema([spec.schema.field(name) for name in spec.columns])

@@ -78,6 +78,10 @@ class Split:
     spec: ReadSpec = field(repr=False)
     path_values: tuple[tuple[str, str | None], ...] = ()
 
+    def read(self, storage: Storage) -> Iterator[pa.Table]:
+        """``read_split`` of this split."""
+        return read_split(storage, self)
+
 
 def read_split(storage: Storage, split: Split) -> Iterator[pa.Table]:
     """Rows of the slice that match the filter, in the query's columns; empty tables are left out.

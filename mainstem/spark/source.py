@@ -28,8 +28,7 @@ from pyspark.sql.types import StructType
 
 from mainstem.client import open_table
 from mainstem.errors import Invalid, Unsupported
-from mainstem.readers.scan import ScanPlan
-from mainstem.readers.split import Split, read_split
+from mainstem.readers.scan import ReadableSplit, ScanPlan
 from mainstem.spark.batch_ids import guard_ids, in_task, looks
 from mainstem.spark.jobs import SharedJob, job_name
 from mainstem.spark.options import ReadOptions, WriteOptions
@@ -133,9 +132,9 @@ def _plan(options: ReadOptions) -> ScanPlan:
 
 @dataclass
 class _SplitPartition(InputPartition):
-    split: Split
+    split: ReadableSplit
 
-    def __init__(self, split: Split) -> None:
+    def __init__(self, split: ReadableSplit) -> None:
         super().__init__(split)
         self.split = split
 
@@ -151,7 +150,7 @@ class _Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _SplitPartition)
         storage = LocalStorage(self._options.path)
-        for table in read_split(storage, partition.split):
+        for table in partition.split.read(storage):
             yield from fit_for_spark(table, self._schema)
 
 
