@@ -1,0 +1,187 @@
+"""Base files: Parquet with the footer that Hudi's writers leave (HoodieParquetWriter, format-core 6).
+
+The footer holds the Avro schema, the range of record keys (in Java's order of strings) and a bloom
+filter of them. Meta columns come first; lists have three levels, as Spark's row writer lays them
+out, since the two-level form of Hudi's Avro writer cannot hold null elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.errors import Invalid
+from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
+from mainstem.formats.bloom_filter import DYNAMIC, TYPE_CODE_KEY, BloomSize, bloom_text
+from mainstem.formats.resolve import project_to
+
+KEY_COLUMN = META_FIELDS[2]
+SCHEMA_KEY = "parquet.avro.schema"
+BLOOM_KEY = "org.apache.hudi.bloomfilter"
+MIN_KEY = "hoodie_min_record_key"
+MAX_KEY = "hoodie_max_record_key"
+CODECS = ("gzip", "snappy", "zstd", "lz4", "brotli", "none")
+# Java names the absence of compression; its lz4 is Hadoop's, which pyarrow calls the same.
+_CODEC_NAMES = {"uncompressed": "none", "lz4_raw": "lz4"}
+
+
+class Sink(Protocol):
+    """Where bytes go, in order."""
+
+    def append(self, buffers: list[bytes | memoryview]) -> None: ...
+
+
+@dataclass(frozen=True)
+class BaseFileFormat:
+    """How base files are written; picklable. ``bloom`` None leaves the filter out."""
+
+    compression: str = "gzip"
+    bloom: BloomSize | None = field(default_factory=BloomSize)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> BaseFileFormat:
+        """Hudi's options and defaults. Raises ``Invalid`` for a value that Hudi does not know."""
+        name = properties.get("hoodie.parquet.compression.codec", "gzip").strip().lower()
+        codec = _CODEC_NAMES.get(name, name)
+        if codec not in CODECS:
+            raise Invalid(
+                f"hoodie.parquet.compression.codec={name!r}, expected one of {', '.join(CODECS)}"
+            )
+        wanted = properties.get("hoodie.parquet.bloom.filter.enabled", "true").strip().lower()
+        if wanted not in ("true", "false"):
+            raise Invalid(f"hoodie.parquet.bloom.filter.enabled={wanted!r}, expected true or false")
+        try:
+            bloom = BloomSize(
+                int(properties.get("hoodie.index.bloom.num_entries", "60000")),
+                float(properties.get("hoodie.index.bloom.fpp", "0.000000001")),
+                properties.get("hoodie.bloom.index.filter.type", DYNAMIC).strip().upper(),
+                int(properties.get("hoodie.bloom.index.filter.dynamic.max.entries", "100000")),
+            )
+        except ValueError as error:
+            raise Invalid(f"hoodie.index.bloom.* is no number: {error}") from error
+        return cls(codec, bloom if wanted == "true" else None)
+
+
+def encode_base_file(
+    rows: pa.Table, avro_schema: str, how: BaseFileFormat | None = None
+) -> pa.Buffer:
+    """One base file in memory; see ``write_base_file``."""
+    collected = _Collected()
+    write_base_file([rows], avro_schema, collected, how)
+    return collected.stream.getvalue()
+
+
+def write_base_file(
+    batches: Iterable[pa.Table],
+    avro_schema: str,
+    sink: Sink,
+    how: BaseFileFormat | None = None,
+) -> int:
+    """Write a base file, one row group per batch; returns the number of rows.
+
+    ``avro_schema`` is the writer schema with the meta fields, and decides names, types and order of
+    the columns; ``_hoodie_record_key`` must be filled. Raises ``Invalid`` for a null key or a null
+    in a column that the schema declares as not null.
+    """
+    import pyarrow.parquet as pq
+
+    how = how or BaseFileFormat()
+    schema = avro_to_arrow(avro_schema)
+    keys: list[pa.Array] = []
+    output = pa.PythonFile(_Writer(sink), mode="w")
+    count = 0
+    with pq.ParquetWriter(
+        output,
+        schema,
+        compression=how.compression,
+        store_schema=False,
+        write_page_checksum=True,
+        version="2.6",
+        data_page_version="1.0",
+    ) as writer:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            keys += _keys(batch)
+            writer.write_table(_laid_out(batch, schema))
+            count += batch.num_rows
+        writer.add_key_value_metadata(_footer(pa.chunked_array(keys, pa.string()), avro_schema, how))
+    output.flush()
+    return count
+
+
+def _keys(batch: pa.Table) -> list[pa.Array]:
+    column = batch.column(KEY_COLUMN)
+    if column.null_count:
+        raise Invalid(f"{column.null_count} rows without {KEY_COLUMN}: a base file needs one in each")
+    return (column if column.type == pa.string() else column.cast(pa.string())).chunks
+
+
+def _laid_out(batch: pa.Table, schema: pa.Schema) -> pa.Table:
+    alien = [name for name in batch.schema.names if name not in schema.names]
+    if alien:
+        raise Invalid(f"the batch has columns that the table has not: {', '.join(alien)}")
+    rows = project_to(batch, schema)
+    for column, kind in zip(rows.columns, schema, strict=True):
+        if column.null_count and not kind.nullable:
+            raise Invalid(f"column {kind.name!r} has a null, but the schema declares it as not null")
+    return rows
+
+
+def _footer(keys: pa.ChunkedArray, avro_schema: str, how: BaseFileFormat) -> dict[str, str]:
+    notes = {SCHEMA_KEY: avro_schema, "writer.model.name": "avro"}
+    if how.bloom is not None:
+        notes[BLOOM_KEY] = bloom_text(keys, how.bloom)
+        if how.bloom.kind == DYNAMIC:
+            notes[TYPE_CODE_KEY] = DYNAMIC
+    if len(keys):
+        notes[MIN_KEY], notes[MAX_KEY] = key_range(keys)
+    return notes
+
+
+def key_range(keys: pa.Array | pa.ChunkedArray) -> tuple[str, str]:
+    """Smallest and greatest key in the order of Java's ``String.compareTo`` (UTF-16 units)."""
+    ends = pc.min_max(keys).as_py()
+    # The two orders differ only between characters beyond the basic plane and those from U+E000 up.
+    if pc.any(pc.match_substring_regex(keys, "[\\x{E000}-\\x{10FFFF}]")).as_py():
+        texts = pc.unique(keys).to_pylist()  # rows by row: such keys are rare
+        in_order = {text.encode("utf-16-be", "surrogatepass"): text for text in texts}
+        return in_order[min(in_order)], in_order[max(in_order)]
+    return ends["min"], ends["max"]
+
+
+class _Writer:
+    """What pyarrow writes to, handed on to a sink."""
+
+    closed = False
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._size = 0
+
+    def write(self, data: bytes) -> int:
+        self._sink.append([data])
+        self._size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        """Durability is the sink's business."""
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class _Collected:
+    def __init__(self) -> None:
+        self.stream = pa.BufferOutputStream()
+
+    def append(self, buffers: list[bytes | memoryview]) -> None:
+        for part in buffers:
+            self.stream.write(part)

@@ -1,0 +1,176 @@
+"""Hudi's bloom filters of record keys (BloomFilter, InternalDynamicBloomFilter), written by columns.
+
+The bytes are those of Java's ``DYNAMIC_V0`` and ``SIMPLE`` filters with the Murmur hash: a header
+{int32 -1, int32 number of hashes, byte 1 = murmur, int32 bits}, for a dynamic filter the capacity of
+a row, the keys in the current row and the number of rows, then per row its own header and its bits,
+least significant first. All integers are big-endian.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from mainstem.errors import Invalid
+
+DYNAMIC = "DYNAMIC_V0"
+SIMPLE = "SIMPLE"
+TYPE_CODE_KEY = "hoodie_bloom_filter_type_code"
+_MURMUR = 1
+_VERSION = -1
+_HEAD = struct.Struct(">iibi")
+_MULTIPLIER = np.uint32(0x5BD1E995)
+# Keys hashed at a time: the arrays of one round stay in the processor's cache.
+_KEYS_AT_ONCE = 8192
+
+
+@dataclass(frozen=True)
+class BloomSize:
+    """``hoodie.index.bloom.num_entries``, ``hoodie.index.bloom.fpp``,
+    ``hoodie.bloom.index.filter.type`` and ``hoodie.bloom.index.filter.dynamic.max.entries``."""
+
+    entries: int = 60_000
+    false_positives: float = 1e-9
+    kind: str = DYNAMIC
+    entries_max: int = 100_000
+
+    def __post_init__(self) -> None:
+        if self.kind not in (DYNAMIC, SIMPLE):
+            raise Invalid(f"bloom filter type {self.kind!r}, expected {DYNAMIC} or {SIMPLE}")
+        if not 1 <= self.entries <= 100_000_000 or not 0 < self.false_positives < 1:
+            raise Invalid(
+                f"a bloom filter of {self.entries} entries and a false positive rate of"
+                f" {self.false_positives}: expected at least one entry and a rate between 0 and 1"
+            )
+
+    @property
+    def bits(self) -> int:
+        """Bits of one row (BloomFilterUtils.getBitSize)."""
+        return math.ceil(self.entries * -math.log(self.false_positives) / (math.log(2) ** 2))
+
+    @property
+    def hashes(self) -> int:
+        """Hashes per key (BloomFilterUtils.getNumHashes)."""
+        return math.ceil(math.log(2) * self.bits / self.entries)
+
+
+def bloom_text(keys: pa.Array | pa.ChunkedArray, size: BloomSize | None = None) -> str:
+    """Base64 of the filter that holds these keys, as Java puts it into a base file's footer.
+
+    ``keys``: strings without nulls, in the order of the rows.
+    """
+    size = size or BloomSize()
+    head = _HEAD.pack(_VERSION, size.hashes, _MURMUR, size.bits)
+    if size.kind == SIMPLE:
+        rows = [np.zeros(len(keys), np.int64)]
+        return _encoded(head, _filled(keys, rows[0], 1, size))
+    row_of, current = _rows_of(len(keys), size)
+    count = int(row_of.max(initial=0)) + 1
+    bits = _filled(keys, row_of, count, size)
+    dynamic = head + struct.pack(">iii", size.entries, current, count)
+    return _encoded(dynamic, *(part for row in bits for part in (head, row)))
+
+
+def _encoded(*parts: bytes | list[bytes]) -> str:
+    flat = [p for part in parts for p in (part if isinstance(part, list) else [part])]
+    return base64.b64encode(b"".join(flat)).decode()
+
+
+def _rows_of(count: int, size: BloomSize) -> tuple[np.ndarray, int]:
+    """Row of each key, and the keys counted in the current row (``currentNbRecord``).
+
+    A full row is followed by a new one until together they hold ``entries_max``; from then on keys
+    go to the first row once more, then to all rows in turn.
+    """
+    rows_max = max(1, math.ceil(size.entries_max / size.entries))
+    at = np.arange(count, dtype=np.int64)
+    row = np.minimum(at // size.entries, rows_max - 1)
+    over = at - rows_max * size.entries
+    row[over == 0] = 0
+    behind = over > 0
+    row[behind] = (over[behind] - 1) % rows_max
+    rows = int(row.max(initial=0)) + 1
+    return row, count - (rows - 1) * size.entries
+
+
+def _filled(
+    keys: pa.Array | pa.ChunkedArray, row_of: np.ndarray, rows: int, size: BloomSize
+) -> list[bytes]:
+    """The bits of each row, packed."""
+    bits = np.zeros((rows, size.bits), np.bool_)
+    chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
+    start = 0
+    for chunk in chunks:
+        for low in range(0, len(chunk), _KEYS_AT_ONCE):
+            part = chunk.slice(low, _KEYS_AT_ONCE)
+            rows_here = row_of[start + low : start + low + len(part)]
+            _add(bits, part, rows_here, size)
+        start += len(chunk)
+    return [np.packbits(row, bitorder="little").tobytes() for row in bits]
+
+
+def _add(bits: np.ndarray, keys: pa.Array, rows: np.ndarray, size: BloomSize) -> None:
+    if keys.null_count:
+        raise Invalid("a record key is null: a bloom filter holds keys only")
+    texts = keys.cast(pa.large_binary())
+    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
+    data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+    lengths = np.diff(offsets)
+    for length in np.unique(lengths).tolist():  # keys of one length are hashed together
+        chosen = np.flatnonzero(lengths == length)
+        places = offsets[chosen][:, None] + np.arange(length)
+        _add_same_length(bits, data[places], rows[chosen], size)
+
+
+def _add_same_length(bits: np.ndarray, keys: np.ndarray, rows: np.ndarray, size: BloomSize) -> None:
+    words, tail = _mixed_words(keys)
+    seed = np.zeros(len(keys), np.uint32)
+    flat, first, divisor = bits.reshape(-1), rows * size.bits, np.uint32(size.bits)
+    for _ in range(size.hashes):
+        seed = _murmur(words, tail, keys.shape[1], seed)
+        # Java: Math.abs(hash % vectorSize), where % keeps the sign of the hash. Dividing by a
+        # constant and multiplying back is far cheaper here than a remainder.
+        place = np.abs(seed.view(np.int32)).view(np.uint32)
+        place -= place // divisor * divisor
+        flat[first + place] = True
+
+
+def _mixed_words(keys: np.ndarray) -> tuple[list[np.ndarray], np.ndarray | None]:
+    """What of the hash does not depend on its seed: the mixed words, and the bytes left over."""
+    whole = keys.shape[1] // 4
+    words = []
+    if whole:
+        numbers = np.ascontiguousarray(keys[:, : 4 * whole]).view("<u4").astype(np.uint32)
+        for number in range(whole):
+            word = numbers[:, number] * _MULTIPLIER
+            word ^= word >> np.uint32(24)
+            words.append(word * _MULTIPLIER)
+    left = keys[:, 4 * whole :].view(np.int8).astype(np.int32)  # Java's bytes have a sign
+    if not left.shape[1]:
+        return words, None
+    tail = np.zeros(len(keys), np.int32)
+    for number in range(left.shape[1]):  # the last byte is the lowest
+        tail ^= left[:, number] << np.int32(8 * (left.shape[1] - 1 - number))
+    return words, tail.view(np.uint32)
+
+
+def _murmur(
+    words: list[np.ndarray], tail: np.ndarray | None, length: int, seed: np.ndarray
+) -> np.ndarray:
+    """Hudi's MurmurHash (version 2, 32 bits) of keys of one length."""
+    value = seed ^ np.uint32(length)
+    for word in words:
+        value = value * _MULTIPLIER
+        value ^= word
+    if tail is not None:
+        value = value ^ tail
+        value *= _MULTIPLIER
+    value ^= value >> np.uint32(13)
+    value *= _MULTIPLIER
+    value ^= value >> np.uint32(15)
+    return value

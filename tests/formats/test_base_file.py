@@ -1,0 +1,152 @@
+"""Goal: base files have the columns and the footer that Hudi's own writers leave, bloom filter included.
+
+Method: for the base files inside the golden tables the footer is computed anew from their keys and
+compared with Java's bytes; columns of every kind are written and read back.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import struct
+import zipfile
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mainstem.errors import Invalid
+from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro, avro_to_arrow
+from mainstem.formats.base_file import BaseFileFormat, encode_base_file, key_range
+from mainstem.formats.bloom_filter import DYNAMIC, SIMPLE, BloomSize, bloom_text
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+TABLES = ["all_types", "merge_event", "nbcc_two_writers", "keys_complex_two_level"]
+BLOOM, LOW, HIGH = (
+    b"org.apache.hudi.bloomfilter", b"hoodie_min_record_key", b"hoodie_max_record_key",
+)  # fmt: skip
+
+
+def _java_footers(table: str) -> list[tuple[pa.ChunkedArray, dict[bytes, bytes]]]:
+    found = []
+    with zipfile.ZipFile(GOLDEN / f"{table}.zip") as archive:
+        for name in archive.namelist():
+            if name.endswith(".parquet") and not name.startswith(".hoodie"):
+                file = pq.ParquetFile(io.BytesIO(archive.read(name)))
+                keys = file.read(columns=[META_FIELDS[2]]).column(0)
+                found.append((keys, file.metadata.metadata))
+    return found
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_footer_is_the_one_that_java_made_of_the_same_keys(table: str) -> None:
+    footers = _java_footers(table)
+    for keys, notes in footers:
+        entries = struct.unpack(">i", base64.b64decode(notes[BLOOM])[13:17])[0]
+        assert bloom_text(keys, BloomSize(entries)).encode() == notes[BLOOM]
+        if len(keys):
+            assert tuple(text.encode() for text in key_range(keys)) == (notes[LOW], notes[HIGH])
+    assert sum(len(keys) for keys, _ in footers) > 0
+
+
+def test_the_range_of_keys_is_in_the_order_of_javas_strings() -> None:
+    # In UTF-8 the second is greater, in UTF-16 units (and so in Java) the first.
+    assert key_range(pa.array(["\ufb01", "\U0001f600"])) == ("\U0001f600", "\ufb01")
+    assert key_range(pa.array(["b", "a", "é"])) == ("a", "é")
+
+
+ROWS = pa.table(
+    {
+        "id": ["a", "b", "c"],
+        "price": pa.array([Decimal("1.50"), None, Decimal("-3.25")], pa.decimal128(10, 2)),
+        "at": pa.array([1, None, 3], pa.timestamp("us", "UTC")),
+        "day": pa.array([1, 2, None], pa.date32()),
+        "tags": pa.array([["x", None], [], None], pa.list_(pa.string())),
+        "marks": pa.array([[("k", 1)], None, []], pa.map_(pa.string(), pa.int64())),
+        "place": pa.array([{"x": 1.5, "y": None}, None, {"x": None, "y": "n"}]),
+        "raw": pa.array([b"\x00", b"", None], pa.binary()),
+    }
+)
+TEXT = arrow_to_avro(ROWS.schema, table_name="t", meta_fields=True)
+
+
+def _with_meta(rows: pa.Table) -> pa.Table:
+    meta = {name: pa.array([f"{name}{i}" for i in range(rows.num_rows)]) for name in META_FIELDS}
+    return pa.table([*meta.values(), *rows.columns], names=[*meta, *rows.column_names])
+
+
+def test_all_columns_come_back_and_meta_columns_come_first() -> None:
+    data = encode_base_file(_with_meta(ROWS), TEXT)
+    file = pq.ParquetFile(pa.BufferReader(data))
+    found = file.read()
+    assert found.column_names == [*META_FIELDS, *ROWS.column_names]
+    for name in ROWS.column_names:
+        assert found.column(name).to_pylist() == ROWS.column(name).to_pylist()
+    assert file.metadata.metadata[b"parquet.avro.schema"].decode() == TEXT
+    assert file.metadata.metadata[b"hoodie_bloom_filter_type_code"] == b"DYNAMIC_V0"
+    assert file.schema_arrow.remove_metadata().names == avro_to_arrow(TEXT).names
+    kinds = {c.path: c.physical_type for c in map(file.schema.column, range(len(file.schema)))}
+    assert (kinds["price"], kinds["at"]) == ("FIXED_LEN_BYTE_ARRAY", "INT64")
+    assert "tags.list.element" in kinds
+    assert file.metadata.row_group(0).column(0).compression == "GZIP"
+
+
+def test_a_file_without_rows_has_a_schema_and_no_range_of_keys() -> None:
+    file = pq.ParquetFile(pa.BufferReader(encode_base_file(_with_meta(ROWS).slice(0, 0), TEXT)))
+    assert file.metadata.num_rows == 0
+    assert LOW not in file.metadata.metadata
+    assert file.schema_arrow.names[:5] == list(META_FIELDS)
+
+
+def test_options_choose_codec_and_filter() -> None:
+    how = BaseFileFormat.from_properties(
+        {
+            "hoodie.parquet.compression.codec": "ZSTD",
+            "hoodie.bloom.index.filter.type": "simple",
+            "hoodie.index.bloom.num_entries": "100",
+        }
+    )
+    assert how.bloom == BloomSize(100, 1e-9, SIMPLE)
+    file = pq.ParquetFile(pa.BufferReader(encode_base_file(_with_meta(ROWS), TEXT, how)))
+    assert file.metadata.row_group(0).column(0).compression == "ZSTD"
+    assert b"hoodie_bloom_filter_type_code" not in file.metadata.metadata
+    none = BaseFileFormat.from_properties({"hoodie.parquet.bloom.filter.enabled": "false"})
+    notes = pq.read_metadata(pa.BufferReader(encode_base_file(_with_meta(ROWS), TEXT, none))).metadata
+    assert BLOOM not in notes
+    assert notes[LOW] == b"_hoodie_record_key0"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("hoodie.parquet.compression.codec", "rar"),
+        ("hoodie.parquet.bloom.filter.enabled", "perhaps"),
+        ("hoodie.index.bloom.num_entries", "many"),
+        ("hoodie.index.bloom.num_entries", "0"),
+        ("hoodie.index.bloom.fpp", "1.5"),
+        ("hoodie.bloom.index.filter.type", "ROUND"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(key: str, value: str) -> None:
+    with pytest.raises(Invalid):
+        BaseFileFormat.from_properties({key: value})
+
+
+def test_a_row_without_a_key_is_refused() -> None:
+    rows = _with_meta(ROWS)
+    keys = pa.array(["a", None, "c"])
+    with pytest.raises(Invalid, match="1 rows without _hoodie_record_key"):
+        encode_base_file(rows.set_column(2, META_FIELDS[2], keys), TEXT)
+
+
+def test_a_column_that_the_schema_has_not_is_refused() -> None:
+    with pytest.raises(Invalid, match="other"):
+        encode_base_file(_with_meta(ROWS).append_column("other", pa.array([1, 2, 3])), TEXT)
+
+
+def test_the_defaults_are_hudis() -> None:
+    size = BloomSize()
+    assert (size.kind, size.entries, size.entries_max) == (DYNAMIC, 60_000, 100_000)
+    assert (size.bits, size.hashes) == (2_587_966, 30)
