@@ -60,7 +60,7 @@ def compare(name: str, query: dict[str, Any], unpacked) -> dict[str, Any]:
     try:
         found = run_query(path, name, query)
     except MainstemError as error:
-        return {"our_error": type(error).__name__}
+        return {"our_error": type(error).__name__, "java_rows": query.get("count", "error")}
     if "error" in query:
         return {"java_error": True, "ours_only": sorted(encoded(found).elements())}
     if "rowset" not in query:
