@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from mainstem.readers.scan import ScanPlan
     from mainstem.table.slicing import FileSlice
     from mainstem.timeline.instant import Instant
-    from mainstem.writers.append import WriteSpec
     from mainstem.writers.context import WriterContext
     from mainstem.writers.guard import StreamGuard
     from mainstem.writers.rollback import RolledBackInstant
+    from mainstem.writers.spec import WriteSpec
     from mainstem.writers.transaction import Outcome, Transaction
 
 
@@ -191,7 +191,7 @@ class Table:
         return self._write_once("update_columns", rows)
 
     def _write_once(self, operation: str, rows: pa.Table) -> Outcome:
-        from mainstem.writers.append import as_table
+        from mainstem.writers.fit import as_table
         from mainstem.writers.transaction import EMPTY, Outcome, check_operation
 
         check_operation(operation)
@@ -261,7 +261,7 @@ class Table:
         from mainstem.formats.avro_schema import arrow_to_avro
         from mainstem.table.keygen import KeyGenerator
         from mainstem.table.schema import arrow_user_schema
-        from mainstem.writers.append import UPDATE_COLUMNS, WriteSpec
+        from mainstem.writers.spec import UPDATE_COLUMNS, WriteSpec
 
         config = ctx.config
         if operation == UPDATE_COLUMNS and config.partial_update_mode != IGNORE_DEFAULTS:

@@ -32,9 +32,9 @@ from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.table.keygen import KeyGenerator
 from mainstem.truetime.clock import SystemClock
-from mainstem.writers.append import WriteSpec
 from mainstem.writers.guard import StreamGuard
 from mainstem.writers.ordinals import StreamWrite, allocate, claim, finish
+from mainstem.writers.spec import WriteSpec
 from mainstem.writers.transaction import ALREADY_COMMITTED, Outcome
 
 FOLDER = f"{paths.OWN}/spark"

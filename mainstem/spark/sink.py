@@ -29,9 +29,9 @@ from mainstem.spark.options import WriteOptions
 from mainstem.spark.target import open_or_create
 from mainstem.spark.types import arrow_schema
 from mainstem.spark.workers import ensure_python
-from mainstem.writers.append import WriteSpec
 from mainstem.writers.guard import StreamGuard
 from mainstem.writers.ordinals import StreamWrite, allocate, claim, finish
+from mainstem.writers.spec import WriteSpec
 from mainstem.writers.transaction import EMPTY, Outcome, Transaction
 
 if TYPE_CHECKING:

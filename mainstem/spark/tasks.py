@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from mainstem.table.bucket import bucket_ids
 from mainstem.table.schema import arrow_user_schema, fit_batch
-from mainstem.writers.append import WriteSpec
+from mainstem.writers.spec import WriteSpec
 from mainstem.writers.task import write_task
 
 # Spark hands over 10,000 rows at a time; larger blocks encode faster and make fewer blocks per

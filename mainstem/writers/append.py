@@ -6,56 +6,34 @@ belongs to one instant and is invisible until that instant completes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, RolledBack, Unavailable
-from mainstem.formats.avro_schema import META_FIELDS
+from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro
+from mainstem.formats.base_file import BaseFileFormat
 from mainstem.formats.java_properties import format_properties
-from mainstem.formats.log_file import data_blocks, delete_block
+from mainstem.formats.log_file import Header, data_blocks, delete_block
 from mainstem.storage import paths
 from mainstem.storage.protocol import LogSink, Storage
 from mainstem.table.bucket import bucket_ids, file_id_bucket, nbcc_file_id
-from mainstem.table.keygen import KeyGenerator
-from mainstem.table.properties import EVENT_TIME
-from mainstem.table.schema import arrow_user_schema, fit_batch
+from mainstem.table.schema import arrow_user_schema
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.timeline.instant import DELTACOMMIT, REQUESTED
+from mainstem.writers.arrange import (
+    FIRST_SEQUENCE,
+    repeated,
+    same_width,
+    sequence_texts,
+    slabs,
+    stable_order,
+)
+from mainstem.writers.fit import as_table, delete_flags, fit_rows
+from mainstem.writers.spec import DELETE, WriteSpec
 
 _OPEN_FILES_MAX = 400
-# Sequence numbers need only be unique within an instant. They begin here, and not at 1, because texts
-# of one length cost a fraction of others to make and to encode.
-_FIRST_SEQUENCE = 1_000_000
-# Rows that are encoded in one go: few calls for many small buckets, bounded memory for large batches.
-_SLAB_ROWS = 131_072
-_THREE_DIGITS = np.array([b"%03d" % number for number in range(1000)], "V3")
-IS_DELETED = "_hoodie_is_deleted"
-DELETE = "delete"
-UPDATE_COLUMNS = "update_columns"
-
-
-@dataclass(frozen=True)
-class WriteSpec:
-    """All that a worker needs to append for one transaction; picklable, no live objects."""
-
-    base: str
-    instant: str
-    operation: str
-    table_name: str
-    keys: KeyGenerator
-    hash_fields: tuple[str, ...]
-    buckets: int
-    merge_mode: str
-    ordering: tuple[str, ...]
-    user_schema: str
-    log_schema: str
-    fsync: bool
-    log_bytes_max: int
-    #: (partition, bucket) -> file id, where a table already has one that is not the constant NBCC id
-    file_ids: dict[tuple[str, int], str] = field(default_factory=dict)
 
 
 @dataclass
@@ -84,13 +62,14 @@ class BucketAppender:
         self._token = token
         self._task = token.split("-", 1)[0]
         self._schema = arrow_user_schema(spec.user_schema)
+        self._layout = BaseFileFormat.from_properties(spec.layout)
         self._logs: dict[tuple[str, int], _OpenLog] = {}
         self._versions: dict[tuple[str, int], int] = {}
         self._known_ids: dict[str, dict[int, str]] = {}
         self._known_buckets = {} if known_buckets is None else known_buckets
         self._closed: list[WriteStat] = []
         self._folders: set[str] = set()
-        self._sequence = _FIRST_SEQUENCE
+        self._sequence = FIRST_SEQUENCE
         self.rows = 0
         #: a batch was left half-written (full disk, interrupt): these files must not be published
         self.torn = False
@@ -113,7 +92,7 @@ class BucketAppender:
     def _write(self, batch: pa.Table) -> int:
         if batch.num_rows == 0:
             return 0
-        rows = self._fit(batch)
+        rows = fit_rows(batch, self._spec, self._schema)
         keys = self._spec.keys.record_keys(rows)
         partition_codes, partitions = self._spec.keys.partitions(rows)
         buckets = bucket_ids(
@@ -122,16 +101,16 @@ class BucketAppender:
             hash_fields=self._spec.hash_fields,
             parts=keys.parts,
         )
-        deleted = self._deleted_rows(rows)
+        deleted = delete_flags(rows, self._spec)
         group = partition_codes * self._spec.buckets + buckets
-        order = _stable_order(group)
+        order = stable_order(group)
         sorted_group = group[order]
         rows = rows.combine_chunks().take(pa.array(order))
         texts = self._sorted_texts(rows, keys.texts, order)
         if deleted is not None:
             deleted = deleted[order]
         self._check_alive()
-        for cuts in _slabs(sorted_group):
+        for cuts in slabs(sorted_group):
             places = [divmod(int(sorted_group[start]), self._spec.buckets) for start in cuts[:-1]]
             start, end = cuts[0], cuts[-1]
             self._append(
@@ -154,62 +133,6 @@ class BucketAppender:
                 return column.chunk(0)
         return texts.take(pa.array(order))
 
-    def _fit(self, batch: pa.Table) -> pa.Table:
-        spec = self._spec
-        if spec.operation == DELETE:
-            needed = [n for n in self._schema.names if n in spec.keys.needed_columns]
-            given = [n for n in batch.column_names if self._schema.get_field_index(n) >= 0]
-            return fit_batch(batch.select(given), self._schema, required=needed, table=spec.base)
-        if spec.operation == UPDATE_COLUMNS:
-            rows = self._widen(batch)
-        else:
-            rows = fit_batch(batch, self._schema, table=spec.base)
-        if spec.merge_mode == EVENT_TIME:
-            for name in spec.ordering:
-                column = rows.column(name)
-                if column.null_count:
-                    row = int(np.flatnonzero(column.is_null().to_numpy())[0])
-                    raise Invalid(
-                        f"ordering field {name!r} is null in {column.null_count} rows, first in row"
-                        f" {row}; EVENT_TIME_ORDERING needs a value in every row: fill or filter them",
-                        table=spec.base,
-                    )
-        return rows
-
-    def _widen(self, batch: pa.Table) -> pa.Table:
-        spec = self._spec
-        given = [n for n in batch.column_names if n not in META_FIELDS]
-        needed = set(spec.keys.needed_columns)
-        if spec.merge_mode == EVENT_TIME:
-            needed |= set(spec.ordering)
-        required = [n for n in self._schema.names if n in needed or n in given]
-        part = fit_batch(batch, self._schema, required=required, table=spec.base)
-        for name in part.column_names:
-            nulls = part.column(name).null_count
-            if nulls and name not in needed:
-                raise Invalid(
-                    f"column {name!r} has {nulls} nulls: update_columns cannot set a cell to null"
-                    " (under IGNORE_DEFAULTS a null means 'keep the older value'); leave the column"
-                    " out for these rows, or upsert full rows if keeping the older value is meant",
-                    table=spec.base,
-                )
-        columns = [
-            part.column(f.name) if f.name in part.column_names else pa.nulls(part.num_rows, f.type)
-            for f in self._schema
-        ]
-        return pa.table(columns, schema=self._schema)
-
-    def _deleted_rows(self, rows: pa.Table) -> np.ndarray | None:
-        if self._spec.operation == DELETE:
-            return np.ones(rows.num_rows, bool)
-        if IS_DELETED not in rows.column_names:
-            return None
-        flags = rows.column(IS_DELETED)
-        if flags.type != pa.bool_():
-            return None
-        flags = flags.combine_chunks().fill_null(False).to_numpy(zero_copy_only=False)
-        return flags if flags.any() else None
-
     # -- files -----------------------------------------------------------------------------------
 
     def _append(
@@ -230,8 +153,9 @@ class BucketAppender:
             kept_bounds = before[np.array(bounds)].tolist()
         blocks: list[list[bytes | memoryview]] = [[] for _ in places]
         if kept_rows.num_rows:
-            table = self._with_meta(places, kept_bounds, kept_rows, kept_keys)
-            blocks = data_blocks(spec.instant, spec.log_schema, table, kept_bounds)
+            file_ids = [self._file_id(*place) for place in places]
+            table = self._with_meta(places, file_ids, kept_bounds, kept_rows, kept_keys)
+            blocks = self._data_blocks(table, kept_bounds)
         self.torn = True  # until the whole batch is appended: a half-written block must not commit
         for i, (partition, bucket) in enumerate(places):
             log = self._log(partition, bucket)
@@ -247,6 +171,22 @@ class BucketAppender:
             log.stat.size_bytes = log.sink.size
             if log.sink.size >= spec.log_bytes_max:
                 self._close_log((partition, bucket))
+
+    def _data_blocks(self, table: pa.Table, bounds: list[int]) -> list[list[bytes | memoryview]]:
+        spec = self._spec
+        schema, extra = spec.log_schema, {}
+        if spec.partial_blocks:
+            schema = arrow_to_avro(table.schema, table_name=spec.table_name, meta_fields=True)
+            extra = {Header.IS_PARTIAL: "true"}
+        return data_blocks(
+            spec.instant,
+            schema,
+            table,
+            bounds,
+            block_format=spec.block_format,  # type: ignore[arg-type]
+            compression=self._layout.compression,
+            extra=extra,
+        )
 
     def _append_deletes(
         self, log: _OpenLog, partition: str, rows: pa.Table, keys: pa.Array, gone: pa.Array
@@ -267,19 +207,25 @@ class BucketAppender:
         log.stat.blocks += 1
 
     def _with_meta(
-        self, places: list[tuple[str, int]], bounds: list[int], rows: pa.Table, keys: pa.Array
+        self,
+        places: list[tuple[str, int]],
+        files: list[str],
+        bounds: list[int],
+        rows: pa.Table,
+        keys: pa.Array,
     ) -> pa.Table:
+        """Hudi's meta columns in front; ``files``: file id (in logs) or base file name per place."""
         count = rows.num_rows
         spec = self._spec
-        first = _same_width(self._sequence, count)
+        first = same_width(self._sequence, count)
         self._sequence = first + count
         lengths = np.diff(np.array(bounds))
         meta = [
-            _repeated([spec.instant], np.array([count])),
-            _sequence_texts(f"{spec.instant}_{self._task}_", first, count),
+            repeated([spec.instant], np.array([count])),
+            sequence_texts(f"{spec.instant}_{self._task}_", first, count),
             keys,
-            _repeated([partition for partition, _ in places], lengths),
-            _repeated([self._file_id(*place) for place in places], lengths),
+            repeated([partition for partition, _ in places], lengths),
+            repeated(files, lengths),
         ]
         return pa.table([*meta, *rows.columns], names=[*META_FIELDS, *rows.column_names])
 
@@ -414,67 +360,6 @@ class BucketAppender:
         for stat in self._closed:
             self._storage.delete(stat.path)
         self._closed.clear()
-
-
-def as_table(rows: object) -> pa.Table:
-    """Rows of a caller as a table; ``Invalid`` for anything but Arrow data."""
-    if isinstance(rows, pa.RecordBatch):
-        return pa.Table.from_batches([rows])
-    if isinstance(rows, pa.Table):
-        return rows
-    raise Invalid(
-        f"rows are a {type(rows).__name__}, expected a pyarrow.Table or RecordBatch: convert them"
-        " first (pyarrow.Table.from_pylist, from_pandas)"
-    )
-
-
-def _repeated(values: list[str], lengths: np.ndarray) -> pa.Array:
-    """Each value so many times, as a dictionary array (encoded once per value)."""
-    places = {value: place for place, value in enumerate(dict.fromkeys(values))}
-    codes = np.array([places[value] for value in values], np.int32)
-    indices = pa.array(np.repeat(codes, lengths))
-    return pa.DictionaryArray.from_arrays(indices, pa.array(list(places), pa.string()))
-
-
-def _same_width(first: int, count: int) -> int:
-    """``first``, or the next power of ten if the numbers from there on would differ in length."""
-    longer = 10 ** len(str(first))
-    return first if first + count <= longer else longer
-
-
-def _sequence_texts(prefix: str, first: int, count: int) -> pa.Array:
-    """``<prefix><number>`` for ``count`` numbers of one length (four digits at least)."""
-    head = prefix.encode()
-    low, high = first // 1000, (first + count - 1) // 1000
-    heads = [head + str(n).encode() for n in range(low, high + 1)]
-    width = len(heads[0])
-    # Items of a void type are copied as a whole, thousand by thousand.
-    texts = np.empty((high - low + 1, 1000), [("head", f"V{width}"), ("tail", "V3")])
-    texts["head"] = np.array(heads, f"V{width}")[:, None]
-    texts["tail"] = _THREE_DIGITS
-    texts = texts.reshape(-1)[first - 1000 * low :][:count]
-    offsets = np.arange(0, (width + 3) * count + 1, width + 3, dtype=np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(texts)]
-    return pa.Array.from_buffers(pa.string(), count, buffers)
-
-
-def _stable_order(groups: np.ndarray) -> np.ndarray:
-    """Stable argsort; small numbers as 16-bit ones, which numpy sorts by radix."""
-    small = len(groups) and int(groups.max()) < 2**16
-    return np.argsort(groups.astype(np.uint16) if small else groups, kind="stable")
-
-
-def _slabs(groups: np.ndarray) -> Iterator[list[int]]:
-    """Cuts of sorted groups, in slabs of whole groups of about ``_SLAB_ROWS`` rows each."""
-    cuts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
-    slab = [cuts[0]]
-    for cut in cuts[1:]:
-        slab.append(cut)
-        if cut - slab[0] >= _SLAB_ROWS:
-            yield slab
-            slab = [cut]
-    if len(slab) > 1:
-        yield slab
 
 
 def existing_file_ids(storage: Storage, partition: str) -> dict[int, str]:

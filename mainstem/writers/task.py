@@ -16,7 +16,8 @@ from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import WriteStat
-from mainstem.writers.append import BucketAppender, WriteSpec
+from mainstem.writers.append import BucketAppender
+from mainstem.writers.spec import WriteSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -31,7 +31,7 @@ from mainstem.timeline.commit_metadata import WriteStat, encode_commit
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, RESTORE, Instant
 from mainstem.timeline.publish import Section
 from mainstem.writers import task
-from mainstem.writers.append import DELETE, UPDATE_COLUMNS, BucketAppender, WriteSpec
+from mainstem.writers.append import BucketAppender
 from mainstem.writers.context import WriterContext
 from mainstem.writers.guard import StreamGuard
 from mainstem.writers.rollback import (
@@ -42,14 +42,15 @@ from mainstem.writers.rollback import (
     roll_back,
     roll_back_failed_writes,
 )
+from mainstem.writers.spec import DELETE, INSERT, UPDATE_COLUMNS, UPSERT, WriteSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 #: operation given to ``begin`` -> name in the commit metadata (WriteOperationType)
 OPERATIONS = {
-    "upsert": "UPSERT",
-    "insert": "INSERT",
+    UPSERT: "UPSERT",
+    INSERT: "INSERT",
     DELETE: "DELETE",
     UPDATE_COLUMNS: "UPSERT",
 }

@@ -1,0 +1,64 @@
+"""Arrays that every batch needs: rows sorted by bucket, repeated texts, sequence numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+# Sequence numbers need only be unique within an instant. They begin here, and not at 1, because texts
+# of one length cost a fraction of others to make and to encode.
+FIRST_SEQUENCE = 1_000_000
+# Rows that are encoded in one go: few calls for many small buckets, bounded memory for large batches.
+_SLAB_ROWS = 131_072
+_THREE_DIGITS = np.array([b"%03d" % number for number in range(1000)], "V3")
+
+
+def repeated(values: list[str], lengths: np.ndarray) -> pa.Array:
+    """Each value so many times, as a dictionary array (encoded once per value)."""
+    places = {value: place for place, value in enumerate(dict.fromkeys(values))}
+    codes = np.array([places[value] for value in values], np.int32)
+    indices = pa.array(np.repeat(codes, lengths))
+    return pa.DictionaryArray.from_arrays(indices, pa.array(list(places), pa.string()))
+
+
+def same_width(first: int, count: int) -> int:
+    """``first``, or the next power of ten if the numbers from there on would differ in length."""
+    longer = 10 ** len(str(first))
+    return first if first + count <= longer else longer
+
+
+def sequence_texts(prefix: str, first: int, count: int) -> pa.Array:
+    """``<prefix><number>`` for ``count`` numbers of one length (four digits at least)."""
+    head = prefix.encode()
+    low, high = first // 1000, (first + count - 1) // 1000
+    heads = [head + str(n).encode() for n in range(low, high + 1)]
+    width = len(heads[0])
+    # Items of a void type are copied as a whole, thousand by thousand.
+    texts = np.empty((high - low + 1, 1000), [("head", f"V{width}"), ("tail", "V3")])
+    texts["head"] = np.array(heads, f"V{width}")[:, None]
+    texts["tail"] = _THREE_DIGITS
+    texts = texts.reshape(-1)[first - 1000 * low :][:count]
+    offsets = np.arange(0, (width + 3) * count + 1, width + 3, dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(texts)]
+    return pa.Array.from_buffers(pa.string(), count, buffers)
+
+
+def stable_order(groups: np.ndarray) -> np.ndarray:
+    """Stable argsort; small numbers as 16-bit ones, which numpy sorts by radix."""
+    small = len(groups) and int(groups.max()) < 2**16
+    return np.argsort(groups.astype(np.uint16) if small else groups, kind="stable")
+
+
+def slabs(groups: np.ndarray) -> Iterator[list[int]]:
+    """Cuts of sorted groups, in slabs of whole groups of about ``_SLAB_ROWS`` rows each."""
+    cuts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
+    slab = [cuts[0]]
+    for cut in cuts[1:]:
+        slab.append(cut)
+        if cut - slab[0] >= _SLAB_ROWS:
+            yield slab
+            slab = [cut]
+    if len(slab) > 1:
+        yield slab

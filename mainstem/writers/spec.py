@@ -1,0 +1,67 @@
+"""What a transaction tells its workers: all that is needed to write one batch of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mainstem.merge.rules import MergeRules
+from mainstem.table.keygen import KeyGenerator
+from mainstem.table.properties import EVENT_TIME
+
+UPSERT = "upsert"
+INSERT = "insert"
+BULK_INSERT = "bulk_insert"
+DELETE = "delete"
+UPDATE_COLUMNS = "update_columns"
+
+#: options that decide how files are laid out; they travel to the workers as they were given
+LAYOUT_OPTIONS = (
+    "hoodie.parquet.compression.codec", "hoodie.parquet.bloom.filter.enabled",
+    "hoodie.index.bloom.num_entries", "hoodie.index.bloom.fpp",
+    "hoodie.bloom.index.filter.type", "hoodie.bloom.index.filter.dynamic.max.entries",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class WriteSpec:
+    """All that a worker needs to write for one transaction; picklable, no live objects."""
+
+    base: str
+    instant: str
+    operation: str
+    table_name: str
+    keys: KeyGenerator
+    hash_fields: tuple[str, ...]
+    buckets: int
+    merge_mode: str
+    ordering: tuple[str, ...]
+    user_schema: str
+    log_schema: str
+    fsync: bool
+    log_bytes_max: int
+    #: (partition, bucket) -> file id, where a table already has one that is not the constant NBCC id
+    file_ids: dict[tuple[str, int], str] = field(default_factory=dict)
+    #: ``hoodie.table.partial.update.mode`` and the marker of FILL_UNAVAILABLE
+    partial_mode: str | None = None
+    unavailable: str | None = None
+    #: a row whose column holds this text is a delete (``hoodie.payload.delete.field`` and ``.marker``)
+    delete_field: str | None = None
+    delete_marker: str | None = None
+    #: ``hoodie.logfile.data.block.format``
+    block_format: str = "avro"
+    #: ``update_columns`` writes IS_PARTIAL blocks, which hold the given columns only
+    partial_blocks: bool = False
+    #: those of ``LAYOUT_OPTIONS`` that were given
+    layout: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rules(self) -> MergeRules:
+        """How rows of one key meet, and which rows are deletes."""
+        return MergeRules(
+            ordering=self.ordering if self.merge_mode == EVENT_TIME else (),
+            partial=self.partial_mode,
+            unavailable=self.unavailable,
+            delete_field=self.delete_field,
+            delete_marker=self.delete_marker,
+        )
