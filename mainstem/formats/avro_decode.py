@@ -490,6 +490,27 @@ def _read_decimal(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | 
     return decimals(raw, kind.size, valid, arrow_type(kind))
 
 
+def _read_vector(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None:
+    """Hudi's VECTOR: the elements lie one behind the other, so an array of lists is a copy of them."""
+    valid = _branches(cursors, kind)
+    begins = cursors.at
+    cursors.skip(np.full(cursors.rows, kind.size) if valid is None else np.where(valid, kind.size, 0))
+    if not wanted:
+        return None
+    rows = np.arange(cursors.rows) if valid is None else np.flatnonzero(valid)
+    raw = np.zeros((cursors.rows, kind.size), np.uint8)
+    if len(rows):
+        cells = cursors.gather(f"V{kind.size}", begins[rows])
+        raw[rows] = cells.view(np.uint8).reshape(-1, kind.size)
+    return vectors(pa.py_buffer(raw), cursors.rows, valid, arrow_type(kind))
+
+
+def vectors(raw: pa.Buffer, rows: int, valid: np.ndarray | None, kind: pa.DataType) -> pa.Array:
+    """An array of lists of fixed size on the bytes of ``rows`` vectors, nulls included."""
+    values = pa.Array.from_buffers(kind.value_type, rows * kind.list_size, [None, raw])
+    return pa.Array.from_buffers(kind, rows, [_bitmap(valid)], children=[values])
+
+
 def decimals(raw: np.ndarray, size: int, valid: np.ndarray | None, kind: pa.DataType) -> pa.Array:
     """A decimal128 array from uint8[rows, 16], big-endian, of which the last ``size`` bytes are
     set."""
@@ -527,4 +548,5 @@ _READ = {
     "bytes": _read_text,
     "fixed": _read_fixed,
     "decimal": _read_decimal,
+    "vector": _read_vector,
 }

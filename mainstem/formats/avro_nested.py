@@ -305,7 +305,20 @@ def _scalar_reader(kind: AvroType) -> Reader:
     if kind.kind == "enum":
         return _enum_reader(kind)
     raw = _SCALARS[kind.kind] if kind.kind != "fixed" else _fixed_reader(kind.size)
+    if kind.logical == "vector":
+        return _vector_reader(kind, raw)
     return raw if kind.logical != "decimal" else _decimal_reader(kind, raw)
+
+
+def _vector_reader(kind: AvroType, raw: Reader) -> Reader:
+    element = {"FLOAT": "f", "DOUBLE": "d", "INT8": "b"}[kind.symbols[0]]
+    layout = struct.Struct(f"<{kind.precision}{element}")
+
+    def read(data: bytes, at: int, end: int) -> tuple[tuple, int]:
+        found, at = raw(data, at, end)
+        return layout.unpack(found), at
+
+    return read
 
 
 def _fixed_reader(size: int) -> Reader:

@@ -111,7 +111,7 @@ def _shape(data: bytes, at: int, end: int, kind: AvroType) -> tuple[Shape | None
         after = read_long(data, at, end)[1]
         return Shape(data[first:at], after - first), after
     size = kind.size if kind.kind == "fixed" else _FIXED_SIZES.get(kind.kind, 0)
-    if size and size <= 16:
+    if size and size <= 16 and kind.logical != "vector":
         return Shape(data[first:at], at - first + size), at + size
     return None, reader_of(kind)(data, first, end)[1]
 

@@ -23,6 +23,8 @@ import pyarrow as pa
 from mainstem import limits
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 
+# Spark's column metadata of a type that Arrow and Avro have no word for.
+VECTOR_MARK = "hudi_type"
 META_FIELDS = (
     "_hoodie_commit_time",
     "_hoodie_commit_seqno",
@@ -54,6 +56,8 @@ _PLAIN_ARROW = {
     "fixed": pa.binary(),
     "enum": pa.string(),
 }
+# Elements of Hudi's VECTOR columns (HoodieSchema.VectorElementType), little-endian on storage.
+_VECTOR_ELEMENTS = {"FLOAT": pa.float32(), "DOUBLE": pa.float64(), "INT8": pa.int8()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,13 @@ def arrow_to_avro(schema: pa.Schema, *, table_name: str, meta_fields: bool) -> s
             "possible"
         )
     _check_names([field.name for field in columns], "the schema")
+    for field in columns:
+        if field.metadata and VECTOR_MARK.encode() in field.metadata:
+            raise Unsupported(
+                f"column {field.name!r} is a {field.metadata[VECTOR_MARK.encode()].decode()}: Hudi's"
+                " vectors can be read, not written; write the table with Hudi (a new table holds such"
+                f" a column as a plain list without the field's metadata {VECTOR_MARK!r})"
+            )
     parent = f"{namespace}.{name}"
     fields = [_META_JSON[f] for f in META_FIELDS] if meta_fields else []
     fields += [_field_json(field.name, field.type, parent, field.name, 1) for field in columns]
@@ -302,15 +313,22 @@ def avro_to_arrow(text: str, *, path: str = "") -> pa.Schema:
     """The Arrow schema of a table or log block; plain ``T`` becomes a non-nullable field.
 
     Raises ``CorruptTable`` when the text is not a schema and ``Unsupported``, naming the column,
-    for a type without a counterpart (unions of several types, recursive records, Hudi 1.2
-    vectors).
+    for a type without a counterpart (unions of several types, recursive records). A VECTOR column
+    of Hudi 1.2 is a list of fixed size, with Spark's column metadata ``hudi_type``.
     """
     return pa.schema([arrow_field(name, kind) for name, kind in record_type(text, path).fields])
 
 
 def arrow_field(name: str, kind: AvroType) -> pa.Field:
     """The Arrow field of one Avro field."""
-    return pa.field(name, arrow_type(kind), nullable=kind.nullable)
+    field = pa.field(name, arrow_type(kind), nullable=kind.nullable)
+    return field.with_metadata({VECTOR_MARK: _vector_text(kind)}) if kind.logical == "vector" else field
+
+
+def _vector_text(kind: AvroType) -> str:
+    """The type as Hudi spells it; FLOAT is left out (HoodieSchema.Vector)."""
+    element = "" if kind.symbols == ("FLOAT",) else f", {kind.symbols[0]}"
+    return f"VECTOR({kind.precision}{element})"
 
 
 def arrow_type(kind: AvroType) -> pa.DataType:
@@ -323,6 +341,9 @@ def arrow_type(kind: AvroType) -> pa.DataType:
         return pa.struct([arrow_field(name, child) for name, child in kind.fields])
     if kind.logical == "decimal":
         return pa.decimal128(kind.precision, kind.scale)
+    if kind.logical == "vector":
+        element = pa.field("element", _VECTOR_ELEMENTS[kind.symbols[0]], nullable=False)
+        return pa.list_(element, kind.precision)
     if kind.kind == "long" and kind.logical:
         return _LONG_LOGICAL[kind.logical]
     if kind.kind == "int" and kind.logical:
@@ -419,11 +440,9 @@ class _Resolver:
         if kind == "record":
             return self._record(node, namespace, column, depth)
         if kind == "array":
-            return _container(
-                "array", self.resolve(node.get("items"), namespace, column, depth + 1)
-            )
+            return _container("array", self._inner(node.get("items"), namespace, column, depth))
         if kind == "map":
-            return _container("map", self.resolve(node.get("values"), namespace, column, depth + 1))
+            return _container("map", self._inner(node.get("values"), namespace, column, depth))
         if kind == "fixed":
             return self._fixed(node, namespace, column)
         if kind == "enum":
@@ -431,6 +450,13 @@ class _Resolver:
         if isinstance(kind, str) and kind in _PRIMITIVES:
             return _logical(node, kind, column)
         return self.resolve(kind, namespace, column, depth + 1)
+
+    def _inner(self, node: object, namespace: str, column: str, depth: int) -> AvroType:
+        """A type inside another one; Hudi has vectors as columns only (``hoodie.vector.columns``)."""
+        found = self.resolve(node, namespace, column, depth + 1)
+        if found.logical == "vector":
+            raise Unsupported(f"column {column!r} has a VECTOR inside another type, which is not read")
+        return found
 
     def _declare(self, node: dict, namespace: str, column: str) -> tuple[str, str]:
         name, space = node.get("name"), node.get("namespace", namespace)
@@ -468,7 +494,8 @@ class _Resolver:
             if not isinstance(name, str) or not _NAME.match(name):
                 raise CorruptTable(f"the Avro schema has a field with the name {name!r:.80}")
             inner = f"{column}.{name}" if column else name
-            yield name, self.resolve(field.get("type"), space, inner, depth + 1)
+            resolve = self._inner if column else self.resolve
+            yield name, resolve(field.get("type"), space, inner, depth + 1)
 
     def _fixed(self, node: dict, namespace: str, column: str) -> AvroType:
         full, _ = self._declare(node, namespace, column)
@@ -513,9 +540,27 @@ def _logical(node: dict, kind: str, column: str, size: int = 0) -> AvroType:
                 f"column {column!r} is a decimal({precision},{scale}); at most 38 digits are read"
             )
         return AvroType(kind, logical="decimal", size=size, precision=precision, scale=scale)
-    if kind == "fixed" and logical in ("vector", "duration"):
+    if kind == "fixed" and logical == "vector":
+        return _vector(node, column, size)
+    if kind == "fixed" and logical == "duration":
         raise Unsupported(
             f"column {column!r} has the Avro logical type {logical!r}, which is not read"
         )
     known = _INT_LOGICAL if kind == "int" else _LONG_LOGICAL if kind == "long" else {}
     return AvroType(kind, logical=logical if logical in known else "", size=size)
+
+
+def _vector(node: dict, column: str, size: int) -> AvroType:
+    """VECTOR(n[, DOUBLE|INT8]): ``precision`` holds the dimension, ``symbols`` the element type."""
+    dimension, element = node.get("dimension"), node.get("elementType", "FLOAT")
+    backing = node.get("storageBacking", "FIXED_BYTES")
+    if element not in _VECTOR_ELEMENTS or backing != "FIXED_BYTES" or type(dimension) is not int:
+        raise Unsupported(
+            f"column {column!r} is a vector({dimension!r:.20}, {element!r:.40}) stored as {backing!r:.40};"
+            f" expected a dimension and {', '.join(_VECTOR_ELEMENTS)} stored as FIXED_BYTES"
+        )
+    if dimension * (_VECTOR_ELEMENTS[element].bit_width // 8) != size:
+        raise CorruptTable(
+            f"the Avro schema has a VECTOR of {dimension!r:.20} {element} in {size} bytes at {column!r}"
+        )
+    return AvroType("fixed", logical="vector", size=size, precision=dimension, symbols=(element,))

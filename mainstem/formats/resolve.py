@@ -50,6 +50,8 @@ def promote(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
             f"column {field.name!r} was written as {source} and the table has {target}: there is "
             "no promotion between the two"
         )
+    if pa.types.is_fixed_size_list(target):
+        return pa.chunked_array([_vectors(chunk, target) for chunk in column.chunks], target)
     if pa.types.is_nested(target):
         chunks = [_nested(chunk, target, field.name) for chunk in column.chunks]
         return pa.chunked_array(chunks, target)
@@ -79,6 +81,9 @@ def promotes(source: pa.DataType, target: pa.DataType) -> bool:
         return (
             textual or types.is_integer(source) or types.is_date(source) or types.is_decimal(source)
         )
+    if types.is_fixed_size_list(target):  # a VECTOR column in a Parquet file
+        size = target.list_size * target.value_type.bit_width // 8
+        return types.is_fixed_size_binary(source) and source.byte_width == size
     if _is_binary(target):
         return _is_string(source) or _is_binary(source)
     if types.is_decimal(target):
@@ -108,6 +113,14 @@ def _nested_promotes(source: pa.DataType, target: pa.DataType) -> bool:
             inner = inner.field(0).type
         return promotes(inner, target.value_type)
     return False
+
+
+def _vectors(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Bytes of fixed size as the lists that they hold, little-endian; nothing is copied."""
+    validity, raw = array.buffers()
+    rows = array.offset + len(array)
+    values = pa.Array.from_buffers(target.value_type, rows * target.list_size, [None, raw])
+    return pa.Array.from_buffers(target, len(array), [validity], -1, array.offset, children=[values])
 
 
 def _is_two_level(source: pa.DataType, target: pa.DataType) -> bool:
