@@ -95,9 +95,13 @@ class Table:
         mode: str = "snapshot",
     ) -> ScanPlan:
         """A query: ``.to_arrow()`` or ``.to_batches()``.
+        *,
+        as_of_completion: str | None = None,
 
         ``mode``: ``snapshot`` or ``read_optimized`` (base files only). ``as_of`` is a requested time, as
-        in Hudi's time travel. Without ``columns`` Hudi's five meta columns come first.
+        in Hudi's time travel: an instant that completes later may still change the answer.
+        ``as_of_completion`` shows exactly what was completed at or before a completion time, which never
+        changes while the files are retained. Without ``columns`` Hudi's five meta columns come first.
         """
         from mainstem.readers import snapshot
 
@@ -108,6 +112,7 @@ class Table:
             as_of=as_of,
             mode=mode,
             damaged=self._damaged(),
+            as_of_completion=as_of_completion,
         )
 
     def changes(
@@ -117,7 +122,19 @@ class Table:
         columns: Sequence[str] | None = None,
         filter: pc.Expression | None = None,
     ) -> ScanPlan:
-        """Rows written by instants completed in (``after``, ``until``]: completion times."""
+        """What instants completed in (``after``, ``until``] changed; both are completion times.
+
+        ``mode="latest"``: the rows that they wrote, as Java's incremental query returns them.
+        ``deletes=True`` adds the column ``_change_type`` (``upsert`` or ``delete``) and a row for each
+        deleted key, in which only key, partition and ordering columns are filled; ``filter`` picks
+        upserts only. ``mode="cdc"``, for tables with ``hoodie.table.cdc.enabled=true``: one row per
+        change with ``op`` (i, u, d), ``ts_ms`` (requested time of the instant), ``before`` and ``after``
+        as JSON text, or as structs with ``images="struct"``.
+        """
+        *,
+        mode: str = "latest",
+        deletes: bool = False,
+        images: str = "json",
         from mainstem.readers import incremental
 
         return incremental.changes(
@@ -128,6 +145,9 @@ class Table:
             filter=filter,
             damaged=self._damaged(),
         )
+            mode=mode,
+            deletes=deletes,
+            images=images,
 
     # -- writing ---------------------------------------------------------------------------------
 

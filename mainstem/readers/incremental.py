@@ -12,36 +12,28 @@ leaves out what was overwritten since. We refuse: a change feed with holes is wo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Invalid
 from mainstem.readers.scan import Planned, ScanPlan
 from mainstem.readers.snapshot import make_split, read_spec
 from mainstem.readers.split import ReadSpec, Split
-from mainstem.readers.state import WRITES, TableState
+from mainstem.readers.state import TableState
+from mainstem.readers.window import Window, check_bounds, completed_between, written_files
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import load_config
 from mainstem.table.slicing import query_slice
 
+LATEST, CDC = "latest", "cdc"
 _CLEANED = (
     "files that instants of this range wrote were removed by a clean ({error}), so the changes"
     " cannot be"
     " told any more; start again from a snapshot, and read changes more often or raise"
     " hoodie.clean.commits.retained"
 )
-
-
-@dataclass(frozen=True)
-class Window:
-    """Completed writes of a range: requested time -> completion time."""
-
-    instants: dict[str, str]
-
-    @property
-    def newest_requested(self) -> str:
-        return max(self.instants, default="")
 
 
 def changes(
@@ -51,20 +43,38 @@ def changes(
     until: str | None = None,
     columns: Sequence[str] | None = None,
     filter: pc.Expression | None = None,
+    mode: str = LATEST,
+    images: str = "json",
+    deletes: bool = False,
     damaged: str = "error",
 ) -> ScanPlan:
-    """Rows written by instants with ``after < completion time <= until``; None: no bound.
+    """What instants with ``after < completion time <= until`` changed; None: no bound.
 
-    Bounds compare as text with completion times of 17 digits (a shorter prefix is allowed, as in
-    Java: ``000`` is before everything). Raises ``Invalid`` for other bounds.
+    ``mode`` ``latest``: the rows that they wrote, with ``deletes`` also the keys that they deleted, told
+    apart by ``_change_type`` (``readers.change_set``). ``cdc``: change data with before and after
+    images (``readers.cdc``); ``images`` is then ``json`` or ``struct``.
+
+    Bounds compare as text with completion times of 17 digits (a shorter prefix is allowed, as in Java:
+    ``000`` is before everything). Raises ``Invalid`` for other bounds and modes, ``Unsupported`` for
+    ``cdc`` on a table without it.
     """
-    for name, bound in (("after", after), ("until", until)):
-        if bound is not None and not (isinstance(bound, str) and bound.isdigit()):
-            raise Invalid(f"{name}={bound!r} is no completion time; expected digits")
+    check_bounds(after, until)
+    if mode not in (LATEST, CDC):
+        raise Invalid(f"mode={mode!r}; expected {LATEST!r} or {CDC!r}")
+    if images not in ("json", "struct"):
+        raise Invalid(f"images={images!r}; expected 'json' (text, as in Hudi) or 'struct' (columns)")
+    if deletes and mode == CDC:
+        raise Invalid('deletes=True is for mode="latest": change data always has the deletes (op "d")')
 
     def plan() -> Planned:
         state = TableState.load(storage, load_config(storage))
+        if mode == CDC:
+            from mainstem.readers.cdc import plan_change_data
+
+            return plan_change_data(state, after, until, columns, filter, images, damaged)
         window = completed_between(state, after, until)
+        if deletes:
+            return _plan_with_deletes(state, window, columns, filter, damaged)
         spec = read_spec(state, columns, filter, None, damaged)
         spec = replace(spec, instants=frozenset(window.instants))
         return Planned(spec, _splits(state, window, spec))
@@ -86,28 +96,20 @@ def _splits(state: TableState, window: Window, spec: ReadSpec) -> Iterator[Split
                 yield make_split(found, spec, state.config)
 
 
-def completed_between(state: TableState, after: str | None, until: str | None) -> Window:
-    """Completed writes of the range, active and archived."""
-    low = after or ""
-    found = {
-        i.requested: i.completion
-        for i in state.writes
-        if i.completion is not None and i.completion > low and (until is None or i.completion <= until)
-    }
-    if state.archive.completed_in(low, until):
-        for old in state.archive.instants():
-            inside = old.completion > low and (until is None or old.completion <= until)
-            if inside and old.action in WRITES and state.completion(old.requested):
-                found.setdefault(old.requested, old.completion)
-    return Window(found)
+def _plan_with_deletes(
+    state: TableState,
+    window: Window,
+    columns: Sequence[str] | None,
+    expression: pc.Expression | None,
+    damaged: str,
+) -> Planned:
+    from mainstem.readers.change_set import CHANGE_TYPE, KIND
+    from mainstem.readers.change_set_plan import changed_groups
 
-
-def written_files(state: TableState, window: Window) -> dict[str, set[str]]:
-    """Partition -> names of the files that the window's instants wrote."""
-    files: dict[str, set[str]] = {}
-    for requested in window.instants:
-        metadata = state.metadata(requested)
-        for path in metadata.files() if metadata is not None else ():
-            partition, _, name = path.rpartition("/")
-            files.setdefault(partition, set()).add(name)
-    return files
+    plain = None if columns is None else [name for name in columns if name != CHANGE_TYPE]
+    spec = read_spec(state, plain, expression, None, damaged)
+    spec = replace(spec, instants=frozenset(window.instants))
+    names = tuple([*spec.columns, CHANGE_TYPE] if columns is None else dict.fromkeys(columns))
+    by_name = {field.name: field for field in spec.schema} | {CHANGE_TYPE: KIND}
+    splits = changed_groups(state, window, spec, names, _splits(state, window, spec))
+    return Planned(spec, list(splits), pa.schema([by_name[name] for name in names]))

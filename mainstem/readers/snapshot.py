@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from mainstem.errors import Invalid, Unsupported
 from mainstem.merge.rules import merge_rules
+from mainstem.readers.history import PastState, check_no_new_clean, check_settled, past_state
 from mainstem.readers.scan import Planned, ScanPlan
 from mainstem.readers.schema import (
     column_defaults,
@@ -37,10 +38,11 @@ def scan(
     columns: Sequence[str] | None = None,
     filter: pc.Expression | None = None,
     as_of: str | None = None,
+    as_of_completion: str | None = None,
     mode: str = SNAPSHOT,
     damaged: str = "error",
 ) -> ScanPlan:
-    """Rows of the table as of now, or as of a requested time.
+    """Rows of the table as of now, as of a requested time, or as of a completion time.
 
     ``filter`` works on merged rows and may use columns that are not asked for. ``mode``
     ``read_optimized`` reads base files only. ``damaged``: ``error``, or ``skip`` to leave damaged
@@ -48,12 +50,20 @@ def scan(
     """
     if mode not in (SNAPSHOT, READ_OPTIMIZED):
         raise Invalid(f"mode={mode!r}; expected {SNAPSHOT!r} or {READ_OPTIMIZED!r}")
+    if as_of is not None and as_of_completion is not None:
+        raise Invalid("as_of (requested time) and as_of_completion exclude each other; pass one of them")
     until = None if as_of is None else instant_time(as_of, "as_of")
+    moment = None if as_of_completion is None else instant_time(as_of_completion, "as_of_completion")
 
     def plan() -> Planned:
         state = TableState.load(storage, load_config(storage))
         if until is not None:
             check_time_travel(state, until)
+        if moment is not None:
+            check_settled(state, moment)
+            past = past_state(state, moment)
+            spec = read_spec(past, columns, filter, None, damaged)
+            return Planned(spec, list(_past_splits(past, spec, base_only=mode == READ_OPTIMIZED)))
         spec = read_spec(state, columns, filter, until, damaged)
         return Planned(spec, _splits(state, spec, until, base_only=mode == READ_OPTIMIZED))
 
@@ -69,6 +79,16 @@ def _splits(state: TableState, spec: ReadSpec, until: str | None, *, base_only: 
         found = pick(group, until)
         if found is not None:
             yield make_split(found, spec, state.config, base_only=base_only)
+
+
+def _past_splits(past: PastState, spec: ReadSpec, *, base_only: bool) -> Iterator[Split]:
+    replaced = past.replaced(None)
+    listed = {listing.partition: listing.names for listing in past.partitions()}
+    for partition in sorted({*listed, *past.cleaned}):
+        names = listed.get(partition, ())
+        for found in past.slices(partition, names, base_only=base_only, replaced=replaced):
+            yield make_split(found, spec, past.config, base_only=base_only)
+    check_no_new_clean(past)
 
 
 def read_spec(

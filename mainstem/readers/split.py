@@ -90,7 +90,7 @@ def read_split(storage: Storage, split: Split) -> Iterator[pa.Table]:
     that a clean removed meanwhile.
     """
     spec = split.spec
-    entries = _log_entries(storage, split)
+    entries = log_entries(storage, split)
     order_types = [_ordering_type(spec, name) for name in spec.rules.ordering]
     merged = merge_slice(_base_tables(storage, split), entries, spec.read_schema, spec.rules, order_types)
     for table in merged:
@@ -210,7 +210,8 @@ def _with_keys(table: pa.Table, spec: ReadSpec, where: str) -> pa.Table:
     return table
 
 
-def _log_entries(storage: Storage, split: Split) -> list[Entry]:
+def log_entries(storage: Storage, split: Split) -> list[Entry]:
+    """Entries of the split's log files in replay order, with the columns that its spec needs."""
     notes: list[BlockNote] = []
     for path in split.log_files:
         name = paths.parse_log_name(path.rsplit("/", 1)[-1])

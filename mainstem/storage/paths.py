@@ -8,6 +8,7 @@ would leave the table.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mainstem.errors import CorruptTable
@@ -42,9 +43,7 @@ INITIAL_FOLDERS = (
 
 PARTITION_METAFILE = ".hoodie_partition_metadata"
 
-_LOG_NAME = re.compile(
-    r"^\.([^._/]+)_([^./]*)\.(log|archive)\.(\d{1,9})(?:_((\d+)-(\d+)-(\d+))(\.cdc)?)?$"
-)
+_LOG_NAME = re.compile(r"^\.([^._/]+)_([^./]*)\.(log|archive)\.(\d{1,9})(?:_((\d+)-(\d+)-(\d+))(\.cdc)?)?$")
 _BASE_NAME = re.compile(r"^([a-zA-Z0-9-]+)_([a-zA-Z0-9-]+)_([0-9]+)\.(parquet)$")
 _EPOCH = re.compile(r"^epoch-(\d{1,18})$")
 _TICKET = re.compile(r"^ticket-(\d{1,18})-[0-9a-f]{1,64}$")
@@ -101,6 +100,17 @@ def parse_base_name(name: str) -> BaseName | None:
     if match is None or len(name) > FILE_NAME_BYTES_MAX:
         return None
     return BaseName(name, match.group(1), match.group(2), match.group(3))
+
+
+def file_id_of(name: str) -> str | None:
+    """File id of a data file's name; None for anything else."""
+    parsed = parse_log_name(name) or parse_base_name(name)
+    return None if parsed is None else parsed.file_id
+
+
+def of_group(names: Iterable[str], file_id: str) -> list[str]:
+    """The data files of one file group among ``names``, sorted."""
+    return sorted(name for name in names if file_id_of(name) == file_id)
 
 
 def log_name(file_id: str, instant: str, version: int, token: str) -> str:

@@ -1,0 +1,171 @@
+"""The table as it was at a completion time: exactly the instants completed at or before it.
+
+Instants become visible in the order of their completion times, so this view never changes, unlike
+Hudi's time travel, which asks for requested times: an instant that was requested early may complete
+late. Files that a clean has removed since are put back into the listing by name, so that a slice that
+would need one of them is recognised and refused instead of being read without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from mainstem.errors import Invalid
+from mainstem.formats.avro_container import decode_container
+from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.readers.state import TableState
+from mainstem.storage import paths
+from mainstem.table.slicing import FileSlice, base_slice, query_slice
+from mainstem.timeline.active import load_timeline
+from mainstem.timeline.instant import CLEAN, RESTORE, Instant
+
+
+def just_before(completion: str) -> str:
+    """The completion time before which everything but this instant's own work was done."""
+    return f"{int(completion) - 1:0{len(completion)}d}"
+
+
+@dataclass
+class PastState(TableState):
+    """``whole``, cut at a completion time. Make it with ``past_state``."""
+
+    whole: TableState | None = None
+    moment: str = ""
+
+    def completion(self, requested: str) -> str | None:
+        """Completion time of an instant that was completed by then."""
+        assert self.whole is not None
+        known = self.whole.completion(requested)
+        return known if known is not None and known <= self.moment else None
+
+    @cached_property
+    def cleaned(self) -> dict[str, set[str]]:
+        """Partition -> names of files that cleans removed after the moment, or may be removing."""
+        assert self.whole is not None
+        gone: dict[str, set[str]] = {}
+        for record in _clean_records(self.whole, self.moment):
+            for partition, names in _named(record):
+                gone.setdefault(partition, set()).update(names)
+        return gone
+
+    def slices(
+        self,
+        partition: str,
+        names: Iterable[str],
+        *,
+        file_id: str | None = None,
+        base_only: bool = False,
+        replaced: Container[tuple[str, str]] = (),
+    ) -> Iterator[FileSlice]:
+        """What a query at the moment reads of a partition (or one file group) that lists ``names`` now.
+
+        ``base_only``: as a read optimized query; ``replaced``: file groups that are not shown. Raises
+        ``Invalid`` if a clean has removed a file of it.
+        """
+        listed = set(names)
+        gone = self.cleaned.get(partition, set())
+        if file_id is not None:
+            gone = {name for name in gone if paths.file_id_of(name) == file_id}
+        for group in self.group(partition, sorted(listed | gone)):
+            if (group.partition, group.file_id) in replaced:
+                continue
+            found = base_slice(group, None) if base_only else query_slice(group, None)
+            if found is not None:
+                self._check_there(found, listed, base_only)
+                yield found
+
+    def _check_there(self, found: FileSlice, listed: set[str], base_only: bool) -> None:
+        files = [found.base_file, *(() if base_only else found.log_files)]
+        missing = [name for name in files if name is not None and name not in listed]
+        if missing:
+            raise Invalid(
+                f"the view at completion time {self.moment} needs"
+                f" {paths.in_partition(found.partition, missing[0])}, which a clean has removed; ask"
+                " for a later time, and raise hoodie.clean.commits.retained to keep more",
+                table=self.storage.base,
+            )
+
+
+def past_state(state: TableState, moment: str) -> PastState:
+    """``state`` as of a completion time (inclusive)."""
+    late = {i.file_name for i in state.timeline.completed if (i.completion or "") > moment}
+    return PastState(
+        state.storage,
+        state.config,
+        state.timeline.without(late),
+        state.archive,
+        state._metadata,
+        whole=state,
+        moment=moment,
+    )
+
+
+def check_settled(state: TableState, moment: str) -> None:
+    """Refuse a moment whose view may still change, or was changed by a restore.
+
+    Raises ``Invalid`` for a time after the newest completed instant: one that completes from now on
+    could still be at or before it.
+    """
+    done = [i for i in state.timeline.completed if i.completion is not None]
+    newest = max((i.completion or "" for i in done), default="")
+    if moment > newest:
+        raise Invalid(
+            f"as_of_completion={moment} is after the newest completion time"
+            f" {newest or '(none: nothing was completed yet)'}; instants that complete later could"
+            " still belong to that view. Pass the completion time of a completed instant",
+            table=state.storage.base,
+        )
+    restored = [i for i in done if i.action == RESTORE and (i.completion or "") > moment]
+    if restored:
+        raise Invalid(
+            f"as_of_completion={moment} is before the restore {restored[-1].requested}, which removed"
+            " instants and their files; ask for a later time",
+            table=state.storage.base,
+            instant=restored[-1].requested,
+        )
+
+
+def check_no_new_clean(state: TableState) -> None:
+    """After files were listed: ``FileNotFoundError`` if a clean began since the timeline was listed.
+
+    It may have removed files that the listing should have shown; the query starts again.
+    """
+    known = {i.requested for i in state.timeline.instants if i.action == CLEAN}
+    now = {i.requested for i in load_timeline(state.storage).instants if i.action == CLEAN}
+    if now - known:
+        raise FileNotFoundError(f"clean {max(now - known)} began while files were listed")
+
+
+def _clean_records(state: TableState, moment: str) -> Iterator[dict[str, Any]]:
+    """Clean metadata and plans that may have removed files after the moment."""
+    for instant in state.timeline.instants:
+        if instant.action == CLEAN and (instant.completion is None or instant.completion > moment):
+            yield _clean_record(state, instant)
+    if state.archive.completed_in(moment, None):
+        for old in state.archive.instants():
+            if old.action == CLEAN and old.completion > moment:
+                data = state.archive.metadata(old.requested, CLEAN)
+                if data:
+                    yield decode_container(data, path=f"archived clean {old.requested}")[0]
+
+
+def _clean_record(state: TableState, instant: Instant) -> dict[str, Any]:
+    name = instant.file_name if instant.is_completed else f"{instant.requested}.{CLEAN}.requested"
+    path = paths.timeline_file(name)
+    data = state.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+    return decode_container(data, path=path)[0] if data else {}
+
+
+def _named(record: dict[str, Any]) -> Iterator[tuple[str, set[str]]]:
+    """Partition and file names of a HoodieCleanMetadata or a HoodieCleanerPlan."""
+    for partition, done in (record.get("partitionMetadata") or {}).items():
+        files = [*(done.get("successDeleteFiles") or ()), *(done.get("failedDeleteFiles") or ())]
+        yield partition, {str(file).rsplit("/", 1)[-1] for file in files}
+    for partition, planned in (record.get("filePathsToBeDeletedPerPartition") or {}).items():
+        found = [file.get("filePath") for file in planned or ()]
+        yield partition, {str(file).rsplit("/", 1)[-1] for file in found if file}
+    for partition, planned in (record.get("filesToBeDeletedPerPartition") or {}).items():
+        yield partition, {str(file).rsplit("/", 1)[-1] for file in planned or ()}

@@ -1,0 +1,87 @@
+"""The instants that a range of completion times holds, and the files that they wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mainstem.errors import Invalid
+from mainstem.readers.state import WRITES, TableState
+from mainstem.storage import paths
+from mainstem.timeline.commit_metadata import CommitMetadata
+
+#: Operations that change no row (WriteOperationType.isDataChange is false for them).
+SERVICES = frozenset(("COMPACT", "LOG_COMPACT", "CLUSTER", "INDEX", "BUCKET_RESCALE", "ALTER_SCHEMA"))
+Stat = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Completed writes of a range: requested time -> completion time."""
+
+    instants: dict[str, str]
+
+    @property
+    def newest_requested(self) -> str:
+        return max(self.instants, default="")
+
+
+def check_bounds(after: str | None, until: str | None) -> None:
+    """Raises ``Invalid`` for a bound that is no text of digits."""
+    for name, bound in (("after", after), ("until", until)):
+        if bound is not None and not (isinstance(bound, str) and bound.isdigit()):
+            raise Invalid(f"{name}={bound!r} is no completion time; expected digits")
+
+
+def completed_between(state: TableState, after: str | None, until: str | None) -> Window:
+    """Completed writes with ``after < completion time <= until``, active and archived."""
+    low = after or ""
+    found = {
+        i.requested: i.completion
+        for i in state.writes
+        if i.completion is not None and i.completion > low and (until is None or i.completion <= until)
+    }
+    if state.archive.completed_in(low, until):
+        for old in state.archive.instants():
+            inside = old.completion > low and (until is None or old.completion <= until)
+            if inside and old.action in WRITES and state.completion(old.requested):
+                found.setdefault(old.requested, old.completion)
+    return Window(found)
+
+
+def written_files(state: TableState, window: Window) -> dict[str, set[str]]:
+    """Partition -> names of the files that the window's instants wrote."""
+    files: dict[str, set[str]] = {}
+    for requested in window.instants:
+        metadata = state.metadata(requested)
+        for path in metadata.files() if metadata is not None else ():
+            partition, _, name = path.rpartition("/")
+            files.setdefault(partition, set()).add(name)
+    return files
+
+
+def stats_by_group(metadata: CommitMetadata) -> Iterator[tuple[str, str, list[Stat]]]:
+    """(partition, file id, write stats) of each file group that an instant wrote to, in order."""
+    for partition, stats in sorted(metadata.stats.items()):
+        groups: dict[str, list[Stat]] = {}
+        for stat in stats:
+            groups.setdefault(stat.get("fileId") or "", []).append(stat)
+        for file_id, group in sorted(groups.items()):
+            yield partition, file_id, group
+
+
+def base_before(state: TableState, partition: str, file_id: str, stat: Stat) -> str | None:
+    """Name of the base file that a stat's base file replaces: ``prevBaseFile``, else by ``prevCommit``."""
+    name = (stat.get("prevBaseFile") or "").rsplit("/", 1)[-1]
+    if name:
+        return name
+    known = paths.of_group(state.storage.names(partition), file_id)
+    bases = [base for base in map(paths.parse_base_name, known) if base is not None]
+    return next((b.name for b in bases if b.instant == stat.get("prevCommit")), None)
+
+
+def in_merge_order(names: Iterable[str]) -> list[str]:
+    """Log file names as they are replayed."""
+    parsed = [log for log in map(paths.parse_log_name, names) if log is not None]
+    return [log.name for log in sorted(parsed, key=lambda log: log.order)]
