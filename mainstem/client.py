@@ -93,10 +93,10 @@ class Table:
         filter: pc.Expression | None = None,
         as_of: str | None = None,
         mode: str = "snapshot",
-    ) -> ScanPlan:
-        """A query: ``.to_arrow()`` or ``.to_batches()``.
         *,
         as_of_completion: str | None = None,
+    ) -> ScanPlan:
+        """A query: ``.to_arrow()`` or ``.to_batches()``.
 
         ``mode``: ``snapshot`` or ``read_optimized`` (base files only). ``as_of`` is a requested time, as
         in Hudi's time travel: an instant that completes later may still change the answer.
@@ -110,9 +110,9 @@ class Table:
             columns=columns,
             filter=filter,
             as_of=as_of,
+            as_of_completion=as_of_completion,
             mode=mode,
             damaged=self._damaged(),
-            as_of_completion=as_of_completion,
         )
 
     def changes(
@@ -121,6 +121,10 @@ class Table:
         until: str | None = None,
         columns: Sequence[str] | None = None,
         filter: pc.Expression | None = None,
+        *,
+        mode: str = "latest",
+        deletes: bool = False,
+        images: str = "json",
     ) -> ScanPlan:
         """What instants completed in (``after``, ``until``] changed; both are completion times.
 
@@ -131,10 +135,6 @@ class Table:
         change with ``op`` (i, u, d), ``ts_ms`` (requested time of the instant), ``before`` and ``after``
         as JSON text, or as structs with ``images="struct"``.
         """
-        *,
-        mode: str = "latest",
-        deletes: bool = False,
-        images: str = "json",
         from mainstem.readers import incremental
 
         return incremental.changes(
@@ -143,11 +143,11 @@ class Table:
             until=until,
             columns=columns,
             filter=filter,
-            damaged=self._damaged(),
-        )
             mode=mode,
             deletes=deletes,
             images=images,
+            damaged=self._damaged(),
+        )
 
     # -- writing ---------------------------------------------------------------------------------
 
