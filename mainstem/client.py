@@ -11,12 +11,13 @@ from mainstem.opening import as_text, local_path, local_seams, note_lock
 from mainstem.options import WriterOptions, one_of
 from mainstem.seams import Seams
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import IGNORE_DEFAULTS, TableConfig, load_config
+from mainstem.table.properties import FILL_UNAVAILABLE, TableConfig, load_config
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from mainstem.merge.rules import MergeRules
     from mainstem.readers.scan import ScanPlan
     from mainstem.table.slicing import FileSlice
     from mainstem.timeline.instant import Instant
@@ -158,8 +159,8 @@ class Table:
         guard: StreamGuard | None = None,
         extra_metadata: Mapping[str, str] | None = None,
     ) -> Transaction:
-        """Begin a transaction: ``upsert``, ``insert`` (an upsert, as under a bucket index in Hudi's
-        NBCC), ``delete`` or ``update_columns``.
+        """Begin a transaction: ``upsert``, ``insert``, ``bulk_insert``, ``delete`` or ``update_columns``
+        (see the methods of these names).
 
         ``guard`` makes it exactly-once per micro-batch. Raises ``Unsupported``/``Invalid`` when the
         table or the operation cannot be written safely.
@@ -196,6 +197,25 @@ class Table:
         """Insert or update full rows in one commit."""
         return self._write_once("upsert", rows)
 
+    def insert(self, rows: pa.Table) -> Outcome:
+        """Write full rows as log blocks, like ``upsert``; the timeline calls it INSERT.
+
+        Under non-blocking concurrency control Hudi's ``insert`` goes to log files too (HUDI-8328): a
+        key that is there already is updated by the table's merge rules, never doubled (HUDI-7227).
+        """
+        return self._write_once("insert", rows)
+
+    def bulk_insert(self, rows: pa.Table) -> Outcome:
+        """Write full rows in one commit: as base files where a bucket has no file yet, else as log
+        blocks.
+
+        Rows that share a key are merged before they are written. Unlike the other operations it can
+        lose: it is rolled back, and ``RolledBack`` raised, if another writer completed a write to the
+        same buckets, or planned their compaction, between its begin and its commit, as in Hudi. Rows
+        of new buckets are held in memory until the commit.
+        """
+        return self._write_once("bulk_insert", rows)
+
     def delete(self, keys: pa.Table) -> Outcome:
         """Delete by key: the record key and partition columns suffice. Unconditional, as Hudi's
         ``delete`` operation (ordering value 0): it wins over every earlier row whatever its event time."""
@@ -204,9 +224,15 @@ class Table:
     def update_columns(self, rows: pa.Table) -> Outcome:
         """Update some columns of rows; the others keep their values.
 
-        The table must have ``hoodie.table.partial.update.mode=IGNORE_DEFAULTS``: the columns left out
-        are written as nulls, and a null means "keep the older value". So a cell **cannot be set to
-        null** this way; a null in a given column is refused.
+        The table must have ``hoodie.table.partial.update.mode``. With IGNORE_DEFAULTS the columns left
+        out are written as nulls, and a null means "keep the older value". So a cell **cannot be set to
+        null** this way; a null in a given column is refused. With FILL_UNAVAILABLE they are written
+        with the table's marker (``hoodie.write.partial.update.unavailable.value``), which only string
+        and binary columns can hold: the other columns must be given. A key that the table does not
+        have yet gets the nulls, or the marker, as its values.
+
+        With the option ``hoodie.mainstem.write.partial.blocks=true`` any table can be updated this
+        way, see there: Hudi's Java readers fail on some of what is written then.
         """
         return self._write_once("update_columns", rows)
 
@@ -234,11 +260,13 @@ class Table:
 
     def writer_context(self) -> WriterContext:
         if self._writer is None:
+            from mainstem.formats.base_file import BaseFileFormat
             from mainstem.table.existing import check_buckets
             from mainstem.writers.context import open_context
 
             try:
                 options = WriterOptions.from_properties(self._given)
+                BaseFileFormat.from_properties(self._given)
                 config = self._config.completed_by(self._given)
                 config.check_writable(self.path)
                 self._check_agreement()
@@ -279,17 +307,16 @@ class Table:
 
     def _write_spec(self, ctx: WriterContext, operation: str) -> WriteSpec:
         from mainstem.formats.avro_schema import arrow_to_avro
+        from mainstem.merge.rules import merge_rules
         from mainstem.table.keygen import KeyGenerator
         from mainstem.table.schema import arrow_user_schema
-        from mainstem.writers.spec import UPDATE_COLUMNS, WriteSpec
+        from mainstem.writers.spec import LAYOUT_OPTIONS, UPDATE_COLUMNS, WriteSpec
 
-        config = ctx.config
-        if operation == UPDATE_COLUMNS and config.partial_update_mode != IGNORE_DEFAULTS:
-            raise Unsupported(
-                "update_columns needs a table with hoodie.table.partial.update.mode=IGNORE_DEFAULTS;"
-                f" this one has {config.partial_update_mode or 'none'}: every upsert replaces the row",
-                table=self.path,
-            )
+        config, options = ctx.config, ctx.options
+        rules = merge_rules(config.raw)
+        partial_blocks = operation == UPDATE_COLUMNS and options.partial_blocks
+        if operation == UPDATE_COLUMNS and not partial_blocks:
+            self._check_update_columns(rules)
         user_schema = self._schema_text()
         arrow = arrow_user_schema(user_schema)
         for role, names in (
@@ -316,9 +343,31 @@ class Table:
             ordering=config.ordering,
             user_schema=user_schema,
             log_schema=arrow_to_avro(arrow, table_name=config.name, meta_fields=True),
-            fsync=ctx.options.fsync,
-            log_bytes_max=ctx.options.log_bytes_max,
+            fsync=options.fsync,
+            log_bytes_max=options.log_bytes_max,
+            partial_mode=rules.partial,
+            unavailable=rules.unavailable,
+            delete_field=rules.delete_field,
+            delete_marker=rules.delete_marker,
+            block_format=options.block_format,
+            partial_blocks=partial_blocks,
+            layout={key: self._given[key] for key in LAYOUT_OPTIONS if key in self._given},
         )
+
+    def _check_update_columns(self, rules: MergeRules) -> None:
+        if rules.partial is None:
+            raise Unsupported(
+                "update_columns needs a table with hoodie.table.partial.update.mode=IGNORE_DEFAULTS (or"
+                " FILL_UNAVAILABLE); this one has none: every upsert replaces the row",
+                table=self.path,
+            )
+        if rules.partial == FILL_UNAVAILABLE and rules.unavailable is None:
+            raise Unsupported(
+                "update_columns under FILL_UNAVAILABLE needs the marker that stands for 'keep the older"
+                " value': the table has no"
+                " hoodie.record.merge.property.hoodie.write.partial.update.unavailable.value",
+                table=self.path,
+            )
 
 
 def open_table(

@@ -25,11 +25,13 @@ AHEAD_MS = "hoodie.mainstem.timeline.ahead.max.ms"
 CLOCK_OFFSET = "hoodie.mainstem.clock.offset_ms"
 WRITER_NAME = "hoodie.mainstem.writer.name"
 LOG_MAX = "hoodie.logfile.max.size"
+BLOCK_FORMAT = "hoodie.logfile.data.block.format"
+PARTIAL_BLOCKS = "hoodie.mainstem.write.partial.blocks"
 
 #: keys under hoodie.mainstem. that some component reads
 OWN_KEYS = frozenset(
     (
-        FSYNC, AHEAD_MS, CLOCK_OFFSET, WRITER_NAME, "hoodie.mainstem.exclusive",
+        FSYNC, AHEAD_MS, CLOCK_OFFSET, WRITER_NAME, PARTIAL_BLOCKS, "hoodie.mainstem.exclusive",
         "hoodie.mainstem.timeline.zone", "hoodie.mainstem.lock.expire_ms",
         "hoodie.mainstem.stream.ordinal", "hoodie.mainstem.spark.driver.rows.max",
         "hoodie.mainstem.spark.driver.bytes.max",
@@ -76,6 +78,8 @@ class WriterOptions:
     clock_offset_ms: int = 0
     writer_name: str = ""
     log_bytes_max: int = 1024**3
+    block_format: str = "avro"
+    partial_blocks: bool = False
     zone: str | None = None
 
     @classmethod
@@ -114,5 +118,7 @@ class WriterOptions:
             clock_offset_ms=whole_number(properties, CLOCK_OFFSET, 0, -(10**12), 10**12),
             writer_name=str(properties.get(WRITER_NAME, "")),
             log_bytes_max=whole_number(properties, LOG_MAX, 1024**3, 1024, 2**40),
+            block_format=one_of(properties, BLOCK_FORMAT, "AVRO", ("AVRO", "PARQUET")).lower(),
+            partial_blocks=flag(properties, PARTIAL_BLOCKS, False),
             zone=properties.get("hoodie.mainstem.timeline.zone"),
         )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from mainstem import options as core
 from mainstem.errors import Invalid, Unsupported
+from mainstem.writers.spec import LAYOUT_OPTIONS, UNSAFE
 
 OPERATION = "hoodie.datasource.write.operation"
 RECORD_KEY = "hoodie.datasource.write.recordkey.field"
@@ -33,10 +34,9 @@ DRIVER_ROWS = "hoodie.mainstem.spark.driver.rows.max"
 DRIVER_BYTES = "hoodie.mainstem.spark.driver.bytes.max"
 SHUFFLE = "hoodie.mainstem.spark.shuffle"
 
-OPERATIONS = ("upsert", "insert", "delete")
-_UNSAFE_OPERATIONS = (
-    "bulk_insert", "insert_overwrite", "insert_overwrite_table", "delete_partition", "bootstrap",
-    "upsert_prepped", "insert_prepped", "bulk_insert_prepped", "delete_prepped", "boostrap",
+OPERATIONS = ("upsert", "insert", "bulk_insert", "delete")
+_OTHER_OPERATIONS = (
+    "bootstrap", "upsert_prepped", "insert_prepped", "bulk_insert_prepped", "delete_prepped", "boostrap",
 )  # fmt: skip
 
 #: several names of one table property; the first is the one that the table stores
@@ -105,7 +105,6 @@ _FIXED: dict[str, tuple[tuple[str, ...], str]] = {
         ("false",), "it would replace the table lock by one that holds in one process only",
     ),
     "hoodie.write.markers.type": (("direct",), "markers are DIRECT"),
-    "hoodie.logfile.data.block.format": (("avro",), "log blocks are Avro"),
     "hoodie.embed.timeline.server": (("true", "false"), ""),
 }  # fmt: skip
 
@@ -122,7 +121,7 @@ _HARMLESS_PREFIXES = (
 _PASSED_PREFIXES = (
     "hoodie.write.lock.", "hoodie.time.generator.", "hoodie.client.heartbeat.",
 )  # fmt: skip
-_PASSED = (core.CONCURRENCY, core.FAILED_WRITES, core.LOG_MAX)
+_PASSED = (core.CONCURRENCY, core.FAILED_WRITES, core.LOG_MAX, core.BLOCK_FORMAT, *LAYOUT_OPTIONS)
 _SPARK_OWN = ("path", "checkpointlocation", "queryname", "outputmode", "trigger", "mode")
 _STREAM = (IDENTIFIER, ORDINAL, BATCH_ID, GUARD, RETRY_COUNT, RETRY_MS)
 _WAYS = (DRIVER_ROWS, DRIVER_BYTES, SHUFFLE)
@@ -266,7 +265,9 @@ def _operation(texts: Mapping[str, str]) -> str:
     name = texts.get(OPERATION, "upsert").lower()
     if name in OPERATIONS:
         return name
-    if name in _UNSAFE_OPERATIONS:
+    if name in UNSAFE:
+        raise Unsupported(f"{OPERATION}={name!r} under non-blocking concurrency control: {UNSAFE[name]}")
+    if name in _OTHER_OPERATIONS:
         raise Unsupported(
             f"{OPERATION}={name!r} is not supported by non-blocking writers; expected"
             f" {' or '.join(OPERATIONS)}"

@@ -31,7 +31,7 @@ from mainstem.spark.types import arrow_schema
 from mainstem.spark.workers import ensure_python
 from mainstem.writers.guard import StreamGuard
 from mainstem.writers.ordinals import StreamWrite, allocate, claim, finish
-from mainstem.writers.spec import WriteSpec
+from mainstem.writers.spec import BULK_INSERT, WriteSpec
 from mainstem.writers.transaction import EMPTY, Outcome, Transaction
 
 if TYPE_CHECKING:
@@ -307,7 +307,9 @@ class _Ways:
         many."""
         if self.options.shuffle == "OFF" or _BUCKET in df.columns:
             return df
-        if self.options.shuffle == "AUTO" and _tasks(df) <= _SHUFFLE_ABOVE_TASKS:
+        few = _tasks(df) <= _SHUFFLE_ABOVE_TASKS
+        # A bulk insert may write one base file per bucket only, whatever the number of tasks.
+        if self.options.shuffle == "AUTO" and few and self.options.operation != BULK_INSERT:
             return df
         return by_bucket(df, spec)
 

@@ -24,6 +24,7 @@ COPY_ON_WRITE = "COPY_ON_WRITE"
 COMMIT_TIME = "COMMIT_TIME_ORDERING"
 EVENT_TIME = "EVENT_TIME_ORDERING"
 IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
+FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
 
 BUCKETS = "hoodie.bucket.index.num.buckets"
 HASH_FIELD = "hoodie.bucket.index.hash.field"
@@ -246,7 +247,8 @@ class TableConfig:
             (INDEX_TYPE, self._get(INDEX_TYPE).upper(), ("", "BUCKET")),
             (BUCKET_ENGINE, self._get(BUCKET_ENGINE).upper(), ("", "SIMPLE")),
             ("hoodie.record.merge.mode", self.merge_mode, (COMMIT_TIME, EVENT_TIME)),
-            ("hoodie.table.partial.update.mode", self.partial_update_mode, (None, IGNORE_DEFAULTS)),
+            ("hoodie.table.partial.update.mode", self.partial_update_mode,
+             (None, IGNORE_DEFAULTS, FILL_UNAVAILABLE)),
             ("hoodie.table.keygenerator.type", self.key_generator,
              ("SIMPLE", "COMPLEX", "NON_PARTITION")),
             ("hoodie.populate.meta.fields", self._get("hoodie.populate.meta.fields").lower(),

@@ -239,25 +239,29 @@ class BucketAppender:
         return log
 
     def _open_log(self, partition: str, bucket: int) -> _OpenLog:
-        spec, storage = self._spec, self._storage
-        self._ensure_partition(partition)
+        spec = self._spec
         file_id = self._file_id(partition, bucket)
         version = self._versions.get((partition, bucket), 0)
         while True:
             version += 1
             name = paths.log_name(file_id, spec.instant, version, self._token)
-            path = paths.in_partition(partition, name)
-            # The marker first: a file without one survives Java's rollback and comes back later.
             try:
-                storage.create(paths.marker(spec.instant, partition, name), b"", durable=False)
-                sink = storage.open_sink(path)
+                sink = self._open_file(partition, name)
                 break
             except FileExistsError:
                 continue  # another attempt of this task has the name: take the next version
         self._versions[(partition, bucket)] = version
-        self._folders.add(partition)
         stat = WriteStat(partition, file_id, name, spec.instant, version)
         return _OpenLog(sink, stat)
+
+    def _open_file(self, partition: str, name: str) -> LogSink:
+        """A new data file. Raises ``FileExistsError`` if the name is taken."""
+        self._ensure_partition(partition)
+        # The marker first: a file without one survives Java's rollback and comes back later.
+        self._storage.create(paths.marker(self._spec.instant, partition, name), b"", durable=False)
+        sink = self._storage.open_sink(paths.in_partition(partition, name))
+        self._folders.add(partition)
+        return sink
 
     def _ensure_partition(self, partition: str) -> None:
         if partition in self._folders:

@@ -15,6 +15,16 @@ BULK_INSERT = "bulk_insert"
 DELETE = "delete"
 UPDATE_COLUMNS = "update_columns"
 
+#: operations that lose rows beside other writers, and why
+UNSAFE = {
+    "insert_overwrite": "the fixed file id of a bucket would be retired and hide every later write"
+    " (apache/hudi#19793)",
+    "insert_overwrite_table": "the fixed file id of a bucket would be retired and hide every later"
+    " write (apache/hudi#19793)",
+    "delete_partition": "the fixed file ids of the partition would be retired and hide later writes"
+    " (apache/hudi#19793)",
+}
+
 #: options that decide how files are laid out; they travel to the workers as they were given
 LAYOUT_OPTIONS = (
     "hoodie.parquet.compression.codec", "hoodie.parquet.bloom.filter.enabled",

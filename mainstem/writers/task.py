@@ -16,7 +16,7 @@ from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import WriteStat
-from mainstem.writers.append import BucketAppender
+from mainstem.writers.bulk import appender_for, stat_of
 from mainstem.writers.spec import WriteSpec
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def write_task(
     token = f"{task_partition}-{stage}-{attempt}"
     if not all(_DECIMAL.match(part) for part in token.split("-")):
         raise Invalid(f"write token {token!r}: expected three numbers from 0")
-    appender = BucketAppender(storage, spec, token)
+    appender = appender_for(storage, spec, token)
     try:
         for batch in batches:
             appender.write(batch)
@@ -67,7 +67,7 @@ def decode_result(result: bytes, instant: str) -> tuple[list[WriteStat], int]:
     """Write stats and rows of one task; refuses results of another instant."""
     try:
         data = json.loads(result)
-        stats = [WriteStat(**dict(zip(_FIELDS, f, strict=True))) for f in data["files"]]
+        stats = [stat_of(**dict(zip(_FIELDS, f, strict=True))) for f in data["files"]]
         found, rows = data["instant"], int(data["rows"])
     except (ValueError, KeyError, TypeError) as error:
         raise Invalid(f"no task result: {error}") from error

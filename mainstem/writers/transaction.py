@@ -3,7 +3,8 @@
   begin    [[ lock: no restore pending, table unchanged -> heartbeat -> T.deltacommit.requested
               -> T.deltacommit.inflight ]]
   write    any number of batches: one new log file per bucket, blocks appended; no lock held
-  commit   files durable -> [[ lock: still ours, not committed before -> T_C.deltacommit ]]
+  commit   files durable -> [[ lock: still ours, not committed before, a bulk insert not overlapped
+           -> T_C.deltacommit ]]
            -> markers and heartbeat gone
 
 Between the two critical sections nobody waits for this writer. What can come of it is an ``Outcome``
@@ -32,6 +33,8 @@ from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, RESTORE,
 from mainstem.timeline.publish import Section
 from mainstem.writers import task
 from mainstem.writers.append import BucketAppender
+from mainstem.writers.bulk import appender_for, check_one_base_file_each
+from mainstem.writers.conflicts import Overlaps
 from mainstem.writers.context import WriterContext
 from mainstem.writers.guard import StreamGuard
 from mainstem.writers.rollback import (
@@ -42,7 +45,15 @@ from mainstem.writers.rollback import (
     roll_back,
     roll_back_failed_writes,
 )
-from mainstem.writers.spec import DELETE, INSERT, UPDATE_COLUMNS, UPSERT, WriteSpec
+from mainstem.writers.spec import (
+    BULK_INSERT,
+    DELETE,
+    INSERT,
+    UNSAFE,
+    UPDATE_COLUMNS,
+    UPSERT,
+    WriteSpec,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,21 +62,13 @@ if TYPE_CHECKING:
 OPERATIONS = {
     UPSERT: "UPSERT",
     INSERT: "INSERT",
+    BULK_INSERT: "BULK_INSERT",
     DELETE: "DELETE",
     UPDATE_COLUMNS: "UPSERT",
 }
 COMMITTED = "committed"
 ALREADY_COMMITTED = "already_committed"
 EMPTY = "empty"
-_UNSAFE = {
-    "insert_overwrite": "the fixed file id of a bucket would be retired and hide every later write"
-    " (apache/hudi#19793)",
-    "insert_overwrite_table": "the fixed file id of a bucket would be retired and hide every later"
-    " write (apache/hudi#19793)",
-    "delete_partition": "the fixed file ids of the partition would be retired and hide later writes"
-    " (apache/hudi#19793)",
-    "bulk_insert": "it writes base files, which conflict with writers in flight",
-}
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,8 @@ class Transaction:
         self._appender: BucketAppender | None = None
         self._task_stats: list[WriteStat] = []
         self._task_rows = 0
+        self._overlaps: Overlaps | None = None
+        self._overlap: str | None = None
         self._outcome: Outcome | None = None
         self._ended = False
         self._begin_held_ms = 0.0
@@ -239,7 +244,7 @@ class Transaction:
         self._check_open()
         if self._appender is None:
             token = f"0-{self._ctx.seams.random.getrandbits(20)}-0"
-            self._appender = BucketAppender(
+            self._appender = appender_for(
                 self._ctx.seams.storage, self._spec, token, self._ctx.known_buckets
             )
         try:
@@ -294,6 +299,12 @@ class Transaction:
         if not stats:
             quietly_discard(ctx, self.instant)
             return self._end(Outcome(EMPTY))
+        if self._spec.operation == BULK_INSERT:
+            check_one_base_file_each(stats, ctx.base, self.instant)
+            self._overlaps = Overlaps(ctx.seams.storage, self.instant, stats)
+            self._overlap = self._overlaps.find(ctx.publisher.timeline())
+            if self._overlap is not None:
+                self._lose()
         content = encode_commit(stats, self._extra_metadata(), OPERATIONS[self._spec.operation])
         prepared = prepare(ctx, self.instant, content)
         try:
@@ -304,6 +315,8 @@ class Transaction:
             )
         finally:
             forget(ctx, prepared)
+        if self._overlap is not None:
+            self._lose()
         if published.time is None:
             self.abort()
             return self._end(Outcome(ALREADY_COMMITTED, instant=published.decision))
@@ -320,6 +333,17 @@ class Transaction:
                 self._begin_held_ms + published.held_ms,
                 self._begin_wait_ms + published.lock_wait_ms,
             )
+        )
+
+    def _lose(self) -> None:
+        """A bulk insert that was overlapped goes, as in Java; the other write stands."""
+        self.abort()
+        raise RolledBack(
+            f"the bulk insert overlaps another write: {self._overlap}. Nothing of it is visible; write"
+            " the data again in a new transaction (rows of buckets that have files by now are appended"
+            " to log files), or upsert, which never conflicts",
+            table=self._ctx.base,
+            instant=self.instant,
         )
 
     def _extra_metadata(self) -> dict[str, str]:
@@ -352,10 +376,13 @@ class Transaction:
                 instant=self.instant,
             )
         ctx.reread_config()
-        if self._guard is None:
-            return None
-        ctx.guards.refresh(timeline)
-        return ctx.guards.committed(self._guard)
+        if self._guard is not None:
+            ctx.guards.refresh(timeline)
+            earlier = ctx.guards.committed(self._guard)
+            if earlier is not None:
+                return earlier
+        self._overlap = self._overlaps.find(timeline) if self._overlaps is not None else None
+        return self._overlap
 
     def _remove_unclaimed(self, claimed: set[str]) -> None:
         """Delete data files that have a marker but no write stat: losing task attempts (finalizeWrite)."""
@@ -452,8 +479,8 @@ def _unavailable(
 def check_operation(operation: str) -> str:
     """The operation in lower case; refuses unsafe and unknown ones by name."""
     name = operation.strip().lower()
-    if name in _UNSAFE:
-        raise Unsupported(f"operation {name!r} under non-blocking concurrency control: {_UNSAFE[name]}")
+    if name in UNSAFE:
+        raise Unsupported(f"operation {name!r} under non-blocking concurrency control: {UNSAFE[name]}")
     if name not in OPERATIONS:
         raise Invalid(f"operation {operation!r}; expected one of {', '.join(OPERATIONS)}")
     return name

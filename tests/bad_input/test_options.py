@@ -130,7 +130,7 @@ def test_a_wrong_argument_is_refused(call, needles, table, path) -> None:
         call(table)
 
 
-@pytest.mark.parametrize("operation", ["insert_overwrite", "delete_partition", "bulk_insert"])
+@pytest.mark.parametrize("operation", ["insert_overwrite", "delete_partition"])
 def test_operations_that_would_lose_rows_are_refused_by_name(operation, table, path) -> None:
     with refused(path, Unsupported, operation, "non-blocking"):
         table.begin(operation)

@@ -39,9 +39,8 @@ CREATE = {
 @pytest.mark.parametrize(
     ("option", "value", "error", "text"),
     [
-        ("hoodie.datasource.write.operation", "merge", Invalid, "upsert or insert or delete"),
-        ("hoodie.datasource.write.operation", "bulk_insert", Unsupported, "bulk_insert"),
-        ("hoodie.datasource.write.operation", "insert_overwrite", Unsupported, "insert_overwrite"),
+        ("hoodie.datasource.write.operation", "merge", Invalid, "upsert or insert or bulk_insert or delete"),
+        ("hoodie.datasource.write.operation", "insert_overwrite", Unsupported, "#19793"),
         ("hoodie.datasource.write.recordkey.fields", "id", Invalid, "did you mean"),
         ("hoodie.nobody.knows.this", "1", Unsupported, "hoodie.nobody.knows.this"),
         ("hoodie.metadata.enable", "true", Unsupported, "hoodie.metadata.enable='true'"),

@@ -178,6 +178,19 @@ def test_later_writes_replace_rows_by_key_and_delete_removes_them(
     assert _rows(tmp_path) == [{"id": i, "v": i if i < 5 else i + 100} for i in range(2, 10)]
 
 
+def test_a_bulk_insert_makes_one_base_file_per_bucket_whatever_the_number_of_tasks(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    bulk = {"hoodie.datasource.write.operation": "bulk_insert", **EXECUTORS}
+    df = spark.range(1000).selectExpr("id", "id as v").repartition(5)
+    outcome = ms.write_batch(df, str(tmp_path), options={**OPTIONS, **bulk})
+    bases = list(tmp_path.glob("*.parquet"))
+    assert outcome.files == len(bases) > 1 and not list(tmp_path.glob(".*.log.*"))
+    _save(spark.range(5).selectExpr("id", "id + 100 as v"), tmp_path)
+    found = _rows(tmp_path)
+    assert found == [{"id": i, "v": i if i >= 5 else i + 100} for i in range(1000)]
+
+
 def test_reads_take_columns_time_travel_and_windows_from_options(spark: SparkSession, tmp_path: Path) -> None:
     first = ms.write_batch(spark.range(4).selectExpr("id", "0 as v"), str(tmp_path), options=OPTIONS)
     second = ms.write_batch(spark.range(2).selectExpr("id", "1 as v"), str(tmp_path), options=OPTIONS)

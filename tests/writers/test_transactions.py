@@ -247,9 +247,3 @@ def test_a_transaction_whose_write_failed_halfway_cannot_be_committed(make_table
         txn.commit()
     txn.abort()
     assert content(table) == {} and log_files(table) == []
-
-
-@pytest.mark.parametrize("operation", ["insert_overwrite", "delete_partition", "bulk_insert"])
-def test_operations_that_are_unsafe_beside_other_writers_are_refused_by_name(make_table, operation):
-    with pytest.raises(errors.Unsupported, match=operation):
-        make_table().begin(operation)
