@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Invalid, Unsupported
@@ -102,8 +103,8 @@ def read_spec(
     if damaged not in ("error", "skip"):
         raise Invalid(f"{DAMAGED}={damaged!r}; expected 'error' or 'skip'")
     text = schema_text(state, until)
-    schema = full_schema(text)
     rules = replace(merge_rules(state.config.raw), defaults=column_defaults(text))
+    schema = _as_shown(full_schema(text), state.config, rules.ordering)
     virtual = _virtual_key(state.config)
     return ReadSpec(
         schema=schema,
@@ -127,7 +128,7 @@ def make_split(found: FileSlice, spec: ReadSpec, config: TableConfig, *, base_on
         base,
         () if base_only else logs,
         spec,
-        _path_values(found.partition, config),
+        _path_values(found.partition, config, spec.schema),
     )
 
 
@@ -166,15 +167,35 @@ def _virtual_key(config: TableConfig) -> tuple[str, ...]:
     return config.record_key
 
 
-def _path_values(partition: str, config: TableConfig) -> tuple[tuple[str, str | None], ...]:
-    """Partition columns whose value comes from the path: those the files do not hold, and nulls.
+def _as_shown(schema: pa.Schema, config: TableConfig, ordering: Sequence[str]) -> pa.Schema:
+    """Java shows the partition column of the TIMESTAMP key generator as text: the file's value, not the
+    path (SparkHoodieTableFileIndex). Ordering columns keep their type, for comparing."""
+    if config.key_generator != "TIMESTAMP":
+        return schema
+    for name in (n for n in config.partition_fields if n in schema.names and n not in ordering):
+        at = schema.get_field_index(name)
+        if pa.types.is_integer(schema.field(at).type) or pa.types.is_date(schema.field(at).type):
+            schema = schema.set(at, pa.field(name, pa.string()))
+    return schema
 
-    Java reads the path: an empty string was written to the default partition too and reads as null.
+
+def _path_values(
+    partition: str, config: TableConfig, schema: pa.Schema
+) -> tuple[tuple[str, str | None], ...]:
+    """Partition columns whose value comes from the path: those that the files do not hold, nulls, and
+    text that a path of several folders spells otherwise.
+
+    Java reads the path: an empty string was written to the default partition too and reads as null, and
+    under ``hoodie.datasource.write.slash.separated.date.partitioning`` 2026-01-02 reads as 2026/01/02.
     """
     flag = config.raw.get("hoodie.datasource.write.drop.partition.columns", "").strip().lower()
     dropped = flag == "true"
     fields = config.partition_fields
     parts = partition.split("/") if fields else []
+    from_path = config.key_generator not in ("TIMESTAMP", "CUSTOM")
+    if len(fields) == 1 < len(parts) and from_path and _is_text(schema, fields[0]):
+        parts = [partition]  # all of the path is the one column's value
+        dropped = True
     if not dropped and DEFAULT_PARTITION not in partition:
         return ()
     if len(parts) != len(fields):
@@ -193,3 +214,8 @@ def _path_values(partition: str, config: TableConfig) -> tuple[tuple[str, str | 
         elif dropped:
             values.append((name, unquote(text) if config.url_encode else text))
     return tuple(values)
+
+
+def _is_text(schema: pa.Schema, name: str) -> bool:
+    at = schema.get_field_index(name)
+    return at >= 0 and pa.types.is_string(schema.field(at).type)

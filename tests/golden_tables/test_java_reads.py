@@ -178,3 +178,18 @@ def test_damage_in_a_committed_log_file_is_an_error_with_path_and_offset(kind, u
     assert ".log." in caught.value.path
     assert isinstance(caught.value.offset, int)
     assert "offset" in str(caught.value)
+
+
+@pytest.mark.supports("Keys and partitions", "TIMESTAMP key generator (read; its column as text)")
+@pytest.mark.supports("Keys and partitions", "slash-separated date partitions (read)")
+@pytest.mark.parametrize(("name", "column"), [("keys_timestamp", "m"), ("keys_slash_date", "d")])
+def test_a_filter_on_a_partition_column_sees_what_the_query_shows(name, column, unpacked):
+    """The files hold a number, or a date spelled otherwise."""
+    import pyarrow.compute as pc
+
+    table = mainstem.open_table(unpack(name, unpacked))
+    whole = table.scan().to_arrow()
+    value = whole.column(column)[0]
+    chosen = table.scan(filter=pc.field(column) == value, columns=["a"]).to_arrow()
+    assert encoded(chosen) == encoded(whole.filter(pc.field(column) == value).select(["a"]))
+    assert 0 < chosen.num_rows < whole.num_rows
