@@ -45,7 +45,7 @@ def merge_slice(
         return
     emit = ~folded.is_delete
     for table in base:
-        code, hit, wins = _probe(table, log, folded, rules)
+        code, hit, wins = probe(table, log, folded, rules)
         if code is None:
             yield _projected(table, schema)
             continue
@@ -78,19 +78,24 @@ def _log_rows(
             yield _projected(rows, schema)
 
 
-def _probe(
-    table: pa.Table, log: Positions, folded: Folded, rules: MergeRules
+def probe(
+    table: pa.Table, log: Positions, folded: Folded, rules: MergeRules, among: np.ndarray | None = None
 ) -> tuple[np.ndarray | None, np.ndarray, np.ndarray]:
-    """Key codes of base rows that the log knows, their row numbers, and where the log side wins."""
+    """Key codes of base rows that the log knows, their row numbers, and where the log side wins.
+
+    ``among``: key codes to look for, None for all. ``table`` has the key and ordering columns.
+    """
     column = table.column(KEY_COLUMN)
     if not column.type.equals(log.keys.type):
         column = column.cast(log.keys.type)
-    found = pc.index_in(column, value_set=log.keys)
+    keys = log.keys if among is None else log.keys.take(pa.array(among))
+    found = pc.index_in(column, value_set=keys)
     known = found.is_valid().to_numpy()
     hit = np.flatnonzero(known)
     if not len(hit):
         return None, hit, hit
     code = pc.fill_null(found, 0).to_numpy()[hit].astype(np.int64)
+    code = code if among is None else among[code]
     if log.order is None:
         return code, hit, np.ones(len(hit), bool)
     log_fields = ordering_at(log.fields, folded.winner[code])
@@ -121,7 +126,7 @@ def _merge_partial(
     rows, open_cells = overlay(entries, log, folded, schema, rules)
     emit = ~folded.is_delete
     for table in base:
-        code, hit, wins = _probe(table, log, folded, rules)
+        code, hit, wins = probe(table, log, folded, rules)
         table_rows = _projected(table, schema)
         if code is None:
             yield table_rows

@@ -19,7 +19,7 @@ import pytest
 
 import mainstem
 from mainstem.errors import CorruptTable, Invalid, Unavailable, Unsupported
-from mainstem.readers import incremental, snapshot, split
+from mainstem.readers import base_rows, incremental, snapshot
 from mainstem.readers.split import read_split
 from mainstem.readers.state import TableState, steady_timeline
 from mainstem.storage import paths
@@ -363,8 +363,8 @@ def test_a_base_file_that_inflates_beyond_belief_is_refused_before_allocation(tm
     base = with_base_file(tmp_path / "t")
     many = pa.table({"_hoodie_record_key": pa.repeat(pa.scalar("k"), 1_000_000)})
     pq.write_table(many, base, compression="zstd")
-    monkeypatch.setattr(split, "PARQUET_ALWAYS_BYTES", 1000)
-    monkeypatch.setattr(split, "PARQUET_RATIO_MAX", 1)
+    monkeypatch.setattr(base_rows, "PARQUET_ALWAYS_BYTES", 1000)
+    monkeypatch.setattr(base_rows, "PARQUET_RATIO_MAX", 1)
     with pytest.raises(CorruptTable, match="are believed") as caught:
         mainstem.open_table(tmp_path / "t").scan().to_arrow()
     assert caught.value.path == f"a/{base.name}"

@@ -1,0 +1,132 @@
+"""Rows of a base file: streamed in batches of bounded size, or some rows of some row groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mainstem.errors import CorruptTable, Unavailable
+from mainstem.limits import MIB
+from mainstem.storage.protocol import Storage
+
+# A batch has at most so many rows, and about so many bytes where rows are wide.
+BATCH_ROWS = 131_072
+BATCH_BYTES = 64 * MIB
+_BATCH_ROWS_MIN = 256
+# A row group that inflates more than this is refused (dictionary and run-length bombs).
+PARQUET_ALWAYS_BYTES = 64 * MIB
+PARQUET_RATIO_MAX = 2000
+
+
+@contextmanager
+def open_base(storage: Storage, path: str) -> Iterator[BaseFile]:
+    """The base file at ``path``.
+
+    Bytes that do not decode raise ``CorruptTable``, here and while rows are read;
+    ``FileNotFoundError`` passes.
+    """
+    with _reading(path):
+        file = storage.open_input(path)
+        source = pq.ParquetFile(file)
+        _check_size(source.metadata, file.size(), path)
+    with source:
+        yield BaseFile(file, source, path)
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise _damaged(path, error) from error
+    except OSError as error:
+        if error.errno is None:  # pyarrow's way of saying that bytes do not decode
+            raise _damaged(path, error) from error
+        raise Unavailable(f"reading {path}: {error}; try again") from error
+
+
+class BaseFile:
+    """An open base file (see ``open_base``)."""
+
+    def __init__(self, file: pa.NativeFile, source: pq.ParquetFile, path: str) -> None:
+        self.file = file
+        self.source = source
+        self.path = path
+        self.names = source.schema_arrow.names
+
+    @property
+    def group_count(self) -> int:
+        """Number of row groups."""
+        return self.source.metadata.num_row_groups
+
+    def held(self, names: Sequence[str]) -> list[str]:
+        """Those of the columns that the file has."""
+        return [name for name in names if name in self.names]
+
+    def batches(self, names: Sequence[str], groups: Sequence[int] | None = None) -> Iterator[pa.Table]:
+        """The rows of these row groups (None: all), in order, batch by batch."""
+        names = self.held(names)
+        numbers = list(range(self.group_count)) if groups is None else list(groups)
+        if not numbers:
+            return
+        size = self._batch_rows(numbers)
+        with _reading(self.path):
+            batches = self.source.iter_batches(batch_size=size, row_groups=numbers, columns=names)
+        while True:
+            with _reading(self.path):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield pa.Table.from_batches([batch]).select(names)
+
+    def _batch_rows(self, groups: Sequence[int]) -> int:
+        found = [self.source.metadata.row_group(number) for number in groups]
+        rows = max(1, sum(group.num_rows for group in found))
+        per_row = max(1, sum(group.total_byte_size for group in found) // rows)
+        return min(BATCH_ROWS, max(_BATCH_ROWS_MIN, BATCH_BYTES // per_row))
+
+    def taken(self, group: int, names: Sequence[str], rows: np.ndarray) -> Iterator[pa.Table]:
+        """Some rows (ascending numbers within the row group), in one part per batch that has any."""
+        first = 0
+        for table in self.batches(names, [group]):
+            low, high = np.searchsorted(rows, (first, first + table.num_rows))
+            if high > low:
+                yield table.take(pa.array(rows[low:high] - first))
+            first += table.num_rows
+            if high == len(rows):
+                return
+
+    def column_of(self, group: int, name: str) -> Any:
+        """The metadata of a flat column's chunk; None where the file has no such column."""
+        described = self.source.metadata.row_group(group)
+        for number in range(described.num_columns):
+            chunk = described.column(number)
+            if chunk.path_in_schema == name:
+                return chunk
+        return None
+
+
+def _damaged(path: str, error: Exception) -> CorruptTable:
+    return CorruptTable(f"base file does not read as parquet ({error}); restore it from a copy", path=path)
+
+
+def _check_size(metadata: Any, size: int, path: str) -> None:
+    """A file that claims to become absurdly large is refused before anything is allocated."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    largest = max((max(g.num_rows, g.total_byte_size) for g in groups), default=0)
+    smallest = min((min(g.num_rows, g.total_byte_size) for g in groups), default=0)
+    limit = max(PARQUET_ALWAYS_BYTES, PARQUET_RATIO_MAX * size)
+    if smallest < 0 or largest > limit:
+        raise CorruptTable(
+            f"base file of {size} bytes with a row group of {largest} bytes or rows, at most"
+            f" {limit}"
+            " are believed; restore it from a copy",
+            path=path,
+        )

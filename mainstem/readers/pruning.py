@@ -1,0 +1,88 @@
+"""What a filter can leave unread: partitions by their path, row groups by their statistics.
+
+Everything here errs towards reading. Arrow's own simplification of an expression under a guarantee
+decides (``pyarrow.dataset``), so that nulls, types and functions mean here what they mean when the
+rows are filtered.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from mainstem.readers.base_rows import BaseFile
+
+if TYPE_CHECKING:
+    from mainstem.readers.split import ReadSpec, Split
+
+# Statistics of floating point columns leave NaN out. What may be true of a NaN although it is false of
+# every number in a range: anything but plain comparisons joined by and/or.
+_MAY_HOLD_FOR_NAN = re.compile(r"!=|[a-z_0-9]\(")
+
+
+def matching_groups(base: BaseFile, split: Split) -> frozenset[int]:
+    """Row groups of a base file in which a row may pass the filter."""
+    everything = frozenset(range(base.group_count))
+    spec = split.spec
+    if spec.filter is None or not _is_told(base, split):
+        return everything
+    try:
+        fragment = ds.ParquetFileFormat().make_fragment(base.file)
+        found = fragment.subset(filter=spec.filter, schema=spec.schema).row_groups
+    except (pa.ArrowException, OSError, TypeError):  # the filter itself is at fault: reading will say so
+        return everything
+    return frozenset(group.id for group in found)
+
+
+def _is_told(base: BaseFile, split: Split) -> bool:
+    """Whether the file's statistics speak of the very values that the filter will see."""
+    spec = split.spec
+    from_path = {name for name, _ in split.path_values}
+    for name in spec.extra:
+        field = spec.schema.field(name)
+        held = base.source.schema_arrow.get_field_index(name)
+        if held < 0 or name in from_path or pa.types.is_nested(field.type):
+            return False
+        if base.source.schema_arrow.field(held).type != field.type:
+            return False
+        if pa.types.is_floating(field.type) and _MAY_HOLD_FOR_NAN.search(str(spec.filter)):
+            return False
+    return True
+
+
+def could_exceed(base: BaseFile, group: int, spec: ReadSpec, least: int) -> bool:
+    """Whether a row of the group may have a greater ordering value than ``least``.
+
+    ``least`` is what ``merge.ordering.comparable`` makes of it: for numbers and times, themselves.
+    """
+    if len(spec.rules.ordering) != 1:
+        return True
+    name = spec.rules.ordering[0]
+    kind = spec.schema.field(name).type
+    if name not in base.names:
+        return False  # absent values are below all others
+    if not (pa.types.is_integer(kind) or pa.types.is_temporal(kind)):
+        return True
+    chunk = base.column_of(group, name)
+    same = base.source.schema_arrow.field(name).type == kind
+    if not same or chunk is None or chunk.physical_type not in ("INT32", "INT64"):
+        return True
+    statistics = chunk.statistics
+    return statistics is None or not statistics.has_min_max or int(statistics.max_raw) > least
+
+
+def may_match(expression: pc.Expression | None, guarantee: pc.Expression, schema: pa.Schema) -> bool:
+    """Whether a row for which ``guarantee`` holds may pass the filter."""
+    if expression is None:
+        return True
+    layout, place = ds.IpcFileFormat(), pa.fs.LocalFileSystem()
+    fragment = layout.make_fragment("unread", place, partition_expression=guarantee)
+    try:
+        told = ds.FileSystemDataset([fragment], schema, layout, place)
+        return any(True for _ in told.get_fragments(filter=expression))
+    except (pa.ArrowException, TypeError):  # the filter itself is at fault: reading will say so
+        return True
