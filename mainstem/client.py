@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -310,12 +311,19 @@ class Table:
         from mainstem.merge.rules import merge_rules
         from mainstem.table.keygen import KeyGenerator
         from mainstem.table.schema import arrow_user_schema
-        from mainstem.writers.spec import LAYOUT_OPTIONS, UPDATE_COLUMNS, WriteSpec
+        from mainstem.writers.spec import (
+            LAYOUT_OPTIONS,
+            PARTIAL_BLOCKS_WARNING,
+            UPDATE_COLUMNS,
+            WriteSpec,
+        )
 
         config, options = ctx.config, ctx.options
         rules = merge_rules(config.raw)
         partial_blocks = operation == UPDATE_COLUMNS and options.partial_blocks
-        if operation == UPDATE_COLUMNS and not partial_blocks:
+        if partial_blocks:
+            warnings.warn(PARTIAL_BLOCKS_WARNING, stacklevel=4)
+        elif operation == UPDATE_COLUMNS:
             self._check_update_columns(rules)
         user_schema = self._schema_text()
         arrow = arrow_user_schema(user_schema)

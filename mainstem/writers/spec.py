@@ -25,6 +25,13 @@ UNSAFE = {
     " (apache/hudi#19793)",
 }
 
+PARTIAL_BLOCKS_WARNING = (
+    "hoodie.mainstem.write.partial.blocks=true: update_columns writes IS_PARTIAL log blocks. Hudi's Java"
+    " readers fail with a ClassCastException on a file group that holds a partial row of a key without"
+    " a full one (log files only, before a compaction); mainstem reads them. Tables with"
+    " hoodie.table.partial.update.mode=IGNORE_DEFAULTS need no such blocks"
+)
+
 #: options that decide how files are laid out; they travel to the workers as they were given
 LAYOUT_OPTIONS = (
     "hoodie.parquet.compression.codec", "hoodie.parquet.bloom.filter.enabled",
