@@ -72,6 +72,8 @@ class Tables(Simulation):
         self.compactions = rng.choice([1, 2, 3]) + 3 * self.always_compacting
         if self.compacting:
             self.start("compactor", self._compactor)
+            if self._ours_compact() and random.Random(f"{self.seed}/compactors").random() < 0.5:
+                self.start("compactor'", self._compactor)
         self._background()
 
     def _create(self) -> None:
@@ -283,16 +285,26 @@ class Tables(Simulation):
             self._commit(txn, intent)
 
     def _compactor(self, process: Process) -> None:
-        compactor = Compactor(self.seams(process), self.disk, exclusive=self.exclusive)
-        while self.compactions > 0:
+        # Ours, or one that works as Java's; never both, for Java has no election of executors.
+        compact = self._our_compaction(process) if self._ours_compact() else self._java_compaction(process)
+        while self.compactions > 0 or "compaction" in plain_format.pending(self.disk).values():
             self.pause_between(process, 300)
             try:
-                compactor.run()
+                compact()
                 self.compactions -= 1
             except MainstemError as error:
                 self._accept(error)
             except OSError:
                 self.world.counts.refused += 1
+
+    def _ours_compact(self) -> bool:
+        return random.Random(f"{self.seed}/compactor").random() < 0.7
+
+    def _java_compaction(self, process: Process) -> Callable[[], Any]:
+        return Compactor(self.seams(process), self.disk, exclusive=self.exclusive).run
+
+    def _our_compaction(self, process: Process) -> Callable[[], Any]:
+        return self._patiently(process, lambda: self.open(process)).compact
 
     # -- readers and services -------------------------------------------------------------------------
 

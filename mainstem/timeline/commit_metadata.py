@@ -76,6 +76,58 @@ class WriteStat:
         }
 
 
+@dataclass(frozen=True)
+class CompactionStat:
+    """One base file that a compaction wrote (HoodieWriteStat as Java's compaction fills it).
+
+    ``log_rows`` counts rows and deleted keys of the logs that were merged in.
+    """
+
+    partition: str
+    file_id: str
+    file_name: str
+    base_instant: str
+    base_file: str | None
+    rows: int
+    size_bytes: int
+    log_files: int
+    log_bytes: int
+    log_rows: int
+    taken_ms: int
+
+    def record(self) -> dict[str, Any]:
+        """The Avro record. What is not counted stays null, as what does not apply."""
+        longs: dict[str, Any] = dict.fromkeys(_STAT_LONGS)
+        longs.update(
+            numWrites=self.rows,
+            numDeletes=0,
+            numUpdateWrites=0,
+            numInserts=0,
+            totalWriteErrors=0,
+            totalCorruptLogBlock=0,
+            totalRollbackBlocks=0,
+            totalWriteBytes=self.size_bytes,
+            fileSizeInBytes=self.size_bytes,
+            totalLogRecords=self.log_rows,
+            totalUpdatedRecordsCompacted=self.log_rows,
+            totalLogFilesCompacted=self.log_files,
+            totalLogSizeCompacted=self.log_bytes,
+        )
+        return {
+            **longs,
+            "fileId": self.file_id,
+            "path": paths.in_partition(self.partition, self.file_name),
+            "prevCommit": self.base_instant,
+            "prevBaseFile": self.base_file,
+            "partitionPath": self.partition,
+            "runtimeStats": {
+                "totalScanTime": 0,
+                "totalCreateTime": 0,
+                "totalUpsertTime": self.taken_ms,
+            },
+        }
+
+
 @dataclass
 class CommitMetadata:
     """Decoded metadata of a completed commit, delta commit or replace commit."""
@@ -101,15 +153,19 @@ class CommitMetadata:
 
 
 def encode_commit(
-    stats: Sequence[WriteStat], extra: Mapping[str, str], operation: str
+    stats: Sequence[WriteStat | CompactionStat],
+    extra: Mapping[str, str],
+    operation: str,
+    *,
+    compacted: bool = False,
 ) -> bytes:
-    """Bytes of a completed ``.deltacommit`` (or, without stats, of an inflight file)."""
+    """Bytes of a completed ``.deltacommit`` (without stats: of an inflight file) or ``.commit``."""
     by_partition: dict[str, list[dict[str, Any]]] = {}
     for stat in stats:
         by_partition.setdefault(stat.partition, []).append(stat.record())
     record = {
         "partitionToWriteStats": by_partition,
-        "compacted": False,
+        "compacted": compacted,
         "extraMetadata": dict(extra),
         "version": None,
         "operationType": operation,

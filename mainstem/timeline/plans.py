@@ -1,4 +1,4 @@
-"""Plans on the timeline: rollback plan and metadata (written and read), compaction plan (read).
+"""Plans on the timeline: rollback plan and metadata, compaction plan; written and read.
 
 File names inside plans are instructions read from storage: they are checked to be names of files of
 this table before anything follows them.
@@ -7,7 +7,7 @@ this table before anything follows them.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,6 +115,32 @@ class CompactionOperation:
     base_instant: str
     base_file: str | None
     log_files: tuple[str, ...]
+
+
+def encode_compaction_plan(
+    operations: Sequence[CompactionOperation], metrics: Sequence[Mapping[str, float]]
+) -> bytes:
+    """A plan as Java writes it (version 2: bare file names); ``metrics`` beside each operation."""
+    record = {
+        "operations": [
+            {
+                "baseInstantTime": operation.base_instant,
+                "deltaFilePaths": list(operation.log_files),
+                "dataFilePath": operation.base_file,
+                "fileId": operation.file_id,
+                "partitionPath": operation.partition,
+                "metrics": dict(figures),
+                "bootstrapFilePath": None,
+            }
+            for operation, figures in zip(operations, metrics, strict=True)
+        ],
+        "extraMetadata": {},
+        "version": 2,
+        "strategy": None,
+        "preserveHoodieMetadata": False,
+        "missingSchedulePartitions": [],
+    }
+    return encode_container(schema_text("HoodieCompactionPlan"), record, VERSION_MARK)
 
 
 def decode_compaction_plan(data: bytes, *, path: str) -> list[CompactionOperation]:

@@ -65,6 +65,10 @@ class Section:
     store_now_ms: Callable[[], int]
 
 
+def _completed(timeline: ActiveTimeline) -> set[str]:
+    return {i.file_name for i in timeline.completed}
+
+
 def _quietly(step: Callable[[], None]) -> None:
     """Tidying that must not turn a visible commit into an error: the next holder sweeps anyway."""
     try:
@@ -95,20 +99,26 @@ class Publisher:
         """A listing outside the lock."""
         return self._reader.load()
 
+    def now(self) -> str:
+        """This machine's clock as an instant time; nothing is ordered by it."""
+        return self._times.format(self._seams.clock.now_ms())
+
     def publish(
         self,
         target: Callable[[str], str],
         *,
-        prepared: str | None = None,
+        prepared: str | Callable[[ActiveTimeline], str | None] | None = None,
         decide: Callable[[Section], T | None] = lambda section: None,
         before_link: Callable[[str], None] = lambda time: None,
         after_link: Callable[[str], None] = lambda time: None,
     ) -> Published[T]:
         """Publish one file. ``target(time)`` names it inside the timeline folder.
 
-        ``prepared`` is a durable private file with the content (None: an empty file). ``decide`` raises
-        to refuse, or returns a value to end without publishing; ``before_link(time)`` runs with the
-        time chosen, ``after_link(time)`` still under the lock.
+        ``prepared`` is a durable private file with the content (None: an empty file), or makes one under
+        the lock from the timeline listed there (a plan must know every instant completed before its own
+        time); if it makes none, nothing is published. ``decide`` raises to refuse, or returns a value to
+        end without publishing; ``before_link(time)`` runs with the time chosen, ``after_link(time)``
+        still under the lock.
 
         Raises ``LockUnavailable``, ``LeaseLost`` (after many superseded attempts, nothing published),
         ``OutcomeUnknown`` (the link failed in a way that leaves open whether it took effect).
@@ -144,9 +154,17 @@ class Publisher:
         storage = self._seams.storage
         epoch = enter_epoch(storage, self._seams.random)
         try:
+            planned_on = None
+            if callable(prepared):
+                planned_on = self._reader.load()
+                prepared = prepared(planned_on)
+                if prepared is None:
+                    return None, None
             epoch.place_ticket(prepared)
             epoch.check()
             timeline = self._reader.load()
+            if planned_on is not None and _completed(timeline) != _completed(planned_on):
+                raise LeaseLost("an instant completed while the plan was made under the lock")
             decision = decide(Section(timeline, epoch, lambda: self._store_now_ms(epoch)))
             if decision is not None:
                 return None, decision

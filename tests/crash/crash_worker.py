@@ -80,7 +80,13 @@ def roll_back(path: str) -> None:
     mainstem.open_table(path, properties=PROPERTIES).rollback_failed_writes()
 
 
-ACTIONS = {"create": create, "upsert": upsert, "abort": abort, "roll_back": roll_back}
+def compact(path: str) -> None:
+    mainstem.open_table(path, properties=PROPERTIES).compact()
+
+
+ACTIONS = {
+    "create": create, "upsert": upsert, "abort": abort, "roll_back": roll_back, "compact": compact,
+}  # fmt: skip
 
 
 class Steps:
@@ -140,7 +146,7 @@ def run_in_child(action: str, path: str, kill_at: int | None) -> dict:
 def warm_up() -> None:
     """Import everything that the actions need, before the forks, by doing them once."""
     with tempfile.TemporaryDirectory() as folder:
-        for action in ("create", "upsert", "abort", "roll_back"):
+        for action in ("create", "upsert", "abort", "roll_back", "compact"):
             ACTIONS[action](f"{folder}/t")
 
 

@@ -187,6 +187,25 @@ def test_a_writer_killed_at_any_step_while_it_succeeds_a_dead_one_is_cleaned_up_
         assert content(path) == {**NEW, "0": "other0", "9": "last9"}, step
 
 
+def test_a_compaction_killed_at_any_step_changes_no_row_and_is_done_again_from_its_plan(
+    run, template, tmp_path
+):
+    seen = set()
+    for step, path in every_step(run, "compact", template, tmp_path, 2):
+        assert content(path) == OLD, step
+        check_replay(path, step)
+        table_files.age(path)
+        planned = [a for _, c, a in table_files.timeline(path) if not c and a == "compaction"]
+        seen.add(bool(planned))
+        done = opened(path).compact()
+        assert all(c.completion for c in done) and len(done) == 2 if planned else len(done) == 1, step
+        clean_up(path)
+        assert content(path) == {**NEW, "0": "other0", "9": "last9"}, step
+        optimized = opened(path).scan(mode="read_optimized", columns=["id"]).to_arrow()
+        assert optimized.num_rows == 10, step
+    assert seen == {False, True}
+
+
 def test_a_table_whose_creator_was_killed_at_any_step_exists_whole_or_not_at_all(run, tmp_path):
     nothing = tmp_path / "nothing"
     seen = set()

@@ -1,0 +1,1 @@
+"""Table services: they run beside writers and stop none of them."""

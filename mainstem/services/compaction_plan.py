@@ -1,0 +1,234 @@
+"""Planning a compaction: when one is due, which file groups, which of their log files.
+
+Hudi: ``ScheduleCompactionActionExecutor`` (triggers), ``BaseHoodieCompactionPlanGenerator`` (which
+log files), ``CompactionStrategy`` (order and bounds). A plan holds, per file group, the newest slice's
+log files whose instants completed before the compaction's own time. It must hold *all* of them: a
+reader takes a log that completed before the compaction for part of the slice before it. So the plan is
+made under the table lock, from files listed before it and what completed since then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mainstem.errors import Unsupported
+from mainstem.limits import MIB, TIMELINE_FILE_BYTES_MAX
+from mainstem.options import one_of, whole_number
+from mainstem.readers.state import TableState
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.table.properties import TableConfig
+from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.instant import (
+    CLUSTERING,
+    COMMIT,
+    COMPACTION,
+    DELTACOMMIT,
+    LOGCOMPACTION,
+    REQUESTED,
+)
+from mainstem.timeline.plans import CompactionOperation, decode_compaction_plan
+from mainstem.truetime.generator import parse_wall
+
+TRIGGER = "hoodie.compact.inline.trigger.strategy"
+DELTA_COMMITS = "hoodie.compact.inline.max.delta.commits"
+DELTA_SECONDS = "hoodie.compact.inline.max.delta.seconds"
+STRATEGY = "hoodie.compaction.strategy"
+TARGET_IO = "hoodie.compaction.target.io"
+SIZE_THRESHOLD = "hoodie.compaction.logfile.size.threshold"
+COUNT_THRESHOLD = "hoodie.compaction.logfile.num.threshold"
+
+TRIGGERS = (
+    "NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_OR_TIME", "NUM_AND_TIME",
+)  # fmt: skip
+_PACKAGE = "org.apache.hudi.table.action.compact.strategy."
+# Java's class names, known here by their last part; no class is ever loaded by name.
+STRATEGIES = (
+    "LogFileSizeBasedCompactionStrategy", "LogFileNumBasedCompactionStrategy",
+    "BoundedIOCompactionStrategy", "UnBoundedCompactionStrategy",
+)  # fmt: skip
+# A slice without a base file is expected to grow one of Hudi's default size.
+_NEW_BASE_MB = 120.0
+
+
+@dataclass(frozen=True)
+class CompactionOptions:
+    """Checked options, under Hudi's names and with its defaults."""
+
+    trigger: str = "NUM_COMMITS"
+    delta_commits: int = 5
+    delta_seconds: int = 3600
+    strategy: str = "LogFileSizeBasedCompactionStrategy"
+    target_io_mb: int = 500 * 1024
+    log_bytes_min: int = 0
+    log_files_min: int = 0
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> CompactionOptions:
+        """Raises ``Invalid`` for a value that does not parse, ``Unsupported`` for other strategies."""
+        name = properties.get(STRATEGY, _PACKAGE + cls.strategy).strip()
+        short = name.removeprefix(_PACKAGE)
+        if short not in STRATEGIES:
+            raise Unsupported(
+                f"{STRATEGY}={name!r}; expected one of {', '.join(_PACKAGE + s for s in STRATEGIES)}"
+            )
+        return cls(
+            one_of(properties, TRIGGER, cls.trigger, TRIGGERS),
+            whole_number(properties, DELTA_COMMITS, cls.delta_commits, 1, 10**9),
+            whole_number(properties, DELTA_SECONDS, cls.delta_seconds, 1, 10**9),
+            short,
+            whole_number(properties, TARGET_IO, cls.target_io_mb, 1, 10**12),
+            whole_number(properties, SIZE_THRESHOLD, 0, 0, 2**62),
+            whole_number(properties, COUNT_THRESHOLD, 0, 0, 10**9),
+        )
+
+
+@dataclass(frozen=True)
+class PlannedGroup:
+    """One operation of a plan, with the figures that Java keeps beside it."""
+
+    operation: CompactionOperation
+    log_bytes: int
+    base_bytes: int
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Java's metrics of an operation; the MB figures are whole numbers."""
+        read = float((self.log_bytes + self.base_bytes) // MIB)
+        write = float(self.base_bytes // MIB) if self.operation.base_file else _NEW_BASE_MB
+        return {
+            "TOTAL_LOG_FILES": float(len(self.operation.log_files)),
+            "TOTAL_IO_MB": read + write,
+            "TOTAL_IO_READ_MB": read,
+            "TOTAL_LOG_FILES_SIZE": float(self.log_bytes),
+            "TOTAL_IO_WRITE_MB": write,
+        }
+
+
+def is_due(timeline: ActiveTimeline, options: CompactionOptions, now: str) -> bool:
+    """Whether the trigger fires; ``now`` is an instant time in the table's zone.
+
+    Age counts from the last completed compaction, or from the first delta commit.
+    """
+    after_request = options.trigger == "NUM_COMMITS_AFTER_LAST_REQUEST"
+    last = last_compaction(timeline, requested=after_request)
+    enough = commits_since(timeline, last) >= options.delta_commits
+    first = min((i.requested for i in timeline.completed if i.action == DELTACOMMIT), default=now)
+    age = parse_wall(now) - parse_wall(last_compaction(timeline, requested=False) or first)
+    old = age.total_seconds() >= options.delta_seconds
+    return {
+        "NUM_COMMITS": enough,
+        "NUM_COMMITS_AFTER_LAST_REQUEST": enough,
+        "TIME_ELAPSED": old,
+        "NUM_OR_TIME": enough or old,
+        "NUM_AND_TIME": enough and old,
+    }[options.trigger]
+
+
+def last_compaction(timeline: ActiveTimeline, *, requested: bool) -> str:
+    """Requested time of the newest completed compaction (``requested``: or planned one), "" if none."""
+    done = [i.requested for i in timeline.completed if i.action == COMMIT]
+    if requested:
+        done += [i.requested for i in timeline.pending if i.action == COMPACTION]
+    return max(done, default="")
+
+
+def commits_since(timeline: ActiveTimeline, compaction: str) -> int:
+    """Delta commits completed after a compaction was planned."""
+    return sum(
+        1 for i in timeline.completed if i.action == DELTACOMMIT and (i.completion or "") > compaction
+    )
+
+
+class FileListing:
+    """The table's files by partition, kept up to date from the metadata of commits.
+
+    Listing folders takes long and is done before the lock is taken; under the lock only the files of
+    instants that completed since then are added, from what those instants say they wrote.
+    """
+
+    def __init__(self, storage: Storage, config: TableConfig) -> None:
+        self._storage = storage
+        self._config = config
+        state = TableState.load(storage, config)
+        self._seen = {i.file_name for i in state.timeline.completed}
+        self._names = {found.partition: set(found.names) for found in state.partitions()}
+
+    def now(self) -> tuple[TableState, Mapping[str, set[str]]]:
+        """The table's state at this moment, and the files of all that is completed in it."""
+        state = TableState.load(self._storage, self._config)
+        for instant in state.writes:
+            if instant.file_name in self._seen:
+                continue
+            metadata = state.metadata(instant.requested)
+            for path in metadata.files() if metadata is not None else ():
+                partition, _, name = path.rpartition("/")
+                self._names.setdefault(partition, set()).add(name)
+        return state, self._names
+
+
+def plan_groups(
+    state: TableState, files: Mapping[str, set[str]], options: CompactionOptions
+) -> list[PlannedGroup]:
+    """The file groups to compact, in the strategy's order; [] if there is nothing to do.
+
+    Left out are groups that a pending compaction or log compaction has, and replaced ones. Raises
+    ``Unsupported`` while a clustering is pending, whose groups must not be compacted.
+    """
+    if any(i.action == CLUSTERING for i in state.timeline.pending):
+        raise Unsupported(
+            "a clustering is pending: its file groups must not be compacted, and mainstem does not read"
+            " its plan; let Hudi finish it or roll it back",
+            table=state.storage.base,
+        )
+    taken = set(state.compactions) | _log_compactions(state) | state.replaced(None)
+    planned = []
+    for partition in sorted(files):
+        for group in state.group(partition, sorted(files[partition])):
+            newest = group.slices[0]
+            if (partition, group.file_id) in taken or not newest.log_files:
+                continue
+            operation = CompactionOperation(
+                partition, group.file_id, newest.base_instant, newest.base_file, newest.log_files
+            )
+            planned.append(_measured(state.storage, operation))
+    return _chosen(planned, options)
+
+
+def _log_compactions(state: TableState) -> set[tuple[str, str]]:
+    found = set()
+    for instant in state.timeline.pending:
+        if instant.action == LOGCOMPACTION:
+            path = paths.timeline_file(f"{instant.requested}.{LOGCOMPACTION}.{REQUESTED}")
+            data = state.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+            found.update((o.partition, o.file_id) for o in decode_compaction_plan(data, path=path))
+    return found
+
+
+def _measured(storage: Storage, operation: CompactionOperation) -> PlannedGroup:
+    def size(name: str) -> int:
+        info = storage.stat(paths.in_partition(operation.partition, name))
+        return 0 if info is None else info.size
+
+    base = 0 if operation.base_file is None else size(operation.base_file)
+    return PlannedGroup(operation, sum(map(size, operation.log_files)), base)
+
+
+def _chosen(planned: list[PlannedGroup], options: CompactionOptions) -> list[PlannedGroup]:
+    if options.strategy == "LogFileSizeBasedCompactionStrategy":
+        planned = [p for p in planned if p.log_bytes >= options.log_bytes_min]
+        planned.sort(key=lambda p: -p.log_bytes)
+    elif options.strategy == "LogFileNumBasedCompactionStrategy":
+        planned = [p for p in planned if len(p.operation.log_files) >= options.log_files_min]
+        planned.sort(key=lambda p: -len(p.operation.log_files))
+    if options.strategy == "UnBoundedCompactionStrategy":
+        return planned
+    left = float(options.target_io_mb)
+    chosen = []
+    for group in planned:
+        if left <= 0:
+            break
+        chosen.append(group)
+        left -= group.metrics["TOTAL_IO_MB"]
+    return chosen

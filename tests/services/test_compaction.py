@@ -1,0 +1,318 @@
+"""Goal: compaction changes no answer, stops nobody, and survives whatever happens to its executors.
+
+Method: small tables in every merge mode are compacted while transactions are open, by executors that
+die, stop, race or meet another engine's leftovers; every answer before is compared with the one after.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import mainstem
+from mainstem.errors import CorruptTable, Invalid, Unavailable, Unsupported
+from mainstem.services import compaction
+from mainstem.storage import paths
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("value", pa.string())])
+QUICK = {"hoodie.mainstem.exclusive": True, "hoodie.mainstem.fsync": False}
+
+pytestmark = pytest.mark.supports("Writing", "compaction: planned and executed beside running writers")
+
+
+def rows(keys: range | list[int], ts: int, value: str = "v") -> pa.Table:
+    keys = list(keys)
+    return pa.table(
+        {
+            "id": [f"k{k:02d}" for k in keys],
+            "city": ["ab"[k % 2] for k in keys],
+            "ts": [ts] * len(keys),
+            "value": [f"{value}{k}" for k in keys],
+        },
+        schema=SCHEMA,
+    )
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> mainstem.Table:
+    return make(tmp_path / "t")
+
+
+def make(path: Path, *, ordering: str = "ts", **properties: str) -> mainstem.Table:
+    given = {**QUICK, **{key.replace("__", "."): value for key, value in properties.items()}}
+    return mainstem.create_table(
+        path,
+        SCHEMA,
+        record_key="id",
+        ordering=ordering or (),
+        partition_by="city",
+        buckets=2,
+        properties=given,
+    )
+
+
+def content(table: mainstem.Table, **options: str) -> pa.Table:
+    """Everything but the file names, which a compaction rewrites."""
+    found = table.scan(**options).to_arrow()
+    return found.drop_columns(["_hoodie_file_name"]).sort_by("_hoodie_record_key")
+
+
+def base_files(table: mainstem.Table) -> list[Path]:
+    return sorted(Path(table.path).rglob("*.parquet"))
+
+
+def aged(table: mainstem.Table) -> None:
+    """Every heartbeat, private file and base file looks an hour older."""
+    old = time.time() - 3600
+    for folder in (paths.HEARTBEATS, paths.PREPARED):
+        for file in (Path(table.path) / folder).glob("*"):
+            os.utime(file, (old, old))
+    for file in base_files(table):
+        os.utime(file, (old, old))
+
+
+@pytest.mark.parametrize(
+    "ordering, properties",
+    [
+        pytest.param("ts", {}, id="event time"),
+        pytest.param("", {}, id="commit time"),
+        pytest.param("", {"hoodie__table__partial__update__mode": "IGNORE_DEFAULTS"}, id="partial"),
+    ],
+)
+def test_every_answer_is_the_same_before_and_after(tmp_path, ordering, properties):
+    table = make(tmp_path / "t", ordering=ordering, **properties)
+    for number in range(4):
+        table.upsert(rows(range(number, 20), 10 - number if number % 2 else 10 + number, f"w{number}-"))
+    table.delete(rows([3, 4], 0).select(["id", "city"]))
+    if properties:
+        table.update_columns(rows([5, 6, 30], 0, "one column").select(["id", "city", "value"]))
+    snapshot, changes = content(table), table.changes().to_arrow().num_rows
+    (done,) = table.compact()
+    assert done.completion and done.rows == snapshot.num_rows and done.log_files > 4
+    assert content(table).equals(snapshot)
+    assert content(table, mode="read_optimized").equals(snapshot)
+    assert table.changes().to_arrow().num_rows == changes
+    assert {s.base_file is not None and not s.log_files for s in table.file_slices() if s.latest} == {True}
+    table.upsert(rows(range(10, 25), 100, "later"))
+    expected = content(table)
+    table.compact()
+    assert content(table).equals(expected)
+
+
+def test_rows_of_base_files_keep_their_commit_and_name_the_file_they_are_in(table):
+    first = table.upsert(rows(range(4), 1)).instant
+    second = table.upsert(rows([2], 2)).instant
+    table.compact()
+    for file in base_files(table):
+        found = pq.read_table(file)
+        assert set(found["_hoodie_file_name"].to_pylist()) == {file.name}
+        expected = [second if key == "k02" else first for key in found["id"].to_pylist()]
+        assert found["_hoodie_commit_time"].to_pylist() == expected
+
+
+def test_a_transaction_that_is_open_while_a_compaction_is_planned_and_executed_loses_nothing(table):
+    table.upsert(rows(range(6), 1))
+    with table.begin() as early, table.begin() as never:
+        early.write(rows([0, 1], 5, "early"))
+        never.write(rows([2], 9, "never"))
+        planned = table.schedule_compaction()
+        with table.begin() as between:
+            between.write(rows([3, 9], 5, "between"))
+            between.commit()
+        expected = content(table)
+        (done,) = table.run_compaction(planned)
+        assert done.completion
+        assert content(table).equals(expected)
+        early.commit()
+        never.abort()
+    found = dict(zip(*table.scan(columns=["id", "value"]).to_arrow().to_pydict().values(), strict=True))
+    assert found == {
+        "k00": "early0", "k01": "early1", "k02": "v2", "k03": "between3", "k04": "v4", "k05": "v5",
+        "k09": "between9",
+    }  # fmt: skip
+    expected = content(table)
+    table.compact()
+    assert content(table).equals(expected)
+
+
+def test_nothing_is_planned_where_nothing_was_logged(table):
+    assert table.compact() == []
+    table.upsert(rows([1], 1))
+    assert len(table.compact()) == 1
+    assert table.schedule_compaction() is None
+    table.upsert(rows([1], 2))
+    (slice_,) = [s for s in table.file_slices() if s.log_files and s.base_file]
+    table.compact()
+    touched = {o.name.split("_")[0] for o in base_files(table)[-1:]}
+    assert touched == {slice_.file_id}
+
+
+def test_a_group_that_lost_all_its_rows_gets_an_empty_base_file(table):
+    table.upsert(rows([1], 1))
+    table.delete(rows([1], 0).select(["id", "city"]))
+    (done,) = table.compact()
+    assert done.rows == 0 and content(table).num_rows == 0
+    table.upsert(rows([1], 2))
+    assert content(table).num_rows == 1
+
+
+def test_hudis_triggers_decide_when_a_compaction_is_due(tmp_path):
+    table = make(tmp_path / "t")
+    for number in range(4):
+        table.upsert(rows([1], number))
+        assert table.schedule_compaction(if_due=True) is None
+    table.upsert(rows([1], 9))
+    assert table.schedule_compaction(if_due=True) is not None
+    table.run_compaction()
+    assert table.schedule_compaction(if_due=True) is None
+    often = mainstem.open_table(table.path, {**QUICK, "hoodie.compact.inline.max.delta.commits": "1"})
+    assert often.schedule_compaction(if_due=True) is None
+    often.upsert(rows([1], 10))
+    assert often.schedule_compaction(if_due=True) is not None
+    by_time = {**QUICK, "hoodie.compact.inline.trigger.strategy": "TIME_ELAPSED"}
+    table.run_compaction()
+    table.upsert(rows([1], 11))
+    assert mainstem.open_table(table.path, by_time).schedule_compaction(if_due=True) is None
+    by_time["hoodie.compact.inline.max.delta.seconds"] = "1"
+    time.sleep(1.1)
+    assert mainstem.open_table(table.path, by_time).schedule_compaction(if_due=True) is not None
+
+
+def test_a_strategy_bounds_and_orders_the_plan_and_others_are_named(tmp_path):
+    table = make(tmp_path / "t")
+    table.upsert(rows(range(20), 1))
+    for number in range(3):
+        table.upsert(rows([2], 2 + number))
+    package = "org.apache.hudi.table.action.compact.strategy."
+    few = {**QUICK, "hoodie.compaction.strategy": package + "BoundedIOCompactionStrategy",
+           "hoodie.compaction.target.io": "1"}  # fmt: skip
+    mainstem.open_table(table.path, few).compact()
+    assert len(base_files(table)) == 1
+    several = {**QUICK, "hoodie.compaction.strategy": package + "LogFileNumBasedCompactionStrategy",
+               "hoodie.compaction.logfile.num.threshold": "2"}  # fmt: skip
+    mainstem.open_table(table.path, several).compact()
+    logs = [s.log_files for s in table.file_slices() if s.latest and s.log_files]
+    assert logs and all(len(names) == 1 for names in logs), "only the group with four logs had enough"
+    other = {**QUICK, "hoodie.compaction.strategy": "com.example.Own"}
+    with pytest.raises(Unsupported, match=r"com\.example\.Own.*LogFileSizeBased"):
+        mainstem.open_table(table.path, other).schedule_compaction()
+
+
+def test_a_plan_that_a_living_executor_has_is_left_to_it_and_taken_over_when_it_died(table):
+    table.upsert(rows(range(6), 1))
+    planned = table.schedule_compaction()
+    beat = Path(table.path) / paths.heartbeat(planned)
+    beat.parent.mkdir(exist_ok=True)
+    beat.touch()
+    assert table.run_compaction() == []
+    aged(table)
+    (done,) = table.run_compaction()
+    assert done.requested == planned and done.completion
+    assert not beat.exists()
+
+
+def test_an_execution_that_failed_is_done_again_from_the_same_plan(table, monkeypatch):
+    table.upsert(rows(range(20), 1))
+    expected = content(table)
+    planned = table.schedule_compaction()
+    write, calls = compaction.write_base_file, []
+
+    def full_disk(*given):
+        calls.append(given)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        return write(*given)
+
+    monkeypatch.setattr(compaction, "write_base_file", full_disk)
+    with pytest.raises(Unavailable, match=rf"compaction {planned} did not end.*execute it again"):
+        table.run_compaction()
+    assert content(table).equals(expected)
+    assert len(base_files(table)) == 1
+    (done,) = table.run_compaction()
+    assert done.requested == planned and done.completion and content(table).equals(expected)
+    assert not list((Path(table.path) / paths.PREPARED).iterdir())
+
+
+def test_damage_in_a_planned_log_is_an_error_and_the_plan_stays(table):
+    table.upsert(rows([1], 1))
+    table.upsert(rows([1], 2))
+    planned = table.schedule_compaction()
+    log = min(Path(table.path).rglob(".*.log.1_*"))
+    log.write_bytes(log.read_bytes()[:-10])
+    with pytest.raises(CorruptTable, match=log.name):
+        table.run_compaction()
+    assert [i.requested for i in table.timeline() if i.action == "compaction"] == [planned]
+    assert base_files(table) == [] and log.exists()
+
+
+def test_what_a_dead_java_executor_left_is_removed_and_what_a_living_one_makes_is_not(table):
+    table.upsert(rows(range(6), 1))
+    planned = table.schedule_compaction()
+    slice_ = next(s for s in table.file_slices() if s.log_files)
+    stray = Path(table.path) / slice_.partition / f"{slice_.file_id}_7-21-99_{planned}.parquet"
+    stray.write_bytes(b"PAR1 cut off")
+    with pytest.raises(Unavailable, match=rf"another engine.*{stray.name}"):
+        table.run_compaction()
+    assert stray.exists()
+    aged(table)
+    (done,) = table.run_compaction()
+    assert done.completion and not stray.exists()
+    assert content(table).num_rows == 6
+
+
+def test_a_compaction_that_is_not_planned_cannot_be_executed(table):
+    with pytest.raises(Invalid, match="no compaction 20260101000000000 is planned; pending are none"):
+        table.run_compaction("20260101000000000")
+
+
+STOPPED = """
+import os, signal, sys
+import mainstem
+from mainstem.services import compaction
+from mainstem.storage.local import LocalStorage
+link = LocalStorage.link
+def stop_before_the_first_base_file(self, source, target):
+    if target.endswith(".parquet"):
+        print("stopping", flush=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return link(self, source, target)
+LocalStorage.link = stop_before_the_first_base_file
+table = mainstem.open_table(sys.argv[1], {"hoodie.mainstem.exclusive": True, "hoodie.mainstem.fsync": False})
+try:
+    print(table.run_compaction(), flush=True)
+except mainstem.Unavailable as error:
+    print("refused:", error, flush=True)
+"""
+
+
+def test_a_stopped_executor_that_wakes_up_after_another_one_neither_adds_nor_deletes_nor_completes(table):
+    table.upsert(rows(range(6), 1))
+    table.schedule_compaction()
+    stopped = subprocess.Popen(
+        [sys.executable, "-c", STOPPED, table.path],
+        stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    try:
+        assert stopped.stdout.readline() == "stopping\n"
+        aged(table)
+        (done,) = table.run_compaction()
+        assert done.completion
+        for file in base_files(table):  # as if a later clean had removed them
+            file.rename(file.with_suffix(".cleaned"))
+        before = sorted(str(p) for p in Path(table.path).rglob("*") if ".mainstem" not in str(p))
+        stopped.send_signal(signal.SIGCONT)
+        assert "was completed by another executor" in stopped.communicate(timeout=60)[0]
+        after = sorted(str(p) for p in Path(table.path).rglob("*") if ".mainstem" not in str(p))
+        assert after == before
+    finally:
+        stopped.kill()
+        stopped.wait()
