@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mainstem.client import Table
 from mainstem.errors import Invalid, Unavailable, Unsupported
-from mainstem.opening import as_text, local_path, local_seams
+from mainstem.opening import LOCK_KEYS, as_text, local_path, local_seams
 from mainstem.options import CONCURRENCY, NBCC, WriterOptions, whole_number
 from mainstem.seams import Seams
 from mainstem.storage import paths
@@ -25,12 +25,18 @@ from mainstem.table.properties import (
     encode_config,
     table_checksum,
 )
-from mainstem.truetime.lock_options import FOLDER, PROVIDER
+from mainstem.truetime.lock_options import FILE_SYSTEM, PROVIDER
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 DEFAULT_BUCKETS = 256
+# Java looks for a free lock file only this often; its default, 5 s, would starve it beside writers that
+# hand the lock over within milliseconds. In ZooKeeper's queue nobody starves.
+_LOOKED_FOR_OFTEN = {
+    "hoodie.write.lock.client.wait_time_ms_between_retry": "50",
+    "hoodie.write.lock.client.num_retries": "2400",
+}
 # Table properties that a user may set at creation beside those that arguments make.
 _FIXED = (
     "hoodie.table.version", "hoodie.table.initial.version", "hoodie.timeline.layout.version",
@@ -127,7 +133,7 @@ def new_properties(
         k: v
         for k, v in given.items()
         if k.startswith(("hoodie.table.", "hoodie.datasource.write.", "hoodie.record.merge."))
-        or k in (INDEX_TYPE, BUCKET_ENGINE, HASH_FIELD, PROVIDER, FOLDER)
+        or k in (INDEX_TYPE, BUCKET_ENGINE, HASH_FIELD, *LOCK_KEYS)
         or k in ("hoodie.mainstem.exclusive", "hoodie.database.name", "hoodie.populate.meta.fields")
     }
     raw = {
@@ -142,16 +148,13 @@ def new_properties(
         "hoodie.timeline.history.path": "history",
         INDEX_TYPE: "BUCKET",
         BUCKET_ENGINE: "SIMPLE",
-        PROVIDER: "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider",
+        PROVIDER: FILE_SYSTEM,
         # Java's Spark writers take these as defaults from the table: a job without special options
         # then writes beside us instead of rolling us back, upgrading or building metadata.
         CONCURRENCY: NBCC,
         "hoodie.metadata.enable": "false",
         "hoodie.write.auto.upgrade": "false",
-        # Java looks for a free lock only this often; its default, 5 s, would starve it beside writers
-        # that hand the lock over within milliseconds.
-        "hoodie.write.lock.client.wait_time_ms_between_retry": "50",
-        "hoodie.write.lock.client.num_retries": "2400",
+        **(_LOOKED_FOR_OFTEN if given.get(PROVIDER, FILE_SYSTEM) == FILE_SYSTEM else {}),
         **kept,
         "hoodie.table.name": title,
         "hoodie.table.type": "MERGE_ON_READ",

@@ -13,6 +13,7 @@ from mainstem.seams import Seams
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import TableConfig
+from mainstem.truetime import zk_options
 from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.lock_options import (
     FOLDER,
@@ -21,6 +22,11 @@ from mainstem.truetime.lock_options import (
     LockOptions,
     open_lock,
 )
+
+#: what a table says about its lock and no writer may contradict
+LOCK_KEYS = (PROVIDER, FOLDER, *zk_options.PLACE_KEYS)
+#: credentials for ZooKeeper, where the option ``hoodie.mainstem.lock.zookeeper.auth`` is not given
+ZOOKEEPER_AUTH_VARIABLE = "MAINSTEM_ZOOKEEPER_AUTH"
 
 
 def note_lock(seams: Seams) -> None:
@@ -39,8 +45,8 @@ def note_lock(seams: Seams) -> None:
     if found and found != identity:
         raise Invalid(
             f"this process would take the lock {identity!r}, but other writers of the table take"
-            f" {found!r}: they would not exclude each other. Set {PROVIDER} and {FOLDER} alike everywhere"
-            f" (if the other writers are gone, delete {paths.LOCK_NOTE})",
+            f" {found!r}: they would not exclude each other. Set {PROVIDER} and the options of its place"
+            f" alike everywhere (if the other writers are gone, delete {paths.LOCK_NOTE})",
             table=storage.base,
         )
 
@@ -51,15 +57,17 @@ def local_seams(path: str, config: TableConfig, properties: Mapping[str, str]) -
     storage = LocalStorage(local_path(path), sync=options.fsync)
     clock = SystemClock(options.clock_offset_ms)
     chance = random.SystemRandom()
-    own = {k: config.raw[k] for k in (PROVIDER, FOLDER, FOREIGN_EXPIRE_MIN) if k in config.raw}
-    for key in (PROVIDER, FOLDER):
+    kept = (*LOCK_KEYS, FOREIGN_EXPIRE_MIN, zk_options.TABLE_NAME)
+    own = {k: config.raw[k] for k in kept if k in config.raw}
+    for key in LOCK_KEYS:
         if key in own and key in properties and properties[key] != own[key]:
             raise Invalid(
                 f"{key}={properties[key]!r} contradicts the table, which says {own[key]!r}: writers with"
                 " different locks do not exclude each other",
                 table=storage.base,
             )
-    lock_options = LockOptions.from_properties({**own, **properties}, base=storage.base)
+    secret = {zk_options.AUTH: os.environ.get(ZOOKEEPER_AUTH_VARIABLE, "")}
+    lock_options = LockOptions.from_properties({**own, **secret, **properties}, base=storage.base)
     return Seams(storage, clock, open_lock(lock_options, clock=clock, random=chance), chance)
 
 

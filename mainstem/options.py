@@ -33,6 +33,7 @@ OWN_KEYS = frozenset(
     (
         FSYNC, AHEAD_MS, CLOCK_OFFSET, WRITER_NAME, PARTIAL_BLOCKS, "hoodie.mainstem.exclusive",
         "hoodie.mainstem.timeline.zone", "hoodie.mainstem.lock.expire_ms",
+        "hoodie.mainstem.lock.zookeeper.auth",
         "hoodie.mainstem.stream.ordinal", "hoodie.mainstem.spark.driver.rows.max",
         "hoodie.mainstem.spark.driver.bytes.max",
     )

@@ -18,6 +18,7 @@ from mainstem.formats.java_properties import format_properties, parse_properties
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
+from mainstem.truetime.zk_options import PLACE_KEYS
 
 MERGE_ON_READ = "MERGE_ON_READ"
 COPY_ON_WRITE = "COPY_ON_WRITE"
@@ -46,7 +47,7 @@ DECISIVE = (
     "hoodie.datasource.write.drop.partition.columns", "hoodie.populate.meta.fields",
     "hoodie.table.base.file.format", "hoodie.table.metadata.partitions",
     "hoodie.table.metadata.partitions.inflight", TIMEZONE, BUCKETS, HASH_FIELD, INDEX_TYPE,
-    BUCKET_ENGINE, "hoodie.write.lock.provider", "hoodie.write.lock.filesystem.path",
+    BUCKET_ENGINE, "hoodie.write.lock.provider", "hoodie.write.lock.filesystem.path", *PLACE_KEYS,
     "hoodie.table.cdc.enabled", "hoodie.timeline.path",
 )  # fmt: skip
 

@@ -1,9 +1,9 @@
 """Which table lock to take, and how long to wait for it, in Hudi's own words.
 
 Hudi: ``HoodieLockConfig`` (keys and defaults), ``LockManager`` (retries around the provider),
-``FileSystemBasedLockProvider`` (path and expiry). Defaults are those of Hudi 1.2, but for the
-provider: Hudi names none since 1.1, mainstem takes the file-system lock, because a lock inside one
-process (Hudi's silent fallback) does not order several writers.
+``FileSystemBasedLockProvider`` (path and expiry); the ZooKeeper lock has ``zk_options``. Defaults
+are those of Hudi 1.2, but for the provider: Hudi names none since 1.1, mainstem takes the file-system
+lock, because a lock inside one process (Hudi's silent fallback) does not order several writers.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mainstem.seams import Randomness
     from mainstem.truetime.clock import Clock
     from mainstem.truetime.lock import LockProvider
+    from mainstem.truetime.zk_options import ZooKeeperOptions
 
 PROVIDER = "hoodie.write.lock.provider"
 WAIT_MS = "hoodie.write.lock.wait_time_ms"
@@ -47,7 +48,8 @@ class LockOptions:
     ``folder`` is the absolute folder of the lock file (unused by the in-process lock), ``identity``
     what all writers of the table must agree on: two providers, or one provider with two paths
     (Spark defaults to ``.hoodie/lock``, Flink to ``.hoodie/.aux/lock``), do not exclude each other.
-    ``foreign_expire_ms`` is 0 for "never". All times are in milliseconds.
+    ``foreign_expire_ms`` is 0 for "never". All times are in milliseconds. ``zookeeper`` is there for
+    the ZooKeeper providers only.
     """
 
     provider: str
@@ -59,6 +61,7 @@ class LockOptions:
     pause_ms: int = 5_000
     foreign_expire_ms: int = 0
     expire_ms: int = 60_000
+    zookeeper: ZooKeeperOptions | None = None
 
     @property
     def patience_ms(self) -> int:
@@ -72,23 +75,31 @@ class LockOptions:
         Raises ``Unsupported`` for providers and file systems that mainstem cannot lock with, and
         ``Invalid`` for a value that does not parse (key, value and what was expected).
         """
-        base = _local_path("base path", base)
+        from mainstem.truetime import zk_options
+
+        base = local_folder("base path", base)
         provider = props.get(PROVIDER, FILE_SYSTEM).strip()
-        if provider not in (FILE_SYSTEM, IN_PROCESS):
+        if provider not in (FILE_SYSTEM, IN_PROCESS, zk_options.EXPLICIT, zk_options.IMPLICIT):
             raise Unsupported(_unknown_provider(provider), table=base)
         folder = posixpath.join(base, ".hoodie")
+        zookeeper = None
         if provider == FILE_SYSTEM and props.get(FOLDER, "").strip():
-            folder = _local_path(FOLDER, props[FOLDER].strip())
+            folder = local_folder(FOLDER, props[FOLDER].strip())
+        if provider in (zk_options.EXPLICIT, zk_options.IMPLICIT):
+            zookeeper = zk_options.ZooKeeperOptions.from_properties(
+                props, base=base, implicit=provider == zk_options.IMPLICIT
+            )
         return cls(
             provider=provider,
             base=base,
             folder=folder,
-            identity=_identity(provider, base, folder),
-            wait_ms=_whole(props, WAIT_MS, 60_000, "milliseconds"),
-            retries=_whole(props, RETRIES, 50, "retries"),
-            pause_ms=_whole(props, PAUSE_MS, 5_000, "milliseconds"),
-            foreign_expire_ms=60_000 * _whole(props, FOREIGN_EXPIRE_MIN, 0, "minutes (0 = never)"),
-            expire_ms=_whole(
+            identity=zookeeper.identity if zookeeper else _identity(provider, base, folder),
+            zookeeper=zookeeper,
+            wait_ms=whole(props, WAIT_MS, 60_000, "milliseconds"),
+            retries=whole(props, RETRIES, 50, "retries"),
+            pause_ms=whole(props, PAUSE_MS, 5_000, "milliseconds"),
+            foreign_expire_ms=60_000 * whole(props, FOREIGN_EXPIRE_MIN, 0, "minutes (0 = never)"),
+            expire_ms=whole(
                 props, EXPIRE_MS, 60_000, "milliseconds", EXPIRE_MS_MIN, EXPIRE_MS_MAX
             ),
         )
@@ -100,6 +111,10 @@ def open_lock(options: LockOptions, *, clock: Clock, random: Randomness) -> Lock
         from mainstem.truetime.in_process_lock import InProcessLock
 
         return InProcessLock(options)
+    if options.zookeeper is not None:
+        from mainstem.truetime.zk_lock import ZooKeeperLock
+
+        return ZooKeeperLock(options, options.zookeeper, clock=clock, random=random)
     from mainstem.truetime.fs_lock import FileSystemLock
 
     return FileSystemLock(options, clock=clock, random=random)
@@ -114,19 +129,21 @@ def _identity(provider: str, base: str, folder: str) -> str:
 
 
 def _unknown_provider(provider: str) -> str:
+    from mainstem.truetime.zk_options import EXPLICIT, IMPLICIT
+
     return (
-        f"{PROVIDER}={_shown(provider)}: mainstem locks with {FILE_SYSTEM} (the default) or "
-        f"{IN_PROCESS} only. Every writer of a table must use the same lock: set one of these for "
-        "all writers of the table, or write with Hudi"
+        f"{PROVIDER}={shown(provider)}: mainstem locks with {FILE_SYSTEM} (the default), {EXPLICIT}, "
+        f"{IMPLICIT} or {IN_PROCESS} only. Every writer of a table must use the same lock: set one of "
+        "these for all writers of the table, or write with Hudi"
     )
 
 
-def _local_path(key: str, value: str) -> str:
-    """``/x/y`` from ``/x/y``, ``file:/x/y`` or ``file:///x/y``."""
+def local_folder(key: str, value: str) -> str:
+    """``/x/y`` from ``/x/y``, ``file:/x/y`` or ``file:///x/y``; ``Invalid``/``Unsupported`` for others."""
     match = _SCHEME.match(value)
     if match and match[1].lower() != "file":
         raise Unsupported(
-            f"{key}={_shown(value)}: the file-system lock needs hard links and OS locks of a local "
+            f"{key}={shown(value)}: the file-system lock needs hard links and OS locks of a local "
             f"POSIX file system, found scheme {match[1]}:; use a local path"
         )
     path = match[2] if match else value
@@ -135,13 +152,13 @@ def _local_path(key: str, value: str) -> str:
         path = slash + rest if authority in ("", "localhost") else ""
     if not path.startswith("/") or "\0" in path:
         raise Invalid(
-            f"{key}={_shown(value)}: expected an absolute local path (Java resolves a relative one "
+            f"{key}={shown(value)}: expected an absolute local path (Java resolves a relative one "
             "against its working folder, so that two writers would lock different files)"
         )
     return "/" + posixpath.normpath(path).lstrip("/")
 
 
-def _whole(
+def whole(
     props: Mapping[str, str],
     key: str,
     default: int,
@@ -149,11 +166,13 @@ def _whole(
     low: int = 0,
     high: int = _JAVA_INT_MAX,
 ) -> int:
+    """A whole number of ``unit`` under ``key``; ``Invalid`` names key, value and bounds."""
     text = str(props.get(key, default)).strip()
     if re.fullmatch(r"[0-9]{1,10}", text) and low <= int(text) <= high:
         return int(text)
-    raise Invalid(f"{key}={_shown(text)}: expected a whole number of {unit}, {low} to {high}")
+    raise Invalid(f"{key}={shown(text)}: expected a whole number of {unit}, {low} to {high}")
 
 
-def _shown(value: str) -> str:
+def shown(value: str) -> str:
+    """A value as a message shows it, shortened."""
     return repr(value if len(value) <= 200 else value[:200] + "...")
