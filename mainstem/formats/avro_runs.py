@@ -15,15 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from mainstem.formats.avro_decode import (
-    Cursors,
-    arrow_of_bytes,
-    compress_varints,
-    decimals,
-    primitive,
-    unzigzag,
-)
-from mainstem.formats.avro_nested import Malformed, read_long, reader_of
+from mainstem.formats.avro_cursors import Cursors, compress_varints, unzigzag
+from mainstem.formats.avro_read_flat import arrow_of_bytes, decimals, primitive
+from mainstem.formats.avro_rows import Malformed, read_long, reader_of
 from mainstem.formats.avro_schema import AvroType, arrow_type
 
 _SAMPLES = 12
@@ -60,9 +54,7 @@ def sample_shapes(
     return shapes or []
 
 
-def _narrow(
-    shapes: list[Shape | None], data: bytes, fields: Sequence[tuple[str, AvroType]]
-) -> None:
+def _narrow(shapes: list[Shape | None], data: bytes, fields: Sequence[tuple[str, AvroType]]) -> None:
     """Drop the shapes that this record does not have."""
     at, end = 0, len(data)
     try:
@@ -178,9 +170,7 @@ def read_run(
     return made
 
 
-def _column(
-    run: Run, kind: AvroType, shape: Shape, at: int, keep: bool
-) -> tuple[bool, pa.Array | None]:
+def _column(run: Run, kind: AvroType, shape: Shape, at: int, keep: bool) -> tuple[bool, pa.Array | None]:
     if shape.null:
         return True, pa.nulls(run.rows, arrow_type(kind)) if keep else None
     size = shape.size - len(shape.prefix)
@@ -210,14 +200,10 @@ def _booleans(values: np.ndarray) -> pa.Array:
 def _texts(run: Run, kind: AvroType, at: int, size: int) -> pa.Array:
     offsets = np.arange(run.rows + 1, dtype=np.int32) * np.int32(size)
     data = run.view(f"V{size}", at).copy() if size else np.zeros(0, np.uint8)
-    return arrow_of_bytes(
-        arrow_type(kind), run.rows, None, pa.py_buffer(offsets), pa.py_buffer(data)
-    )
+    return arrow_of_bytes(arrow_type(kind), run.rows, None, pa.py_buffer(offsets), pa.py_buffer(data))
 
 
-def _numbers(
-    run: Run, kind: AvroType, at: int, size: int, keep: bool
-) -> tuple[bool, pa.Array | None]:
+def _numbers(run: Run, kind: AvroType, at: int, size: int, keep: bool) -> tuple[bool, pa.Array | None]:
     """Varints of ``size`` bytes in all records, or (False, None)."""
     if size > 8:
         return False, None

@@ -48,9 +48,7 @@ class BaseFileFormat:
         name = properties.get("hoodie.parquet.compression.codec", "gzip").strip().lower()
         codec = _CODEC_NAMES.get(name, name)
         if codec not in CODECS:
-            raise Invalid(
-                f"hoodie.parquet.compression.codec={name!r}, expected one of {', '.join(CODECS)}"
-            )
+            raise Invalid(f"hoodie.parquet.compression.codec={name!r}, expected one of {', '.join(CODECS)}")
         wanted = properties.get("hoodie.parquet.bloom.filter.enabled", "true").strip().lower()
         if wanted not in ("true", "false"):
             raise Invalid(f"hoodie.parquet.bloom.filter.enabled={wanted!r}, expected true or false")
@@ -66,9 +64,7 @@ class BaseFileFormat:
         return cls(codec, bloom if wanted == "true" else None)
 
 
-def encode_base_file(
-    rows: pa.Table, avro_schema: str, how: BaseFileFormat | None = None
-) -> pa.Buffer:
+def encode_base_file(rows: pa.Table, avro_schema: str, how: BaseFileFormat | None = None) -> pa.Buffer:
     """One base file in memory; see ``write_base_file``."""
     collected = _Collected()
     write_base_file([rows], avro_schema, collected, how)

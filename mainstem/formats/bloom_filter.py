@@ -98,9 +98,7 @@ def _rows_of(count: int, size: BloomSize) -> tuple[np.ndarray, int]:
     return row, count - (rows - 1) * size.entries
 
 
-def _filled(
-    keys: pa.Array | pa.ChunkedArray, row_of: np.ndarray, rows: int, size: BloomSize
-) -> list[bytes]:
+def _filled(keys: pa.Array | pa.ChunkedArray, row_of: np.ndarray, rows: int, size: BloomSize) -> list[bytes]:
     """The bits of each row, packed."""
     bits = np.zeros((rows, size.bits), np.bool_)
     chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
@@ -159,9 +157,7 @@ def _mixed_words(keys: np.ndarray) -> tuple[list[np.ndarray], np.ndarray | None]
     return words, tail.view(np.uint32)
 
 
-def _murmur(
-    words: list[np.ndarray], tail: np.ndarray | None, length: int, seed: np.ndarray
-) -> np.ndarray:
+def _murmur(words: list[np.ndarray], tail: np.ndarray | None, length: int, seed: np.ndarray) -> np.ndarray:
     """Hudi's MurmurHash (version 2, 32 bits) of keys of one length."""
     value = seed ^ np.uint32(length)
     for word in words:

@@ -15,9 +15,11 @@ import pyarrow as pa
 
 from mainstem import limits
 from mainstem.errors import Invalid, Unsupported
-from mainstem.formats.avro_decode import Cursors, read_column, read_numbers
-from mainstem.formats.avro_encode import _Pieces, _put
-from mainstem.formats.avro_nested import Malformed, Reader, read_long, reader_of, zigzag
+from mainstem.formats.avro_cursors import Cursors, read_numbers
+from mainstem.formats.avro_pieces import Pieces
+from mainstem.formats.avro_put import put
+from mainstem.formats.avro_read import read_column
+from mainstem.formats.avro_rows import Malformed, Reader, read_long, reader_of, zigzag
 from mainstem.formats.avro_schema import AvroType, arrow_type
 
 _TEXT = AvroType("string", null_branch=0)
@@ -48,9 +50,7 @@ _DEFAULT = b"\x04\x00"  # IntWrapper, 0
 # ---------------------------------------------------------------------------------------- writing
 
 
-def encode_deletes(
-    keys: pa.Array, partition_path: str, ordering: Sequence[pa.Array] | None
-) -> bytes:
+def encode_deletes(keys: pa.Array, partition_path: str, ordering: Sequence[pa.Array] | None) -> bytes:
     """The Avro datum for these record keys, all of one partition.
 
     ``ordering`` None writes the default that deletes unconditionally; one array writes its values
@@ -64,9 +64,7 @@ def encode_deletes(
         if len(values) != count:
             raise Invalid(f"{count} keys of deletes, but {len(values)} ordering values")
         if values.null_count:
-            raise Invalid(
-                "an ordering value of a delete is null: give every row one, or none to any row"
-            )
+            raise Invalid("an ordering value of a delete is null: give every row one, or none to any row")
     if count == 0:
         return b"\x00"
     parts = [zigzag(count)]
@@ -79,8 +77,8 @@ def encode_deletes(
 
 def _encode_chunk(keys: pa.Array, partition_path: str, ordering: list[pa.Array]) -> bytes:
     path = partition_path.encode()
-    pieces = _Pieces(len(keys), framed=False)
-    _put(pieces, keys, _TEXT, "_hoodie_record_key")
+    pieces = Pieces(len(keys), framed=False)
+    put(pieces, keys, _TEXT, "_hoodie_record_key")
     pieces.constant(b"\x02" + zigzag(len(path)) + path)
     if not ordering:
         pieces.constant(_DEFAULT)
@@ -94,13 +92,13 @@ def _encode_chunk(keys: pa.Array, partition_path: str, ordering: list[pa.Array])
     return pieces.joined()[0].to_pybytes()
 
 
-def _put_wrapped(pieces: _Pieces, values: pa.Array) -> None:
+def _put_wrapped(pieces: Pieces, values: pa.Array) -> None:
     branch = _branch_of(values.type)
     pieces.constant(zigzag(branch))
     kind = WRAPPERS[branch]
     if branch == 11 and values.type.tz is None:
         values = values.cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
-    _put(pieces, values, kind, "ordering value")
+    put(pieces, values, kind, "ordering value")
 
 
 def _branch_of(kind: pa.DataType) -> int:
@@ -156,14 +154,10 @@ def _one_table(parts: list[pa.Table]) -> pa.Table:
 
 
 def _mixed() -> Unsupported:
-    return Unsupported(
-        "a delete block mixes ordering values of several types; compact the table first"
-    )
+    return Unsupported("a delete block mixes ordering values of several types; compact the table first")
 
 
-def _table(
-    keys: pa.Array, paths: pa.Array, ordering: pa.Array | None, default: np.ndarray
-) -> pa.Table:
+def _table(keys: pa.Array, paths: pa.Array, ordering: pa.Array | None, default: np.ndarray) -> pa.Table:
     return pa.table(
         {
             "record_key": keys,
@@ -341,13 +335,9 @@ def _read_mixed(
     cursors: Cursors, branches: np.ndarray, data: memoryview, base: int
 ) -> tuple[np.ndarray, pa.Array | None]:
     """Arrays, nulls and defaults among values: row by row."""
-    read = {branch: reader_of(kind) for branch, kind in WRAPPERS.items()} | {
-        _ARRAY: _array_reader()
-    }
+    read = {branch: reader_of(kind) for branch, kind in WRAPPERS.items()} | {_ARRAY: _array_reader()}
     raw, rows = bytes(data[base : base + cursors.size]), []
-    for branch, at, end in zip(
-        branches.tolist(), cursors.at.tolist(), cursors.ends.tolist(), strict=True
-    ):
+    for branch, at, end in zip(branches.tolist(), cursors.at.tolist(), cursors.ends.tolist(), strict=True):
         rows.append((branch, read[branch](raw, at, end)[0] if branch else None))
     default = np.asarray([b == 0 or (b == 2 and v == 0) for b, v in rows])
     kinds = {b for (b, _), d in zip(rows, default, strict=True) if not d}
@@ -371,8 +361,7 @@ def _structs(values: list[list[tuple[int, object]] | None]) -> pa.Array:
         raise Unsupported("a delete with a null among its ordering values")
     fields = [pa.field(str(i), arrow_type(WRAPPERS[branch])) for i, branch in enumerate(shape)]
     rows = [
-        None if value is None else {str(i): item for i, (_, item) in enumerate(value)}
-        for value in values
+        None if value is None else {str(i): item for i, (_, item) in enumerate(value)} for value in values
     ]
     return pa.array(rows, pa.struct(fields))
 

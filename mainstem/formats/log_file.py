@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from mainstem import limits
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.avro_columns import decode_records, encode_groups
-from mainstem.formats.avro_nested import Malformed
+from mainstem.formats.avro_rows import Malformed
 from mainstem.formats.avro_schema import avro_to_arrow
 from mainstem.formats.delete_records import decode_deletes, encode_deletes
 from mainstem.formats.resolve import project_to

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mainstem.formats.avro_nested import Malformed
+from mainstem.formats.avro_rows import Malformed
 
 _LENGTH = struct.Struct(">i")
 _LANES_MAX = 1024
@@ -137,9 +137,7 @@ def _walk_lanes(data: memoryview, seeds: np.ndarray, count: int) -> np.ndarray |
     return np.append(starts, len(raw))
 
 
-def _positions(
-    lengths: np.ndarray, seeds: np.ndarray, stops: np.ndarray, limit: int
-) -> np.ndarray | None:
+def _positions(lengths: np.ndarray, seeds: np.ndarray, stops: np.ndarray, limit: int) -> np.ndarray | None:
     """int64[lanes, steps]: where each lane stands after each step, until all have passed their
     stop.
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import io
 import json
+import random
 from decimal import Decimal
 
 import fastavro
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from mainstem.formats.avro_rows import zigzag
 from mainstem.formats.avro_schema import avro_to_arrow
 
 # name -> (Avro type, values in the form that both pyarrow and fastavro take)
@@ -47,9 +49,7 @@ KINDS: dict[str, tuple[object, st.SearchStrategy]] = {
                 "precision": p,
                 "scale": s,
             },
-            st.integers(-(10**p) + 1, 10**p - 1).map(
-                lambda n, s=s: Decimal((n < 0, digits(n), -s))
-            ),
+            st.integers(-(10**p) + 1, 10**p - 1).map(lambda n, s=s: Decimal((n < 0, digits(n), -s))),
         )
         for p, s, size in ((4, 2, 2), (18, 6, 8), (38, 10, 16), (9, 0, 20))
     },
@@ -110,16 +110,112 @@ def tables(draw: st.DrawFn, max_rows: int = 40) -> tuple[str, list[dict]]:
     return text, [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
+_PLAIN = ["boolean", "int", "long", "double", "string", "bytes", "date", "instant"]
+_PLAIN += ["fixed", "enum", "decimal(18,6)", "decimal(38,10)", "decimal on bytes"]
+
+
+class _Names:
+    """Names of Avro's named types may be used once each."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def next(self) -> str:
+        self.count += 1
+        return f"n{self.count}"
+
+
+@st.composite
+def nested_kinds(draw: st.DrawFn, names: _Names, depth: int) -> tuple[object, st.SearchStrategy]:
+    """``(Avro type, values)`` of lists, maps and structs in one another, nullable or not."""
+    shape = draw(st.sampled_from(["array", "map", "record", "plain"])) if depth else "plain"
+    if shape == "plain":
+        kind, values = KINDS[draw(st.sampled_from(_PLAIN))]
+        if isinstance(kind, dict) and "name" in kind:
+            kind = {**kind, "name": names.next()}
+        return kind, values
+    if shape == "record":
+        parts = [_nullable(draw, names, depth) for _ in range(draw(st.integers(1, 3)))]
+        fields = [{"name": f"f{i}", "type": kind} for i, (kind, _) in enumerate(parts)]
+        values = st.fixed_dictionaries({f"f{i}": v for i, (_, v) in enumerate(parts)})
+        return {"type": "record", "name": names.next(), "fields": fields}, values
+    kind, values = _nullable(draw, names, depth)
+    if shape == "array":
+        return {"type": "array", "items": kind}, st.lists(values, max_size=4)
+    keys = st.text("abcé", max_size=2)
+    return {"type": "map", "values": kind}, st.dictionaries(keys, values, max_size=3)
+
+
+def _nullable(draw: st.DrawFn, names: _Names, depth: int) -> tuple[object, st.SearchStrategy]:
+    kind, values = draw(nested_kinds(names, depth - 1))
+    null = draw(st.sampled_from(["first", "last", "never"]))
+    if null == "never":
+        return kind, values
+    return (["null", kind] if null == "first" else [kind, "null"]), st.none() | values
+
+
+@st.composite
+def nested_tables(draw: st.DrawFn, max_rows: int = 30) -> tuple[str, list[dict]]:
+    """``(schema text, rows)`` with up to three nested columns of up to four levels."""
+    names = _Names()
+    parts = [_nullable(draw, names, draw(st.integers(1, 4))) for _ in range(draw(st.integers(1, 3)))]
+    fields = [{"name": f"c{i}", "type": kind} for i, (kind, _) in enumerate(parts)]
+    text = json.dumps({"type": "record", "name": "r", "fields": fields})
+    row = st.fixed_dictionaries({f"c{i}": values for i, (_, values) in enumerate(parts)})
+    return text, draw(st.lists(row, max_size=max_rows))
+
+
+def in_blocks(node: object, value: object, chance: random.Random) -> bytes:
+    """One Avro value whose lists and maps are cut into several blocks, some with their size."""
+    if isinstance(node, list):
+        branch = node.index("null") if value is None else 1 - node.index("null")
+        body = b"" if value is None else in_blocks(node[branch], value, chance)
+        return bytes([2 * branch]) + body
+    kind = node["type"] if isinstance(node, dict) else node
+    if kind == "record":
+        return b"".join(in_blocks(f["type"], value[f["name"]], chance) for f in node["fields"])
+    if kind not in ("array", "map"):
+        sink = io.BytesIO()
+        fastavro.schemaless_writer(sink, fastavro.parse_schema(_raw(node)), value)
+        return sink.getvalue()
+    if kind == "array":
+        items = [in_blocks(node["items"], item, chance) for item in value]
+    else:
+        items = [
+            zigzag(len(key.encode())) + key.encode() + in_blocks(node["values"], item, chance)
+            for key, item in value.items()
+        ]
+    out = b""
+    while items:
+        count = chance.randint(1, len(items))
+        body, items = b"".join(items[:count]), items[count:]
+        sized = chance.random() < 0.5
+        out += (zigzag(-count) + zigzag(len(body)) if sized else zigzag(count)) + body
+    return out + b"\0"
+
+
 def arrow(text: str, rows: list[dict]) -> pa.Table:
     """The rows as a table of the schema's own Arrow types."""
     schema = avro_to_arrow(text)
     columns = []
     for field in schema:
         values = [row[field.name] for row in rows]
-        if pa.types.is_map(field.type):
-            values = [None if v is None else list(v.items()) for v in values]
+        values = [_pairs(value, field.type) for value in values]
         columns.append(pa.array(values, field.type))
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _pairs(value: object, kind: pa.DataType) -> object:
+    """Maps as the lists of pairs that pyarrow takes, at every level."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return [(key, _pairs(item, kind.item_type)) for key, item in value.items()]
+    if pa.types.is_list(kind):
+        return [_pairs(item, kind.value_type) for item in value]
+    if pa.types.is_struct(kind):
+        return {f.name: _pairs(value[f.name], f.type) for f in kind}
+    return value
 
 
 def _raw(node: object) -> object:
@@ -128,7 +224,8 @@ def _raw(node: object) -> object:
         return [_raw(part) for part in node]
     if isinstance(node, dict):
         drop = node.get("type") in ("int", "long")
-        return {k: _raw(v) for k, v in node.items() if not (drop and k == "logicalType")}
+        kept = {k: v for k, v in node.items() if not (drop and k == "logicalType")}
+        return {k: [_raw(f) for f in v] if k == "fields" else _raw(v) for k, v in kept.items()}
     return node
 
 
@@ -161,13 +258,24 @@ def same(left: pa.Table, right: pa.Table) -> bool:
 def _bits(table: pa.Table) -> list:
     views = {pa.float64(): pa.int64(), pa.float32(): pa.int32()}
     columns = [c.combine_chunks() for c in table.columns]
-    return [
-        c.view(views[c.type]).to_pylist() if c.type in views else repr(_integers(c))
-        for c in columns
-    ]
+    return [c.view(views[c.type]).to_pylist() if c.type in views else repr(_integers(c)) for c in columns]
 
 
 def _integers(column: pa.Array) -> list:
-    if pa.types.is_temporal(column.type):
-        column = column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
-    return column.to_pylist()
+    return column.cast(_plain(column.type)).to_pylist()
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type with integers for times and dates, which Python's own types cannot all hold.
+
+    Every part is nullable, since Arrow casts nothing behind a null to "not null".
+    """
+    if pa.types.is_temporal(kind):
+        return pa.int32() if kind.bit_width == 32 else pa.int64()
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _plain(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field(kind.value_field.name, _plain(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _plain(field.type)) for field in kind])
+    return kind

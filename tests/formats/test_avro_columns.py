@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from mainstem import limits
 from mainstem.errors import CorruptTable, Invalid
-from mainstem.formats import avro_encode
 from mainstem.formats.avro_columns import (
     decode_many,
     decode_records,
@@ -390,11 +389,6 @@ def test_fastavro_reads_what_we_write() -> None:
     assert [row["key"] for row in rows] == table["key"].to_pylist()
     assert [row["money"] for row in rows] == table["money"].to_pylist()
     assert [row["name"] for row in rows] == table["name"].to_pylist()
-
-
-def test_no_column_kind_is_left_to_the_row_by_row_path_by_accident() -> None:
-    flat = {"boolean", "int", "long", "float", "double", "string", "bytes", "fixed", "decimal"}
-    assert set(avro_encode._PUT) == flat
 
 
 def test_schema_of_the_result_is_the_one_of_the_text() -> None:

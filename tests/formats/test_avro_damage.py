@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from mainstem.errors import CorruptTable
 from mainstem.formats.avro_columns import decode_many, decode_records, encode_records
-from mainstem.formats.avro_nested import zigzag
+from mainstem.formats.avro_rows import zigzag
 from mainstem.formats.avro_schema import avro_to_arrow
 from mainstem.formats.record_starts import framed_starts
 from tests.formats.avro_cases import KINDS, fastavro_bytes, tables

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
-from mainstem.formats.avro_nested import storage_type, zigzag
+from mainstem.formats.avro_rows import storage_type, zigzag
 from mainstem.formats.avro_schema import arrow_to_avro, record_type
 from mainstem.formats.delete_records import decode_deletes, encode_deletes
 from mainstem.formats.log_file import (

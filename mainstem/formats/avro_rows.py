@@ -1,9 +1,8 @@
-"""Avro values row by row, for the types that are not vectorised: arrays, maps, structs and a few
-more.
+"""Avro values of every type row by row, for the few rows that do not repay the cost of columns.
 
-Flat columns never come here (see ``avro_encode`` and ``avro_decode``). The readers check every
-length against the end of their record before they slice, refuse counts larger than the bytes that
-are left, and cannot recurse deeper than the schema, which is bounded.
+See ``avro_put`` and ``avro_read`` for who comes here. The readers check every length against the
+end of their record before they slice, refuse counts larger than the bytes that are left, and cannot
+recurse deeper than the schema, which is bounded.
 """
 
 from __future__ import annotations
@@ -60,12 +59,21 @@ def read_long(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 def storage_type(kind: AvroType) -> pa.DataType:
     """The Arrow type whose Python values the writers take: dates and times as plain integers."""
+    return nullable_type(kind, _plain_leaf)
+
+
+def nullable_type(kind: AvroType, leaf: Callable[[AvroType], pa.DataType] = arrow_type) -> pa.DataType:
+    """The Arrow type with every part nullable: Arrow casts nothing behind a null to "not null"."""
     if kind.kind == "array":
-        return pa.list_(pa.field("element", storage_type(kind.fields[0][1])))
+        return pa.list_(pa.field("element", nullable_type(kind.fields[0][1], leaf)))
     if kind.kind == "map":
-        return pa.map_(pa.string(), storage_type(kind.fields[0][1]))
+        return pa.map_(pa.string(), nullable_type(kind.fields[0][1], leaf))
     if kind.kind == "record":
-        return pa.struct([pa.field(name, storage_type(child)) for name, child in kind.fields])
+        return pa.struct([pa.field(name, nullable_type(child, leaf)) for name, child in kind.fields])
+    return leaf(kind)
+
+
+def _plain_leaf(kind: AvroType) -> pa.DataType:
     if kind.kind in ("int", "long"):
         return pa.int32() if kind.kind == "int" else pa.int64()
     return arrow_type(kind)
@@ -123,6 +131,8 @@ def _scalar_writer(kind: AvroType, column: str) -> Writer:
         return lambda item, out: out.extend(pack(item))
     if name == "enum":
         return _enum_writer(kind, column)
+    if kind.logical == "vector":
+        return _vector_writer(kind, column)
     if name == "fixed":
         return _fixed_writer(kind, column)
 
@@ -162,12 +172,26 @@ def _enum_writer(kind: AvroType, column: str) -> Writer:
     return write
 
 
+def _vector_layout(kind: AvroType) -> struct.Struct:
+    element = {"FLOAT": "f", "DOUBLE": "d", "INT8": "b"}[kind.symbols[0]]
+    return struct.Struct(f"<{kind.precision}{element}")
+
+
+def _vector_writer(kind: AvroType, column: str) -> Writer:
+    layout = _vector_layout(kind)
+
+    def write(item: list, out: bytearray) -> None:
+        if None in item:
+            raise Invalid(f"column {column!r} has a vector with a null element; Hudi has none")
+        out += layout.pack(*item)
+
+    return write
+
+
 def _fixed_writer(kind: AvroType, column: str) -> Writer:
     def write(item: bytes, out: bytearray) -> None:
         if len(item) != kind.size:
-            raise Invalid(
-                f"column {column!r} holds {len(item)} bytes; its schema wants {kind.size}"
-            )
+            raise Invalid(f"column {column!r} holds {len(item)} bytes; its schema wants {kind.size}")
         out += item
 
     return write
@@ -201,9 +225,7 @@ def _map_writer(kind: AvroType, column: str) -> Writer:
 
     def write(items: list[tuple[str, Any]], out: bytearray) -> None:
         if len({key for key, _ in items}) != len(items):
-            raise Invalid(
-                f"column {column!r} holds a map with the same key twice; Java keeps only one"
-            )
+            raise Invalid(f"column {column!r} holds a map with the same key twice; Java keeps only one")
         if items:
             out += zigzag(len(items))
             for key, item in items:
@@ -311,8 +333,7 @@ def _scalar_reader(kind: AvroType) -> Reader:
 
 
 def _vector_reader(kind: AvroType, raw: Reader) -> Reader:
-    element = {"FLOAT": "f", "DOUBLE": "d", "INT8": "b"}[kind.symbols[0]]
-    layout = struct.Struct(f"<{kind.precision}{element}")
+    layout = _vector_layout(kind)
 
     def read(data: bytes, at: int, end: int) -> tuple[tuple, int]:
         found, at = raw(data, at, end)

@@ -1,0 +1,176 @@
+"""How far each of many records has been read, and numbers read for all of them at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mainstem.formats.avro_rows import Malformed
+from mainstem.formats.avro_schema import AvroType
+
+_PAD = 16
+
+
+class Chunk:
+    """The bytes of one chunk of records; copied once with a few bytes behind it where a gather
+    would reach past the end."""
+
+    __slots__ = ("padded", "raw", "size")
+
+    def __init__(self, raw: np.ndarray) -> None:
+        self.raw = raw
+        self.size = len(raw)
+        self.padded = False
+
+    def gather(self, dtype: str, at: np.ndarray) -> np.ndarray:
+        """One unaligned number per position; bytes past the end of the chunk read as zero."""
+        try:
+            return self._view(dtype)[at]
+        except (IndexError, ValueError):
+            if self.padded:
+                raise
+            self._pad()
+            return self._view(dtype)[at]
+
+    def _view(self, dtype: str) -> np.ndarray:
+        if dtype == "u1":
+            return self.raw
+        width = np.dtype(dtype).itemsize
+        return np.ndarray((len(self.raw) - width + 1,), dtype, self.raw, strides=(1,))
+
+    def _pad(self) -> None:
+        whole = np.zeros(self.size + _PAD, np.uint8)
+        whole[: self.size] = self.raw
+        self.raw, self.padded = whole, True
+
+
+class Cursors:
+    """One position per record (or item of a list) of a chunk; a column moves all of them on.
+
+    ``at`` holds offsets into the chunk, ``ends`` where the records end that they belong to. Where
+    ``live`` is False a value is absent because the struct around it is null: nothing is there to be
+    read. ``live`` None means that all are there.
+    """
+
+    def __init__(self, data: memoryview, starts: np.ndarray, header: int = 4) -> None:
+        first, last = int(starts[0]), int(starts[-1])
+        self.chunk = Chunk(np.frombuffer(data[first:last], np.uint8))
+        self.ends = starts[1:] - first
+        self.at = starts[:-1] + (header - first)
+        self.live: np.ndarray | None = None
+
+    def others(self, at: np.ndarray, ends: np.ndarray) -> Cursors:
+        """Cursors at other places of the same chunk."""
+        made = Cursors.__new__(Cursors)
+        made.chunk, made.at, made.ends, made.live = self.chunk, at, ends, None
+        return made
+
+    @property
+    def rows(self) -> int:
+        return len(self.at)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the chunk."""
+        return self.chunk.size
+
+    def gather(self, dtype: str, at: np.ndarray) -> np.ndarray:
+        """See ``Chunk.gather``."""
+        return self.chunk.gather(dtype, at)
+
+    def check_end(self) -> None:
+        wrong = self.at != self.ends
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise Malformed(
+                f"record {row} of its chunk ends at byte {int(self.ends[row])}, its values end at "
+                f"byte {int(self.at[row])}"
+            )
+
+    def skip(self, sizes: np.ndarray | int) -> None:
+        """Move on; a size below zero or beyond the chunk is damage."""
+        many = isinstance(sizes, np.ndarray) and len(sizes) > 0
+        if many and (int(sizes.min()) < 0 or int(sizes.max()) > self.size):
+            raise Malformed("a length that is negative or exceeds its block")
+        self.at = self.at + sizes
+
+
+def branches(cursors: Cursors, kind: AvroType) -> np.ndarray | None:
+    """Step over the union branch; the mask of what has a value, None when everything has."""
+    live = cursors.live
+    if not kind.nullable:
+        return live
+    tags = cursors.gather("u1", cursors.at)
+    valid = tags == 2 * kind.value_branch
+    known = valid | (tags == 2 * kind.null_branch)
+    if live is None:
+        cursors.at = cursors.at + 1
+    else:
+        cursors.at = cursors.at + live
+        valid &= live
+        known |= ~live
+    if not known.all():
+        row = int(np.flatnonzero(~known)[0])
+        raise Malformed(f"record {row} of its chunk has the union branch byte {int(tags[row])}")
+    return None if valid.all() else valid
+
+
+def read_numbers(cursors: Cursors, valid: np.ndarray | None) -> np.ndarray:
+    """int64 per record from zigzag varints; 0 and no move where not ``valid``."""
+    first = cursors.gather("u1", cursors.at)
+    if valid is not None:  # what follows a null belongs to the next column
+        first = np.where(valid, first, np.uint8(0))
+    used: np.ndarray | int
+    if not (first & 0x80).any():
+        coded, used = first.astype(np.uint64), 1
+    else:
+        coded, used = _long_varints(cursors, valid)
+    if valid is not None:
+        used = np.where(valid, used, 0)
+    cursors.skip(used)
+    return unzigzag(coded)
+
+
+def _u(number: int) -> np.uint64:
+    return np.uint64(number)
+
+
+def _long_varints(cursors: Cursors, valid: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Unsigned varints of up to 10 bytes and their sizes, all at once in 64-bit words."""
+    words = cursors.gather("<u8", cursors.at)
+    if valid is not None:
+        words = np.where(valid, words, _u(0))
+    stops = ~words & _u(0x8080808080808080)
+    lowest = stops & (~stops + _u(1))
+    below = lowest - _u(1)  # all ones when the varint has more than 8 bytes
+    used = ((below & _u(0x0101010101010101)) * _u(0x0101010101010101)) >> _u(56)
+    x = compress_varints(words & below)
+    used = used.view(np.int64)
+    long = np.flatnonzero(stops == 0)
+    if len(long):
+        _longest_varints(cursors, long, x, used)
+    return x, used
+
+
+def compress_varints(words: np.ndarray) -> np.ndarray:
+    """The 7-bit groups of little-endian uint64 words put together, lowest byte first."""
+    x = words & _u(0x7F7F7F7F7F7F7F7F)
+    x = (x & _u(0x007F007F007F007F)) | ((x & _u(0x7F007F007F007F00)) >> _u(1))
+    x = (x & _u(0x00003FFF00003FFF)) | ((x & _u(0x3FFF00003FFF0000)) >> _u(2))
+    return (x & _u(0x000000000FFFFFFF)) | ((x & _u(0x0FFFFFFF00000000)) >> _u(4))
+
+
+def unzigzag(coded: np.ndarray) -> np.ndarray:
+    """uint64 zigzag codes as int64."""
+    return (coded >> _u(1)).view(np.int64) ^ -(coded & _u(1)).view(np.int64)
+
+
+def _longest_varints(cursors: Cursors, rows: np.ndarray, coded: np.ndarray, used: np.ndarray) -> None:
+    """Bytes 9 and 10 of the few varints that have them."""
+    tail = cursors.gather("<u2", cursors.at[rows] + 8).astype(np.uint64)
+    ninth, tenth = tail & _u(0xFF), tail >> _u(8)
+    more = ninth >= _u(0x80)
+    if (more & (tenth > _u(1))).any():
+        raise Malformed("a number of more than 64 bits")
+    coded[rows] |= (ninth & _u(0x7F)) << _u(56)
+    coded[rows] |= np.where(more, tenth, _u(0)) << _u(63)
+    used[rows] = np.where(more, 10, 9)
