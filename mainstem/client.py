@@ -62,9 +62,12 @@ class Table:
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the user columns."""
+        from mainstem.readers.schema import table_schema
+        from mainstem.readers.state import TableState
         from mainstem.table.schema import arrow_user_schema
 
-        return arrow_user_schema(self._schema_text())
+        state = TableState.load(self._seams.storage, self._config)
+        return arrow_user_schema(table_schema(state).text)
 
     def _schema_text(self) -> str:
         from mainstem.readers.schema import schema_text

@@ -70,6 +70,12 @@ def plan_change_data(
     """One split per file group and instant, instants in the order of their completion."""
     check_enabled(state.config, state.storage.base)
     spec = read_spec(state, None, None, None, damaged)
+    if spec.ids is not None:
+        raise Unsupported(
+            "change data of a table whose columns have ids (hoodie.schema.on.read.enable): the images in"
+            " its change logs have the columns of their time; read its changes without mode='cdc'",
+            table=state.storage.base,
+        )
     schema = cdc_schema(spec, images)
     wanted = tuple(output_columns(schema, columns))
     filter_columns(schema, expression)  # its kind is checked here

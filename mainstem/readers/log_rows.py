@@ -42,14 +42,15 @@ def log_runs(storage: Storage, split: Split) -> list[Run]:
         notes += [_note(block, path) for block in read_blocks(view, path=path, damaged=split.spec.damaged)]
     changes_only = split.spec.instants is not None
     live = surviving(notes, until=split.spec.until, only_with_sources=changes_only)
-    return list(_runs([note.block for note in live]))
+    # One schema text may mean other columns at another instant where columns have ids.
+    return list(_runs([note.block for note in live], join=split.spec.ids is None))
 
 
-def _runs(blocks: Sequence[tuple[str, LogBlock]]) -> Iterator[Run]:
+def _runs(blocks: Sequence[tuple[str, LogBlock]], *, join: bool) -> Iterator[Run]:
     """Neighbouring Avro blocks of one schema together: small blocks cost more apart."""
     run: Run = []
     for item in blocks:
-        if run and not (_joinable(item[1]) and _joinable(run[-1][1], item[1])):
+        if run and not (join and _joinable(item[1]) and _joinable(run[-1][1], item[1])):
             yield run
             run = []
         run.append(item)
@@ -96,6 +97,9 @@ def entries_of(run: Run, spec: ReadSpec) -> list[Entry]:
 
 def _decoded(run: Run, spec: ReadSpec) -> pa.Table:
     path, block = run[0]
+    stored = spec.stored_columns(block.instant)
+    if stored is not None:  # then every run is one block
+        return stored.shown(block.table(stored.names(spec.wanted)))
     if len(run) == 1:
         return block.table(spec.wanted)
     places = [(name, member.content_offset + 8) for name, member in run]

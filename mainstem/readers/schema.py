@@ -1,13 +1,15 @@
 """The schema of a query, and the columns that have to be read for it.
 
 Order of TableSchemaResolver: newest completed commit with a schema, then
-``hoodie.table.create.schema``.
+``hoodie.table.create.schema``. Where columns have ids (``hoodie.schema.on.read.enable``) that commit's
+``latest_schema`` tells them, and the history in ``.hoodie/.schema`` those of older files.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -15,29 +17,50 @@ import pyarrow.compute as pc
 
 from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
+from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.readers.state import TableState
+from mainstem.storage import paths
+from mainstem.table.field_ids import FieldIds, VersionedSchema, check_names, parse_history, parse_schema
+from mainstem.timeline.commit_metadata import CommitMetadata
 
 _NO_DATA_OPERATIONS = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
 
 
-def schema_text(state: TableState, until: str | None = None) -> str:
-    """Avro JSON of the table's user schema as of requested time ``until`` (None: newest)."""
+_LATEST = "latest_schema"
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """Avro JSON of the user schema; ``ids`` where its columns must be found in files by id."""
+
+    text: str
+    ids: FieldIds | None = None
+
+
+def schema_text(state: TableState) -> str:
+    """Avro JSON of the newest user schema, for whoever writes.
+
+    Raises ``Unsupported`` where columns have ids: what is written would lack them.
+    """
+    found = table_schema(state)
+    if found.ids is not None:
+        raise Unsupported(
+            "the columns of this table have ids (hoodie.schema.on.read.enable), which mainstem reads and"
+            " does not write; write it with Java Hudi",
+            table=state.storage.base,
+        )
+    return found.text
+
+
+def table_schema(state: TableState, until: str | None = None) -> TableSchema:
+    """The schema as of requested time ``until`` (None: newest). ``Invalid`` if there is none yet."""
     for instant in reversed(state.writes):
         if until is not None and instant.requested > until:
             continue
         metadata = state.metadata(instant.requested)
-        if metadata is None or metadata.operation in _NO_DATA_OPERATIONS:
+        if metadata is None or metadata.operation in _NO_DATA_OPERATIONS or not metadata.schema:
             continue
-        if "latest_schema" in metadata.extra:
-            raise Unsupported(
-                "schema on read (hoodie.schema.on.read.enable): columns of old files must be"
-                " found by"
-                " id, by name renamed columns would read as null; read this table with Java Hudi",
-                table=state.storage.base,
-                instant=instant.requested,
-            )
-        if metadata.schema:
-            return metadata.schema
+        return TableSchema(metadata.schema, _field_ids(state, instant.requested, metadata, until))
     text = state.config.create_schema or _any_schema(state)
     if not text:
         raise Invalid(
@@ -45,7 +68,54 @@ def schema_text(state: TableState, until: str | None = None) -> str:
             " hoodie.table.create.schema is not set; write a first batch",
             table=state.storage.base,
         )
-    return text
+    return TableSchema(text)
+
+
+def _field_ids(
+    state: TableState, newest: str, metadata: CommitMetadata, until: str | None
+) -> FieldIds | None:
+    """Ids of the columns of the schema that instant ``newest`` recorded; None if it has none.
+
+    A commit of a writer that knew nothing of ids gets those of the history, name by name (Java reads
+    such a table by name, so that renamed columns are null in older files).
+    """
+    history = _history(state, until)
+    where = f"instant {newest}"
+    own = metadata.extra.get(_LATEST)
+    if not own and not history:
+        return None
+    query = parse_schema(own, where) if own else max(history, key=lambda schema: schema.version)
+    ids = FieldIds.of(query, history, _written(state))
+    check_names(ids, avro_to_arrow(metadata.schema or "", path=where).names, where)
+    return ids
+
+
+def _history(state: TableState, until: str | None) -> list[VersionedSchema]:
+    """All versions up to the newest completed schema change (FileBasedInternalSchemaStorageManager)."""
+    found = []
+    for name in state.storage.names(paths.SCHEMAS):
+        requested = paths.parse_schema_commit(name)
+        if requested is not None and (until is None or requested <= until) and state.completion(requested):
+            found.append(name)
+    if not found:
+        return []
+    path = paths.in_partition(paths.SCHEMAS, max(found))
+    data = state.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+    return parse_history(data.decode("utf-8", "replace"), path)
+
+
+def _written(state: TableState) -> dict[str, VersionedSchema]:
+    """Instant -> schema in its own metadata, of the active timeline."""
+    parsed: dict[str, VersionedSchema] = {}
+    found = {}
+    for instant in state.writes:
+        metadata = state.metadata(instant.requested)
+        text = metadata.extra.get(_LATEST) if metadata is not None else None
+        if text:
+            if text not in parsed:
+                parsed[text] = parse_schema(text, f"instant {instant.requested}")
+            found[instant.requested] = parsed[text]
+    return found
 
 
 def _any_schema(state: TableState) -> str | None:

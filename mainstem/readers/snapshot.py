@@ -18,7 +18,7 @@ from mainstem.readers.schema import (
     filter_columns,
     full_schema,
     output_columns,
-    schema_text,
+    table_schema,
 )
 from mainstem.readers.split import ReadSpec, Split, split_paths
 from mainstem.readers.state import TableState
@@ -102,7 +102,8 @@ def read_spec(
     """Schema, columns and merge rules of a query."""
     if damaged not in ("error", "skip"):
         raise Invalid(f"{DAMAGED}={damaged!r}; expected 'error' or 'skip'")
-    text = schema_text(state, until)
+    found = table_schema(state, until)
+    text = found.text
     rules = replace(merge_rules(state.config.raw), defaults=column_defaults(text))
     schema = _as_shown(full_schema(text), state.config, rules.ordering)
     virtual = _virtual_key(state.config)
@@ -116,6 +117,7 @@ def read_spec(
         damaged=damaged,
         virtual_key=virtual,
         composite_key=len(virtual) > 1,
+        ids=found.ids,
     )
 
 

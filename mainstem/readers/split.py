@@ -17,6 +17,7 @@ from mainstem.readers.late import late_rows, suits
 from mainstem.readers.log_rows import entries_of, log_entries, log_runs
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
+from mainstem.table.field_ids import FieldIds, FileColumns
 
 __all__ = ["TIME_COLUMN", "ReadSpec", "Split", "log_entries", "read_split", "split_paths"]
 
@@ -27,7 +28,8 @@ class ReadSpec:
 
     ``schema``: the table's; ``columns``: what comes out; ``extra``: read for the filter only;
     ``instants``: only rows written by these (requested times), None for all; ``until``: newest log
-    block instant; ``virtual_key``: record key fields where the files hold no meta columns.
+    block instant; ``virtual_key``: record key fields where the files hold no meta columns; ``ids``:
+    where files may call the query's columns otherwise (schema on read).
     """
 
     schema: pa.Schema
@@ -40,6 +42,7 @@ class ReadSpec:
     damaged: str = "error"
     virtual_key: tuple[str, ...] = ()
     composite_key: bool = False
+    ids: FieldIds | None = None
 
     @property
     def read_schema(self) -> pa.Schema:
@@ -53,6 +56,11 @@ class ReadSpec:
         needed = (*self.read_schema.names, *self.rules.needed_columns, *self.virtual_key)
         times = () if self.instants is None else (TIME_COLUMN,)
         return list(dict.fromkeys((*needed, *times)))
+
+    def stored_columns(self, instant: str) -> FileColumns | None:
+        """How files of an instant call the columns; None: as the query does."""
+        found = None if self.ids is None else self.ids.file(instant)
+        return None if found is None or found.same else found
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,7 @@ def read_split(storage: Storage, split: Split) -> Iterator[pa.Table]:
     spec = split.spec
     order_types = [_ordering_type(spec, name) for name in spec.rules.ordering]
     runs = log_runs(storage, split)
-    if suits(spec, runs):
+    if spec.ids is None and suits(spec, runs):  # with ids, every file calls the columns otherwise
         rows = late_rows(storage, split, runs, order_types)
     else:
         entries = [entry for run in runs for entry in entries_of(run, spec)]
@@ -113,8 +121,12 @@ def _selected(table: pa.Table, split: Split) -> pa.Table:
 def _base_tables(storage: Storage, split: Split) -> Iterator[pa.Table]:
     if split.base_file is None:
         return
+    name = paths.parse_base_name(split.base_file.rsplit("/", 1)[-1])
+    stored = split.spec.stored_columns("" if name is None else name.instant)
+    wanted = split.spec.wanted if stored is None else stored.names(split.spec.wanted)
     with open_base(storage, split.base_file) as base:
-        for table in base.batches(split.spec.wanted):
+        for table in base.batches(wanted):
+            table = table if stored is None else stored.shown(table)
             yield written_in(with_keys(table, split.spec, split.base_file), split.spec)
 
 

@@ -25,6 +25,7 @@ OWN = ".hoodie/.mainstem"
 FENCE = ".hoodie/.mainstem/fence"
 PREPARED = ".hoodie/.mainstem/prepared"
 STREAMS = ".hoodie/.mainstem/streams"
+SCHEMAS = ".hoodie/.schema"
 # In the fence folder of a table that mainstem created: its bucket count and file ids are known.
 MADE_HERE = "made-here"
 LOCK_NOTE = ".hoodie/.mainstem/lock-identity"
@@ -32,7 +33,7 @@ LOCK_NOTE = ".hoodie/.mainstem/lock-identity"
 # What Hudi makes when it creates a table, in its order; hoodie.properties comes last.
 INITIAL_FOLDERS = (
     ".hoodie",
-    ".hoodie/.schema",
+    SCHEMAS,
     TIMELINE,
     HISTORY,
     TEMP,
@@ -48,6 +49,7 @@ _BASE_NAME = re.compile(r"^([a-zA-Z0-9-]+)_([a-zA-Z0-9-]+)_([0-9]+)\.(parquet)$"
 _EPOCH = re.compile(r"^epoch-(\d{1,18})$")
 _TICKET = re.compile(r"^ticket-(\d{1,18})-[0-9a-f]{1,64}$")
 _MARKER = re.compile(r"^(.+)\.marker\.(CREATE|MERGE|APPEND)$")
+_SCHEMA_COMMIT = re.compile(r"^(\d{17})_\d{17}\.schemacommit$")
 _NO_PATH = re.compile(r"[\x00-\x1f\x7f\\]")  # control characters and Windows separators
 _TIME = re.compile(r"^\d{17}$")
 
@@ -136,6 +138,12 @@ def partition_metafile(partition: str) -> str:
 def timeline_file(name: str) -> str:
     """Path of an active timeline file."""
     return f"{TIMELINE}/{name}"
+
+
+def parse_schema_commit(name: str) -> str | None:
+    """Requested time of a completed schema history file, None for other names."""
+    match = _SCHEMA_COMMIT.match(name)
+    return match.group(1) if match else None
 
 
 def checksum_file(path: str) -> str:

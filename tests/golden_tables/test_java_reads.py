@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import mainstem
-from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
+from mainstem.errors import CorruptTable, Invalid, MainstemError
 from mainstem.formats.avro_schema import META_FIELDS
 from tests.golden_tables.tables import (
     GOLDEN,
@@ -83,7 +83,7 @@ def compare(name: str, query: dict[str, Any], unpacked) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n != "schema_on_read"])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_query_gives_javas_rows_or_a_listed_difference(name, unpacked):
     for query in expectations(name)["queries"]:
         if query["kind"] not in KINDS:
@@ -146,15 +146,6 @@ def test_batches_columns_and_filters_give_the_same_rows_as_the_whole_table(name,
     assert 0 <= expected.num_rows < whole.num_rows
     found = table.scan(columns=["id", "_hoodie_record_key"], filter=late).to_arrow()
     assert encoded(found) == encoded(expected)
-
-
-def test_a_table_whose_columns_must_be_found_by_id_is_refused_by_name(unpacked):
-    """After ALTER TABLE ... RENAME old files would give nulls by name."""
-    table = mainstem.open_table(unpack("schema_on_read", unpacked))
-    with pytest.raises(Unsupported, match="schema on read"):
-        table.scan().to_arrow()
-    with pytest.raises(Unsupported, match="schema on read"):
-        table.changes().to_arrow()
 
 
 def test_java_1_0_2s_failure_is_not_ours_java_1_2_0_gives_our_rows(unpacked):

@@ -52,7 +52,7 @@ def disagreement(path: Path) -> dict:
     }
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n != "schema_on_read"])
+@pytest.mark.parametrize("name", NAMES)
 def test_hudi_rs_agrees_on_javas_tables_or_the_defect_is_listed(name, unpacked):
     found = disagreement(unpack(name, unpacked))
     entry = DEFECTS.get(name)
