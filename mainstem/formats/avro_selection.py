@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from mainstem.errors import CorruptTable
-from mainstem.formats.avro_nested import Malformed
+from mainstem.formats.avro_rows import Malformed
 from mainstem.formats.record_starts import framed_starts
 
 
