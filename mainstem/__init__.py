@@ -18,6 +18,7 @@ _PLACES = {
     "Instant": "mainstem.timeline.instant",
     "FileSlice": "mainstem.table.slicing",
     "MixedWritersWarning": "mainstem.timeline.publish",
+    "register_merger": "mainstem.merge.registry",
     **dict.fromkeys(
         (
             "MainstemError", "Invalid", "Unsupported", "CorruptTable", "LockUnavailable",
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         Unavailable,
         Unsupported,
     )
+    from mainstem.merge.registry import register_merger
     from mainstem.table.slicing import FileSlice
     from mainstem.timeline.instant import Instant
     from mainstem.timeline.publish import MixedWritersWarning

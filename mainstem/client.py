@@ -12,7 +12,13 @@ from mainstem.opening import as_text, local_path, local_seams, note_lock
 from mainstem.options import WriterOptions, one_of
 from mainstem.seams import Seams
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import FILL_UNAVAILABLE, TableConfig, load_config
+from mainstem.table.properties import (
+    COMMIT_TIME,
+    EVENT_TIME,
+    FILL_UNAVAILABLE,
+    TableConfig,
+    load_config,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -265,6 +271,7 @@ class Table:
     def writer_context(self) -> WriterContext:
         if self._writer is None:
             from mainstem.formats.base_file import BaseFileFormat
+            from mainstem.merge.rules import merge_rules
             from mainstem.table.existing import check_buckets
             from mainstem.writers.context import open_context
 
@@ -273,6 +280,7 @@ class Table:
                 BaseFileFormat.from_properties(self._given)
                 config = self._config.completed_by(self._given)
                 config.check_writable(self.path)
+                merge_rules(config.raw)
                 self._check_agreement()
                 buckets = check_buckets(self._seams.storage, config)
                 note_lock(self._seams)
@@ -350,7 +358,7 @@ class Table:
             keys=KeyGenerator.of(config),
             hash_fields=config.hash_fields,
             buckets=ctx.buckets,
-            merge_mode=config.merge_mode,
+            merge_mode=EVENT_TIME if rules.ordering else COMMIT_TIME,
             ordering=config.ordering,
             user_schema=user_schema,
             log_schema=arrow_to_avro(arrow, table_name=config.name, meta_fields=True),
@@ -360,6 +368,7 @@ class Table:
             unavailable=rules.unavailable,
             delete_field=rules.delete_field,
             delete_marker=rules.delete_marker,
+            merger=rules.merger,
             block_format=options.block_format,
             partial_blocks=partial_blocks,
             layout={key: self._given[key] for key in LAYOUT_OPTIONS if key in self._given},

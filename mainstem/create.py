@@ -65,6 +65,8 @@ def create_table(
     """
     import pyarrow as pa
 
+    from mainstem.merge.rules import merge_rules
+
     given = as_text(properties)
     local = local_path(path)
     keys, order, parts = (_names(v) for v in (record_key, ordering, partition_by))
@@ -74,6 +76,7 @@ def create_table(
     raw = new_properties(local, schema, keys, order, parts, buckets, table_version, given, name)
     config = TableConfig(raw)
     config.check_writable(local)
+    merge_rules(raw)
     options = {k: v for k, v in given.items() if k not in raw or k.startswith("hoodie.write.lock.")}
     WriterOptions.from_properties(given)
     seams = local_seams(local, config, options)

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from mainstem.formats.resolve import project_to
 from mainstem.merge.entries import DataRows, Entry
 from mainstem.merge.fold import Folded, Positions, fold, ordering_at, positions
+from mainstem.merge.mergers import merge_with_function
 from mainstem.merge.ordering import comparable
 from mainstem.merge.partial import absent, overlay
 from mainstem.merge.rules import KEY_COLUMN, MergeRules
@@ -37,6 +38,9 @@ def merge_slice(
     if not entries:
         for table in base:
             yield _projected(table, schema)
+        return
+    if rules.merger is not None:
+        yield from merge_with_function(base, entries, schema, rules)
         return
     log = positions(entries, rules, order_types)
     folded = fold(log)

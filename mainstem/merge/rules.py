@@ -6,12 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mainstem.errors import Unsupported
+import pyarrow as pa
 
-COMMIT_TIME = "COMMIT_TIME_ORDERING"
-EVENT_TIME = "EVENT_TIME_ORDERING"
-IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
-FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
+from mainstem.errors import Unsupported
+from mainstem.merge.payloads import (
+    COMMIT_TIME,
+    EVENT_TIME,
+    FILL_UNAVAILABLE,
+    IGNORE_DEFAULTS,
+    KNOWN_PAYLOADS,
+    PayloadRules,
+)
+from mainstem.merge.registry import merger_of
+
+CUSTOM = "CUSTOM"
 
 KEY_COLUMN = "_hoodie_record_key"
 DELETED_COLUMN = "_hoodie_is_deleted"
@@ -22,6 +30,9 @@ _PROPERTY = "hoodie.record.merge.property."
 _UNAVAILABLE = "hoodie.write.partial.update.unavailable.value"
 _DELETE_FIELD = "hoodie.payload.delete.field"
 _DELETE_MARKER = "hoodie.payload.delete.marker"
+_PAYLOAD = "hoodie.compaction.payload.class"
+_STRATEGY = "hoodie.record.merge.strategy.id"
+_BY_PAYLOAD = "00000000-0000-0000-0000-000000000000"
 
 
 @dataclass(frozen=True)
@@ -31,7 +42,8 @@ class MergeRules:
     ``ordering`` is empty where rows are merged by commit time. ``partial`` is IGNORE_DEFAULTS,
     FILL_UNAVAILABLE or None; ``unavailable`` the marker of the second; ``defaults`` the non-null
     Avro defaults per column. ``delete_field``/``delete_marker``: a row whose column holds this
-    text is a delete.
+    text is a delete. ``merger``: the strategy id of a registered function, which is given all
+    columns, those of ``full_schema``.
     """
 
     ordering: tuple[str, ...] = ()
@@ -40,13 +52,16 @@ class MergeRules:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     delete_field: str | None = None
     delete_marker: str | None = None
+    merger: str | None = None
+    full_schema: pa.Schema | None = None
 
     @property
     def needed_columns(self) -> tuple[str, ...]:
         """Columns the merge itself looks at, whether or not the query asks for them."""
         marks = [DELETED_COLUMN, OPERATION_COLUMN]
         marks += [self.delete_field] if self.delete_field else []
-        return tuple(dict.fromkeys((KEY_COLUMN, *self.ordering, *marks)))
+        every = self.full_schema.names if self.full_schema is not None else []
+        return tuple(dict.fromkeys((KEY_COLUMN, *self.ordering, *marks, *every)))
 
 
 def merge_rules(properties: Mapping[str, str]) -> MergeRules:
@@ -56,20 +71,59 @@ def merge_rules(properties: Mapping[str, str]) -> MergeRules:
     """
     ordering = ordering_fields(properties)
     mode = properties.get("hoodie.record.merge.mode") or (EVENT_TIME if ordering else COMMIT_TIME)
+    mode = mode.strip().upper()
+    field_, marker = _merge_property(properties, _DELETE_FIELD), _merge_property(properties, _DELETE_MARKER)
+    if mode == CUSTOM:
+        return _custom_rules(properties, ordering, field_, marker)
     if mode not in (COMMIT_TIME, EVENT_TIME):
-        name = properties.get("hoodie.compaction.payload.class") or properties.get(
-            "hoodie.record.merge.strategy.id", "not named"
-        )
-        raise Unsupported(
-            f"record merge mode {mode!r} (merger or payload {name!r}) needs Java code that mainstem"
-            f" does not have; it merges {COMMIT_TIME} and {EVENT_TIME} tables"
-        )
+        raise _unknown(mode, properties)
     return MergeRules(
         ordering=ordering if mode == EVENT_TIME else (),
         partial=_partial_mode(properties),
         unavailable=_merge_property(properties, _UNAVAILABLE),
-        delete_field=_merge_property(properties, _DELETE_FIELD),
-        delete_marker=_merge_property(properties, _DELETE_MARKER),
+        delete_field=field_,
+        delete_marker=marker,
+    )
+
+
+def _custom_rules(
+    properties: Mapping[str, str], ordering: tuple[str, ...], field_: str | None, marker: str | None
+) -> MergeRules:
+    """A registered merger, or a payload class of Hudi's own (tables of version 8)."""
+    strategy = properties.get(_STRATEGY, "").strip().lower()
+    if strategy and merger_of(strategy) is not None:
+        return MergeRules(delete_field=field_, delete_marker=marker, merger=strategy)
+    payload = KNOWN_PAYLOADS.get(properties.get(_PAYLOAD, "").strip())
+    if payload is None or strategy not in ("", _BY_PAYLOAD):
+        raise _unknown(CUSTOM, properties)
+    _check_payload_ordering(payload, ordering, properties)
+    return MergeRules(
+        ordering=ordering if payload.mode == EVENT_TIME else (),
+        partial=payload.partial,
+        unavailable=_merge_property(properties, _UNAVAILABLE) or payload.unavailable,
+        delete_field=field_ or (payload.delete[0] if payload.delete else None),
+        delete_marker=marker or (payload.delete[1] if payload.delete else None),
+    )
+
+
+def _check_payload_ordering(
+    payload: PayloadRules, ordering: tuple[str, ...], properties: Mapping[str, str]
+) -> None:
+    if payload.mode != EVENT_TIME or (ordering and payload.ordering in ((), ordering)):
+        return
+    raise Unsupported(
+        f"payload class {properties[_PAYLOAD]} orders rows by"
+        f" {', '.join(payload.ordering) or 'an ordering field'}, the table names"
+        f" {', '.join(ordering) or 'none'}: upgrade the table to version 9 with Hudi, which sets them"
+    )
+
+
+def _unknown(mode: str, properties: Mapping[str, str]) -> Unsupported:
+    names = [properties[key] for key in (_PAYLOAD, _STRATEGY) if properties.get(key)]
+    return Unsupported(
+        f"record merge mode {mode!r} (merger or payload {', '.join(names) or 'not named'!r}) needs Java"
+        f" code that mainstem does not have; it merges {COMMIT_TIME} and {EVENT_TIME} tables, Hudi's own"
+        " payload classes, and strategies registered with mainstem.register_merger"
     )
 
 

@@ -36,10 +36,11 @@ _FEW = 0.25
 def suits(spec: ReadSpec, runs: Sequence[Run]) -> bool:
     """Whether a query can be answered this way: every row that comes out is one stored row.
 
-    Partial updates make rows of several stored ones, so a filter cannot be asked before the merge.
+    Partial updates and mergers make rows of several stored ones: a filter cannot be asked before.
     """
-    partial = spec.rules.partial is not None or any(run[0][1].partial for run in runs)
-    return spec.filter is not None and spec.instants is None and not partial
+    made = spec.rules.partial is not None or spec.rules.merger is not None
+    made = made or any(run[0][1].partial for run in runs)
+    return spec.filter is not None and spec.instants is None and not made
 
 
 def late_rows(

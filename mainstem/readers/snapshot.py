@@ -106,6 +106,8 @@ def read_spec(
     text = found.text
     rules = replace(merge_rules(state.config.raw), defaults=column_defaults(text))
     schema = _as_shown(full_schema(text), state.config, rules.ordering)
+    if rules.merger is not None:
+        rules = replace(rules, full_schema=schema)
     virtual = _virtual_key(state.config)
     return ReadSpec(
         schema=schema,

@@ -247,7 +247,8 @@ class TableConfig:
             ("hoodie.table.type", self.table_type, (MERGE_ON_READ,)),
             (INDEX_TYPE, self._get(INDEX_TYPE).upper(), ("", "BUCKET")),
             (BUCKET_ENGINE, self._get(BUCKET_ENGINE).upper(), ("", "SIMPLE")),
-            ("hoodie.record.merge.mode", self.merge_mode, (COMMIT_TIME, EVENT_TIME)),
+            ("hoodie.record.merge.mode", self.merge_mode,
+             (COMMIT_TIME, EVENT_TIME, "CUSTOM")),  # custom ones: see merge/rules.py
             ("hoodie.table.partial.update.mode", self.partial_update_mode,
              (None, IGNORE_DEFAULTS, FILL_UNAVAILABLE)),
             ("hoodie.table.keygenerator.type", self.key_generator,

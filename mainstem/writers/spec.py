@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mainstem.formats.avro_schema import avro_to_arrow
 from mainstem.merge.rules import MergeRules
 from mainstem.table.keygen import KeyGenerator
 from mainstem.table.properties import EVENT_TIME
@@ -65,6 +66,8 @@ class WriteSpec:
     #: a row whose column holds this text is a delete (``hoodie.payload.delete.field`` and ``.marker``)
     delete_field: str | None = None
     delete_marker: str | None = None
+    #: strategy id of a registered merger
+    merger: str | None = None
     #: ``hoodie.logfile.data.block.format``
     block_format: str = "avro"
     #: ``update_columns`` writes IS_PARTIAL blocks, which hold the given columns only
@@ -81,4 +84,6 @@ class WriteSpec:
             unavailable=self.unavailable,
             delete_field=self.delete_field,
             delete_marker=self.delete_marker,
+            merger=self.merger,
+            full_schema=None if self.merger is None else avro_to_arrow(self.log_schema),
         )

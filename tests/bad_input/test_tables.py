@@ -116,9 +116,9 @@ UNWRITABLE = {
         ("merge.mode", "CUSTOM"),
     ),
     "partial_update": (
-        {"hoodie__table__partial__update__mode": "FILL_UNAVAILABLE"},
+        {"hoodie__table__partial__update__mode": "KEEP_VALUES"},
         Unsupported,
-        ("partial.update.mode", "FILL_UNAVAILABLE", "IGNORE_DEFAULTS"),
+        ("partial.update.mode", "KEEP_VALUES", "IGNORE_DEFAULTS"),
     ),
     "key_generator": (
         {"hoodie__table__keygenerator__type": "TIMESTAMP"},
