@@ -298,6 +298,7 @@ class Table:
 
     def _check_agreement(self) -> None:
         """An option that decides where rows land must not contradict the table."""
+        from mainstem.table.keygen import named_kind
         from mainstem.table.properties import DECISIVE
 
         aliases = {
@@ -305,7 +306,15 @@ class Table:
             "hoodie.datasource.write.partitionpath.field": "hoodie.table.partition.fields",
             "hoodie.datasource.write.precombine.field": "hoodie.table.ordering.fields",
             "hoodie.datasource.write.table.name": "hoodie.table.name",
+            "hoodie.write.table.version": "hoodie.table.version",
         }
+        kind = named_kind(self._given)
+        if kind not in (None, self._config.key_generator):
+            raise Invalid(
+                f"the options name the key generator {kind}, but the table has"
+                f" {self._config.key_generator}; drop the option or write to another table",
+                table=self.path,
+            )
         for key, value in self._given.items():
             name = aliases.get(key, key)
             if name in DECISIVE and name in self._config.raw:
@@ -350,12 +359,14 @@ class Table:
                         f" {', '.join(arrow.names)}",
                         table=self.path,
                     )
+        keys = KeyGenerator.for_writing(config)
+        keys.check_schema(arrow)
         return WriteSpec(
             base=self.path,
             instant="",
             operation=operation,
             table_name=config.name,
-            keys=KeyGenerator.of(config),
+            keys=keys,
             hash_fields=config.hash_fields,
             buckets=ctx.buckets,
             merge_mode=EVENT_TIME if rules.ordering else COMMIT_TIME,

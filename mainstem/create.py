@@ -13,6 +13,7 @@ from mainstem.opening import LOCK_KEYS, as_text, local_path, local_seams
 from mainstem.options import CONCURRENCY, NBCC, WriterOptions, whole_number
 from mainstem.seams import Seams
 from mainstem.storage import paths
+from mainstem.table.keygen_time import OUTPUT_ZONE, ZONE, time_options
 from mainstem.table.properties import (
     BUCKET_ENGINE,
     BUCKETS,
@@ -76,6 +77,7 @@ def create_table(
     raw = new_properties(local, schema, keys, order, parts, buckets, table_version, given, name)
     config = TableConfig(raw)
     config.check_writable(local)
+    _check_keys(config, schema)
     merge_rules(raw)
     options = {k: v for k, v in given.items() if k not in raw or k.startswith("hoodie.write.lock.")}
     WriterOptions.from_properties(given)
@@ -88,12 +90,21 @@ def _names(value: Sequence[str] | str) -> list[str]:
     return [value] if isinstance(value, str) else [str(v) for v in value]
 
 
+def _check_keys(config: TableConfig, schema: pa.Schema) -> None:
+    from mainstem.formats.avro_schema import avro_to_arrow
+    from mainstem.table.keygen import KeyGenerator
+
+    stored = avro_to_arrow(config.raw["hoodie.table.create.schema"])
+    KeyGenerator.for_writing(config).check_schema(stored)
+
+
 def _check_fields(
     schema: pa.Schema, keys: list[str], order: list[str], parts: list[str], local: str
 ) -> None:
     if not keys:
         raise Invalid("record_key is empty: a bucket-indexed table needs a key", table=local)
-    for role, names in (("record_key", keys), ("ordering", order), ("partition_by", parts)):
+    columns = [part.partition(":")[0] for part in parts]
+    for role, names in (("record_key", keys), ("ordering", order), ("partition_by", columns)):
         for field in names:
             if schema.get_field_index(field) < 0:
                 raise Invalid(
@@ -119,6 +130,7 @@ def new_properties(
 ) -> dict[str, str]:
     """``hoodie.properties`` of a new table. Raises ``Invalid``/``Unsupported`` for what cannot be."""
     from mainstem.formats.avro_schema import arrow_to_avro
+    from mainstem.table.keygen import CLASS_OPTIONS, TYPE_OPTIONS, inferred_kind, named_kind
 
     if version != 9:
         raise Unsupported(f"table_version={version}: tables are created with version 9", table=local)
@@ -129,13 +141,14 @@ def new_properties(
     mode = given.get("hoodie.record.merge.mode", EVENT_TIME if order else COMMIT_TIME).upper()
     count = whole_number({BUCKETS: str(buckets)} if buckets is not None else given,
                          BUCKETS, DEFAULT_BUCKETS, 1, 100_000)  # fmt: skip
-    # As Java infers it (KeyGenUtils.inferKeyGeneratorType); a Java writer refuses any other kind.
-    simple = len(keys) == 1 and len(parts) == 1
-    generator = "NON_PARTITION" if not parts else "SIMPLE" if simple else "COMPLEX"
+    times = time_options(given)
+    if times and not (ZONE in times or OUTPUT_ZONE in times):
+        times[ZONE] = "UTC"
     kept = {
         k: v
         for k, v in given.items()
-        if k.startswith(("hoodie.table.", "hoodie.datasource.write.", "hoodie.record.merge."))
+        if (k.startswith(("hoodie.table.", "hoodie.datasource.write.", "hoodie.record.merge."))
+            and k not in (*CLASS_OPTIONS, *TYPE_OPTIONS))
         or k in (INDEX_TYPE, BUCKET_ENGINE, HASH_FIELD, *LOCK_KEYS)
         or k in ("hoodie.mainstem.exclusive", "hoodie.database.name", "hoodie.populate.meta.fields")
     }
@@ -145,7 +158,6 @@ def new_properties(
         "hoodie.datasource.write.hive_style_partitioning": "false",
         "hoodie.datasource.write.partitionpath.urlencode": "false",
         "hoodie.database.name": "",
-        "hoodie.table.keygenerator.type": generator,
         "hoodie.table.format": "native",
         "hoodie.timeline.path": "timeline",
         "hoodie.timeline.history.path": "history",
@@ -159,6 +171,8 @@ def new_properties(
         "hoodie.write.auto.upgrade": "false",
         **(_LOOKED_FOR_OFTEN if given.get(PROVIDER, FILE_SYSTEM) == FILE_SYSTEM else {}),
         **kept,
+        **times,
+        "hoodie.table.keygenerator.type": named_kind(given) or inferred_kind(keys, parts),
         "hoodie.table.name": title,
         "hoodie.table.type": "MERGE_ON_READ",
         "hoodie.table.version": str(version),

@@ -126,6 +126,47 @@ def hash_parts(record_key: str, fields: Sequence[str]) -> list[str | None]:
     return found or [record_key]
 
 
+def endless_for_java(
+    record_keys: pa.Array, fields: Sequence[str], parts: Sequence[tuple[str, pa.Array]] | None
+) -> int | None:
+    """First row whose key sends Java's parser into an endless loop; None if there is none.
+
+    Arguments as of ``bucket_ids``. Java hangs where it skips a pair, because its name is no hash field,
+    and no comma follows between this pair's colon and a later one (KeyGenUtils.extractRecordKeysByFields).
+    """
+    if parts is None:
+        odd = _and(_contains(record_keys, ","), _contains(record_keys, ":"))
+    else:
+        odd = np.zeros(len(record_keys), bool)
+        for _, texts in parts:
+            odd |= _contains(texts, ",") | _contains(texts, ":")
+    for row in np.flatnonzero(odd).tolist():
+        if _endless(record_keys[row].as_py(), fields):
+            return row
+    return None
+
+
+def _endless(record_key: str, fields: Sequence[str]) -> bool:
+    """Follows Java pair by pair; only keys that hold both separators come here."""
+    at = 0
+    while at < len(record_key):
+        colon = record_key.find(":", at)
+        if colon < 0:
+            return False
+        following = record_key.find(":", colon + 1)
+        if following < 0:
+            return False
+        comma = record_key.rfind(",", 0, following + 1)
+        skipped = record_key[at:colon] not in fields
+        while comma < colon:
+            following = record_key.find(":", following + 1)
+            if following < 0:
+                return skipped  # Java's loop for wanted pairs ends here, the one for skipped pairs does not
+            comma = record_key.rfind(",", 0, following + 1)
+        at = comma + 1
+    return False
+
+
 def bucket_ids(
     record_keys: pa.Array,
     *,

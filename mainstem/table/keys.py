@@ -5,6 +5,7 @@ SIMPLE and NON_PARTITION: the value's text. COMPLEX: ``f1:v1,f2:v2`` (KeyGenUtil
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -20,6 +21,7 @@ from mainstem.storage import paths
 NULL_PART = "__null__"
 EMPTY_PART = "__empty__"
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _ENCODED = {c: f"%{c:02X}" for c in [*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\{[]^")]}
 
 
@@ -31,10 +33,16 @@ class KeyColumns:
     parts: list[tuple[str, pa.Array]] | None
 
 
+def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The column in one piece."""
+    if isinstance(column, pa.ChunkedArray):
+        return pa.concat_arrays(column.chunks) if column.num_chunks > 1 else column.combine_chunks()
+    return column
+
+
 def value_texts(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
     """Java's ``toString`` of each value; nulls stay null. Raises ``Invalid`` for types without one."""
-    if isinstance(column, pa.ChunkedArray):
-        column = pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
+    column = as_array(column)
     kind = column.type
     if pa.types.is_dictionary(kind):
         return value_texts(column.dictionary_decode(), name)
@@ -47,7 +55,8 @@ def value_texts(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
     if pa.types.is_date32(kind):
         return column.cast(pa.string())
     if pa.types.is_timestamp(kind):
-        return column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64()).cast(pa.string())
+        # The stored number; its unit is the table's (timestamp-micros or timestamp-millis).
+        return column.cast(pa.int64()).cast(pa.string())
     if pa.types.is_floating(kind):
         single = pa.types.is_float32(kind)
         values = column.to_pylist()
@@ -126,23 +135,27 @@ def _null_or_empty(texts: pa.Array) -> np.ndarray:
 
 
 def partition_paths(
-    table: pa.Table | pa.RecordBatch,
+    rows: int,
     fields: Sequence[str],
+    levels: Sequence[tuple[np.ndarray, list[str]]],
     *,
     hive_style: bool,
     url_encode: bool,
+    slash_dates: bool = False,
 ) -> tuple[np.ndarray, list[str]]:
-    """Partition of each row: (codes into, list of partition paths). One path "" without fields."""
-    rows = table.num_rows
+    """Partition of each row: (codes into, list of partition paths). One path "" without fields.
+
+    ``levels`` has for each field (codes into, list of value texts); "" stands for no value.
+    """
     if not fields:
         return np.zeros(rows, np.int64), [""]
     codes = np.zeros(rows, np.int64)
     segments: list[list[str]] = []
-    for name in fields:
-        encoded = value_texts(table.column(name), name).fill_null("").dictionary_encode()
-        values = encoded.dictionary.to_pylist()
-        segments.append([_segment(name, v, hive_style, url_encode) for v in values])
-        codes = codes * len(values) + encoded.indices.to_numpy(zero_copy_only=False)
+    for name, (values_of, values) in zip(fields, levels, strict=True):
+        segments.append(
+            [_segment(name, v, hive_style, url_encode, slash_dates, len(fields)) for v in values]
+        )
+        codes = codes * len(values) + values_of
     used, codes = np.unique(codes, return_inverse=True)
     found = []
     for code in used.tolist():
@@ -154,12 +167,28 @@ def partition_paths(
     return codes, found
 
 
-def _segment(name: str, value: str, hive_style: bool, url_encode: bool) -> str:
+def _segment(
+    name: str, value: str, hive_style: bool, url_encode: bool, slash_dates: bool, fields: int
+) -> str:
     if not value:
         text = DEFAULT_PARTITION
     else:
         text = value.translate(_ENCODED) if url_encode else value
+    if slash_dates and value:
+        if not _DATE.fullmatch(value):
+            raise Invalid(
+                f"partition value {value!r} of column {name!r} is no date such as 2026-01-10, as slash-"
+                "separated date partitions need"
+            )
+        text = text.replace("-", "/")
     parts = text.split("/")
+    if fields > 1 and len(parts) > 1:
+        raise Invalid(
+            f"partition value {value!r} of column {name!r} makes several folders: with more than one"
+            " partition column Java then cannot tell the columns apart and fails to read the table; set"
+            " hoodie.datasource.write.partitionpath.urlencode=true when the table is created, or change"
+            " the value"
+        )
     # Hadoop's Path refuses a colon, and Spark's reader takes "a=b" for a Hive-style column: one such
     # folder makes Java's reads of the whole table fail, or return another value.
     foreign = ":" in text or ("=" in text and not hive_style)

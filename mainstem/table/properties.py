@@ -18,6 +18,7 @@ from mainstem.formats.java_properties import format_properties, parse_properties
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
+from mainstem.table import keygen_time
 from mainstem.truetime.zk_options import PLACE_KEYS
 
 MERGE_ON_READ = "MERGE_ON_READ"
@@ -34,6 +35,8 @@ BUCKET_ENGINE = "hoodie.index.bucket.engine"
 EXCLUSIVE = "hoodie.mainstem.exclusive"
 TIMEZONE = "hoodie.table.timeline.timezone"
 LOCAL_ZONE = "hoodie.mainstem.timeline.zone"
+SLASH_DATES = "hoodie.datasource.write.slash.separated.date.partitioning"
+CONSISTENT_TIMESTAMP = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 
 # Properties that decide where a row lands and who wins: they may not change under a transaction.
 DECISIVE = (
@@ -48,7 +51,8 @@ DECISIVE = (
     "hoodie.table.base.file.format", "hoodie.table.metadata.partitions",
     "hoodie.table.metadata.partitions.inflight", TIMEZONE, BUCKETS, HASH_FIELD, INDEX_TYPE,
     BUCKET_ENGINE, "hoodie.write.lock.provider", "hoodie.write.lock.filesystem.path", *PLACE_KEYS,
-    "hoodie.table.cdc.enabled", "hoodie.timeline.path",
+    "hoodie.table.cdc.enabled", "hoodie.timeline.path", SLASH_DATES, CONSISTENT_TIMESTAMP,
+    *keygen_time.OPTIONS,
 )  # fmt: skip
 
 
@@ -102,6 +106,38 @@ class TableConfig:
         return tuple(entry.split(":", 1)[0] for entry in entries)
 
     @property
+    def partition_kinds(self) -> tuple[str, ...]:
+        """For each partition field SIMPLE or TIMESTAMP: how its folder is made of its value."""
+        if self.key_generator != "CUSTOM":
+            kind = "TIMESTAMP" if self.key_generator == "TIMESTAMP" else "SIMPLE"
+            return (kind,) * len(self.partition_fields)
+        kinds = []
+        for entry in self._fields("hoodie.table.partition.fields"):
+            _, _, kind = entry.partition(":")
+            if kind.upper() not in ("SIMPLE", "TIMESTAMP"):
+                raise Invalid(
+                    f"hoodie.table.partition.fields has {entry!r}; a CUSTOM key generator needs"
+                    " field:SIMPLE or field:TIMESTAMP"
+                )
+            kinds.append(kind.upper())
+        return tuple(kinds)
+
+    @property
+    def slash_dates(self) -> bool | None:
+        """Partitions ``2026/01/10`` of dates; None if the table does not say (Hudi 1.2 never does)."""
+        return self._flag(SLASH_DATES) if self._get(SLASH_DATES) else None
+
+    @property
+    def consistent_timestamps(self) -> bool:
+        """Timestamps in keys as local texts."""
+        return self._flag(CONSISTENT_TIMESTAMP)
+
+    @property
+    def single_field_complex_of_version_8(self) -> bool:
+        """Tables in which Hudi releases disagree about the text of a record key (HUDI-7001)."""
+        return self.version == 8 and self.key_generator == "COMPLEX" and len(self.record_key) == 1
+
+    @property
     def ordering(self) -> tuple[str, ...]:
         """Ordering fields: the v9 key, else the spelling of 1.0.x writers."""
         return self._fields("hoodie.table.ordering.fields", "hoodie.table.precombine.field")
@@ -124,6 +160,8 @@ class TableConfig:
             return kind
         if not self.partition_fields:
             return "NON_PARTITION"
+        if ":" in self._fields("hoodie.table.partition.fields")[0]:
+            return "CUSTOM"
         single = len(self.record_key) == 1 and len(self.partition_fields) == 1
         return "SIMPLE" if single else "COMPLEX"
 
@@ -180,7 +218,8 @@ class TableConfig:
         """
         silent = {
             key: given[key]
-            for key in (BUCKETS, HASH_FIELD, INDEX_TYPE, BUCKET_ENGINE)
+            for key in (BUCKETS, HASH_FIELD, INDEX_TYPE, BUCKET_ENGINE, SLASH_DATES,
+                        CONSISTENT_TIMESTAMP, *keygen_time.OPTIONS)
             if key in given and not self._get(key)
         }
         return replace(self, raw={**self.raw, **silent}) if silent else self
@@ -252,7 +291,7 @@ class TableConfig:
             ("hoodie.table.partial.update.mode", self.partial_update_mode,
              (None, IGNORE_DEFAULTS, FILL_UNAVAILABLE)),
             ("hoodie.table.keygenerator.type", self.key_generator,
-             ("SIMPLE", "COMPLEX", "NON_PARTITION")),
+             ("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM")),
             ("hoodie.populate.meta.fields", self._get("hoodie.populate.meta.fields").lower(),
              ("", "true")),
             ("hoodie.datasource.write.drop.partition.columns",

@@ -94,6 +94,8 @@ class BucketAppender:
             return 0
         rows = fit_rows(batch, self._spec, self._schema)
         keys = self._spec.keys.record_keys(rows)
+        if self._spec.operation != DELETE:
+            self._spec.keys.check_for_java(keys, self._spec.hash_fields)
         partition_codes, partitions = self._spec.keys.partitions(rows)
         buckets = bucket_ids(
             keys.texts,

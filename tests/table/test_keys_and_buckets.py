@@ -17,7 +17,8 @@ import pytest
 import mainstem
 from mainstem import errors
 from mainstem.table.bucket import bucket_ids, hash_parts, java_string_hash
-from mainstem.table.keys import java_double_text, partition_paths, record_keys
+from mainstem.table.keygen import KeyGenerator
+from mainstem.table.keys import java_double_text, record_keys
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TABLES = sorted(p.name.removesuffix(".json") for p in GOLDEN.glob("bucket_hash_*.json"))
@@ -140,10 +141,11 @@ def test_null_and_empty_keys_are_refused_with_column_and_row():
 
 
 def test_partition_paths_follow_hive_style_and_encoding():
+    keys = KeyGenerator(("id",), ("d", "e"), hive_style=True, url_encode=True)
     table = pa.table({"d": ["x", None, "a/b", "x"], "e": [1, 2, 3, 1]})
-    codes, paths = partition_paths(table, ["d", "e"], hive_style=True, url_encode=True)
+    codes, paths = keys.partitions(table)
     assert [paths[c] for c in codes] == [
         "d=x/e=1", "d=__HIVE_DEFAULT_PARTITION__/e=2", "d=a%2Fb/e=3", "d=x/e=1",
     ]  # fmt: skip
     with pytest.raises(errors.Invalid, match="folder name"):
-        partition_paths(pa.table({"d": [".."]}), ["d"], hive_style=False, url_encode=False)
+        KeyGenerator(("id",), ("d",)).partitions(pa.table({"d": [".."]}))
