@@ -3,13 +3,15 @@
     mainstem timeline PATH      instants: requested and completion time, action, state
     mainstem slices PATH        file slices: partition, file id, base file, log files
     mainstem scan PATH          rows of a snapshot, as of a time, or of the base files alone
+    mainstem changes PATH       what instants of a range of completion times changed
     mainstem properties PATH    hoodie.properties
     mainstem rollback PATH      roll back the instants of writers whose heartbeat has expired
 
-``--json`` prints one JSON object per line (``properties``: one object). Text output is for people:
+``--json`` prints one JSON object per line (``properties``: one object). ``scan`` and ``changes`` also
+write CSV, JSON lines or Parquet to a file (``--format``, ``--output``). Text output is for people:
 control characters in names and values, which could move a terminal's cursor or fake a line, are
-stripped. Exit codes: 0 done, 1 refused (the line on stderr says what, where and what to do), 2
-wrong command line, 3 storage or lock not available (try again later), 130 interrupted.
+stripped, and long cells of rows cut. Exit codes: 0 done, 1 refused (the line on stderr says what, where
+and what to do), 2 wrong command line, 3 storage or lock not available (try again later), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -18,13 +20,12 @@ import argparse
 import json
 import os
 import sys
-import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 import mainstem
+from mainstem.cli_rows import FORMATS, condition, plain, print_json, print_table, write_rows
 from mainstem.errors import (
     LeaseLost,
     LockUnavailable,
@@ -35,24 +36,11 @@ from mainstem.errors import (
 
 if TYPE_CHECKING:
     from mainstem.client import Table
+    from mainstem.readers.scan import ScanPlan
 
 DONE, REFUSED, USAGE, TRY_AGAIN, INTERRUPTED = 0, 1, 2, 3, 130
 _AGAIN = (LeaseLost, LockUnavailable, OutcomeUnknown, Unavailable)
-_WIDTH_MAX = 60
-_SAMPLE_ROWS = 1000  # rows whose widths decide the columns; later ones may be wider
-_CONTROL = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
-
-
-def plain(text: str) -> str:
-    """``text`` without control, formatting and line-breaking characters; tab and newline are
-    blanks.
-
-    Covers C0 and C1 controls (terminal escapes), bidirectional overrides and lone surrogates.
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    spaced = text.replace("\t", " ").replace("\n", " ").replace("\r", " ")
-    return "".join(c for c in spaced if unicodedata.category(c) not in _CONTROL)
+_TABLE_ROWS = 20  # rows of a table where no limit is given
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -128,19 +116,40 @@ def _parser() -> argparse.ArgumentParser:
     sub = add("slices", _slices, "show the file slices")
     sub.add_argument("--latest", action="store_true", help="only the newest slice per file group")
     sub = add("scan", _scan, "print rows")
-    sub.add_argument("--columns", type=_names, metavar="A,B", help="these columns, in this order")
+    _add_rows(sub)
     sub.add_argument("--as-of", metavar="TIME", help="rows as of this instant (yyyyMMddHHmmssSSS)")
+    sub.add_argument(
+        "--as-of-completion", metavar="TIME", help="what was completed at this completion time"
+    )
     sub.add_argument(
         "--mode", choices=("snapshot", "read_optimized"), default="snapshot",
         help="read_optimized reads base files alone",
     )  # fmt: skip
-    sub.add_argument(
-        "--limit", type=_count, default=20, metavar="N", help="at most N rows; 0 = all (default 20)"
-    )
-    sub.add_argument("--count", action="store_true", help="print the number of rows instead")
+    sub = add("changes", _changes, "print what instants changed")
+    _add_rows(sub)
+    sub.add_argument("--after", metavar="TIME", help="completed after this completion time")
+    sub.add_argument("--until", metavar="TIME", help="completed at or before this completion time")
+    sub.add_argument("--deletes", action="store_true", help="deleted keys too, marked in _change_type")
+    sub.add_argument("--cdc", action="store_true", help="change data: operation, row before, row after")
     add("properties", _properties, "show hoodie.properties")
     add("rollback", _rollback, "roll back the instants of dead writers")
     return parser
+
+
+def _add_rows(sub: argparse.ArgumentParser) -> None:
+    """Which rows, and in which form; of ``scan`` and ``changes``."""
+    sub.add_argument("--columns", type=_names, metavar="A,B", help="these columns, in this order")
+    sub.add_argument(
+        "--where", action="append", default=[], metavar="CONDITION",
+        help="rows with COLUMN OP VALUE (= != < <= > >=) or COLUMN is [not] null; all that are given",
+    )  # fmt: skip
+    sub.add_argument(
+        "--limit", type=_count, metavar="N",
+        help=f"at most N rows; 0 = all (default {_TABLE_ROWS} for tables, else all)",
+    )  # fmt: skip
+    sub.add_argument("--count", action="store_true", help="print the number of rows instead")
+    sub.add_argument("--format", choices=FORMATS, help="how to write rows (default table)")
+    sub.add_argument("--output", metavar="FILE", help="write to this new file instead of the terminal")
 
 
 def _version() -> str:
@@ -214,30 +223,53 @@ def _slices(options: argparse.Namespace, out: TextIO) -> None:
 
 
 def _scan(options: argparse.Namespace, out: TextIO) -> None:
-    scan = _open(options).scan(columns=options.columns, as_of=options.as_of, mode=options.mode)
+    table = _open(options)
+
+    def plan(columns: Sequence[str] | None, filter: Any) -> ScanPlan:
+        return table.scan(
+            columns=columns,
+            filter=filter,
+            as_of=options.as_of,
+            as_of_completion=options.as_of_completion,
+            mode=options.mode,
+        )
+
+    _print_rows(plan, options, out)
+
+
+def _changes(options: argparse.Namespace, out: TextIO) -> None:
+    table = _open(options)
+
+    def plan(columns: Sequence[str] | None, filter: Any) -> ScanPlan:
+        return table.changes(
+            options.after,
+            options.until,
+            columns=columns,
+            filter=filter,
+            mode="cdc" if options.cdc else "latest",
+            deletes=options.deletes,
+        )
+
+    _print_rows(plan, options, out)
+
+
+def _print_rows(
+    plan: Callable[[Sequence[str] | None, Any], ScanPlan], options: argparse.Namespace, out: TextIO
+) -> None:
+    form = options.format or ("json" if options.json else "table")
+    limit = options.limit if options.limit is not None else _TABLE_ROWS if form == "table" else 0
+    filter = None
+    if options.where:
+        schema = plan(None, None).schema
+        for text in options.where:
+            found = condition(text, schema)
+            filter = found if filter is None else filter & found
+    scan = plan(options.columns, filter)
     if options.count:
         rows = sum(batch.num_rows for batch in scan.to_batches())
         out.write(f"{json.dumps({'rows': rows})}\n" if options.json else f"{rows}\n")
         return
-    heads = list(options.columns or scan.schema.names)
-    rows = _rows(scan.to_batches(), options.limit)
-    if options.json:
-        _print_json(rows, out)
-    else:
-        _print_table(rows, heads, out)
-
-
-def _rows(batches: Iterable[Any], limit: int) -> Iterator[dict[str, Any]]:
-    left = limit or None
-    for batch in batches:
-        for start in range(0, batch.num_rows, _SAMPLE_ROWS):
-            part = batch.slice(start, _SAMPLE_ROWS)
-            if left is not None:
-                part = part.slice(0, left)
-                left -= part.num_rows
-            yield from part.to_pylist()
-            if left == 0:
-                return
+    write_rows(scan.to_batches(), scan.schema, form, limit, out, options.output)
 
 
 def _properties(options: argparse.Namespace, out: TextIO) -> None:
@@ -255,7 +287,7 @@ def _rollback(options: argparse.Namespace, out: TextIO) -> None:
         for r in _open(options).rollback_failed_writes()
     ]
     if options.json:
-        _print_json(done, out)
+        print_json(done, out)
         return
     for r in done:
         out.write(
@@ -273,60 +305,9 @@ def _print_items(
     items: Sequence[Mapping[str, Any]], heads: Sequence[str], as_json: bool, out: TextIO
 ) -> None:
     if as_json:
-        _print_json(items, out)
+        print_json(items, out)
     else:
-        _print_table(items, heads, out)
-
-
-def _print_json(items: Iterable[Mapping[str, Any]], out: TextIO) -> None:
-    """ASCII only, so that every control character is an escape."""
-    for item in items:
-        out.write(json.dumps(_plain_json(item), allow_nan=False) + "\n")
-
-
-def _plain_json(value: Any) -> Any:
-    """What JSON cannot hold becomes text: times in ISO 8601, decimals, bytes as hexadecimal."""
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return value if value - value == 0 else str(value)  # NaN and infinities have no JSON
-    if isinstance(value, Mapping):
-        return {str(k): _plain_json(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain_json(v) for v in value]
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value).hex()
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, (dict, list)):
-        return plain(json.dumps(_plain_json(value)))
-    if isinstance(value, (bytes, bytearray)):
-        return bytes(value).hex()
-    return plain(str(value))
-
-
-def _print_table(items: Iterable[Mapping[str, Any]], heads: Sequence[str], out: TextIO) -> None:
-    """Columns as wide as the first rows need; nothing is cut, the last column is not padded."""
-    source = iter(items)
-    sample = [[_cell(item[h]) for h in heads] for item in islice(source, _SAMPLE_ROWS)]
-    names = [plain(h) for h in heads]
-    widths = [min(_WIDTH_MAX, max(map(len, column))) for column in zip(names, *sample, strict=True)]
-    _print_line(names, widths, out)
-    for cells in sample:
-        _print_line(cells, widths, out)
-    for item in source:
-        _print_line([_cell(item[h]) for h in heads], widths, out)
-
-
-def _print_line(cells: Sequence[str], widths: Sequence[int], out: TextIO) -> None:
-    padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-    out.write("  ".join(padded).rstrip() + "\n")
+        print_table(items, heads, out)
 
 
 if __name__ == "__main__":

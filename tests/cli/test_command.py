@@ -90,7 +90,7 @@ def test_scan_prints_rows_of_a_snapshot(run, path: Path) -> None:
         {"id": "a", "n": 3}, {"id": "b", "n": 2}, {"id": "c", "n": 4},
     ]  # fmt: skip
     text = run("scan", path, "--columns", "n,id")[1].splitlines()
-    assert text[0].split() == ["n", "id"] and len(text) == 4
+    assert text[0].split() == ["n", "id"] and len(text) == 5 and text[4] == "(3 rows)"
     assert "_hoodie_record_key" in run("scan", path)[1].splitlines()[0]
 
 
@@ -111,7 +111,7 @@ def test_more_rows_than_the_sample_for_the_widths_are_all_printed(run, path: Pat
     batch = pa.table({"id": ids, "city": ["bern"] * count, "n": range(count)}, schema=SCHEMA)
     mainstem.open_table(path).upsert(batch)
     lines = run("scan", path, "--limit", 0, "--columns", "id")[1].splitlines()
-    assert set(lines[1:]) == {*ids, "a", "b", "c"} and len(lines) == count + 4
+    assert set(lines[1:-1]) == {*ids, "a", "b", "c"} and len(lines) == count + 5
 
 
 def test_values_that_json_does_not_know_are_written_as_text(run, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_control_characters_cannot_reach_the_terminal(run, path: Path) -> None:
     mainstem.open_table(path).upsert(batch)
     out = run("scan", path, "--columns", "id")[1]
     assert all(c.isprintable() for line in out.splitlines() for c in line)
-    assert "x[2J]0;pwnedabc31m y" in out and len(out.splitlines()) == 5
+    assert "x[2J]0;pwnedabc31m y" in out and len(out.splitlines()) == 6
     found = _objects(run("scan", path, "--columns", "id", "--json")[1])
     assert nasty in {r["id"] for r in found}, "JSON keeps the value"
     assert run("scan", path, "--columns", "id", "--json")[1].replace("\n", "").isprintable()
