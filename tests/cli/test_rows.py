@@ -31,7 +31,7 @@ ROWS = [
     {"id": "a", "price": 1.5, "n": 7, "day": 0, "raw": b"\x00\xff", "tags": ["x", None], "cost": 12},
     {"id": 'q"uo,te\nd', "price": None, "n": -1234, "day": None, "raw": None, "tags": None, "cost": None},
     {"id": "", "price": float("nan"), "n": None, "day": 1, "raw": b"", "tags": [], "cost": 0},
-    {"id": "東京\x1b[2J" + "l" * 80, "price": -0.25, "n": 2**60, "day": 2, "raw": b"z", "tags": [], "cost": 1},
+    {"id": "東京\x1b[2J" + 80 * "l", "price": -0.25, "n": 2**60, "day": 2, "raw": b"", "tags": [], "cost": 1},
 ]  # fmt: skip
 
 
@@ -175,9 +175,7 @@ def test_memory_does_not_grow_with_the_rows(form: str) -> None:
     def peak(batches: int) -> int:
         out = Counted()
         tracemalloc.start()
-        assert (
-            write_rows((batch for _ in range(batches)), batch.schema, form, 0, out, None) == 2_000 * batches
-        )
+        count = write_rows((batch for _ in range(batches)), batch.schema, form, 0, out, None)
         found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert count == 1_000 * batches and out.size > 10_000 * batches
