@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mainstem.errors import Unsupported
 from mainstem.formats.resolve import project_to
 from mainstem.merge.entries import DataRows, Entry
 from mainstem.merge.fold import Folded, Positions, fold, ordering_at, positions
@@ -27,12 +28,15 @@ def merge_slice(
     schema: pa.Schema,
     rules: MergeRules,
     order_types: Sequence[pa.DataType],
+    *,
+    excerpt: bool = False,
 ) -> Iterator[pa.Table]:
     """Merged rows with exactly the columns of ``schema``.
 
     ``base``: batches of the base file with the columns of ``schema`` plus ``rules.needed_columns``
     as far as the file has them; ``entries``: log entries in replay order; ``order_types``: types of
-    the ordering columns in the table schema.
+    the ordering columns in the table schema. ``excerpt``: only some instants of the slice are merged, so
+    a column that nobody set is not null but unknown, and ``Unsupported`` is raised.
     """
     entries = [e for e in entries if not isinstance(e, DataRows) or e.table.num_rows]
     if not entries:
@@ -45,7 +49,7 @@ def merge_slice(
     log = positions(entries, rules, order_types)
     folded = fold(log)
     if rules.partial or any(isinstance(e, DataRows) and e.partial for e in entries):
-        yield from _merge_partial(base, entries, schema, rules, log, folded)
+        yield from _merge_partial(base, entries, schema, rules, log, folded, excerpt)
         return
     emit = ~folded.is_delete
     for table in base:
@@ -126,6 +130,7 @@ def _merge_partial(
     rules: MergeRules,
     log: Positions,
     folded: Folded,
+    excerpt: bool,
 ) -> Iterator[pa.Table]:
     rows, open_cells = overlay(entries, log, folded, schema, rules)
     emit = ~folded.is_delete
@@ -154,6 +159,13 @@ def _merge_partial(
                 {name: cells[code[both]] for name, cells in open_cells.items()},
             )
     if emit.any():
+        unknown = [name for name, cells in open_cells.items() if excerpt and cells[emit].any()]
+        if unknown:
+            raise Unsupported(
+                "the range holds partial updates (IS_PARTIAL log blocks) of rows that were written outside"
+                f" of it, so their columns {', '.join(unknown)} are unknown, not null; ask for the columns"
+                " that were set, for a range that begins earlier, or for a snapshot"
+            )
         yield rows.filter(pa.array(emit))
 
 

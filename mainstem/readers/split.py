@@ -96,7 +96,8 @@ def read_split(storage: Storage, split: Split) -> Iterator[pa.Table]:
     else:
         entries = [entry for run in runs for entry in entries_of(run, spec)]
         base = _base_tables(storage, split)
-        merged = merge_slice(base, entries, spec.read_schema, spec.rules, order_types)
+        excerpt = spec.instants is not None
+        merged = merge_slice(base, entries, spec.read_schema, spec.rules, order_types, excerpt=excerpt)
         rows = (_selected(table, split) for table in merged)
     yield from (table for table in rows if table.num_rows)
 
