@@ -181,6 +181,9 @@ class Table:
         ctx = self.writer_context()
         try:
             spec = self._write_spec(ctx, name)
+        except MainstemError as error:
+            error.table = error.table or self.path
+            raise
         except OSError as error:
             raise Unavailable(
                 f"begin failed: the table's schema cannot be read ({error}); nothing was written, try"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mainstem.client import Table
-from mainstem.errors import Invalid, Unavailable, Unsupported
+from mainstem.errors import Invalid, MainstemError, Unavailable, Unsupported
 from mainstem.opening import LOCK_KEYS, as_text, local_path, local_seams
 from mainstem.options import CONCURRENCY, NBCC, WriterOptions, whole_number
 from mainstem.seams import Seams
@@ -22,6 +22,7 @@ from mainstem.table.properties import (
     HASH_FIELD,
     INDEX_TYPE,
     TIMEZONE,
+    VERSION_8_MERGES,
     TableConfig,
     encode_config,
     table_checksum,
@@ -77,7 +78,7 @@ def create_table(
     raw = new_properties(local, schema, keys, order, parts, buckets, table_version, given, name)
     config = TableConfig(raw)
     config.check_writable(local)
-    _check_keys(config, schema)
+    _check_keys(config, local)
     merge_rules(raw)
     options = {k: v for k, v in given.items() if k not in raw or k.startswith("hoodie.write.lock.")}
     WriterOptions.from_properties(given)
@@ -90,12 +91,16 @@ def _names(value: Sequence[str] | str) -> list[str]:
     return [value] if isinstance(value, str) else [str(v) for v in value]
 
 
-def _check_keys(config: TableConfig, schema: pa.Schema) -> None:
+def _check_keys(config: TableConfig, local: str) -> None:
     from mainstem.formats.avro_schema import avro_to_arrow
     from mainstem.table.keygen import KeyGenerator
 
     stored = avro_to_arrow(config.raw["hoodie.table.create.schema"])
-    KeyGenerator.for_writing(config).check_schema(stored)
+    try:
+        KeyGenerator.for_writing(config).check_schema(stored)
+    except MainstemError as error:
+        error.table = error.table or local
+        raise
 
 
 def _check_fields(
@@ -132,8 +137,7 @@ def new_properties(
     from mainstem.formats.avro_schema import arrow_to_avro
     from mainstem.table.keygen import CLASS_OPTIONS, TYPE_OPTIONS, inferred_kind, named_kind
 
-    if version != 9:
-        raise Unsupported(f"table_version={version}: tables are created with version 9", table=local)
+    _check_version(version, order, given, local)
     for key in _FIXED:
         if key in given and not (key == TIMEZONE and given[key].upper() == "UTC"):
             raise Invalid(f"{key} cannot be chosen; it is set by create_table", table=local)
@@ -154,11 +158,11 @@ def new_properties(
     }
     raw = {
         "hoodie.archivelog.folder": "archived",
+        **({"hoodie.table.format": "native"} if version > 8 else {}),
         "hoodie.datasource.write.drop.partition.columns": "false",
         "hoodie.datasource.write.hive_style_partitioning": "false",
         "hoodie.datasource.write.partitionpath.urlencode": "false",
         "hoodie.database.name": "",
-        "hoodie.table.format": "native",
         "hoodie.timeline.path": "timeline",
         "hoodie.timeline.history.path": "history",
         INDEX_TYPE: "BUCKET",
@@ -172,6 +176,7 @@ def new_properties(
         **(_LOOKED_FOR_OFTEN if given.get(PROVIDER, FILE_SYSTEM) == FILE_SYSTEM else {}),
         **kept,
         **times,
+        **(_version_8(mode, order) if version == 8 else {}),
         "hoodie.table.keygenerator.type": named_kind(given) or inferred_kind(keys, parts),
         "hoodie.table.name": title,
         "hoodie.table.type": "MERGE_ON_READ",
@@ -192,6 +197,49 @@ def new_properties(
         del raw["hoodie.database.name"]
     raw["hoodie.table.checksum"] = table_checksum(raw.get("hoodie.database.name", ""), title)
     return raw
+
+
+def _check_version(version: int, order: list[str], given: Mapping[str, str], local: str) -> None:
+    if version not in (8, 9):
+        raise Unsupported(
+            f"table_version={version}: tables are created with version 9, or 8 for Hudi 1.0", table=local
+        )
+    if given.get("hoodie.write.table.version", str(version)) != str(version):
+        raise Invalid(
+            f"hoodie.write.table.version={given['hoodie.write.table.version']!r} and"
+            f" table_version={version} differ",
+            table=local,
+        )
+    if given.get("hoodie.write.auto.upgrade", "false").strip().lower() != "false":
+        raise Unsupported("hoodie.write.auto.upgrade: mainstem never upgrades a table", table=local)
+    if version == 8 and given.get("hoodie.table.partial.update.mode"):
+        raise Unsupported(
+            "hoodie.table.partial.update.mode: table version 8 has no partial update modes (Hudi ignores"
+            " the property there); create the table with version 9",
+            table=local,
+        )
+    if version == 8 and len(order) > 1:
+        raise Unsupported(
+            f"ordering={order}: table version 8 has one ordering field (Hudi 1.0 knows no more); create the"
+            " table with version 9",
+            table=local,
+        )
+
+
+def _version_8(mode: str, order: list[str]) -> dict[str, str]:
+    """What Hudi 1.0 looks for: the older name of the ordering field, payload class and merge strategy.
+
+    Without the older name 1.0.2 merges by arrival, without an error. The last two keep Java's newer
+    Spark writers at the table's version.
+    """
+    payload, strategy = VERSION_8_MERGES.get(mode, ("", ""))
+    found = {
+        "hoodie.compaction.payload.class": payload,
+        "hoodie.record.merge.strategy.id": strategy,
+        "hoodie.table.precombine.field": ",".join(order),
+        "hoodie.write.table.version": "8",
+    }
+    return {key: value for key, value in found.items() if value}
 
 
 def put_table(seams: Seams, raw: Mapping[str, str]) -> None:

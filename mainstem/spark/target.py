@@ -125,10 +125,10 @@ def _create(options: WriteOptions, schema: pa.Schema) -> Table | None:
             " writers need MERGE_ON_READ",
             table=options.path,
         )
-    if wanted.get("hoodie.table.version", "9") != "9":
+    version = wanted.get("hoodie.table.version", "9")
+    if version not in ("8", "9"):
         raise Unsupported(
-            f"hoodie.write.table.version={wanted['hoodie.table.version']!r}: tables are created"
-            " with version 9",
+            f"hoodie.write.table.version={version!r}: tables are created with version 8 or 9",
             table=options.path,
         )
     fields = {key: _names(wanted.get(key, "")) for key in (_KEYS, _ORDERING, _PARTITION)}
@@ -141,6 +141,7 @@ def _create(options: WriteOptions, schema: pa.Schema) -> Table | None:
             record_key=fields[_KEYS],
             ordering=fields[_ORDERING],
             partition_by=fields[_PARTITION],
+            table_version=int(version),
             buckets=int(wanted[_BUCKETS]) if wanted.get(_BUCKETS, "").isdigit() else None,
             name=wanted["hoodie.table.name"],
             properties={**options.passed, **more},

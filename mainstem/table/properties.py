@@ -26,6 +26,19 @@ COPY_ON_WRITE = "COPY_ON_WRITE"
 COMMIT_TIME = "COMMIT_TIME_ORDERING"
 EVENT_TIME = "EVENT_TIME_ORDERING"
 IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
+ORDERING = "hoodie.table.ordering.fields"
+PRECOMBINE = "hoodie.table.precombine.field"
+#: merge mode -> payload class and merge strategy id that version 8 stores beside it
+VERSION_8_MERGES = {
+    EVENT_TIME: (
+        "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
+        "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
+    ),
+    COMMIT_TIME: (
+        "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",
+        "ce9acb64-bde0-424c-9b91-f6ebba25356d",
+    ),
+}
 FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
 
 BUCKETS = "hoodie.bucket.index.num.buckets"
@@ -140,7 +153,7 @@ class TableConfig:
     @property
     def ordering(self) -> tuple[str, ...]:
         """Ordering fields: the v9 key, else the spelling of 1.0.x writers."""
-        return self._fields("hoodie.table.ordering.fields", "hoodie.table.precombine.field")
+        return self._fields(ORDERING, PRECOMBINE)
 
     @property
     def merge_mode(self) -> str:
@@ -308,10 +321,8 @@ class TableConfig:
                     f" {' or '.join(repr(a) for a in allowed if a)}",
                     table=table,
                 )
-        if self.version != 9:
-            raise Unsupported(
-                f"table version {self.version} can be read but not yet written; expected 9", table=table
-            )
+        if self.version == 8:
+            self._check_version_8(table)
         if not self.record_key:
             raise Unsupported("hoodie.table.recordkey.fields is missing", table=table)
         if self.merge_mode == EVENT_TIME and not self.ordering:
@@ -324,6 +335,34 @@ class TableConfig:
             raise Invalid(
                 f"{HASH_FIELD} names {sorted(stray)}, not among the record key fields"
                 f" {list(self.record_key)}",
+                table=table,
+            )
+
+
+    def _check_version_8(self, table: str) -> None:
+        """What Hudi 1.0 would merge in another way than we and Hudi 1.1."""
+        names = [self._fields(key) for key in (ORDERING, PRECOMBINE)]
+        if names[0] and names[1] and names[0] != names[1]:
+            raise Invalid(
+                f"{ORDERING}={','.join(names[0])} and {PRECOMBINE}={','.join(names[1])} differ: Hudi 1.0"
+                " and 1.1 would order the rows differently",
+                table=table,
+            )
+        if len(self.ordering) > 1:
+            raise Unsupported(
+                f"{len(self.ordering)} ordering fields in a table of version 8, which has one (Hudi 1.0"
+                " knows no more); upgrade the table to version 9 with Hudi",
+                table=table,
+            )
+        payload = self._get("hoodie.compaction.payload.class").rpartition(".")[2]
+        known, _ = VERSION_8_MERGES.get(self.merge_mode, ("", ""))
+        same = [known.rpartition(".")[2]] if known else []
+        if self.merge_mode == EVENT_TIME:
+            same.append("EventTimeAvroPayload")
+        if same and payload and payload not in same:
+            raise Unsupported(
+                f"hoodie.compaction.payload.class={payload} does not mean {self.merge_mode}, which a table of"
+                f" version 8 needs to be written here; expected {' or '.join(same)}",
                 table=table,
             )
 

@@ -79,10 +79,26 @@ def test_a_table_that_cannot_be_read_right_is_refused_by_name(name, table, path:
 
 
 UNWRITABLE = {
-    "version_8": (
-        {"hoodie__table__version": "8"},
+    "version_8_with_a_payload_of_its_own": (
+        {"hoodie__table__version": "8",
+         "hoodie__compaction__payload__class": "org.apache.hudi.common.model.PartialUpdateAvroPayload"},
         Unsupported,
-        ("version 8", "read", "expected 9"),
+        (r"compaction\.payload\.class", "PartialUpdateAvroPayload", "EVENT_TIME_ORDERING"),
+    ),
+    "version_8_with_two_ordering_fields": (
+        {"hoodie__table__version": "8", "hoodie__table__ordering__fields": "ts,n"},
+        Unsupported,
+        ("version 8", "2 ordering fields", "upgrade"),
+    ),
+    "version_8_with_two_opinions_of_the_order": (
+        {"hoodie__table__version": "8", "hoodie__table__precombine__field": "n"},
+        Invalid,
+        (r"ordering\.fields=ts", r"precombine\.field=n", "differ"),
+    ),
+    "version_8_with_keys_that_releases_write_differently": (
+        {"hoodie__table__version": "8", "hoodie__table__keygenerator__type": "COMPLEX"},
+        Unsupported,
+        ("version 8", "COMPLEX", "HUDI-7001"),
     ),
     "copy_on_write": ({"hoodie__table__type": "COPY_ON_WRITE"}, Unsupported, ("COPY_ON_WRITE",)),
     "metadata_table": (
@@ -121,9 +137,14 @@ UNWRITABLE = {
         ("partial.update.mode", "KEEP_VALUES", "IGNORE_DEFAULTS"),
     ),
     "key_generator": (
-        {"hoodie__table__keygenerator__type": "TIMESTAMP"},
+        {"hoodie__table__keygenerator__type": "USER_PROVIDED"},
         Unsupported,
-        ("keygenerator.type", "TIMESTAMP", "SIMPLE"),
+        ("keygenerator.type", "USER_PROVIDED", "SIMPLE"),
+    ),
+    "key_generator_without_its_options": (
+        {"hoodie__table__keygenerator__type": "TIMESTAMP"},
+        Invalid,
+        (r"timebased\.timestamp\.type", "EPOCHMILLISECONDS"),
     ),
     "no_meta_fields": (
         {"hoodie__populate__meta__fields": "false"},
@@ -203,7 +224,11 @@ def test_unknown_properties_are_kept(table, path: Path) -> None:
 
 CHANGES = {
     "version": ({"hoodie__table__version": "10"}, Unsupported, ("version 10",)),
-    "older_version": ({"hoodie__table__version": "8"}, Unsupported, ("version 8",)),
+    "older_version": (
+        {"hoodie__table__version": "8"},
+        Invalid,
+        (r"version: '9' -> '8'", "nothing was published"),
+    ),
     "metadata_table": (
         {"hoodie__table__metadata__partitions": "files"},
         Unsupported,
