@@ -18,6 +18,7 @@ from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 from mainstem.formats.bloom_filter import DYNAMIC, TYPE_CODE_KEY, BloomSize, bloom_text
 from mainstem.formats.resolve import project_to
+from mainstem.limits import MIB
 
 KEY_COLUMN = META_FIELDS[2]
 SCHEMA_KEY = "parquet.avro.schema"
@@ -25,6 +26,7 @@ BLOOM_KEY = "org.apache.hudi.bloomfilter"
 MIN_KEY = "hoodie_min_record_key"
 MAX_KEY = "hoodie_max_record_key"
 CODECS = ("gzip", "snappy", "zstd", "lz4", "brotli", "none")
+_PIECE_BYTES = 4 * MIB
 # Java names the absence of compression; its lz4 is Hadoop's, which pyarrow calls the same.
 _CODEC_NAMES = {"uncompressed": "none", "lz4_raw": "lz4"}
 
@@ -88,10 +90,10 @@ def write_base_file(
     how = how or BaseFileFormat()
     schema = avro_to_arrow(avro_schema)
     keys: list[pa.Array] = []
-    output = pa.PythonFile(_Writer(sink), mode="w")
+    output = _Writer(sink)
     count = 0
     with pq.ParquetWriter(
-        output,
+        pa.PythonFile(output, mode="w"),
         schema,
         compression=how.compression,
         store_schema=False,
@@ -151,24 +153,32 @@ def key_range(keys: pa.Array | pa.ChunkedArray) -> tuple[str, str]:
 
 
 class _Writer:
-    """What pyarrow writes to, handed on to a sink."""
+    """What pyarrow writes to, page by page, handed on to a sink in larger pieces."""
 
     closed = False
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._size = 0
+        self._waiting: list[bytes | memoryview] = []
+        self._waiting_bytes = 0
 
     def write(self, data: bytes) -> int:
-        self._sink.append([data])
+        self._waiting.append(data)
+        self._waiting_bytes += len(data)
         self._size += len(data)
+        if self._waiting_bytes >= _PIECE_BYTES:
+            self.flush()
         return len(data)
 
     def tell(self) -> int:
         return self._size
 
     def flush(self) -> None:
-        """Durability is the sink's business."""
+        """All to the sink; making it durable is the sink's business."""
+        if self._waiting:
+            self._sink.append(self._waiting)
+            self._waiting, self._waiting_bytes = [], 0
 
     def close(self) -> None:
         self.closed = True

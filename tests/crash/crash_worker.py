@@ -69,6 +69,15 @@ def upsert(path: str) -> str:
         return txn.commit().status
 
 
+def bulk_insert(path: str) -> str:
+    """A micro-batch that goes to log files in the partition that is there, to base files in the other."""
+    small = {**PROPERTIES, "hoodie.parquet.bloom.filter.enabled": "false"}
+    table = mainstem.open_table(path, properties=small)
+    with table.begin("bulk_insert", guard=GUARD) as txn:
+        txn.write(rows("new", 9))
+        return txn.commit().status
+
+
 def abort(path: str) -> None:
     table = mainstem.open_table(path, properties=PROPERTIES)
     with table.begin("upsert", guard=GUARD) as txn:
@@ -85,7 +94,8 @@ def compact(path: str) -> None:
 
 
 ACTIONS = {
-    "create": create, "upsert": upsert, "abort": abort, "roll_back": roll_back, "compact": compact,
+    "create": create, "upsert": upsert, "bulk_insert": bulk_insert, "abort": abort,
+    "roll_back": roll_back, "compact": compact,
 }  # fmt: skip
 
 
@@ -146,7 +156,7 @@ def run_in_child(action: str, path: str, kill_at: int | None) -> dict:
 def warm_up() -> None:
     """Import everything that the actions need, before the forks, by doing them once."""
     with tempfile.TemporaryDirectory() as folder:
-        for action in ("create", "upsert", "abort", "roll_back", "compact"):
+        for action in ("create", "upsert", "abort", "roll_back", "compact", "bulk_insert"):
             ACTIONS[action](f"{folder}/t")
 
 

@@ -116,14 +116,14 @@ def committed(path: Path) -> int:
     return sum(c.guard is not None for c in table_files.commits(path))
 
 
-def check_replay(path: Path, step: int) -> None:
+def check_replay(path: Path, step: int, write: Callable[[str], str] = crash_worker.upsert) -> None:
     """The dead writer's batch is there whole or not at all, and once after its replay."""
     visible = committed(path)
     before = NEW if visible else OLD
     assert content(path) == before, step
     assert opened(path).upsert(rows("other", 30, "0")).status == "committed"
     assert content(path) == {**before, "0": "other0"}, step
-    status = crash_worker.upsert(str(path))
+    status = write(str(path))
     assert status == ("already_committed" if visible else "committed"), step
     assert committed(path) == 1
     assert content(path) == {**NEW, "0": "other0"}, step
@@ -136,6 +136,16 @@ def test_a_writer_killed_at_any_step_of_a_commit_leaves_old_or_new_and_is_replay
     for step, path in every_step(run, "upsert", template, tmp_path):
         seen.add(committed(path))
         check_replay(path, step)
+        clean_up(path)
+        assert content(path) == {**NEW, "0": "other0", "9": "last9"}, step
+    assert seen == {0, 1}, "kills before and after the commit became visible"
+
+
+def test_a_bulk_insert_killed_at_any_step_leaves_old_or_new_and_is_replayed_once(run, template, tmp_path):
+    seen = set()
+    for step, path in every_step(run, "bulk_insert", template, tmp_path, 3):
+        seen.add(committed(path))
+        check_replay(path, step, crash_worker.bulk_insert)
         clean_up(path)
         assert content(path) == {**NEW, "0": "other0", "9": "last9"}, step
     assert seen == {0, 1}, "kills before and after the commit became visible"

@@ -14,13 +14,15 @@ import fastavro
 
 _INSTANT = re.compile(r"^(\d{17})(?:_(\d{17}))?\.([a-z]+)(?:\.(requested|inflight))?$")
 _LOG = re.compile(r"^\.[^._/]+_(\d{17})\.log\.\d+_[\d-]+$")
+_BASE = re.compile(r"^[\w-]+_[\d-]+_(\d{17})\.parquet$")
+_COMPLETES_AS = {"compaction": "commit"}
 #: files that a quiet table has in .hoodie/.mainstem, the one current epoch marker aside
 _PERMANENT = {"fence/made-here", "lock-identity", "locks/removal"}
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A completed delta commit, from its file's name and content."""
+    """A completed delta commit or compaction, from its file's name and content."""
 
     requested: str
     completion: str
@@ -49,16 +51,16 @@ def pending(base: Path) -> list[tuple[str, str]]:
     """(requested, action) of instants that are not completed."""
     files = timeline(base)
     done = {(requested, action) for requested, completion, action in files if completion}
-    return sorted({(r, a) for r, c, a in files if c is None and (r, a) not in done})
+    return sorted({(r, a) for r, c, a in files if c is None and (r, _COMPLETES_AS.get(a, a)) not in done})
 
 
 def commits(base: Path) -> list[Commit]:
-    """Completed delta commits by requested time."""
+    """Completed delta commits and compactions by requested time."""
     found = []
     for requested, completion, action in timeline(base):
-        if completion is None or action != "deltacommit":
+        if completion is None or action not in ("deltacommit", "commit"):
             continue
-        name = f"{requested}_{completion}.deltacommit"
+        name = f"{requested}_{completion}.{action}"
         with open(base / ".hoodie/timeline" / name, "rb") as file:
             (record,) = fastavro.reader(file)
         guard = record["extraMetadata"].get("mainstem.stream.guard")
@@ -82,7 +84,7 @@ def own_files(base: Path) -> set[str]:
 
 
 def data_files(base: Path) -> set[str]:
-    """Log files of all partitions, relative to the table; other files must be partition metafiles."""
+    """Data files of all partitions, relative to the table; other files must be partition metafiles."""
     found = set()
     for path in _files(base):
         folder, _, name = path.rpartition("/")
@@ -93,7 +95,7 @@ def data_files(base: Path) -> set[str]:
             depth = len(folder.split("/")) if folder else 0
             assert f"partitionDepth={depth}\n" in text, f"half-written {path}: {text!r}"
         else:
-            assert _LOG.match(name), f"no data file of the table: {path}"
+            assert _LOG.match(name) or _BASE.match(name), f"no data file of the table: {path}"
             found.add(path)
     return found
 
