@@ -416,6 +416,16 @@ class Tables(Simulation):
         self.audit.snapshot(self._snapshot(table))
         self._slices(table)
         self._whole_change_feed(table)
+        self._past_views(table)
+
+    def _past_views(self, table: Table) -> None:
+        """The view at a completion time holds what was published by then, whatever followed."""
+        count = len(self.watch.published)
+        rng = random.Random(f"{self.seed}/past")
+        for at in sorted(rng.sample(range(count), min(count, 3))):
+            moment = self.watch.published[at].completion
+            rows = table.scan(columns=SCHEMA.names, as_of_completion=moment).to_arrow().to_pylist()
+            same_rows(rows, oracle.merged(self.mode, self._prefix(at + 1)), f"the view at {moment}")
 
     def _slices(self, table: Table) -> None:
         """Every committed log file is in exactly one slice."""

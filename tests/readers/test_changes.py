@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from collections import Counter
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -230,3 +232,12 @@ def test_deletes_whose_log_files_are_gone_are_refused(tmp_path):
     file.unlink()
     with pytest.raises(Unavailable, match="removed by a clean"):
         table.changes(after=start.completion_time, deletes=True).to_arrow()
+
+
+# -------------------- the documentation
+
+
+def test_the_example_of_the_documentation_runs(tmp_path):
+    text = (Path(__file__).parents[2] / "docs/changes.md").read_text("utf-8")
+    code = next(block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "spark" not in block)
+    exec(compile(code, "docs/changes.md", "exec"), {"path": str(tmp_path / "t")})
