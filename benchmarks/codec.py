@@ -84,7 +84,9 @@ def nested_rows(count: int) -> pa.Table:
 
 
 def _with_nulls(column: pa.Array, chance: np.random.Generator) -> pa.Array:
-    return pc.if_else(pa.array(chance.random(len(column)) >= _NULLS), column, None)
+    """30 % nulls with nothing behind them, as in what is read from files."""
+    kept = chance.random(len(column)) >= _NULLS
+    return column.take(pa.array(np.arange(len(column)), mask=~kept))
 
 
 def _words(count: int, chance: np.random.Generator) -> pa.Array:

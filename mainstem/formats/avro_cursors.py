@@ -11,18 +11,22 @@ _PAD = 16
 
 
 class Chunk:
-    """The bytes of one chunk of records; copied once with a few bytes behind it where a gather
-    would reach past the end."""
+    """The first ``size`` bytes of ``raw``: those of one chunk of records.
+
+    ``raw`` should have a few bytes more; where it has not and a gather reaches past the end, it is
+    copied once. What these bytes are does not matter: a value that reaches there is damage, and the
+    cursors' end is checked.
+    """
 
     __slots__ = ("padded", "raw", "size")
 
-    def __init__(self, raw: np.ndarray) -> None:
+    def __init__(self, raw: np.ndarray, size: int) -> None:
         self.raw = raw
-        self.size = len(raw)
-        self.padded = False
+        self.size = size
+        self.padded = len(raw) - size >= _PAD
 
     def gather(self, dtype: str, at: np.ndarray) -> np.ndarray:
-        """One unaligned number per position; bytes past the end of the chunk read as zero."""
+        """One unaligned number per position."""
         try:
             return self._view(dtype)[at]
         except (IndexError, ValueError):
@@ -53,7 +57,8 @@ class Cursors:
 
     def __init__(self, data: memoryview, starts: np.ndarray, header: int = 4) -> None:
         first, last = int(starts[0]), int(starts[-1])
-        self.chunk = Chunk(np.frombuffer(data[first:last], np.uint8))
+        raw = np.frombuffer(data[first : last + _PAD], np.uint8)
+        self.chunk = Chunk(raw, last - first)
         self.ends = starts[1:] - first
         self.at = starts[:-1] + (header - first)
         self.live: np.ndarray | None = None

@@ -8,6 +8,7 @@ the value and gives the column, or None when it is not wanted. Strings are gathe
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -111,9 +112,14 @@ def _gathered(
     whole = pa.Array.from_buffers(
         pa.binary(), 2 * rows - 1, [None, pa.py_buffer(offsets), pa.py_buffer(cursors.chunk.raw)]
     )
-    taken = whole.take(pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32)))
+    taken = whole.take(_every_second(rows))
     _, places, data = taken.buffers()
     return arrow_of_bytes(kind, rows, valid, places, data)
+
+
+@lru_cache(maxsize=4)
+def _every_second(rows: int) -> pa.Array:
+    return pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32))
 
 
 def arrow_of_bytes(
