@@ -100,7 +100,9 @@ class ZooKeeperServer:
         self._tick_ms = tick_ms
         self._settings = dict(settings or {})
         self._command = [
-            find_java(), f"-Xmx{memory}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *flags,
+            find_java(), f"-Xmx{memory}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+            "-Dzookeeper.forceSync=no",  # processes die in tests, the machine does not
+            *flags,
             "-cp", server_classpath(), _MAIN, str(self.folder / "zoo.cfg"),
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None

@@ -140,10 +140,8 @@ class ZooKeeperLock:
         with self._mutex:
             session = self._leave_session()
         if session is not None:
-            closing = threading.Thread(target=session.close, name="mainstem-zookeeper-close", daemon=True)
             with suppress(RuntimeError):  # the interpreter ends; then the session expires by itself
-                closing.start()
-                closing.join(_CLOSE_S)
+                session.start_closing().join(_CLOSE_S)
 
     def acquire(self) -> ZooKeeperLease:
         """Wait for the lock, in the order of coming, for ``options.patience_ms`` at most.
@@ -394,8 +392,14 @@ class _Contender:
             node.session.ask(left_ms, lambda client: client.get_async(path, watch=self._woken))
         except self.kazoo.exceptions.NoNodeError:
             return
-        except self.kazoo.exceptions.NoAuthError:  # readable by its owner only; existence is for all
-            node.session.ask(left_ms, lambda client: client.exists_async(path, watch=self._woken))
+        except self.kazoo.exceptions.NoAuthError:
+            # Readable by its owner only: servers from 3.8.4 on tell us nothing of such a node, not even
+            # that it went (CVE-2024-23944), but they tell of changes in the folder.
+            (names,) = node.session.ask(
+                left_ms, lambda client: client.get_children_async(node.folder, watch=self._woken)
+            )
+            if before not in names:
+                return
         left_ms -= self.clock.monotonic_ms() - asked_at
         self.wake.wait(max(min(left_ms, _LOOK_MS), 0) / 1000)
 

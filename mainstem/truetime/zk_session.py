@@ -169,8 +169,14 @@ class ZooKeeperSession:
     def close_later(self) -> None:
         """End the session from a thread of its own: without a server kazoo waits for a long time.
 
-        By the lower module, since this runs from finalizers too: ``Thread.start`` takes a lock that
-        the very thread that collects garbage may hold.
+        It is begun by the lower module, since this runs from finalizers too: ``Thread.start`` takes a
+        lock that the very thread that collects garbage may hold.
         """
         with suppress(RuntimeError):  # the interpreter ends; then the session expires by itself
-            _thread.start_new_thread(self.close, ())
+            _thread.start_new_thread(self.start_closing, ())
+
+    def start_closing(self) -> threading.Thread:
+        """``close`` in a thread, which does not keep the process from ending."""
+        closing = threading.Thread(target=self.close, name="mainstem-zookeeper-close", daemon=True)
+        closing.start()
+        return closing

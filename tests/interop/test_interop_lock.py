@@ -41,6 +41,7 @@ def table(path: str) -> mainstem.Table:
     return mainstem.create_table(path, ROWS.schema, record_key="id", ordering="ts", buckets=1, name="locked")
 
 
+@pytest.mark.supports("Locks", "file-system lock beside Java's FileSystemBasedLockProvider")
 def test_java_does_not_get_the_lock_that_we_hold(java: JavaHudi, table: mainstem.Table) -> None:
     lease = our_lock(table.path).acquire()
     assert not java.try_lock(table.path)

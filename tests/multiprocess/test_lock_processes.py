@@ -108,6 +108,7 @@ def eventually(condition: Callable[[], bool], what: str, seconds: float = 10) ->
         time.sleep(0.005)
 
 
+@pytest.mark.supports("Locks", "file-system lock (FileSystemBasedLockProvider)")
 def test_six_processes_never_overlap_and_lose_no_increment(base, start):
     workers = [start(**options()) for _ in range(6)]
     for worker in workers:

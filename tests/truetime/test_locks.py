@@ -263,6 +263,7 @@ def test_waiting_ends_after_the_configured_time_and_names_the_holder(base, provi
     rival.acquire().release()
 
 
+@pytest.mark.supports("Locks", "in-process lock (InProcessLockProvider)")
 def test_the_in_process_lock_is_one_per_base_path(base, tmp_path):
     lease = lock(base, write__lock__provider=IN_PROCESS).acquire()
     other = lock(tmp_path / "other", write__lock__provider=IN_PROCESS)

@@ -13,6 +13,7 @@ import random
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import mainstem
@@ -146,8 +147,7 @@ def test_sasl_is_refused_by_name():
 
 
 def test_kazoos_log_of_its_requests_shows_no_credentials(caplog):
-    from kazoo.protocol.serialization import Auth
-
+    Auth = pytest.importorskip("kazoo.protocol.serialization").Auth
     from mainstem.truetime import zk_session
 
     caplog.set_level(1)
@@ -162,7 +162,6 @@ def test_kazoos_log_of_its_requests_shows_no_credentials(caplog):
 @pytest.fixture
 def created(tmp_path, monkeypatch):
     """A table that was created with a ZooKeeper lock and a password; no server is asked for that."""
-    pa = pytest.importorskip("pyarrow")
     monkeypatch.setenv(ZOOKEEPER_AUTH_VARIABLE, "digest:hudi:fr0m-env")
     given = {"hoodie.write.lock.provider": EXPLICIT, "hoodie.mainstem.lock.zookeeper.auth": SECRET}
     given |= {f"hoodie.write.lock.zookeeper.{k}": v for k, v in HERE.items()}
@@ -211,8 +210,6 @@ def test_without_kazoo_the_table_opens_and_writing_says_what_to_install(created,
     monkeypatch.setitem(sys.modules, "kazoo", None)
     opened = mainstem.open_table(created.path)
     assert opened.scan().to_arrow().num_rows == 0
-    import pyarrow as pa
-
     with pytest.raises(Unavailable, match=r"pip install 'mainstem\[zookeeper\]'"):
         opened.upsert(pa.table({"id": ["a"]}))
 
@@ -225,6 +222,7 @@ def test_a_lock_is_not_carried_to_another_process(created):
 
 
 def test_no_server_is_unavailable_within_the_connection_timeout():
+    pytest.importorskip("kazoo")
     chosen = options(**{**HERE, "url": "127.0.0.1:1"}, connection_timeout_ms="300")
     lock = open_lock(chosen, clock=SystemClock(), random=random.SystemRandom())
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1 answered within 300 ms"):
