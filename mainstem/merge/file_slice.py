@@ -14,12 +14,17 @@ import pyarrow.compute as pc
 
 from mainstem.errors import Unsupported
 from mainstem.formats.resolve import project_to
+from mainstem.limits import MIB
 from mainstem.merge.entries import DataRows, Entry
 from mainstem.merge.fold import Folded, Positions, fold, ordering_at, positions
 from mainstem.merge.mergers import merge_with_function
 from mainstem.merge.ordering import comparable
 from mainstem.merge.partial import absent, overlay
 from mainstem.merge.rules import KEY_COLUMN, MergeRules
+
+# Below this share of the log's keys, base keys are looked up the other way round.
+_FEW = 0.125
+_RUN_BYTES_MAX = 256 * MIB
 
 
 def merge_slice(
@@ -52,7 +57,7 @@ def merge_slice(
         yield from _merge_partial(base, entries, schema, rules, log, folded, excerpt)
         return
     emit = ~folded.is_delete
-    for table in base:
+    for table in joined(base, log):
         code, hit, wins = probe(table, log, folded, rules)
         if code is None:
             yield _projected(table, schema)
@@ -97,7 +102,8 @@ def probe(
     if not column.type.equals(log.keys.type):
         column = column.cast(log.keys.type)
     keys = log.keys if among is None else log.keys.take(pa.array(among))
-    found = pc.index_in(column, value_set=keys)
+    few = len(column) < _FEW * len(keys)
+    found = _found_among_many(column, keys) if few else pc.index_in(column, value_set=keys)
     known = found.is_valid().to_numpy()
     hit = np.flatnonzero(known)
     if not len(hit):
@@ -112,6 +118,34 @@ def probe(
     ]
     ours, theirs = comparable([log_fields, base_fields])
     return code, hit, folded.unconditional[code] | (ours >= theirs)
+
+
+def _found_among_many(column: pa.ChunkedArray, keys: pa.Array) -> pa.ChunkedArray:
+    """``index_in`` of few values: the hash table is made of them, not of all the keys."""
+    coded = pa.chunked_array([column.combine_chunks()]).chunk(0).dictionary_encode()
+    place = pc.index_in(keys, value_set=coded.dictionary)
+    at = np.flatnonzero(np.asarray(place.is_valid()))
+    code = np.full(len(coded.dictionary), -1, np.int64)
+    code[place.take(pa.array(at)).to_numpy()] = at
+    codes = code[coded.indices.to_numpy()]
+    return pa.chunked_array([pa.array(codes, mask=codes < 0)])
+
+
+def joined(base: Iterable[pa.Table], log: Positions) -> Iterator[pa.Table]:
+    """Neighbouring batches together until they have as many rows as the log has keys.
+
+    Every probe makes a hash table of those keys, so that small batches would cost more than they hold.
+    """
+    run: list[pa.Table] = []
+    rows = size = 0
+    for table in base:
+        run.append(table)
+        rows, size = rows + table.num_rows, size + table.nbytes
+        if rows >= log.key_count or size >= _RUN_BYTES_MAX:
+            yield pa.concat_tables(run)
+            run, rows, size = [], 0, 0
+    if run:
+        yield pa.concat_tables(run)
 
 
 def _base_ordering(table: pa.Table, name: str, kind: pa.DataType, hit: np.ndarray) -> pa.Array:
@@ -134,7 +168,7 @@ def _merge_partial(
 ) -> Iterator[pa.Table]:
     rows, open_cells = overlay(entries, log, folded, schema, rules)
     emit = ~folded.is_delete
-    for table in base:
+    for table in joined(base, log):
         code, hit, wins = probe(table, log, folded, rules)
         table_rows = _projected(table, schema)
         if code is None:

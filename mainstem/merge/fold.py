@@ -95,7 +95,12 @@ def fold(log: Positions) -> Folded:
         winner[log.codes] = at
         return Folded(winner, log.deletes[winner], log.unconditional[winner], None)
     active = _active(log, at)
-    chosen = at if active is None else at[active]
+    if active is None:  # only keys with several entries have to be compared
+        winner[log.codes] = at
+        several = np.bincount(log.codes, minlength=log.key_count) > 1
+        chosen = np.flatnonzero(several[log.codes])
+    else:
+        chosen = at[active]
     by_order = chosen[np.argsort(log.order[chosen], kind="stable")]
     if active is not None:
         resets = at[log.unconditional]

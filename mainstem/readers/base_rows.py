@@ -18,6 +18,8 @@ from mainstem.storage.protocol import Storage
 BATCH_ROWS = 131_072
 BATCH_BYTES = 64 * MIB
 _BATCH_ROWS_MIN = 256
+# A text column that takes fewer bytes per value in the file is stored as a dictionary and codes.
+_CODED_BYTES_PER_ROW = 4
 # A row group that inflates more than this is refused (dictionary and run-length bombs).
 PARQUET_ALWAYS_BYTES = 64 * MIB
 PARQUET_RATIO_MAX = 2000
@@ -72,13 +74,18 @@ class BaseFile:
 
     def batches(self, names: Sequence[str], groups: Sequence[int] | None = None) -> Iterator[pa.Table]:
         """The rows of these row groups (None: all), in order, batch by batch."""
-        names = self.held(names)
+        return self._batches(self.source, names, groups)
+
+    def _batches(
+        self, source: pq.ParquetFile, names: Sequence[str], groups: Sequence[int] | None
+    ) -> Iterator[pa.Table]:
+        names = self.held(names) or self.names[:1]  # a batch without columns would have no rows
         numbers = list(range(self.group_count)) if groups is None else list(groups)
         if not numbers:
             return
         size = self._batch_rows(numbers)
         with _reading(self.path):
-            batches = self.source.iter_batches(batch_size=size, row_groups=numbers, columns=names)
+            batches = source.iter_batches(batch_size=size, row_groups=numbers, columns=names)
         while True:
             with _reading(self.path):
                 batch = next(batches, None)
@@ -94,14 +101,29 @@ class BaseFile:
 
     def taken(self, group: int, names: Sequence[str], rows: np.ndarray) -> Iterator[pa.Table]:
         """Some rows (ascending numbers within the row group), in one part per batch that has any."""
+        schema = pa.schema([self.source.schema_arrow.field(name) for name in self.held(names)])
         first = 0
-        for table in self.batches(names, [group]):
+        for table in self._batches(self._coded(group, schema), names, [group]):
             low, high = np.searchsorted(rows, (first, first + table.num_rows))
             if high > low:
-                yield table.take(pa.array(rows[low:high] - first))
+                yield table.take(pa.array(rows[low:high] - first)).cast(schema)
             first += table.num_rows
             if high == len(rows):
                 return
+
+    def _coded(self, group: int, schema: pa.Schema) -> pq.ParquetFile:
+        """The file with its repetitive texts left behind their dictionaries: where few rows are taken,
+        the others are never written out."""
+        texts = []
+        for field in schema:
+            chunk = self.column_of(group, field.name)
+            flat = field.type in (pa.string(), pa.binary()) and chunk is not None
+            if flat and chunk.total_uncompressed_size < _CODED_BYTES_PER_ROW * chunk.num_values:
+                texts.append(field.name)
+        if not texts:
+            return self.source
+        with _reading(self.path):
+            return pq.ParquetFile(self.file, metadata=self.source.metadata, read_dictionary=texts)
 
     def column_of(self, group: int, name: str) -> Any:
         """The metadata of a flat column's chunk; None where the file has no such column."""

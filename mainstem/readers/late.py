@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from mainstem.formats.resolve import project_to
 from mainstem.merge.entries import DataRows, Entry
-from mainstem.merge.file_slice import probe
+from mainstem.merge.file_slice import joined, probe
 from mainstem.merge.fold import Folded, Positions, fold, positions
 from mainstem.merge.rules import KEY_COLUMN, MergeRules
 from mainstem.readers.base_rows import BaseFile, open_base
@@ -138,7 +138,8 @@ def _base_rows(base: BaseFile, split: Split, narrow: ReadSpec, log: _Log | None)
         first = 0
         picked: list[np.ndarray] = []
         kept: list[pa.Table] = []
-        for table in base.batches(narrow.wanted if group in matching else identity, [group]):
+        tables = base.batches(narrow.wanted if group in matching else identity, [group])
+        for table in tables if log is None else joined(tables, log.log):
             table = with_keys(table, spec, base.path)
             rows = _passing(table, split) if group in matching else np.empty(0, np.int64)
             if log is not None:

@@ -51,11 +51,15 @@ class ReadSpec:
         return pa.schema([self.schema.field(n) for n in names])
 
     @property
+    def plain(self) -> list[str]:
+        """Columns to read from files of which nothing has to be merged, as far as they have them."""
+        times = () if self.instants is None else (TIME_COLUMN,)
+        return list(dict.fromkeys((*self.read_schema.names, *times)))
+
+    @property
     def wanted(self) -> list[str]:
         """Columns to read from files, as far as they have them."""
-        needed = (*self.read_schema.names, *self.rules.needed_columns, *self.virtual_key)
-        times = () if self.instants is None else (TIME_COLUMN,)
-        return list(dict.fromkeys((*needed, *times)))
+        return list(dict.fromkeys((*self.plain, *self.rules.needed_columns, *self.virtual_key)))
 
     def stored_columns(self, instant: str) -> FileColumns | None:
         """How files of an instant call the columns; None: as the query does."""
@@ -95,7 +99,7 @@ def read_split(storage: Storage, split: Split) -> Iterator[pa.Table]:
         rows = late_rows(storage, split, runs, order_types)
     else:
         entries = [entry for run in runs for entry in entries_of(run, spec)]
-        base = _base_tables(storage, split)
+        base = _base_tables(storage, split, merged=bool(entries))
         excerpt = spec.instants is not None
         merged = merge_slice(base, entries, spec.read_schema, spec.rules, order_types, excerpt=excerpt)
         rows = (_selected(table, split) for table in merged)
@@ -119,16 +123,19 @@ def _selected(table: pa.Table, split: Split) -> pa.Table:
     return table.select(list(spec.columns))
 
 
-def _base_tables(storage: Storage, split: Split) -> Iterator[pa.Table]:
+def _base_tables(storage: Storage, split: Split, *, merged: bool) -> Iterator[pa.Table]:
+    """``merged``: with what the merge needs; else the columns that come out are enough."""
     if split.base_file is None:
         return
+    spec = split.spec
+    keyed = merged or bool(spec.virtual_key)
     name = paths.parse_base_name(split.base_file.rsplit("/", 1)[-1])
-    stored = split.spec.stored_columns("" if name is None else name.instant)
-    wanted = split.spec.wanted if stored is None else stored.names(split.spec.wanted)
+    stored = spec.stored_columns("" if name is None else name.instant)
+    wanted = spec.wanted if keyed else spec.plain
     with open_base(storage, split.base_file) as base:
-        for table in base.batches(wanted):
+        for table in base.batches(wanted if stored is None else stored.names(wanted)):
             table = table if stored is None else stored.shown(table)
-            yield written_in(with_keys(table, split.spec, split.base_file), split.spec)
+            yield written_in(with_keys(table, spec, split.base_file) if keyed else table, spec)
 
 
 def split_paths(partition: str, base: str | None, logs: Sequence[str]) -> tuple[str | None, tuple]:

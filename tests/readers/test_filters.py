@@ -69,7 +69,7 @@ FILTERS = (
     pc.scalar(True),
     pc.scalar(False),
 )
-COLUMNS = (tuple(SCHEMA.names), ("name",), (KEY_COLUMN, "many", "price"), ("ts", "ts"), ())
+COLUMNS = (tuple(SCHEMA.names), ("name",), (KEY_COLUMN, "many", "price"), ("level",), ())
 
 
 def some_rows(random: np.random.Generator, keys: list[str], clustered: bool) -> pa.Table:
