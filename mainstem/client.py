@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from mainstem.merge.rules import MergeRules
     from mainstem.readers.scan import ScanPlan
+    from mainstem.services.compaction import Compaction
     from mainstem.table.slicing import FileSlice
     from mainstem.timeline.instant import Instant
     from mainstem.writers.context import WriterContext
@@ -186,8 +187,7 @@ class Table:
             raise
         except OSError as error:
             raise Unavailable(
-                f"begin failed: the table's schema cannot be read ({error}); nothing was written, try"
-                " again",
+                f"begin failed: the table's schema cannot be read ({error}); nothing was written, try again",
                 table=self.path,
             ) from error
         return Transaction.begin(ctx, spec, guard=guard, extra_metadata=extra_metadata)
@@ -202,9 +202,7 @@ class Table:
         """Take over a transaction that another process began and detached (``Transaction.detach``)."""
         from mainstem.writers.transaction import Transaction
 
-        return Transaction.resume(
-            self.writer_context(), spec, guard=guard, extra_metadata=extra_metadata
-        )
+        return Transaction.resume(self.writer_context(), spec, guard=guard, extra_metadata=extra_metadata)
 
     def upsert(self, rows: pa.Table) -> Outcome:
         """Insert or update full rows in one commit."""
@@ -271,7 +269,43 @@ class Table:
 
         return roll_back_failed_writes(self.writer_context())
 
+    # -- services --------------------------------------------------------------------------------
+
+    def schedule_compaction(self, *, if_due: bool = False) -> str | None:
+        """Plan a compaction of all that is completed now; its requested time, None if nothing is to do.
+
+        ``if_due`` asks Hudi's trigger first (``hoodie.compact.inline.trigger.strategy`` and
+        ``hoodie.compact.inline.max.delta.commits``, 5). Running writers go on and lose nothing.
+        """
+        from mainstem.services import compaction
+
+        return compaction.schedule(self.writer_context(), if_due=if_due)
+
+    def run_compaction(self, instant: str | None = None) -> list[Compaction]:
+        """Execute the planned compactions, oldest first, or the one requested at ``instant``.
+
+        Plans that a living executor has are left to it. A failed execution leaves its plan pending.
+        """
+        from mainstem.services import compaction
+
+        ctx = self.writer_context()
+        planned = compaction.pending(ctx.publisher.timeline())
+        if instant is not None and instant not in planned:
+            raise Invalid(
+                f"no compaction {instant} is planned; pending are {', '.join(planned) or 'none'}",
+                table=self.path,
+            )
+        done = (compaction.execute(ctx, time) for time in ([instant] if instant else planned))
+        return [found for found in done if found is not None]
+
+    def compact(self) -> list[Compaction]:
+        """Finish the planned compactions, then plan and execute one of all that is completed now."""
+        done = self.run_compaction()
+        time = self.schedule_compaction()
+        return done if time is None else done + self.run_compaction(time)
+
     def writer_context(self) -> WriterContext:
+        """What transactions and services of this process share; checks that the table can be written."""
         if self._writer is None:
             from mainstem.formats.base_file import BaseFileFormat
             from mainstem.merge.rules import merge_rules
@@ -287,9 +321,7 @@ class Table:
                 self._check_agreement()
                 buckets = check_buckets(self._seams.storage, config)
                 note_lock(self._seams)
-                self._writer = open_context(
-                    self._seams, config, options, buckets=buckets, given=self._given
-                )
+                self._writer = open_context(self._seams, config, options, buckets=buckets, given=self._given)
             except MainstemError as error:
                 error.table = error.table or self.path
                 raise
