@@ -1,9 +1,9 @@
 """Rows in the schema that they were written with -> rows in the table's schema (Avro resolution).
 
 Columns are matched by name. What a writer did not know is null; numbers are widened (int, long,
-float, double), bytes and strings exchanged, and numbers, dates and decimals become text where the
-table's column is text by now, as ``HoodieAvroUtils.rewriteRecordWithNewSchema`` does. Everything
-else is refused.
+float, double, decimal), bytes and strings exchanged, numbers, dates and decimals become text and text
+becomes a date or a decimal where the table's column is that by now, as
+``HoodieAvroUtils.rewriteRecordWithNewSchema`` does. Everything else is refused.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from mainstem.errors import Unsupported
 from mainstem.formats.avro_schema import META_FIELDS, value_type
+from mainstem.formats.conversions import float_to_double, real_to_text, to_decimal
 
 
 def project_to(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -56,14 +57,27 @@ def promote(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         chunks = [_nested(chunk, target, field.name) for chunk in column.chunks]
         return pa.chunked_array(chunks, target)
     try:
-        if pa.types.is_integer(value_type(source)) and pa.types.is_floating(target):
-            return column.cast(target, safe=False)  # Java rounds, too
-        return pc.cast(column, target)
+        return _converted(column, value_type(source), target)
     except pa.ArrowException as error:
         raise Unsupported(
             f"column {field.name!r} was written as {source} and has values that {target} cannot "
             f"hold: {error}"
         ) from error
+
+
+def _converted(column: pa.ChunkedArray, source: pa.DataType, target: pa.DataType) -> pa.ChunkedArray:
+    types = pa.types
+    column = column if column.type == source else column.cast(source)
+    if types.is_floating(source):
+        if types.is_floating(target):
+            return float_to_double(column)
+        if _is_string(target):
+            return real_to_text(column)
+    if types.is_decimal(target) and not types.is_decimal(source):
+        return to_decimal(column, target)
+    if types.is_integer(source) and types.is_floating(target):
+        return column.cast(target, safe=False)  # Java rounds, too
+    return pc.cast(column, target)
 
 
 def promotes(source: pa.DataType, target: pa.DataType) -> bool:
@@ -78,20 +92,21 @@ def promotes(source: pa.DataType, target: pa.DataType) -> bool:
         return types.is_integer(source) or narrower
     if _is_string(target):
         textual = _is_string(source) or _is_binary(source)
-        return (
-            textual or types.is_integer(source) or types.is_date(source) or types.is_decimal(source)
-        )
+        number = types.is_integer(source) or types.is_floating(source) or types.is_decimal(source)
+        return textual or number or types.is_date(source)
     if types.is_fixed_size_list(target):  # a VECTOR column in a Parquet file
         size = target.list_size * target.value_type.bit_width // 8
         return types.is_fixed_size_binary(source) and source.byte_width == size
     if _is_binary(target):
         return _is_string(source) or _is_binary(source)
     if types.is_decimal(target):
-        return types.is_decimal(source) and source.scale <= target.scale
+        if types.is_decimal(source):
+            return source.scale <= target.scale
+        return types.is_integer(source) or types.is_floating(source) or _is_string(source)
     if types.is_timestamp(target):
         return types.is_timestamp(source) and (source.tz is None) == (target.tz is None)
     if types.is_date(target):
-        return types.is_date(source)
+        return types.is_date(source) or _is_string(source)
     if types.is_time(target):
         return types.is_time(source)
     return _nested_promotes(source, target)

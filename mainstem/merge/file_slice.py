@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Unsupported
-from mainstem.formats.resolve import project_to
+from mainstem.formats.resolve import project_to, promote
 from mainstem.limits import MIB
 from mainstem.merge.entries import DataRows, Entry
 from mainstem.merge.fold import Folded, Positions, fold, ordering_at, positions
@@ -153,7 +153,7 @@ def _base_ordering(table: pa.Table, name: str, kind: pa.DataType, hit: np.ndarra
         return pa.nulls(len(hit), kind)
     column = table.column(name)
     taken = column.take(pa.array(hit))
-    taken = taken if taken.type.equals(kind) else taken.cast(kind)
+    taken = promote(taken, pa.field(name, kind))
     return pa.concat_arrays(taken.chunks) if taken.num_chunks != 1 else taken.chunk(0)
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from mainstem.formats.resolve import promote
 from mainstem.merge.entries import DataRows, DeletedKeys, Entry, deleted_rows, joined_keys
 from mainstem.merge.ordering import Fields, align, comparable
 from mainstem.merge.rules import MergeRules
@@ -139,9 +140,7 @@ def _ordering_of(entry: Entry, name: str, number: int, kind: pa.DataType) -> pa.
         return align(entry.ordering[number], kind, entry.source)
     if name not in entry.table.schema.names:
         return pa.nulls(entry.table.num_rows, kind)
-    column = entry.table.column(name)
-    column = column if column.type.equals(kind) else column.cast(kind)
-    return _one(column, kind)
+    return _one(promote(entry.table.column(name), pa.field(name, kind)), kind)
 
 
 def _one(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mainstem.formats.resolve import promote
 from mainstem.limits import CHUNK_BYTES_MAX
 from mainstem.merge.entries import DataRows, Entry
 from mainstem.merge.fold import NOTHING, Folded, Positions
@@ -139,7 +140,7 @@ def _gather(
             continue
         assert isinstance(entry, DataRows)
         column = entry.table.column(field.name)
-        column = column if column.type.equals(field.type) else column.cast(field.type)
+        column = promote(column, field)
         chunks.extend(column.chunks)
         mask[start:end] = absent(column, field.name, rules)
     return pa.chunked_array(chunks, field.type), mask, missing

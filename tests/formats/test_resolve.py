@@ -30,7 +30,13 @@ def _one(column: pa.Array, kind: pa.DataType) -> list:
         (pa.array([1, None], pa.int32()), pa.int64(), [1, None]),
         (pa.array([1], pa.int32()), pa.float32(), [1.0]),
         (pa.array([2**60 + 1]), pa.float64(), [float(2**60)]),
-        (pa.array([0.5], pa.float32()), pa.float64(), [0.5]),
+        (pa.array([0.1, None, float("inf")], pa.float32()), pa.float64(), [0.1, None, float("inf")]),
+        (pa.array([0.1, 1e10, None], pa.float32()), pa.string(), ["0.1", "1.0E10", None]),
+        (pa.array(["2026-01-02", None]), pa.date32(), [datetime.date(2026, 1, 2), None]),
+        (pa.array(["1.005", None, " -7"]), pa.decimal128(6, 2), [Decimal("1.01"), None, Decimal("-7.00")]),
+        (pa.array([7, None]), pa.decimal128(12, 2), [Decimal("7.00"), None]),
+        (pa.array([0.125, 2.5e9]), pa.decimal128(12, 2), [Decimal("0.13"), Decimal("2500000000.00")]),
+        (pa.array([0.3], pa.float32()), pa.decimal128(12, 6), [Decimal("0.300000")]),
         (pa.array(["é"]), pa.binary(), ["é".encode()]),
         (pa.array(["é".encode()]), pa.string(), ["é"]),
         (pa.array([-5]), pa.string(), ["-5"]),
@@ -75,7 +81,10 @@ def test_promotions_that_hudi_knows(source: pa.Array, target: pa.DataType, expec
         (pa.array([1]), pa.int32()),
         (pa.array([1.5]), pa.int64()),
         (pa.array([1.5]), pa.float32()),
-        (pa.array([1.5]), pa.string()),
+        (pa.array(["x"]), pa.decimal128(6, 2)),
+        (pa.array([float("nan")]), pa.decimal128(6, 2)),
+        (pa.array([12345]), pa.decimal128(6, 2)),
+        (pa.array(["2026-13-01"]), pa.date32()),
         (pa.array(["1"]), pa.int64()),
         (pa.array([True]), pa.int32()),
         (pa.array([1], pa.timestamp("us", "UTC")), pa.timestamp("us")),
@@ -95,6 +104,17 @@ def test_pairs_without_a_promotion_are_refused_with_the_column(
         source = pa.array([2**40])
     with pytest.raises(Unsupported, match="'c"):
         _one(source, target)
+
+
+def test_doubles_become_text_as_java_writes_them() -> None:
+    """Values and texts of Java's Double.toString."""
+    values = [0.0, -0.0, 1.0, -100.0, 9999999.0, 1e7, 12345678.9, 0.001, 9.99e-4, -2.5e-7, 1.5e308]
+    texts = [
+        "0.0", "-0.0", "1.0", "-100.0", "9999999.0", "1.0E7", "1.23456789E7", "0.001", "9.99E-4",
+        "-2.5E-7", "1.5E308",
+    ]  # fmt: skip
+    assert _one(pa.array(values), pa.string()) == texts
+    assert _one(pa.array([float("nan"), -float("inf")]), pa.string()) == ["NaN", "-Infinity"]
 
 
 def test_columns_come_in_the_order_of_the_schema_and_unknown_ones_are_null() -> None:
