@@ -154,6 +154,20 @@ def test_rows_marked_as_deleted_read_the_same(tmp_path, merge_mode):
     assert disagreement(tmp_path / "t") == {}
 
 
+@pytest.mark.parametrize("block_format", ["avro", "parquet"])
+def test_base_files_of_a_bulk_insert_with_logs_of_either_format_read_the_same(tmp_path, block_format):
+    table = create(
+        tmp_path / "t", "EVENT_TIME_ORDERING", **{"hoodie.logfile.data.block.format": block_format}
+    )
+    table.bulk_insert(rows(*((i, "ab"[i % 2], 5, f"bulk{i}", i / 4) for i in range(40))))
+    table.upsert(rows(*((i, "ab"[i % 2], i, f"v{i}", None) for i in range(0, 12, 2))))
+    table.delete(pa.table({"id": [3, 4], "city": ["b", "a"]}))
+    table.bulk_insert(rows(*((i, "ab"[i % 2], 9, f"again{i}", None) for i in range(38, 45))))
+    names = {r["id"]: r["name"] for r in table.scan().to_arrow().to_pylist()}
+    assert len(names) == 43 and (names[2], names[6], names[38]) == ("bulk2", "v6", "again38")
+    assert disagreement(tmp_path / "t") == {}
+
+
 def test_crossed_writers_and_one_in_flight_read_the_same(tmp_path):
     table = create(tmp_path / "t", "COMMIT_TIME_ORDERING")
     with table.begin("upsert") as first, table.begin("upsert") as second:
