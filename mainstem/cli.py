@@ -6,6 +6,7 @@
     mainstem changes PATH       what instants of a range of completion times changed
     mainstem properties PATH    hoodie.properties
     mainstem rollback PATH      roll back the instants of writers whose heartbeat has expired
+    mainstem compact PATH       merge log files into new base files, beside running writers
 
 ``--json`` prints one JSON object per line (``properties``: one object). ``scan`` and ``changes`` also
 write CSV, JSON lines or Parquet to a file (``--format``, ``--output``). Text output is for people:
@@ -133,6 +134,10 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--cdc", action="store_true", help="change data: operation, row before, row after")
     add("properties", _properties, "show hoodie.properties")
     add("rollback", _rollback, "roll back the instants of dead writers")
+    compact = add("compact", _compact, "merge log files into new base files")
+    compact.add_argument(
+        "--if-due", action="store_true", help="only if Hudi's trigger fires (hoodie.compact.inline.*)"
+    )
     return parser
 
 
@@ -296,6 +301,30 @@ def _rollback(options: argparse.Namespace, out: TextIO) -> None:
         )
     if not done:
         out.write("nothing to roll back\n")
+
+
+def _compact(options: argparse.Namespace, out: TextIO) -> None:
+    done = [
+        {
+            "instant": c.requested,
+            "completion": c.completion,
+            "base_files": len(c.files),
+            "rows": c.rows,
+            "log_files": c.log_files,
+        }
+        for c in _open(options).compact(if_due=options.if_due)
+        if c.completion is not None
+    ]
+    if options.json:
+        print_json(done, out)
+        return
+    for c in done:
+        out.write(
+            f"compaction {c['instant']}: {c['log_files']:,} log files merged into"
+            f" {c['base_files']:,} base files, {c['rows']:,} rows\n"
+        )
+    if not done:
+        out.write("nothing to compact\n")
 
 
 # -- output --------------------------------------------------------------------------------------

@@ -298,10 +298,13 @@ class Table:
         done = (compaction.execute(ctx, time) for time in ([instant] if instant else planned))
         return [found for found in done if found is not None]
 
-    def compact(self) -> list[Compaction]:
-        """Finish the planned compactions, then plan and execute one of all that is completed now."""
+    def compact(self, *, if_due: bool = False) -> list[Compaction]:
+        """Finish the planned compactions, then plan and execute one of all that is completed now.
+
+        ``if_due`` plans a new one only if Hudi's trigger fires.
+        """
         done = self.run_compaction()
-        time = self.schedule_compaction()
+        time = self.schedule_compaction(if_due=if_due)
         return done if time is None else done + self.run_compaction(time)
 
     def writer_context(self) -> WriterContext:
@@ -366,6 +369,7 @@ class Table:
         from mainstem.merge.rules import merge_rules
         from mainstem.table.keygen import KeyGenerator
         from mainstem.table.schema import arrow_user_schema
+        from mainstem.writers.schemas import fills_missing
         from mainstem.writers.spec import (
             LAYOUT_OPTIONS,
             PARTIAL_BLOCKS_WARNING,
@@ -402,6 +406,7 @@ class Table:
             operation=operation,
             table_name=config.name,
             keys=keys,
+            fill_missing=fills_missing({**config.raw, **self._given}),
             hash_fields=config.hash_fields,
             buckets=ctx.buckets,
             merge_mode=EVENT_TIME if rules.ordering else COMMIT_TIME,

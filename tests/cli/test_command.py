@@ -7,6 +7,7 @@ process of its own (``python -m mainstem``).
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -159,6 +160,14 @@ def test_rollback_removes_what_a_dead_writer_left_and_says_so(run, path: Path) -
     assert run("scan", path, "--count")[1] == "3\n"
 
 
+def test_compact_merges_the_logs_and_says_what_it_did(run, path: Path) -> None:
+    assert run("compact", path, "--if-due")[1] == "nothing to compact\n"
+    text = run("compact", path)[1]
+    assert re.fullmatch(r"compaction \d{17}: \d+ log files merged into \d+ base files, 3 rows\n", text)
+    assert run("compact", path, "--json")[1] == ""
+    assert run("scan", path, "--mode", "read_optimized", "--count")[1] == "3\n"
+
+
 def test_rollback_leaves_a_living_writer_alone(run, path: Path) -> None:
     with mainstem.open_table(path).begin() as txn:
         assert run("rollback", path, "--json")[1] == ""
@@ -256,5 +265,5 @@ def test_the_module_runs_as_a_command_and_survives_a_closed_pipe(path: Path) -> 
         [sys.executable, "-m", "mainstem", "--help"], capture_output=True, text=True, timeout=60
     )
     assert help_text.returncode == 0
-    for name in ("timeline", "slices", "scan", "properties", "rollback"):
+    for name in ("timeline", "slices", "scan", "changes", "properties", "rollback", "compact"):
         assert name in help_text.stdout
