@@ -232,3 +232,28 @@ def test_a_filter_on_a_partition_column_sees_what_the_query_shows(name, column, 
     chosen = table.scan(filter=pc.field(column) == value, columns=["a"]).to_arrow()
     assert encoded(chosen) == encoded(whole.filter(pc.field(column) == value).select(["a"]))
     assert 0 < chosen.num_rows < whole.num_rows
+
+
+def test_the_example_of_the_document_runs(unpacked, capsys):
+    for name in ("vectors", "schema_on_read", "corrupt_tail_cut10"):
+        unpack(name, unpacked)
+    text = (GOLDEN.parents[1] / "docs" / "tables.md").read_text("utf-8")
+    names = {"tables": str(unpacked)}
+    exec(compile(text.split("```python")[1].split("```")[0], "docs/tables.md", "exec"), names)
+    assert capsys.readouterr().out.splitlines() == [
+        "fixed_size_list<element: float not null>[4]",
+        "['id', 'title', 'price', 'ts', 'city']",
+    ]
+    assert names["titles"].column("title").null_count == 0
+    assert 0 < names["rest"].num_rows < 16
+
+
+@pytest.mark.parametrize("action", ["upsert", "delete", "compact"])
+def test_a_table_with_vectors_is_not_written(action, tmp_path):
+    path = unpack("vectors.logs", tmp_path)
+    table = mainstem.open_table(path, properties={"hoodie.bucket.index.num.buckets": "1"})
+    rows = table.scan(columns=table.schema.names).to_arrow()
+    given = {"upsert": [rows], "delete": [rows.select(["id"])], "compact": []}[action]
+    with pytest.raises(Unsupported, match=r"'f' is a VECTOR\(4\)"):
+        getattr(table, action)(*given)
+    assert encoded(mainstem.open_table(path).scan(columns=rows.schema.names).to_arrow()) == encoded(rows)
