@@ -21,8 +21,10 @@ from mainstem.table.properties import (
 )
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
     import pyarrow.compute as pc
+    import pyarrow.dataset as ds
 
     from mainstem.merge.rules import MergeRules
     from mainstem.readers.scan import ScanPlan
@@ -126,6 +128,26 @@ class Table:
             mode=mode,
             damaged=self._damaged(),
         )
+
+    def dataset(
+        self, as_of: str | None = None, mode: str = "snapshot", *, as_of_completion: str | None = None
+    ) -> ds.Dataset:
+        """The table as a ``pyarrow.dataset.Dataset``: DuckDB and Polars push columns and filters into it.
+
+        ``rows = table.dataset(); duckdb.sql("select city, count(*) from rows where fare > 9 group by
+        city")``, ``pl.scan_pyarrow_dataset(table.dataset())``. Every scan reads the newest state, or that
+        of ``as_of``; see ``scan``.
+        """
+        return self.scan(as_of=as_of, mode=mode, as_of_completion=as_of_completion).to_dataset()
+
+    def to_pandas(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        as_of: str | None = None,
+    ) -> pd.DataFrame:
+        """Rows as a pandas frame: ``scan(...).to_pandas()``."""
+        return self.scan(columns=columns, filter=filter, as_of=as_of).to_pandas()
 
     def changes(
         self,

@@ -8,13 +8,20 @@ rows are filtered.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from pyarrow.fs import LocalFileSystem
 
 from mainstem.readers.base_rows import BaseFile
+from mainstem.table.keys import DEFAULT_PARTITION
+from mainstem.table.properties import TableConfig
 
 if TYPE_CHECKING:
     from mainstem.readers.split import ReadSpec, Split
@@ -75,11 +82,65 @@ def could_exceed(base: BaseFile, group: int, spec: ReadSpec, least: int) -> bool
     return statistics is None or not statistics.has_min_max or int(statistics.max_raw) > least
 
 
+def partition_guarantee(
+    partition: str,
+    path_values: Sequence[tuple[str, str | None]],
+    config: TableConfig,
+    schema: pa.Schema,
+) -> pc.Expression | None:
+    """What is true of every row of a partition; None where its path says nothing for certain.
+
+    ``path_values``: columns whose value readers take from the path. Otherwise a folder says what a text
+    or integer column holds where the key generator writes values as they are; dates, times,
+    custom paths and paths with another number of folders than fields say nothing.
+    """
+    told = {name: (True, text) for name, text in path_values}
+    fields, parts = config.partition_fields, partition.split("/")
+    if len(fields) == len(parts) and config.key_generator in ("SIMPLE", "COMPLEX"):
+        for name, part in zip(fields, parts, strict=True):
+            if name not in told:
+                told[name] = _folder_text(name, part, config)
+    known = [_equal(name, text, schema) for name, (sure, text) in told.items() if sure]
+    found = [expression for expression in known if expression is not None]
+    return reduce(and_, found) if found else None
+
+
+# Folders of rows without a value; the second is that of releases before 0.12, and may be a value too.
+_NO_VALUE = (DEFAULT_PARTITION, "default", "")
+
+
+def _folder_text(name: str, part: str, config: TableConfig) -> tuple[bool, str | None]:
+    """Whether the folder tells the column's value, and the value's text."""
+    if config.hive_style:
+        if not part.startswith(f"{name}="):
+            return False, None
+        part = part.removeprefix(f"{name}=")
+    text = unquote(part) if config.url_encode else part
+    return text not in _NO_VALUE, text
+
+
+def _equal(name: str, text: str | None, schema: pa.Schema) -> pc.Expression | None:
+    at = schema.get_field_index(name)
+    if at < 0:
+        return None
+    kind = schema.field(at).type
+    if text is None:
+        return pc.field(name).is_null()
+    if pa.types.is_string(kind):
+        return pc.field(name) == pa.scalar(text, kind)
+    if pa.types.is_integer(kind) and re.fullmatch(r"0|-?[1-9][0-9]{0,18}", text):
+        try:
+            return pc.field(name) == pa.scalar(int(text), kind)
+        except pa.ArrowInvalid:  # too large for the column: no value of it
+            return None
+    return None
+
+
 def may_match(expression: pc.Expression | None, guarantee: pc.Expression, schema: pa.Schema) -> bool:
     """Whether a row for which ``guarantee`` holds may pass the filter."""
     if expression is None:
         return True
-    layout, place = ds.IpcFileFormat(), pa.fs.LocalFileSystem()
+    layout, place = ds.IpcFileFormat(), LocalFileSystem()  # nothing is opened
     fragment = layout.make_fragment("unread", place, partition_expression=guarantee)
     try:
         told = ds.FileSystemDataset([fragment], schema, layout, place)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from mainstem.errors import Unavailable
+from mainstem.errors import Unavailable, Unsupported
 from mainstem.readers.split import ReadSpec
 from mainstem.storage.protocol import Storage
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
 
 ATTEMPTS = 2
 _VANISHED = (
@@ -47,20 +52,39 @@ class Planned:
         return pa.schema([self.spec.schema.field(name) for name in self.spec.columns])
 
 
+Refined = Callable[["Sequence[str] | None", "pc.Expression | None"], "ScanPlan"]
+"""The same query with other columns (None: the same) and one more filter (None: no more)."""
+
+
 class ScanPlan:
-    """A query on a table. Every call reads the table's newest state; nothing is cached."""
+    """A query on a table. Every call reads the table's newest state; nothing is cached.
+
+    Whatever takes Arrow streams takes a plan (``__arrow_c_stream__``): DuckDB, Polars, pandas, pyarrow.
+    """
 
     def __init__(
-        self, storage: Storage, planner: Callable[[], Planned], *, vanished: str | None = None
+        self,
+        storage: Storage,
+        planner: Callable[[], Planned],
+        *,
+        vanished: str | None = None,
+        refined: Refined | None = None,
     ) -> None:
         self._storage = storage
         self._planner = planner
         self._message = vanished or _VANISHED
+        self._refined = refined
 
     @property
     def schema(self) -> pa.Schema:
         """Schema of the rows."""
         return self._planner().output_schema
+
+    def refined(self, columns: Sequence[str] | None, filter: pc.Expression | None) -> ScanPlan:
+        """The same query with fewer columns and one more filter, both pushed down to the files."""
+        if self._refined is None:
+            raise Unsupported("only snapshots take columns and filters afterwards; give them to changes()")
+        return self._refined(columns, filter)
 
     def splits(self) -> list[ReadableSplit]:
         """One picklable unit of work per file slice; ``split.read(storage)`` gives its rows."""
@@ -71,40 +95,80 @@ class ScanPlan:
 
         Raises ``CorruptTable`` for damaged files, ``Unavailable`` if files vanish again.
         """
+        planned, tables = self._all()
+        return _concatenated(planned.output_schema, tables)
+
+    def count_rows(self) -> int:
+        """Number of rows. Cheapest without columns: ``scan(columns=[]).count_rows()``."""
+        return sum(table.num_rows for table in self._tables()[1])
+
+    def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """All rows as a pandas frame; ``options`` are those of ``pyarrow.Table.to_pandas``."""
+        return self.to_arrow().to_pandas(**options)
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Rows file slice by file slice, all of one moment.
+
+        Of a slice its log rows are in memory, and a bounded number of the base file's rows at a time.
+        """
+        for table in self._tables()[1]:
+            yield from table.to_batches()
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The same as a stream with a schema; nothing is read before the first batch is asked for."""
+        planned, tables = self._tables()
+        batches = (batch for table in tables for batch in table.to_batches())
+        return pa.RecordBatchReader.from_batches(planned.output_schema, batches)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def to_dataset(self) -> ds.Dataset:
+        """The query for engines that choose columns and rows by themselves, such as DuckDB
+        (``duckdb.sql("select ... from dataset")``) and Polars (``pl.scan_pyarrow_dataset(dataset)``)."""
+        from mainstem.readers.dataset import PlanDataset
+
+        return PlanDataset(self)
+
+    def _all(self) -> tuple[Planned, list[pa.Table]]:
         for _ in range(ATTEMPTS):
             try:
                 planned = self._planner()
                 splits = list(planned.splits)  # list all files before the first is read
-                tables = [t for s in splits for t in s.read(self._storage)]
-                return _concatenated(planned.output_schema, tables)
+                return planned, [t for s in splits for t in s.read(self._storage)]
             except FileNotFoundError as error:
                 missing = error
         raise self._vanished(missing) from missing
 
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Rows file slice by file slice, all of one moment; a slice at a time is in memory."""
-        rest, first = self._started()
-        yield from first
-        for split in rest:
-            try:
-                for table in split.read(self._storage):
-                    yield from table.to_batches()
-            except FileNotFoundError as error:
-                raise self._vanished(error) from error
+    def _tables(self) -> tuple[Planned, Iterator[pa.Table]]:
+        """The plan of this moment, and its rows when they are drawn. Until the first rows are there a
+        file that vanished makes the query start again, once."""
+        planned = self._planner()
+        return planned, self._streamed(planned)
 
-    def _started(self) -> tuple[list[ReadableSplit], list[pa.RecordBatch]]:
-        for _ in range(ATTEMPTS):
+    def _streamed(self, planned: Planned) -> Iterator[pa.Table]:
+        began = False
+        for attempt in range(ATTEMPTS):
             try:
-                splits = list(self._planner().splits)
-                return splits[1:], [
-                    batch
-                    for split in splits[:1]
-                    for table in split.read(self._storage)
-                    for batch in table.to_batches()
-                ]
+                splits = list(planned.splits if attempt == 0 else self._again(planned).splits)
+                for split in splits:
+                    for table in split.read(self._storage):
+                        began = True
+                        yield table
+                return
             except FileNotFoundError as error:
                 missing = error
+                if began:
+                    break
         raise self._vanished(missing) from missing
+
+    def _again(self, before: Planned) -> Planned:
+        planned = self._planner()
+        if not planned.output_schema.equals(before.output_schema):
+            raise Unavailable(
+                "the table's schema changed while the query began; read again", table=self._storage.base
+            )
+        return planned
 
     def _vanished(self, error: FileNotFoundError) -> Unavailable:
         return Unavailable(self._message.format(error=error), table=self._storage.base)

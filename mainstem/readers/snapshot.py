@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from mainstem.errors import Invalid, Unsupported
 from mainstem.merge.rules import merge_rules
 from mainstem.readers.history import PastState, check_no_new_clean, check_settled, past_state
+from mainstem.readers.pruning import may_match, partition_guarantee
 from mainstem.readers.scan import Planned, ScanPlan
 from mainstem.readers.schema import (
     column_defaults,
@@ -68,24 +69,45 @@ def scan(
         spec = read_spec(state, columns, filter, until, damaged)
         return Planned(spec, _splits(state, spec, until, base_only=mode == READ_OPTIMIZED))
 
-    return ScanPlan(storage, plan)
+    def refined(fewer: Sequence[str] | None, more: pc.Expression | None) -> ScanPlan:
+        both = filter if more is None else more if filter is None else filter & more
+        names = columns if fewer is None else fewer
+        return scan(
+            storage, columns=names, filter=both, as_of=as_of, as_of_completion=as_of_completion, mode=mode,
+            damaged=damaged,
+        )  # fmt: skip
+
+    return ScanPlan(storage, plan, refined=refined)
 
 
 def _splits(state: TableState, spec: ReadSpec, until: str | None, *, base_only: bool) -> Iterator[Split]:
     pick = base_slice if base_only else query_slice
     replaced = state.replaced(until)
-    for group in state.groups():
-        if (group.partition, group.file_id) in replaced:
+    for listing in state.partitions():
+        if not _wanted(listing.partition, spec, state.config):
             continue
-        found = pick(group, until)
-        if found is not None:
-            yield make_split(found, spec, state.config, base_only=base_only)
+        for group in state.group(listing.partition, listing.names):
+            if (group.partition, group.file_id) in replaced:
+                continue
+            found = pick(group, until)
+            if found is not None:
+                yield make_split(found, spec, state.config, base_only=base_only)
+
+
+def _wanted(partition: str, spec: ReadSpec, config: TableConfig) -> bool:
+    """Whether a row of the partition may pass the filter, as far as its path tells."""
+    if spec.filter is None or not partition:
+        return True
+    known = partition_guarantee(partition, _path_values(partition, config, spec.schema), config, spec.schema)
+    return known is None or may_match(spec.filter, known, spec.schema)
 
 
 def _past_splits(past: PastState, spec: ReadSpec, *, base_only: bool) -> Iterator[Split]:
     replaced = past.replaced(None)
     listed = {listing.partition: listing.names for listing in past.partitions()}
     for partition in sorted({*listed, *past.cleaned}):
+        if not _wanted(partition, spec, past.config):
+            continue
         names = listed.get(partition, ())
         for found in past.slices(partition, names, base_only=base_only, replaced=replaced):
             yield make_split(found, spec, past.config, base_only=base_only)

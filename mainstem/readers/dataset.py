@@ -1,0 +1,145 @@
+"""A query as a ``pyarrow.dataset.Dataset``: DuckDB, Polars and pyarrow push columns and filters into it.
+
+Engines know a dataset by its class and ask it for a ``scanner`` with columns and a filter. So this is a
+subclass whose every method plans a read of exactly that. Functions of pyarrow that pass by the methods
+and scan the C++ object underneath get the same rows from a reader that is opened once, unfiltered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from mainstem.errors import Unsupported
+from mainstem.readers.schema import filter_columns, output_columns
+
+if TYPE_CHECKING:
+    from mainstem.readers.scan import ScanPlan
+
+Columns = Sequence[str] | Mapping[str, pc.Expression] | None
+
+
+class PlanDataset(ds.InMemoryDataset):
+    """Rows of a ``ScanPlan``, read anew for every scan, each of one moment of the table.
+
+    The schema is that of the moment at which the dataset was made.
+    """
+
+    def __init__(self, plan: ScanPlan, expression: pc.Expression | None = None) -> None:
+        self._plan = plan
+        self._expression = expression
+        self._shown = plan.schema
+        super().__init__(pa.RecordBatchReader.from_batches(self._shown, self._unasked()))
+
+    def _unasked(self) -> Iterator[pa.RecordBatch]:
+        yield from self.to_batches()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the rows."""
+        return self._shown
+
+    def scanner(
+        self, columns: Columns = None, filter: pc.Expression | None = None, **options: Any
+    ) -> ds.Scanner:
+        """A scanner that can be read once. ``columns``: names, or new names and expressions of columns.
+
+        Of the other options of pyarrow ``use_threads`` and ``memory_pool`` have an effect.
+        """
+        filter = _both(self._expression, filter)
+        needed = list(self._shown.names) if columns is None else self._needed(columns)
+        reader = self._plan.refined(needed, filter).to_reader()
+        known = {k: v for k, v in options.items() if k in ("use_threads", "memory_pool")}
+        return ds.Scanner.from_batches(reader, columns=needed if columns is None else columns, **known)
+
+    def _needed(self, columns: Columns) -> list[str]:
+        if isinstance(columns, Mapping):
+            used = [n for e in columns.values() for n in filter_columns(self._shown, e)]
+        else:
+            used = output_columns(self._shown, columns)
+        # Without any column the number of rows would be lost on the way.
+        return list(dict.fromkeys(used)) or self._shown.names[:1]
+
+    def to_batches(
+        self, columns: Columns = None, filter: pc.Expression | None = None, **options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows batch by batch."""
+        return self.scanner(columns, filter, **options).to_batches()
+
+    def to_table(
+        self, columns: Columns = None, filter: pc.Expression | None = None, **options: Any
+    ) -> pa.Table:
+        """All rows."""
+        return self.scanner(columns, filter, **options).to_table()
+
+    def head(
+        self,
+        num_rows: int,
+        columns: Columns = None,
+        filter: pc.Expression | None = None,
+        **options: Any,
+    ) -> pa.Table:
+        """The first rows; file slices behind them are not read."""
+        reader = self.scanner(columns, filter, **options).to_reader()
+        found: list[pa.RecordBatch] = []
+        missing = num_rows
+        for batch in reader:
+            found.append(batch.slice(0, missing))
+            missing -= found[-1].num_rows
+            if missing <= 0:
+                break
+        return pa.Table.from_batches(found, reader.schema)
+
+    def take(
+        self, indices: Any, columns: Columns = None, filter: pc.Expression | None = None, **options: Any
+    ) -> pa.Table:
+        """Rows by number. The order of rows is that of one scan; another commit may change it."""
+        return self.to_table(columns, filter, **options).take(indices)
+
+    def count_rows(self, filter: pc.Expression | None = None, **options: Any) -> int:
+        """Number of rows; of the columns only those that merge and filter need are read."""
+        return self._plan.refined([], _both(self._expression, filter)).count_rows()
+
+    def filter(self, expression: pc.Expression) -> PlanDataset:
+        """The rows that pass ``expression`` too."""
+        return PlanDataset(self._plan, _both(self._expression, expression))
+
+    def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[ds.Fragment]:
+        """One fragment, in memory."""
+        return self._loaded().get_fragments(filter)
+
+    def sort_by(self, sorting: Any, **options: Any) -> ds.InMemoryDataset:
+        """The rows sorted, in memory."""
+        return self._loaded().sort_by(sorting, **options)
+
+    def join(self, right_dataset: ds.Dataset, *keys: Any, **options: Any) -> ds.InMemoryDataset:
+        """The rows joined, in memory."""
+        return self._loaded().join(_in_memory(right_dataset), *keys, **options)
+
+    def join_asof(self, right_dataset: ds.Dataset, *keys: Any, **options: Any) -> ds.InMemoryDataset:
+        """The rows joined, in memory."""
+        return self._loaded().join_asof(_in_memory(right_dataset), *keys, **options)
+
+    def replace_schema(self, schema: pa.Schema) -> ds.Dataset:
+        """Refused: the table decides."""
+        raise Unsupported("a mainstem dataset has the schema of its table; cast what comes out of it")
+
+    def _loaded(self) -> ds.InMemoryDataset:
+        return ds.InMemoryDataset(self.to_table())
+
+    def __reduce__(self) -> Any:
+        raise Unsupported("a mainstem dataset is not picklable: open the table where it is read")
+
+
+def _both(one: pc.Expression | None, other: pc.Expression | None) -> pc.Expression | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return one & other
+
+
+def _in_memory(right: ds.Dataset) -> ds.Dataset:
+    return right._loaded() if isinstance(right, PlanDataset) else right
