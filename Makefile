@@ -5,7 +5,7 @@
 # up to date is left alone, so nothing here needs the network twice.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test versions interop benchmark benchmark-full sim lint clean
+.PHONY: help setup setup-dev demo test versions interop interop-matrix benchmark benchmark-full sim lint clean
 
 ifndef PYTHON
 PYTHON := $(firstword $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
@@ -47,6 +47,10 @@ versions: ## the tests that depend on versions, with the oldest and the newest S
 interop: setup-dev ## Java Hudi 1.2.0 reads and writes beside us
 	@$(ENVIRONMENT) install interop
 	@$(ENVIRONMENT) run dev -- -m pytest tests/interop -q $(ARGS)
+
+interop-matrix: setup-dev ## every cell of the interop matrix, resumed where it was stopped; docs/interop.md
+	@$(ENVIRONMENT) install interop
+	@$(ENVIRONMENT) run dev -- -m tests.interop.matrix --all $(ARGS)
 
 benchmark: ## the reduced benchmarks; 20 minutes
 	@$(ENVIRONMENT) install demo dev benchmarks

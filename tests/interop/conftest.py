@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from java_hudi import PYTHON, JavaHudi
+from java_hudi import PYTHON, QUICK_JVM, JavaHudi
 
 
 @pytest.fixture(scope="session")
@@ -15,7 +15,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaHudi]:
     if not PYTHON.exists():
         pytest.fail(f"{PYTHON} does not exist: run `make interop`, which creates it")
     log = tmp_path_factory.mktemp("java") / "stderr.log"
-    with JavaHudi(cores=2, memory="2g", log=log) as running:
+    with JavaHudi(cores=2, memory="1g", log=log, jvm=QUICK_JVM) as running:
         yield running
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import subprocess
 import tempfile
@@ -18,15 +19,41 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = Path(os.environ.get("MAINSTEM_INTEROP_PYTHON", ROOT / ".venv-interop" / "bin" / "python"))
 WORKER = Path(__file__).with_name("java_worker.py")
 
+HUDI = "1.2.0"
+BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:"
+# A JVM that lives for some minutes and reads small tables: no time is spent on what pays off after hours.
+# Hudi's size estimator otherwise attaches to its own process, twice, and waits for it in vain.
+QUICK_JVM = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djol.skipHotspotSAAttach=true -Djol.skipDynamicAttach=true"
+)
 # Java must neither build a metadata table beside us nor rewrite the table's version.
-READ_OPTIONS = {"hoodie.metadata.enable": "false"}
+# By default Java takes 16 MB of memory for every log file that it opens.
+READ_OPTIONS = {"hoodie.metadata.enable": "false", "hoodie.memory.dfs.buffer.max.size": "65536"}
+READ_OPTIMIZED = {"hoodie.datasource.query.type": "read_optimized"}
 LOCK_PROVIDER = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
+
+
+def as_of_options(instant: str) -> dict[str, str]:
+    """Time travel; `instant` is a requested time."""
+    return {"as.of.instant": instant}
+
+
+def changes_options(after: str, until: str | None = None) -> dict[str, str]:
+    """Incremental query; `after` exclusive, `until` inclusive, completion times."""
+    options = {
+        "hoodie.datasource.query.type": "incremental",
+        "hoodie.datasource.read.begin.instanttime": after,
+    }
+    if until is not None:
+        options["hoodie.datasource.read.end.instanttime"] = until
+    return options
 
 
 class JavaFailed(Exception):
@@ -99,7 +126,10 @@ def key_generator(record_key: Sequence[str], partition_by: Sequence[str]) -> str
 class JavaHudi:
     """One running Java worker; a context manager. Not for use from several threads."""
 
-    def __init__(self, *, cores: int = 2, memory: str = "2g", log: Path | None = None) -> None:
+    def __init__(
+        self, *, cores: int = 2, memory: str = "2g", log: Path | None = None,
+        version: str = HUDI, jvm: str = "",
+    ) -> None:  # fmt: skip
         if not PYTHON.exists():
             raise FileNotFoundError(
                 f"{PYTHON} does not exist: `make interop` creates it (or set MAINSTEM_INTEROP_PYTHON)"
@@ -113,7 +143,11 @@ class JavaHudi:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            env=_environment(),
+            env={
+                **_environment(),
+                "MAINSTEM_HUDI_BUNDLE": BUNDLE + version,
+                "MAINSTEM_JVM_OPTIONS": jvm,
+            },
         )
         self._files = 0
         self._started = False
@@ -173,6 +207,11 @@ class JavaHudi:
         self.send(op, **arguments)
         return self.receive()
 
+    def answered(self) -> bool:
+        """Whether the answer to the one request that was sent is there."""
+        assert self._process.stdout is not None
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
+
     def scratch_file(self, suffix: str = ".parquet") -> str:
         """A fresh name in the worker's folder."""
         self._files += 1
@@ -192,23 +231,42 @@ class JavaHudi:
         os.unlink(out)
         return table
 
+    def read_many(
+        self, path: str | Path, queries: Sequence[Mapping[str, str]]
+    ) -> list[pa.Table | JavaFailed]:
+        """Several queries of one table in one job; if that fails, one by one.
+
+        Each answer is a table, or the exception that Java ended this query with.
+        """
+        out = self.scratch_file(".folder")
+        options = [{**READ_OPTIONS, **query} for query in queries]
+        try:
+            self.call("read_many", path=str(path), out=out, queries=options)
+        except JavaFailed:
+            return [self._read_or_error(path, query) for query in queries]
+        rows = pa.concat_tables([pq.ParquetFile(file).read() for file in Path(out).glob("*.parquet")])
+        shutil.rmtree(out)
+        number = rows.column("query")
+        rows = rows.drop_columns(["query"])
+        return [rows.filter(pc.equal(number, at)) for at in range(len(queries))]
+
+    def _read_or_error(self, path: str | Path, query: Mapping[str, str]) -> pa.Table | JavaFailed:
+        try:
+            return self.read(path, query)
+        except JavaFailed as error:
+            return error
+
     def read_optimized(self, path: str | Path) -> pa.Table:
         """Base files only."""
-        return self.read(path, {"hoodie.datasource.query.type": "read_optimized"})
+        return self.read(path, READ_OPTIMIZED)
 
     def read_as_of(self, path: str | Path, instant: str) -> pa.Table:
         """Time travel; `instant` is a requested time."""
-        return self.read(path, {"as.of.instant": instant})
+        return self.read(path, as_of_options(instant))
 
     def changes(self, path: str | Path, after: str, until: str | None = None) -> pa.Table:
         """Incremental query; `after` exclusive, `until` inclusive, completion times."""
-        options = {
-            "hoodie.datasource.query.type": "incremental",
-            "hoodie.datasource.read.begin.instanttime": after,
-        }
-        if until is not None:
-            options["hoodie.datasource.read.end.instanttime"] = until
-        return self.read(path, options)
+        return self.read(path, changes_options(after, until))
 
     def write(
         self, path: str | Path, rows: pa.Table, options: Mapping[str, str], mode: str = "append"

@@ -16,15 +16,16 @@ import shutil
 import sys
 import time
 import traceback
+from functools import reduce
 
-BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
+BUNDLE = os.environ["MAINSTEM_HUDI_BUNDLE"]
 
 
 def _session(cores: int, memory: str, scratch: str):
     from pyspark.sql import SparkSession
 
     settings = {
-        "spark.jars.packages": os.environ.get("MAINSTEM_HUDI_BUNDLE", BUNDLE),
+        "spark.jars.packages": BUNDLE,
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
         "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
@@ -33,7 +34,7 @@ def _session(cores: int, memory: str, scratch: str):
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         # UTC for the whole JVM: a table without hoodie.table.timeline.timezone is LOCAL.
-        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC "
+        "spark.driver.extraJavaOptions": f"{os.environ['MAINSTEM_JVM_OPTIONS']} -Duser.timezone=UTC "
         f"-Dlog4j2.configurationFile={os.path.join(scratch, 'log4j2.properties')} "
         f"-Dderby.system.home={scratch}",
         "spark.sql.session.timeZone": "UTC",
@@ -62,7 +63,7 @@ appender.console.type = Console
 appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex{20}
+appender.console.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%rEx{20}
 """
 
 
@@ -96,6 +97,20 @@ class Worker:
         os.replace(files[0], out)
         shutil.rmtree(folder)
         return {"out": out}
+
+    def read_many(self, path: str, out: str, queries: list[dict]) -> dict:
+        """Several queries of one table in one job: Parquet files in the folder ``out``.
+
+        The column ``query`` numbers the rows' queries. Most of a small query is planning and committing.
+        """
+        from pyspark.sql.functions import lit
+
+        frames = [
+            self._spark.read.format("hudi").options(**options).load(path).withColumn("query", lit(number))
+            for number, options in enumerate(queries)
+        ]
+        reduce(lambda one, other: one.unionByName(other), frames).coalesce(2).write.parquet(out)
+        return {}
 
     def write(self, path: str, rows: str, options: dict, mode: str = "append") -> dict:
         """Writes the rows of a Parquet file as one Hudi commit; answers with the seconds."""
@@ -240,15 +255,17 @@ class Worker:
         conf = jvm.org.apache.hudi.hadoop.fs.HadoopFSUtils.getStorageConf(
             self._spark.sparkContext._jsc.hadoopConfiguration()
         )
-        return jvm.org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider(
-            jvm.org.apache.hudi.common.config.LockConfiguration(properties), conf
-        )
+        lock = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
+        provider = jvm
+        for name in options.get("hoodie.write.lock.provider", lock).split("."):
+            provider = getattr(provider, name)
+        return provider(jvm.org.apache.hudi.common.config.LockConfiguration(properties), conf)
 
     def _try_lock(self, provider) -> bool:
         return bool(provider.tryLock(0, self._jvm.java.util.concurrent.TimeUnit.MILLISECONDS))
 
     def lock(self, path: str, options: dict, name: str = "lock") -> dict:
-        """One tryLock of Java's FileSystemBasedLockProvider; {"held": bool}."""
+        """One tryLock of Java's lock provider, FileSystemBasedLockProvider unless named; {"held": bool}."""
         provider = self._provider(path, options)
         held = self._try_lock(provider)
         if held:
@@ -280,6 +297,14 @@ class Worker:
         return {}
 
 
+def _root(error: Exception) -> str:
+    """What a Java exception goes back to, for the front of its message."""
+    cause = getattr(error, "java_exception", None)
+    while cause is not None and cause.getCause() is not None:
+        cause = cause.getCause()
+    return "" if cause is None else f"{cause.toString()[:1000]}: "
+
+
 def main() -> None:
     """Serves requests until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -302,7 +327,7 @@ def main() -> None:
             answer({"ok": True, **getattr(worker, operation)(**request)})
         except Exception as error:
             text = getattr(error, "java_exception", None)
-            message = f"{type(error).__name__}: {error}"
+            message = f"{type(error).__name__}: {_root(error)}{error}"
             answer(
                 {
                     "ok": False,

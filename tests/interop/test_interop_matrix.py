@@ -1,0 +1,145 @@
+"""Goal: Java and mainstem agree on every kind of table, whatever is combined with what.
+
+Method: a pairwise cover of the matrix of layouts, merge kinds, table versions, formats of log blocks and
+checks (`matrix_cells.py`). Every table holds base rows and log rows; what Java reads and what mainstem
+reads are compared with a model in plain Python (`matrix_model.py`), Hudi's meta columns included. The
+whole matrix is run by `make interop-matrix`, its last result is in docs/interop.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from java_hudi import JavaHudi
+from matrix_cells import (
+    CHECKS,
+    COMPACTION,
+    FILE_SYSTEM,
+    INCREMENTAL,
+    JAVA_TABLE,
+    READ_OPTIMIZED,
+    SNAPSHOT,
+    TIME_TRAVEL,
+    ZOOKEEPER,
+    Cell,
+    Kind,
+    all_cells,
+    all_kinds,
+    missing_in_hudi,
+    pairs,
+    pairwise_cover,
+)
+from matrix_checks import Result, run_kind, zookeeper_options
+
+from mainstem.testing.zookeeper import ZooKeeperServer
+
+COVER = pairwise_cover(all_cells())
+READS_OURS = ("Engines", "Java Hudi 1.2.0 reads our tables")
+WRITES_BESIDE = ("Engines", "Java Hudi 1.2.0 writes the same keys at the same moment")
+PROVES = {
+    SNAPSHOT: [READS_OURS, ("Queries", "snapshot")],
+    READ_OPTIMIZED: [READS_OURS, ("Queries", "read optimized")],
+    TIME_TRAVEL: [READS_OURS, ("Queries", "time travel")],
+    INCREMENTAL: [READS_OURS, ("Queries", "incremental")],
+    COMPACTION: [("Engines", "Java Hudi 1.2.0 compacts our tables, and we write on")],
+    FILE_SYSTEM: [WRITES_BESIDE, ("Locks", "file-system lock beside Java's FileSystemBasedLockProvider")],
+    ZOOKEEPER: [WRITES_BESIDE, ("Locks", "ZooKeeper lock beside Java's ZookeeperBasedLockProvider")],
+    JAVA_TABLE: [("Engines", "Java Hudi 1.2.0's own tables, in which we write on")],
+}
+MERGING = {
+    "event time": "event time ordering",
+    "commit time": "commit time ordering",
+    "partial update": "partial updates: IGNORE_DEFAULTS",
+    "deletes": "deletes by row flag, with their ordering value",
+    "several ordering fields": "several ordering fields",
+}
+LAYOUTS = {
+    "non-partitioned": "non-partitioned tables",
+    "hive-style": "hive-style partitions",
+    "two levels": "partitions of several levels",
+}
+
+
+def parameter(cell: Cell) -> object:
+    """A cell with the lines of the support table that it proves."""
+    kind = cell.kind
+    lines = [
+        *PROVES[cell.check],
+        ("Merging", MERGING[kind.merge]),
+        ("Tables and layouts", LAYOUTS[kind.layout]),
+        ("Tables and layouts", f"writing tables of version {kind.version}"),
+        ("Writing", "log blocks as Avro or Parquet"),
+    ]
+    return pytest.param(cell, id=str(cell), marks=[pytest.mark.supports(*line) for line in lines])
+
+
+@pytest.fixture(scope="session")
+def zookeeper() -> Iterator[dict[str, str]]:
+    """Lock options of a running ZooKeeper."""
+    with ZooKeeperServer() as server:
+        yield zookeeper_options(server.connect_string)
+
+
+class Results:
+    """Results by cell; a table is made when the first of its cells is asked for."""
+
+    def __init__(self, java: JavaHudi, zookeeper: dict[str, str], folder: Path) -> None:
+        self._java, self._zookeeper, self._folder = java, zookeeper, folder
+        self._asked: dict[Kind, list[str]] = {}
+        self._found: dict[Cell, Result] = {}
+
+    def expect(self, cells: list[Cell]) -> None:
+        """The cells of this run."""
+        for cell in cells:
+            self._asked.setdefault(cell.kind, []).append(cell.check)
+
+    def of(self, cell: Cell) -> Result:
+        """Runs all that is asked of the cell's table, once."""
+        if cell not in self._found:
+            folder = self._folder / str(len(self._found))
+            checks = [check for check in CHECKS if check in self._asked[cell.kind]]
+            found = run_kind(self._java, cell.kind, checks, folder, self._zookeeper, every=False)
+            for result in found:
+                self._found[Cell(result.kind, result.check)] = result
+        return self._found[cell]
+
+
+@pytest.fixture(scope="session")
+def results(
+    request: pytest.FixtureRequest,
+    java: JavaHudi,
+    zookeeper: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Results:
+    """Of the cells that pytest was asked for."""
+    made = Results(java, zookeeper, tmp_path_factory.mktemp("matrix"))
+    chosen = [item.callspec.params.get("cell") for item in request.session.items if hasattr(item, "callspec")]
+    made.expect([cell for cell in chosen if isinstance(cell, Cell)])
+    return made
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("cell", [parameter(cell) for cell in COVER])
+def test_java_and_we_answer_as_the_model_says(results: Results, cell: Cell) -> None:
+    result = results.of(cell)
+    assert not result.problem, result.problem
+    assert result.base_rows > 0 and result.log_rows > 0 and result.rows > 0
+    if cell.check in (FILE_SYSTEM, ZOOKEEPER):
+        print(f"\n{cell}: {result.overlaps} pairs of transactions overlapped")
+        assert result.overlaps
+
+
+def test_every_pair_of_values_that_some_cell_has_is_in_a_cell_that_runs_here() -> None:
+    everything = {pair for cell in all_cells() for pair in pairs(cell)}
+    assert {pair for cell in COVER for pair in pairs(cell)} == everything
+    assert len(COVER) < len(all_cells()) / 3
+
+
+def test_what_hudi_does_not_have_is_named_with_its_reason_and_is_no_cell() -> None:
+    missing = {(kind.merge, kind.version) for kind in all_kinds() if missing_in_hudi(kind)}
+    assert missing == {("partial update", 8), ("several ordering fields", 8)}
+    assert not [cell for cell in all_cells() if missing_in_hudi(cell.kind)]
+    kinds = len(all_kinds()) - len(missing) * 3 * 2
+    assert len(all_cells()) == kinds * len(CHECKS)

@@ -1,0 +1,78 @@
+"""Goal: the older 1.x releases of Java Hudi read what we write, under the conditions that we name.
+
+Method: tables of the matrix, compacted and read by Java Hudi 1.1.1 and 1.0.2, compared with the same
+model. 1.0.2 knows ordering fields only by their old key, and fails on a key that is deleted without an
+ordering value and written again; so it gets table version 8 with both keys, and deletes that carry an
+ordering value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from java_hudi import QUICK_JVM, JavaHudi
+from matrix_cells import COMPACTION, READ_OPTIMIZED, READS, SNAPSHOT, TIME_TRAVEL, Kind
+from matrix_checks import check_reads, run_kind
+from matrix_tables import MARK, Bench, Step, first_steps, later_steps
+
+pytestmark = pytest.mark.timeout(600)
+SAMPLE = (
+    Kind("hive-style", "deletes", 9, "avro"),
+    Kind("two levels", "several ordering fields", 9, "parquet"),
+    Kind("non-partitioned", "event time", 8, "avro"),
+)
+
+
+@pytest.fixture(scope="module")
+def java_1_1_1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaHudi]:
+    """A running Java Hudi 1.1.1."""
+    log = tmp_path_factory.mktemp("java-1.1.1") / "stderr.log"
+    with JavaHudi(version="1.1.1", memory="1g", log=log, jvm=QUICK_JVM) as java:
+        yield java
+
+
+@pytest.mark.supports("Engines", "Java Hudi 1.1.1 reads and compacts our tables")
+@pytest.mark.parametrize("kind", SAMPLE, ids=str)
+def test_java_1_1_1_reads_and_compacts_our_tables(java_1_1_1: JavaHudi, tmp_path: Path, kind: Kind) -> None:
+    results = list(run_kind(java_1_1_1, kind, [*READS, COMPACTION], tmp_path))
+    assert [r.problem for r in results] == [""] * len(results)
+    assert all(r.rows and r.base_rows and r.log_rows for r in results)
+
+
+@pytest.fixture(scope="module")
+def java_1_0_2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaHudi]:
+    """A running Java Hudi 1.0.2."""
+    log = tmp_path_factory.mktemp("java-1.0.2") / "stderr.log"
+    with JavaHudi(version="1.0.2", memory="1g", log=log, jvm=QUICK_JVM) as java:
+        yield java
+
+
+def with_ordering_values(steps: Iterable[Step]) -> Iterator[Step]:
+    """The same history, but for ``delete``: rows that are marked as deleted and newer than others."""
+    for step in steps:
+        if step.operation == "delete":
+            yield Step("upsert", [{**row, "ts": 350, MARK: True} for row in step.rows])
+        else:
+            yield step
+
+
+@pytest.mark.supports("Engines", "Java Hudi 1.0.2 reads our tables of version 8, incremental queries aside")
+def test_java_1_0_2_reads_version_8_with_both_ordering_keys_and_ordered_deletes(
+    java_1_0_2: JavaHudi, tmp_path: Path
+) -> None:
+    kind = Kind("hive-style", "deletes", 8, "avro")
+    bench = Bench(java_1_0_2, kind, str(tmp_path / "table"))
+    properties = bench.table().properties
+    assert properties["hoodie.table.ordering.fields"] == "ts"
+    assert properties["hoodie.table.precombine.field"] == "ts"
+    bench.we_write(with_ordering_values(first_steps(kind)))
+    bench.java_compacts()
+    bench.we_write(with_ordering_values(later_steps(kind)))
+    shown = bench.model.snapshot()
+    assert {entry.base is None for entry in shown} == {True, False}
+    assert bench.model.snapshot(as_of=bench.model.commits[0].requested)
+    # Its incremental queries begin with the instant that they should begin after: another answer.
+    found = check_reads(bench, (SNAPSHOT, READ_OPTIMIZED, TIME_TRAVEL))
+    assert found == {SNAPSHOT: "", READ_OPTIMIZED: "", TIME_TRAVEL: ""}
