@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 
@@ -15,18 +15,23 @@ def fit_batch(
     schema: pa.Schema,
     *,
     required: Sequence[str] | None = None,
+    fill: Collection[str] = (),
     table: str = "",
 ) -> pa.Table:
     """Columns of ``batch`` in the order and types of ``schema``; Hudi's meta columns are dropped.
 
     ``required`` limits the columns (a delete needs the key only, ``update_columns`` a few); None asks
-    for all. Raises ``Invalid`` for unknown, missing or doubled columns and for values that do not fit
-    the column's type.
+    for all. Nullable columns of ``fill`` that the batch lacks are null. Raises ``Invalid``
+    for unknown, missing or doubled columns and for values that do not fit the column's type.
     """
     names = [n for n in batch.column_names if n not in META_FIELDS]
     doubled = sorted({n for n in names if names.count(n) > 1})
     unknown = [n for n in names if schema.get_field_index(n) < 0]
     wanted = schema.names if required is None else list(required)
+    absent = [f for f in schema if f.name in fill and f.nullable and f.name not in names]
+    for field in absent:
+        batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
+        names.append(field.name)
     missing = [n for n in wanted if n not in names]
     if doubled or unknown or missing:
         found = [

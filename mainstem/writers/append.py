@@ -84,6 +84,11 @@ class BucketAppender:
             error.table = error.table or self._spec.base
             raise
 
+    def adopt(self, spec: WriteSpec) -> None:
+        """Write what follows in the schema of ``spec``; each block says its own."""
+        self._spec = spec
+        self._schema = arrow_user_schema(spec.user_schema)
+
     @property
     def wrote(self) -> bool:
         """Whether any file was made."""

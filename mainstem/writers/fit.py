@@ -40,7 +40,9 @@ def fit_rows(batch: pa.Table, spec: WriteSpec, schema: pa.Schema) -> pa.Table:
     if spec.operation == UPDATE_COLUMNS:
         rows = _updated_columns(batch, spec, schema)
     else:
-        rows = fit_batch(batch, schema, table=spec.base)
+        needed = {*spec.keys.needed_columns, *spec.ordering}
+        fill = [n for n in schema.names if n not in needed] if spec.fill_missing else ()
+        rows = fit_batch(batch, schema, fill=fill, table=spec.base)
     if spec.merge_mode == EVENT_TIME:
         _check_ordering(rows, spec)
     return rows

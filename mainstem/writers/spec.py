@@ -72,6 +72,8 @@ class WriteSpec:
     block_format: str = "avro"
     #: ``update_columns`` writes IS_PARTIAL blocks, which hold the given columns only
     partial_blocks: bool = False
+    #: columns that a batch lacks are written as nulls (``hoodie.write.set.null.for.missing.columns``)
+    fill_missing: bool = False
     #: those of ``LAYOUT_OPTIONS`` that were given
     layout: Mapping[str, str] = field(default_factory=dict)
 

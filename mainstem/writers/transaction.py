@@ -15,7 +15,7 @@ or one of: ``RolledBack`` (found dead and undone; write again), ``LeaseLost``, `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mainstem.errors import (
@@ -36,6 +36,7 @@ from mainstem.writers.append import BucketAppender
 from mainstem.writers.bulk import appender_for, check_one_base_file_each
 from mainstem.writers.conflicts import Overlaps
 from mainstem.writers.context import WriterContext
+from mainstem.writers.fit import as_table
 from mainstem.writers.guard import StreamGuard
 from mainstem.writers.rollback import (
     condemned,
@@ -45,6 +46,7 @@ from mainstem.writers.rollback import (
     roll_back,
     roll_back_failed_writes,
 )
+from mainstem.writers.schemas import Moved, follow, newer_schema, with_schema
 from mainstem.writers.spec import (
     BULK_INSERT,
     DELETE,
@@ -66,6 +68,7 @@ OPERATIONS = {
     DELETE: "DELETE",
     UPDATE_COLUMNS: "UPSERT",
 }
+_SCHEMA_ROUNDS_MAX = 10
 COMMITTED = "committed"
 ALREADY_COMMITTED = "already_committed"
 EMPTY = "empty"
@@ -114,6 +117,7 @@ class Transaction:
         self._task_rows = 0
         self._overlaps: Overlaps | None = None
         self._overlap: str | None = None
+        self._moved: Moved | None = None
         self._outcome: Outcome | None = None
         self._ended = False
         self._begin_held_ms = 0.0
@@ -247,10 +251,30 @@ class Transaction:
             self._appender = appender_for(
                 self._ctx.seams.storage, self._spec, token, self._ctx.known_buckets
             )
+        before = self._spec
         try:
+            self._follow(batch)
             return self._appender.write(batch)
         except OSError as error:
+            self._adopt(before)
             raise _unavailable("write", error, self._ctx.base, self.instant) from error
+        except MainstemError as error:
+            self._adopt(before)
+            error.table = error.table or self._ctx.base
+            raise
+
+    def _follow(self, batch: pa.Table | pa.RecordBatch) -> None:
+        """Make the schema hold the batch, as Hudi does (``writers/schemas.py``)."""
+        rows = as_table(batch)
+        buffered = self._spec.operation == BULK_INSERT and self._appender is not None
+        if rows.num_rows and not (buffered and self._appender.rows):
+            self._adopt(follow(self._spec, rows))
+
+    def _adopt(self, spec: WriteSpec) -> None:
+        if spec is not self._spec:
+            self._spec = spec
+            if self._appender is not None:
+                self._appender.adopt(spec)
 
     def task_spec(self) -> WriteSpec:
         """What an executor needs for ``writers.task.write_task``; picklable."""
@@ -305,16 +329,34 @@ class Transaction:
             self._overlap = self._overlaps.find(ctx.publisher.timeline())
             if self._overlap is not None:
                 self._lose()
-        content = encode_commit(stats, self._extra_metadata(), OPERATIONS[self._spec.operation])
-        prepared = prepare(ctx, self.instant, content)
-        try:
-            published = ctx.publisher.publish(
-                lambda time: f"{self.instant}_{time}.{DELTACOMMIT}",
-                prepared=prepared,
-                decide=self._may_complete,
+        return self._publish_completed(stats, rows)
+
+    def _publish_completed(self, stats: list[WriteStat], rows: int) -> Outcome:
+        ctx = self._ctx
+        for _ in range(_SCHEMA_ROUNDS_MAX):
+            self._moved = None
+            content = encode_commit(stats, self._extra_metadata(), OPERATIONS[self._spec.operation])
+            prepared = prepare(ctx, self.instant, content)
+            try:
+                published = ctx.publisher.publish(
+                    lambda time: f"{self.instant}_{time}.{DELTACOMMIT}",
+                    prepared=prepared,
+                    decide=self._may_complete,
+                )
+            finally:
+                forget(ctx, prepared)
+            if self._moved is None:
+                break
+            self._spec = with_schema(self._spec, self._moved.text)
+            if self._moved.announce:
+                self._announce_schema()
+        else:
+            raise Unavailable(
+                f"other writers changed the table's schema {_SCHEMA_ROUNDS_MAX} times while this commit was"
+                " being published; nothing was published, write the data again",
+                table=ctx.base,
+                instant=self.instant,
             )
-        finally:
-            forget(ctx, prepared)
         if self._overlap is not None:
             self._lose()
         if published.time is None:
@@ -334,6 +376,11 @@ class Transaction:
                 self._begin_wait_ms + published.lock_wait_ms,
             )
         )
+
+    def _announce_schema(self) -> None:
+        """A commit without rows, requested after all others: readers take the schema from it."""
+        with Transaction.begin(self._ctx, replace(self._spec, instant="", operation=UPSERT)) as txn:
+            txn._publish_completed([], 0)
 
     def _lose(self) -> None:
         """A bulk insert that was overlapped goes, as in Java; the other write stands."""
@@ -382,7 +429,10 @@ class Transaction:
             if earlier is not None:
                 return earlier
         self._overlap = self._overlaps.find(timeline) if self._overlaps is not None else None
-        return self._overlap
+        if self._overlap is not None:
+            return self._overlap
+        self._moved = newer_schema(ctx.seams.storage, timeline, self._spec)
+        return None if self._moved is None else self._moved.text
 
     def _remove_unclaimed(self, claimed: set[str]) -> None:
         """Delete data files that have a marker but no write stat: losing task attempts (finalizeWrite)."""
@@ -457,8 +507,6 @@ class Transaction:
 
 
 def _with_instant(spec: WriteSpec, instant: str) -> WriteSpec:
-    from dataclasses import replace
-
     return replace(spec, instant=instant)
 
 

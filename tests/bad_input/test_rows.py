@@ -36,8 +36,8 @@ BATCHES = {
     ),
     "missing_column": (rows("a").drop_columns(["amount"]), ("missing", "'amount'", "table has id")),
     "unknown_column": (
-        rows("a").append_column("colour", pa.array(["red"])),
-        ("does not have", "'colour'", "table has id"),
+        rows("a").drop_columns(["amount"]).append_column("amuont", pa.array([1.0])),
+        ("does not have", "'amuont'", "missing", "'amount'", "The table has id"),
     ),
     "column_twice": (
         rows("a").append_column("ts", pa.array([3])),

@@ -1,0 +1,182 @@
+"""How a table's schema follows the rows that are written: new columns, wider numbers.
+
+As Hudi without schema on read (AvroSchemaCompatibility, HoodieSchemaUtils.deduceWriterSchema): columns are
+matched by name, new ones are nullable and stand at the end, ``int`` may become ``long`` and numbers
+``double``, nested too. Nothing is dropped or renamed. A column stays as it is while the values fit it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.errors import Invalid
+from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro, avro_to_arrow, value_type
+
+_OWN = ("_hoodie_is_deleted", "_hoodie_operation")
+
+
+def needed_fields(
+    schema: pa.Schema, batch: pa.Table, *, fixed: Collection[str], fill: bool
+) -> list[pa.Field]:
+    """Columns that the table must have new, or wider, to hold the batch; none if it fits or lacks columns.
+
+    ``fixed`` columns (keys, partitions, ordering) are never widened: ``Invalid``. With ``fill`` a batch
+    may lack columns and still bring new ones.
+    """
+    given = [n for n in batch.column_names if n not in META_FIELDS]
+    if not fill and any(name not in given for name in schema.names):
+        return []
+    needed = []
+    for name in dict.fromkeys(given):
+        column = batch.column(batch.column_names.index(name))
+        place = schema.get_field_index(name)
+        if place < 0:
+            kind = value_type(column.type)
+            if not pa.types.is_null(kind) and (not name.startswith("_hoodie_") or name in _OWN):
+                needed.append(pa.field(name, kind))
+            continue
+        field = schema.field(place)
+        wider = _type_for(field.type, column)
+        if wider != field.type:
+            if name in fixed:
+                raise Invalid(
+                    f"column {name!r} of type {column.type} has values that the table's {field.type} cannot"
+                    " hold, and a key, partition or ordering column is never widened: its texts and order"
+                    " would change; cast it before writing"
+                )
+            needed.append(field.with_type(wider))
+    return needed
+
+
+def merged_fields(schema: pa.Schema, other: pa.Schema) -> list[pa.Field]:
+    """Columns that ``schema`` must get, or widen, to hold all that ``other`` holds.
+
+    Raises ``Invalid`` where one column has two types that do not meet.
+    """
+    needed = []
+    for theirs in other:
+        place = schema.get_field_index(theirs.name)
+        if place < 0:
+            needed.append(theirs.with_nullable(True))
+            continue
+        ours = schema.field(place)
+        wider = _meeting(ours.type, theirs.type)
+        if wider is None:
+            raise Invalid(
+                f"column {theirs.name!r} was made a {theirs.type} by another writer meanwhile, and a"
+                f" {ours.type} here: nothing was published; cast the column and write the data again"
+            )
+        if wider != ours.type:
+            needed.append(ours.with_type(wider))
+    return needed
+
+
+def evolved(text: str, fields: Iterable[pa.Field], table_name: str) -> str:
+    """Avro JSON of the schema with these columns added or widened; the others stay word for word."""
+    record = json.loads(text)
+    places = {field["name"]: place for place, field in enumerate(record["fields"])}
+    for field in fields:
+        one = arrow_to_avro(pa.schema([field]), table_name=table_name, meta_fields=False)
+        made = json.loads(one)["fields"][0]
+        if field.name not in places:
+            record["fields"].append(made)
+            continue
+        old = record["fields"][places[field.name]]
+        kind = next(branch for branch in made["type"] if branch != "null")
+        union = old["type"]
+        old["type"] = [b if b == "null" else kind for b in union] if isinstance(union, list) else kind
+    result = json.dumps(record, separators=(",", ":"), ensure_ascii=False)
+    avro_to_arrow(result)  # names that differ by case, depth, size: refused here and not by readers
+    return result
+
+
+def _type_for(kind: pa.DataType, column: pa.Array | pa.ChunkedArray) -> pa.DataType:
+    """The type that holds the column's old and new values: ``kind`` itself where it can."""
+    found, types = value_type(column.type), pa.types
+    if found == kind or types.is_null(found):
+        return kind
+    if types.is_struct(kind) and types.is_struct(found):
+        column = _plain(column)
+        known = {kind.field(i).name: kind.field(i) for i in range(kind.num_fields)}
+        for i in range(found.num_fields):
+            field = found.field(i)
+            if field.name in known:
+                inner = _type_for(known[field.name].type, pc.struct_field(column, [i]))
+                known[field.name] = known[field.name].with_type(inner)
+            elif not types.is_null(field.type):
+                known[field.name] = pa.field(field.name, value_type(field.type))
+        return pa.struct(list(known.values()))
+    if types.is_list(kind) and _is_list(found):
+        inner = _type_for(kind.value_type, pc.list_flatten(_plain(column)))
+        return pa.list_(kind.value_field.with_type(inner))
+    if types.is_map(kind) and types.is_map(found):
+        chunks = _plain(column).chunks if isinstance(column, pa.ChunkedArray) else [column]
+        items = pa.chunked_array([chunk.items for chunk in chunks], found.item_type)
+        return pa.map_(kind.key_type, kind.item_field.with_type(_type_for(kind.item_type, items)))
+    if not (_is_number(kind) and _is_number(found)) or _fits(column, found, kind):
+        return kind
+    return _wider(kind, found)
+
+
+def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    kind = value_type(column.type)
+    return column if kind == column.type else column.cast(kind)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind)
+
+
+def _fits(column: pa.Array | pa.ChunkedArray, found: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether every value comes back from ``kind`` unchanged."""
+    column = _plain(column)
+    try:
+        cast = column.cast(kind, safe=True)
+    except pa.ArrowInvalid:
+        return False
+    if not (pa.types.is_floating(kind) and pa.types.is_floating(found)):
+        return True
+    back = cast.cast(found, safe=False)
+    same = pc.or_(pc.equal(back, column), pc.is_nan(column))
+    return pc.all(same.fill_null(True) if hasattr(same, "fill_null") else same).as_py() is not False
+
+
+def _wider(kind: pa.DataType, found: pa.DataType) -> pa.DataType:
+    """Integers become ``long``; a fraction makes ``double``, which holds every ``int`` exactly."""
+    if pa.types.is_integer(kind) and pa.types.is_integer(found):
+        return pa.int64()
+    return pa.float64()
+
+
+def _meeting(ours: pa.DataType, theirs: pa.DataType) -> pa.DataType | None:
+    """The narrowest type that both can be read as; None if there is none."""
+    types = pa.types
+    if ours == theirs:
+        return ours
+    if _is_number(ours) and _is_number(theirs):
+        return _wider(ours, theirs)
+    if types.is_struct(ours) and types.is_struct(theirs):
+        fields = {ours.field(i).name: ours.field(i) for i in range(ours.num_fields)}
+        for i in range(theirs.num_fields):
+            field = theirs.field(i)
+            known = fields.get(field.name)
+            kind = field.type if known is None else _meeting(known.type, field.type)
+            if kind is None:
+                return None
+            fields[field.name] = pa.field(field.name, kind) if known is None else known.with_type(kind)
+        return pa.struct(list(fields.values()))
+    if types.is_list(ours) and types.is_list(theirs):
+        inner = _meeting(ours.value_type, theirs.value_type)
+        return None if inner is None else pa.list_(ours.value_field.with_type(inner))
+    if types.is_map(ours) and types.is_map(theirs):
+        inner = _meeting(ours.item_type, theirs.item_type)
+        return None if inner is None else pa.map_(ours.key_type, ours.item_field.with_type(inner))
+    return None

@@ -1,0 +1,109 @@
+"""The schema of a transaction: it follows the rows, and takes in what other writers added meanwhile.
+
+Readers take the schema of the newest completed delta commit *by requested time* (TableSchemaResolver). So
+under the lock a commit makes sure that this schema holds everything: its own schema takes in that of the
+newest commit, and where a commit that was requested later is complete already without our columns, a
+commit without rows, requested later still, says them first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from mainstem.errors import Unsupported
+from mainstem.formats.avro_schema import arrow_to_avro
+from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.options import flag
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.table.evolution import evolved, merged_fields, needed_fields
+from mainstem.table.schema import arrow_user_schema
+from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.commit_metadata import decode_commit
+from mainstem.timeline.instant import DELTACOMMIT
+from mainstem.writers.spec import BULK_INSERT, INSERT, UPSERT, WriteSpec
+
+SET_NULL = "hoodie.write.set.null.for.missing.columns"
+RECONCILE = "hoodie.datasource.write.reconcile.schema"
+DROP = "hoodie.datasource.write.schema.allow.auto.evolution.column.drop"
+# Instants whose metadata says nothing about the schema of new rows (TableSchemaResolver).
+_LOOKED_AT_MAX = 8
+_NO_DATA = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
+
+
+def fills_missing(properties: Mapping[str, str]) -> bool:
+    """Whether columns that a batch lacks are written as nulls. Raises ``Invalid`` or ``Unsupported``."""
+    if flag(properties, DROP, False):
+        raise Unsupported(
+            f"{DROP}=true: a column that one writer drops would hide what others write to it at the same"
+            f" time; write nulls ({SET_NULL}=true)"
+        )
+    return flag(properties, SET_NULL, False) or flag(properties, RECONCILE, False)
+
+
+def follow(spec: WriteSpec, batch: pa.Table) -> WriteSpec:
+    """The spec whose schema holds the batch; the same one where nothing has to change."""
+    if spec.operation not in (UPSERT, INSERT, BULK_INSERT):
+        return spec
+    fixed = {*spec.keys.needed_columns, *spec.ordering}
+    schema = arrow_user_schema(spec.user_schema)
+    fields = needed_fields(schema, batch, fixed=fixed, fill=spec.fill_missing)
+    if not fields:
+        return spec
+    return with_schema(spec, evolved(spec.user_schema, fields, spec.table_name))
+
+
+def with_schema(spec: WriteSpec, text: str) -> WriteSpec:
+    """The spec with another user schema."""
+    log_schema = arrow_to_avro(arrow_user_schema(text), table_name=spec.table_name, meta_fields=True)
+    return replace(spec, user_schema=text, log_schema=log_schema)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A commit must not complete as it is: ``text`` is the schema that it needs.
+
+    ``announce``: a later requested commit is complete without it, so it must be said first.
+    """
+
+    text: str
+    announce: bool
+
+
+def newer_schema(storage: Storage, timeline: ActiveTimeline, spec: WriteSpec) -> Moved | None:
+    """Under the lock: what the schemas of others ask of the commit of ``spec``; None: nothing.
+
+    Reads one commit in the usual case, and looks no further if it has our very schema. Raises
+    ``Invalid`` where two writers gave a column types that do not meet.
+    """
+    for name in _newest_first(timeline):
+        path = paths.timeline_file(name)
+        try:
+            data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+        except FileNotFoundError:
+            continue  # archived since the listing
+        if spec.user_schema.encode() in bytes(data):
+            return None
+        metadata = decode_commit(data, path=path)
+        if metadata.schema and metadata.operation not in _NO_DATA:
+            return _compared(spec, metadata.schema, later=name.partition("_")[0] > spec.instant)
+    return None
+
+
+def _compared(spec: WriteSpec, newest: str, *, later: bool) -> Moved | None:
+    ours, theirs = arrow_user_schema(spec.user_schema), arrow_user_schema(newest)
+    missing_here = merged_fields(ours, theirs)
+    missing_there = merged_fields(theirs, ours)
+    if not (missing_there if later else missing_here):
+        return None
+    # Columns in the order in which they became visible.
+    return Moved(evolved(newest, missing_there, spec.table_name), announce=later)
+
+
+def _newest_first(timeline: ActiveTimeline) -> list[str]:
+    """Files of the newest completed delta commits; by name, as this runs under the lock."""
+    return heapq.nlargest(_LOOKED_AT_MAX, (n for n in timeline.names if n.endswith(f".{DELTACOMMIT}")))
