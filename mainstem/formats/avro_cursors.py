@@ -43,7 +43,7 @@ class Chunk:
 
     def _pad(self) -> None:
         whole = np.zeros(self.size + _PAD, np.uint8)
-        whole[: self.size] = self.raw
+        whole[: len(self.raw)] = self.raw
         self.raw, self.padded = whole, True
 
 

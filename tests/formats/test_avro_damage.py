@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from mainstem.errors import CorruptTable
 from mainstem.formats.avro_columns import decode_many, decode_records, encode_records
+from mainstem.formats.avro_cursors import Cursors, read_numbers
 from mainstem.formats.avro_rows import zigzag
 from mainstem.formats.avro_schema import avro_to_arrow
 from mainstem.formats.record_starts import framed_starts
@@ -297,3 +298,12 @@ def test_empty_parts_between_others_do_no_harm_and_their_bytes_are_corrupt() -> 
         decode_many([*parts, (memoryview(b"x"), 0)], text)
     with pytest.raises(CorruptTable):
         decode_many([(memoryview(content[:-40]), count), (memoryview(content[-40:]), 0)], text)
+
+
+def test_a_chunk_with_a_few_bytes_behind_it_is_read_as_if_they_were_not_there() -> None:
+    """The bytes behind a chunk spare a copy; fewer than are needed must not spoil it."""
+    content = b"".join((6).to_bytes(4, "big") + zigzag(2**40) for _ in range(30))
+    cursors = Cursors(memoryview(content + bytes(5)), np.arange(0, len(content) + 1, 10))
+    cursors.gather("V16", cursors.ends - 1)  # reaches beyond the five bytes, too
+    assert read_numbers(cursors, None).tolist() == [2**40] * 30
+    cursors.check_end()
