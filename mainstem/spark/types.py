@@ -100,7 +100,7 @@ def _spark_type(kind: pa.DataType, column: str) -> T.DataType:
     if types.is_map(kind):
         key = _spark_type(kind.key_type, f"{column}.key")
         return T.MapType(key, _spark_type(kind.item_type, f"{column}.value"), True)
-    if types.is_list(kind) or types.is_large_list(kind):
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return T.ArrayType(_spark_type(kind.value_type, f"{column}.element"), True)
     if types.is_struct(kind):
         children = [kind.field(i) for i in range(kind.num_fields)]
