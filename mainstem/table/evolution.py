@@ -142,11 +142,11 @@ def _fits(column: pa.Array | pa.ChunkedArray, found: pa.DataType, kind: pa.DataT
         cast = column.cast(kind, safe=True)
     except pa.ArrowInvalid:
         return False
-    if not (pa.types.is_floating(kind) and pa.types.is_floating(found)):
+    cut = pa.types.is_floating(kind) and pa.types.is_floating(found) and kind.bit_width < found.bit_width
+    if not cut:
         return True
-    back = cast.cast(found, safe=False)
-    same = pc.or_(pc.equal(back, column), pc.is_nan(column))
-    return pc.all(same.fill_null(True) if hasattr(same, "fill_null") else same).as_py() is not False
+    same = pc.or_(pc.equal(cast.cast(found), column), pc.is_nan(column))
+    return pc.all(same).as_py() is not False  # nulls are passed over
 
 
 def _wider(kind: pa.DataType, found: pa.DataType) -> pa.DataType:

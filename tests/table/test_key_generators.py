@@ -24,16 +24,16 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 ROWS = pa.schema([("a", pa.string()), ("b", pa.int32()), ("r", pa.string()), ("d", pa.string()),
                   ("m", pa.int64()), ("v", pa.string()), ("ts", pa.int64())])  # fmt: skip
 FEATURES = {
-    "keys_simple_plain": "SIMPLE key generator",
-    "keys_simple_hive": "hive-style partitions",
-    "keys_simple_urlencode": "URL-encoded partitions",
-    "keys_simple_hive_urlencode": "URL-encoded partitions",
-    "keys_complex_single_key": "COMPLEX key generator",
-    "keys_complex_two_level": "partitions of several levels",
-    "keys_nonpart": "tables without partitions",
-    "keys_timestamp": "TIMESTAMP key generator",
-    "keys_custom": "CUSTOM key generator",
-    "keys_slash_date": "slash-separated date partitions",
+    "keys_simple_plain": "SIMPLE key generator; hive-style and URL-encoded paths",
+    "keys_simple_hive": "SIMPLE key generator; hive-style and URL-encoded paths",
+    "keys_simple_urlencode": "SIMPLE key generator; hive-style and URL-encoded paths",
+    "keys_simple_hive_urlencode": "SIMPLE key generator; hive-style and URL-encoded paths",
+    "keys_complex_single_key": "COMPLEX key generator; several partition levels",
+    "keys_complex_two_level": "COMPLEX key generator; several partition levels",
+    "keys_nonpart": "non-partitioned tables",
+    "keys_timestamp": "TIMESTAMP key generator (write)",
+    "keys_custom": "CUSTOM key generator (write)",
+    "keys_slash_date": "slash-separated date partitions (write)",
 }
 TIMES = {
     "hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS",
@@ -85,7 +85,7 @@ def test_keys_paths_and_buckets_are_those_that_java_made_of_the_same_rows(name: 
     assert {(s.partition, s.file_id[:8]) for s in table.file_slices()} == slices
 
 
-@pytest.mark.supports("Keys and partitions", "record keys of text, numbers, dates, timestamps and decimals")
+@pytest.mark.supports("Keys and partitions", "record keys of every key type, simple and composite")
 @pytest.mark.parametrize("name", sorted(p.stem for p in GOLDEN.glob("bucket_hash_*.zip")))
 def test_every_key_type_lands_in_javas_bucket(name: str, tmp_path: Path) -> None:
     java = json.loads((GOLDEN / f"{name}.json").read_text())
