@@ -120,6 +120,46 @@ def test_change_data_comes_in_pieces_that_can_be_pickled_filtered_and_projected(
     assert encoded(pa.concat_tables(tables)) == encoded(whole)
 
 
+REPLAYED = [
+    "clustering_cow.done", "cow_bucket", "log_compaction", "merge_commit", "merge_event.logs",
+    "merge_multi_ordering", "nbcc_two_writers", "partial_ignore_defaults", "savepoint_restore.before",
+    "schema_evolution",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REPLAYED)
+def test_change_data_replayed_gives_the_snapshot_and_every_image_before_is_what_was_there(name, tmp_path):
+    """Tables without change logs, their property set: all is inferred from base and log files."""
+    path = unpack(name, tmp_path)
+    with (path / ".hoodie/hoodie.properties").open("a") as properties:
+        properties.write("\nhoodie.table.cdc.enabled=true\n")
+    table = mainstem.open_table(path)
+    snapshot = table.scan().to_arrow()
+    completed = {i.requested: i.completion for i in table.timeline() if i.completion}
+    user = [column for column in snapshot.schema.names if not column.startswith("_hoodie_")]
+
+    def told(row):
+        return None if row is None else repr([row[column] for column in user])
+
+    def key(row):
+        return row["_hoodie_partition_path"], row["_hoodie_record_key"]
+
+    state = {}
+    changes = table.changes(mode="cdc", images="struct").to_arrow().to_pylist()
+    for change in sorted(changes, key=lambda c: (completed[c["ts_ms"]], c["op"] != "d")):
+        before, after = change["before"], change["after"]
+        at = key(before or after)
+        assert {"i": (True, False), "u": (False, False), "d": (False, True)}[change["op"]] == (
+            before is None,
+            after is None,
+        )
+        assert state.pop(at, None) == told(before), change
+        if after is not None:
+            state[at] = told(after)
+    assert state == {key(row): told(row) for row in snapshot.to_pylist()}
+    assert {change["op"] for change in changes} >= {"i", "u"} or name == "clustering_cow.done"
+
+
 def test_change_data_of_a_table_without_it_is_refused_with_the_way_to_enable_it(tmp_path):
     table = create(tmp_path / "t")
     table.upsert(rows((1, "a", 1, "x")))
