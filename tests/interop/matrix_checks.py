@@ -265,11 +265,12 @@ def _compare(
     if isinstance(java, JavaFailed):
         into.problems.append(f"{query.name}: Java fails: {java}")
     else:
-        into.problems += _against(f"{query.name}: Java", expected, java)
-    into.problems += _against(f"{query.name}: mainstem", expected, query.ours(table))
+        into.problems += against(f"{query.name}: Java", expected, java)
+    into.problems += against(f"{query.name}: mainstem", expected, query.ours(table))
 
 
-def _against(who: str, expected: pa.Table, found: pa.Table) -> list[str]:
+def against(who: str, expected: pa.Table, found: pa.Table) -> list[str]:
+    """How a query's rows differ from `expected_table`; empty where they do not."""
     shown, strange = comparable(found)
     lines = [*strange, *differences(expected, shown, KEY)]
     if lines and expected.num_rows != shown.num_rows:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from java_hudi import JavaHudi
 from matrix_cells import (
@@ -31,7 +32,9 @@ from matrix_cells import (
     pairs,
     pairwise_cover,
 )
-from matrix_checks import Result, run_kind, zookeeper_options
+from matrix_checks import Result, against, expected_table, run_kind, zookeeper_options
+from matrix_model import Compaction, Model
+from matrix_tables import row, schema_of, shape_of
 
 from mainstem.testing.zookeeper import ZooKeeperServer
 
@@ -129,6 +132,35 @@ def test_java_and_we_answer_as_the_model_says(results: Results, cell: Cell) -> N
     if cell.check in (FILE_SYSTEM, ZOOKEEPER):
         print(f"\n{cell}: {result.overlaps} pairs of transactions overlapped")
         assert result.overlaps
+
+
+def test_a_difference_in_any_column_type_or_row_is_a_problem() -> None:
+    kind = COVER[0].kind
+    schema, model = schema_of(kind), Model(shape_of(kind))
+    times = [f"{second:017}" for second in range(6)]
+    model.add(times[0], times[1], [row(number, 100, 1) for number in range(3)])
+    model.compactions.append(Compaction(times[2], times[3]))
+    model.add(times[4], times[5], [row(1, 200, 2)])
+    expected = expected_table(model.snapshot(), schema)
+    names = [
+        entry.file_id if entry.base is None else f"{entry.file_id}_0-1-2_{entry.base}.parquet"
+        for entry in model.snapshot()
+    ]
+    found = expected.drop_columns(["file id", "base instant"])
+    found = found.append_column("_hoodie_file_name", pa.array(names))
+    numbers = [
+        f"{commit}_0_{at}" for at, commit in enumerate(found.column("_hoodie_commit_time").to_pylist())
+    ]
+    found = found.append_column("_hoodie_commit_seqno", pa.array(numbers))
+    assert against("it", expected, found) == []
+    for at, name in enumerate(found.column_names):
+        shifted = pa.concat_tables([found.select([name]).slice(1), found.select([name]).slice(0, 1)])
+        if shifted.column(name) != found.column(name):
+            assert against("it", expected, found.set_column(at, name, shifted.column(name))), name
+    assert against("it", expected, found.slice(1))
+    assert against("it", expected, pa.concat_tables([found, found.slice(0, 1)]))
+    wider = found["price"].cast(pa.float32())
+    assert against("it", expected, found.set_column(found.column_names.index("price"), "price", wider))
 
 
 def test_every_pair_of_values_that_some_cell_has_is_in_a_cell_that_runs_here() -> None:
