@@ -14,6 +14,10 @@ from dataclasses import dataclass, field
 
 from mainstem import options as core
 from mainstem.errors import Invalid, Unsupported
+from mainstem.table import keygen_time
+from mainstem.table.keygen import named_kind
+from mainstem.table.properties import SLASH_DATES
+from mainstem.writers.schemas import RECONCILE, SET_NULL
 from mainstem.writers.spec import LAYOUT_OPTIONS, UNSAFE
 
 OPERATION = "hoodie.datasource.write.operation"
@@ -62,6 +66,8 @@ _TABLE_PROPERTIES: dict[str, tuple[str, ...]] = {
     "hoodie.table.keygenerator.type": (
         "hoodie.table.keygenerator.type", "hoodie.datasource.write.keygenerator.type",
     ),
+    SLASH_DATES: (SLASH_DATES,),
+    **{option: (option, keygen_time.old_name(option)) for option in keygen_time.OPTIONS},
     BUCKETS: (BUCKETS,),
     "hoodie.bucket.index.hash.field": ("hoodie.bucket.index.hash.field",),
     "hoodie.index.type": ("hoodie.index.type",),
@@ -69,6 +75,7 @@ _TABLE_PROPERTIES: dict[str, tuple[str, ...]] = {
     "hoodie.table.timeline.timezone": ("hoodie.table.timeline.timezone",),
     "hoodie.mainstem.exclusive": ("hoodie.mainstem.exclusive",),
 }  # fmt: skip
+_KEY_GENERATOR = "hoodie.table.keygenerator.type"
 _TABLE_ALIASES = {alias: key for key, aliases in _TABLE_PROPERTIES.items() for alias in aliases}
 
 #: options whose one acceptable value is what mainstem does anyway; others are refused by name
@@ -81,10 +88,9 @@ _FIXED: dict[str, tuple[tuple[str, ...], str]] = {
     "hoodie.datasource.write.insert.drop.duplicates": (("false",), "rows would be dropped"),
     "hoodie.datasource.insert.dup.policy": (("none",), "inserts are upserts"),
     IGNORE_FAILED: (("false",), "rows of a failed batch would be lost"),
-    "hoodie.datasource.write.reconcile.schema": (("false",), "schemas are not evolved yet"),
     "hoodie.schema.on.read.enable": (("false",), "schema on read is not supported"),
     "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": (
-        ("false",), "schemas are not evolved yet",
+        ("false",), "columns that other writers fill at the same time would be hidden",
     ),
     "hoodie.datasource.write.drop.partition.columns": (("false",), "columns would be dropped"),
     "hoodie.table.cdc.enabled": (("false",), "change data capture files are not written"),
@@ -121,7 +127,8 @@ _HARMLESS_PREFIXES = (
 _PASSED_PREFIXES = (
     "hoodie.write.lock.", "hoodie.time.generator.", "hoodie.client.heartbeat.",
 )  # fmt: skip
-_PASSED = (core.CONCURRENCY, core.FAILED_WRITES, core.LOG_MAX, core.BLOCK_FORMAT, *LAYOUT_OPTIONS)
+_PASSED = (core.CONCURRENCY, core.FAILED_WRITES, core.LOG_MAX, core.BLOCK_FORMAT, SET_NULL, RECONCILE,
+           *LAYOUT_OPTIONS)  # fmt: skip
 _SPARK_OWN = ("path", "checkpointlocation", "queryname", "outputmode", "trigger", "mode")
 _STREAM = (IDENTIFIER, ORDINAL, BATCH_ID, GUARD, RETRY_COUNT, RETRY_MS)
 _WAYS = (DRIVER_ROWS, DRIVER_BYTES, SHUFFLE)
@@ -295,7 +302,10 @@ def _sorted_out(
         elif name in _FIXED:
             _check_fixed(name, text)
         elif name == "hoodie.datasource.write.keygenerator.class":
-            _check_key_generator(text)
+            key, kind = _KEY_GENERATOR, named_kind({name: text})
+            if kind and table.setdefault(key, kind).upper().removesuffix("_AVRO") != kind:
+                raise Invalid(f"{name}={text!r} contradicts {given[key]}={table[key]!r}")
+            given.setdefault(key, name)
         elif name in own or name in _PASSED or name.startswith(_PASSED_PREFIXES):
             passed[own.get(name, name)] = text
         elif name.startswith(_HARMLESS_PREFIXES):
@@ -313,15 +323,6 @@ def _check_fixed(name: str, text: str) -> None:
     allowed, reason = _FIXED[name]
     if text.lower() not in allowed:
         raise Unsupported(f"{name}={text!r}: {reason}; expected {' or '.join(allowed)}")
-
-
-def _check_key_generator(text: str) -> None:
-    known = ("SimpleKeyGenerator", "ComplexKeyGenerator", "NonpartitionedKeyGenerator")
-    if text.rpartition(".")[2] not in known:
-        raise Unsupported(
-            f"hoodie.datasource.write.keygenerator.class={text!r}; expected org.apache.hudi.keygen."
-            f"{' or '.join(known)}, which follow from the key and partition fields"
-        )
 
 
 def _unknown(name: str) -> Exception:

@@ -14,14 +14,14 @@ from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.spark.options import ORDERING, PARTITION, RECORD_KEY, TABLE_NAME, WriteOptions
 from mainstem.storage import paths
-from mainstem.table.properties import TableConfig
+from mainstem.table.properties import SLASH_DATES, TableConfig
 
 _KEYS = "hoodie.table.recordkey.fields"
 _ORDERING = "hoodie.table.ordering.fields"
 _PARTITION = "hoodie.table.partition.fields"
 _BUCKETS = "hoodie.bucket.index.num.buckets"
 _ARGUMENTS = (_KEYS, _ORDERING, _PARTITION, _BUCKETS, "hoodie.table.name", "hoodie.table.version",
-              "hoodie.table.type", "hoodie.table.keygenerator.type")  # fmt: skip
+              "hoodie.table.type")  # fmt: skip
 # What these say when a table's file does not: what Hudi assumes for a missing key, and the one
 # index that mainstem writes.
 _DEFAULTS = {
@@ -37,7 +37,7 @@ _UPPER = ("hoodie.table.type", "hoodie.record.merge.mode", "hoodie.table.partial
           "hoodie.index.type", "hoodie.index.bucket.engine", "hoodie.table.timeline.timezone",
           "hoodie.table.keygenerator.type")  # fmt: skip
 # A foreign table may lack it; then the option tells it (checked against its files).
-_GIVEN_WHERE_MISSING = (_BUCKETS,)
+_GIVEN_WHERE_MISSING = (_BUCKETS, SLASH_DATES)
 
 
 # Open tables of this process: a table remembers which instants it has read, so that a guard costs

@@ -193,9 +193,13 @@ def time_options(properties: Mapping[str, str]) -> dict[str, str]:
     return {key: text for key, text in found.items() if text}
 
 
+def old_name(option: str) -> str:
+    """What Hudi called the option before."""
+    return _OLD_PREFIX + option.removeprefix(PREFIX)
+
+
 def _text(properties: Mapping[str, str], key: str) -> str:
-    old = _OLD_PREFIX + key.removeprefix(PREFIX)
-    return properties.get(key, properties.get(old, "")).strip()
+    return properties.get(key, properties.get(old_name(key), "")).strip()
 
 
 @lru_cache(maxsize=64)

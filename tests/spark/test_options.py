@@ -60,9 +60,9 @@ CREATE = {
         ("path", "relative/folder", Invalid, "absolute"),
         (
             "hoodie.datasource.write.keygenerator.class",
-            "org.apache.hudi.keygen.TimestampBasedKeyGenerator",
+            "com.example.MyKeyGenerator",
             Unsupported,
-            "TimestampBasedKeyGenerator",
+            "never loaded",
         ),
     ],
 )
@@ -282,3 +282,30 @@ def test_the_spark_package_loads_neither_pyspark_nor_pyarrow() -> None:
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"
     assert mainstem.__version__
+
+
+def test_a_key_generator_is_made_from_hudis_options_and_must_agree_with_the_table(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("at", pa.int64()), ("day", pa.string())])
+    options = {
+        "hoodie.table.name": "t",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.partitionpath.field": "day:SIMPLE,at:TIMESTAMP",
+        "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.CustomKeyGenerator",
+        "hoodie.deltastreamer.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS",
+        "hoodie.keygen.timebased.output.dateformat": "yyyy-MM",
+        "hoodie.bucket.index.num.buckets": "1",
+    }
+    path = str(tmp_path / "t")
+    table = open_or_create(WriteOptions.parse(options, path=path), schema)
+    assert table.config.key_generator == "CUSTOM"
+    assert table.properties["hoodie.table.partition.fields"] == "day:SIMPLE,at:TIMESTAMP"
+    assert table.properties["hoodie.keygen.timebased.timezone"] == "UTC"
+    table.upsert(pa.table({"id": ["a"], "at": [0], "day": ["mon"]}))
+    assert [s.partition for s in table.file_slices()] == ["mon/1970-01"]
+    open_or_create(WriteOptions.parse(options, path=path), schema)
+    other = {**options, "hoodie.keygen.timebased.output.dateformat": "yyyy"}
+    with pytest.raises(Invalid, match=r"output\.dateformat='yyyy' contradicts.*'yyyy-MM'"):
+        open_or_create(WriteOptions.parse(other, path=path), schema)
+    options["hoodie.datasource.write.keygenerator.class"] = "org.apache.hudi.keygen.ComplexKeyGenerator"
+    with pytest.raises(Invalid, match=r"keygenerator\.class.*contradicts.*CUSTOM"):
+        open_or_create(WriteOptions.parse(options, path=path), schema)
