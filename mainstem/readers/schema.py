@@ -8,7 +8,7 @@ Order of TableSchemaResolver: newest completed commit with a schema, then
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,21 +54,33 @@ def schema_text(state: TableState) -> str:
 
 def table_schema(state: TableState, until: str | None = None) -> TableSchema:
     """The schema as of requested time ``until`` (None: newest). ``Invalid`` if there is none yet."""
-    for instant in reversed(state.writes):
-        if until is not None and instant.requested > until:
-            continue
-        metadata = state.metadata(instant.requested)
-        if metadata is None or metadata.operation in _NO_DATA_OPERATIONS or not metadata.schema:
-            continue
-        return TableSchema(metadata.schema, _field_ids(state, instant.requested, metadata, until))
-    text = state.config.create_schema or _any_schema(state)
+    found = _newest(state, until, lambda m: m.operation not in _NO_DATA_OPERATIONS)
+    if found is not None:
+        return TableSchema(found[1].schema or "", _field_ids(state, *found, until))
+    # Compactions record the schema too: what is left once all delta commits are archived.
+    service = _newest(state, None, lambda _: True)
+    ids = None if service is None else _field_ids(state, *service, until)
+    text = None if ids is not None else state.config.create_schema
+    text = text or (service[1].schema if service is not None else None)
     if not text:
         raise Invalid(
             "the table has no schema yet: no completed commit records one and"
             " hoodie.table.create.schema is not set; write a first batch",
             table=state.storage.base,
         )
-    return TableSchema(text)
+    return TableSchema(text, ids)
+
+
+def _newest(
+    state: TableState, until: str | None, suits: Callable[[CommitMetadata], bool]
+) -> tuple[str, CommitMetadata] | None:
+    """Requested time and metadata of the newest completed write that records a schema."""
+    for instant in reversed(state.writes):
+        if until is None or instant.requested <= until:
+            metadata = state.metadata(instant.requested)
+            if metadata is not None and metadata.schema and suits(metadata):
+                return instant.requested, metadata
+    return None
 
 
 def _field_ids(
@@ -116,15 +128,6 @@ def _written(state: TableState) -> dict[str, VersionedSchema]:
                 parsed[text] = parse_schema(text, f"instant {instant.requested}")
             found[instant.requested] = parsed[text]
     return found
-
-
-def _any_schema(state: TableState) -> str | None:
-    """Compactions record the schema too: what is left once all delta commits are archived."""
-    for instant in reversed(state.writes):
-        metadata = state.metadata(instant.requested)
-        if metadata is not None and metadata.schema:
-            return metadata.schema
-    return None
 
 
 def full_schema(text: str) -> pa.Schema:

@@ -208,6 +208,16 @@ def test_damage_in_the_files_of_a_writer_that_was_killed_is_not_looked_at(tmp_pa
     assert table.changes().to_arrow().num_rows
 
 
+def test_columns_keep_their_ids_when_only_services_are_left_on_the_timeline(unpacked, monkeypatch):
+    """Compactions record the schema as well; here the writes are taken for such."""
+    from mainstem.readers import schema
+
+    table = mainstem.open_table(unpack("schema_on_read", unpacked))
+    before = table.scan().to_arrow()
+    monkeypatch.setattr(schema, "_NO_DATA_OPERATIONS", ("UPSERT", "ALTER_SCHEMA"))
+    assert table.scan().to_arrow().equals(before)
+
+
 def test_a_partial_row_of_a_range_gives_the_columns_that_it_set(unpacked):
     """The others are unknown, as the row was written outside of the range; nulls would be believed."""
     table = mainstem.open_table(unpack("merge_into_partial.logs", unpacked))
