@@ -8,6 +8,7 @@ of Hudi's own tests (TestTimestampBasedKeyGenerator). What Java would misread or
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -275,3 +276,11 @@ def test_equal_keys_of_different_rows_are_warned_about(tmp_path: Path) -> None:
     table = small(tmp_path / "t", record_key=["a", "r"])
     with pytest.warns(UserWarning, match=r"',r:'.*same record key"):
         table.upsert(one(a="x,r:y", r="z"))
+
+
+def test_the_example_of_the_documentation_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "keys.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(code, {"folder": str(tmp_path)})
+    promised = re.findall(r"print\(.*# (.*)", code)
+    assert capsys.readouterr().out.splitlines() == promised
