@@ -10,6 +10,9 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from mainstem.testing import plain_format as plain
 from mainstem.testing.oracle import Intent, Mode, Row, merged
 from mainstem.testing.plain_format import TIMELINE, LogFile, TimelineName
@@ -279,23 +282,31 @@ class Audit:
         for log in plain.log_files(self.disk):
             by_instant.setdefault(log.instant, []).append(log)
         buckets: dict[tuple[str, str], set[str]] = {}
+        base_files = plain.base_files(self.disk)
         for commit in plain.commits(self.disk):
             logs = by_instant.get(commit.requested, [])
-            if sorted(commit.paths) != sorted(log.path for log in logs):
+            bases = base_files.get(commit.requested, [])
+            if sorted(commit.paths) != sorted([*bases, *(log.path for log in logs)]):
                 raise Violation(
-                    "one slice", f"{commit.requested} names {commit.paths}, the disk has {logs}"
+                    "one slice", f"{commit.requested} names {commit.paths}, the disk has {logs} {bases}"
                 )
             for log in logs:
                 buckets.setdefault((log.partition, log.file_id[:8]), set()).add(log.file_id)
             intent = self.intents.get(commit.requested)
             if intent is not None:
-                self._same(intent, logs)
+                self._same(intent, logs, bases)
         for where, ids in buckets.items():
             if len(ids) > 1:
                 raise Violation("one file id", f"{where} has {sorted(ids)}")
 
-    def _same(self, intent: Intent, logs: list[LogFile]) -> None:
+    def _same(self, intent: Intent, logs: list[LogFile], bases: list[str]) -> None:
         found: Counter[str] = Counter()
+        for path in bases:
+            data = pa.BufferReader(bytes(self.disk.need(path).data))
+            for row in pq.ParquetFile(data).read().to_pylist():
+                if row["_hoodie_commit_time"] != intent.instant:
+                    raise Violation("one slice", f"{path} holds a row of another instant")
+                found[_text({k: v for k, v in row.items() if not k.startswith("_hoodie_")})] += 1
         for log in logs:
             for block in plain.blocks(bytes(self.disk.need(log.path).data)):
                 if block.instant != log.instant:
@@ -335,6 +346,9 @@ class Audit:
         for log in plain.log_files(self.disk):
             if log.instant not in done:
                 raise Violation("no orphans", f"{log.path} belongs to no instant")
+        for instant, files in plain.base_files(self.disk).items():
+            if instant not in done and instant not in plain.compactions(self.disk):
+                raise Violation("no orphans", f"{files} belong to no instant")
         for name in sorted(self.disk.folders.get(HEARTBEATS, {})):
             raise Violation("no orphans", f"heartbeat {name} is still there")
         for name in sorted(self.disk.folders.get(MARKERS, {})):

@@ -131,11 +131,11 @@ class Compactor:
 
 
 def latest_bases(disk: Disk) -> dict[Group, paths.BaseName]:
-    """(partition, file id) -> newest base file of a completed compaction."""
+    """(partition, file id) -> newest base file of a completed compaction or bulk insert."""
     done = set()
     for name in disk.folders.get(TIMELINE, {}):
         parsed = plain.timeline_name(name)
-        if parsed is not None and parsed.action == "commit" and parsed.completion:
+        if parsed is not None and parsed.action in ("commit", "deltacommit") and parsed.completion:
             done.add(parsed.requested)
     newest: dict[Group, paths.BaseName] = {}
     for folder, names in disk.folders.items():

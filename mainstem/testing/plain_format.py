@@ -81,6 +81,19 @@ def log_files(disk: Disk) -> list[LogFile]:
     return sorted(found, key=lambda log: log.order)
 
 
+def base_files(disk: Disk) -> dict[str, list[str]]:
+    """Requested time -> paths of the base files that carry it."""
+    found: dict[str, list[str]] = {}
+    for folder, entries in disk.folders.items():
+        if folder == ".hoodie" or folder.startswith(".hoodie/"):
+            continue
+        for name in entries:
+            if name.endswith(".parquet"):
+                instant = name.removesuffix(".parquet").rsplit("_", 1)[-1]
+                found.setdefault(instant, []).append(f"{folder}/{name}" if folder else name)
+    return found
+
+
 @dataclass
 class Delete:
     """One entry of a delete block. ``ordering`` None is Java's IntWrapper 0, the default."""
@@ -223,6 +236,12 @@ def commits(disk: Disk) -> list[CommitOnDisk]:
             CommitOnDisk(parsed.requested, parsed.completion, parsed.action, paths, extra)
         )
     return sorted(found, key=lambda commit: commit.completion)
+
+
+def compactions(disk: Disk) -> set[str]:
+    """Requested times of compactions, planned or done."""
+    names = filter(None, map(timeline_name, disk.folders.get(TIMELINE, {})))
+    return {name.requested for name in names if name.action in ("compaction", "commit")}
 
 
 def pending(disk: Disk) -> dict[str, str]:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 
+from mainstem.testing.bulk import BulkInserts
 from mainstem.testing.mixed import Mixed
 from mainstem.testing.publishers import Publishers
 from mainstem.testing.simulation import Result, Simulation
@@ -20,6 +21,7 @@ from mainstem.testing.tables import Compactions, Tables
 from mainstem.testing.world import Counts, Faults, Violation
 
 SCENARIOS: dict[str, type[Simulation]] = {
+    "bulk": BulkInserts,
     "compactions": Compactions,
     "mixed": Mixed,
     "publishers": Publishers,

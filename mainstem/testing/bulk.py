@@ -1,0 +1,36 @@
+"""Bulk inserts among the other writers: base files that appear while logs are being written.
+
+Their rows have keys of their own. Whether a base file's row or a log row of an overlapping writer wins
+is the merge's business (log rows do); that no row vanishes behind a base file is this scenario's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainstem.testing.tables import Tables
+
+if TYPE_CHECKING:
+    from mainstem.client import Table
+    from mainstem.testing.world import Process
+
+
+class BulkInserts(Tables):
+    """``tables`` in which every other plain transaction is a bulk insert."""
+
+    scenario = "bulk"
+
+    def _transaction(self, process: Process, table: Table, kind: str) -> None:
+        if kind in ("delete", "abort") or self.random.random() < 0.5:
+            super()._transaction(process, table, kind)
+            return
+        txn, intent = self._begin(table, process.name, "bulk_insert")
+        with txn:
+            for batch in range(self.random.choice([1, 2])):
+                rows = [self._tracer(intent, self.random) for _ in range(3)]
+                for number, row in enumerate(rows):
+                    if batch or number:
+                        row["id"] = f"x{intent.instant}/{batch}/{number}"
+                self._write(txn, intent, "upsert", rows)
+                self.pause_between(process, 300)
+            self._commit(txn, intent)
