@@ -149,6 +149,8 @@ def _group(
 
 def _committed(files: list[DataFile], partition: str, written: WrittenFiles) -> list[DataFile]:
     """Without files beside those that their instant's metadata names."""
+    if len(files) < 2:
+        return files
     count = Counter(file.instant for file in files)
     left_over = set()
     for instant in (t for t, number in count.items() if number > 1):

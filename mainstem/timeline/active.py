@@ -12,8 +12,9 @@ from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.instant import (
     COMPACTION,
-    COMPLETES_AS,
+    INFLIGHT,
     LOGCOMPACTION,
+    REQUESTED,
     SAVEPOINT,
     WRITE_ACTIONS,
     Instant,
@@ -25,44 +26,55 @@ from mainstem.timeline.instant import (
 class ActiveTimeline:
     """An immutable view of one listing; the highest state of each instant counts.
 
-    ``names`` are the raw file names. Lists are ordered by requested time.
+    ``names`` are the raw file names. Lists are ordered by requested time. ``floor``: a time that
+    ``newest_time`` does not fall below. ``parsed`` holds what names mean, for the views of one reader;
+    names of earlier states of a completed instant, two thirds of all, are not even parsed.
     """
 
-    def __init__(self, names: Iterable[str], parsed: dict[str, Instant | None]) -> None:
+    def __init__(
+        self, names: Iterable[str], parsed: dict[str, Instant | None], floor: str = ""
+    ) -> None:
         self.names = frozenset(names)
         self._parsed = parsed
+        self._floor = floor
+
+    def _instant(self, name: str) -> Instant | None:
+        if name not in self._parsed:
+            self._parsed[name] = parse_instant(name)
+        return self._parsed[name]
+
+    @cached_property
+    def _done(self) -> dict[str, Instant]:
+        """Completed instants by ``requested time.action``."""
+        found = (self._instant(name) for name in self.names if "_" in name)
+        return {f"{i.requested}.{i.action}": i for i in found if i is not None}
 
     @cached_property
     def instants(self) -> list[Instant]:
         """Each instant once, in its highest state."""
-        best: dict[tuple[str, str], Instant] = {}
-        parsed = self._parsed
-        for name in self.names:
-            instant = parsed[name]
-            if instant is None:
-                continue
-            key = (instant.requested, COMPLETES_AS.get(instant.action, instant.action))
-            other = best.get(key)
-            if other is None or state_rank(instant) > state_rank(other):
-                best[key] = instant
-        return sorted(best.values(), key=lambda i: (i.requested, i.action))
+        return sorted([*self._done.values(), *self.pending], key=lambda i: (i.requested, i.action))
 
     @cached_property
     def completed(self) -> list[Instant]:
-        return [i for i in self.instants if i.is_completed]
+        return sorted(self._done.values(), key=lambda i: (i.requested, i.action))
 
     @cached_property
     def pending(self) -> list[Instant]:
         # Looked at twice per commit under the lock, so not by way of ``instants``.
-        found = [i for i in map(self._parsed.__getitem__, self.names) if i is not None]
-        done = {(i.requested, i.action) for i in found if i.completion is not None}
-        best: dict[tuple[str, str], Instant] = {}
-        for i in found:
-            key = (i.requested, COMPLETES_AS.get(i.action, i.action))
-            if i.completion is None and key not in done:
+        done = self._done
+        best: dict[str, Instant] = {}
+        for name in self.names:
+            stem, _, state = name.rpartition(".")
+            if "_" in name or (state in (REQUESTED, INFLIGHT) and stem in done):
+                continue
+            instant = self._instant(name)
+            if instant is None:
+                continue
+            key = f"{instant.requested}.{instant.comparable_action}"
+            if key not in done:
                 other = best.get(key)
-                if other is None or state_rank(i) > state_rank(other):
-                    best[key] = i
+                if other is None or state_rank(instant) > state_rank(other):
+                    best[key] = instant
         return sorted(best.values(), key=lambda i: (i.requested, i.action))
 
     @cached_property
@@ -83,12 +95,9 @@ class ActiveTimeline:
     @cached_property
     def newest_time(self) -> str:
         """Greatest requested or completion time seen; "" on an empty timeline."""
-        newest = ""
-        for name in self.names:
-            instant = self._parsed[name]
-            if instant is not None:
-                newest = max(newest, instant.requested, instant.completion or "")
-        return newest
+        completed = max((i.completion or i.requested for i in self._done.values()), default="")
+        requested = max((i.requested for i in self.instants), default="")
+        return max(completed, requested, self._floor)
 
     @property
     def pending_compactions(self) -> list[Instant]:
@@ -110,28 +119,20 @@ class TimelineReader:
     def __init__(self, storage: Storage, folder: str = paths.TIMELINE) -> None:
         self._storage = storage
         self._folder = folder
-        self._parsed: dict[str, Instant | None] = {}
-        self._newest = ""
+        self._last = ActiveTimeline((), {})
 
     def load(self) -> ActiveTimeline:
         """One listing, now."""
-        names = self._storage.names(self._folder)
-        if len(self._parsed) > 4 * len(names) + 1000:  # archived names must not pile up
-            self._parsed = {}
-        new = [name for name in names if name not in self._parsed]
-        newest = self._newest
-        fresh = {name: parse_instant(name) for name in new}
-        for instant in fresh.values():
-            if instant is not None:
-                newest = max(newest, instant.requested, instant.completion or "")
-        # A new dictionary only when something is new: views handed out before keep theirs intact.
-        if fresh:
-            self._parsed.update(fresh)
+        names = frozenset(self._storage.names(self._folder))
+        last = self._last
+        if names == last.names:
+            return last
+        known = last._parsed
+        if len(known) > 4 * len(names) + 1000:  # archived names must not pile up
+            known = {}
         # Never below what was seen before, even if that was rolled back since: only safer.
-        self._newest = newest
-        timeline = ActiveTimeline(names, self._parsed)
-        timeline.newest_time = newest
-        return timeline
+        self._last = ActiveTimeline(names, known, last.newest_time)
+        return self._last
 
 
 def load_timeline(storage: Storage, folder: str = paths.TIMELINE) -> ActiveTimeline:
