@@ -23,6 +23,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 
+import pyarrow as pa
+
 from mainstem.client import Table
 from mainstem.errors import CorruptTable, MainstemError
 from mainstem.options import WriterOptions
@@ -97,8 +99,11 @@ class SharedJob:
         ordinal = allocate(self._storage, self._random, what, ordinal=ids.ordinal, started_ms=ids.started_ms)
         return Job(StreamGuard(ids.identifier, ids.batch_id, ordinal), what)
 
-    def begin(self) -> Job:
-        """Second call, by tasks that have rows: the transaction is open, or known as committed."""
+    def begin(self, schema: pa.Schema) -> Job:
+        """Second call, by tasks that have rows: the transaction is open, or known as committed.
+
+        ``schema``: columns and types of the rows, the same in every task.
+        """
         job = self._read() or Job()
         if job.spec is not None or job.earlier is not None or job.ended:
             return job
@@ -111,6 +116,11 @@ class SharedJob:
             if txn.already_committed:
                 job = replace(job, earlier=txn.commit().instant)
             else:
+                try:
+                    txn.declare(schema)
+                except BaseException:
+                    txn.abort()
+                    raise
                 job = replace(job, spec=txn.detach())
             self._write(job)
             return job

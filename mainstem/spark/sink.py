@@ -264,6 +264,7 @@ class _Ways:
             return Outcome(EMPTY)
         with self.table.begin(self.options.operation, guard=guard) as txn:
             if not txn.already_committed:
+                txn.declare(rows.schema)
                 txn.write(rows)
             return txn.commit()
 
@@ -289,6 +290,7 @@ class _Ways:
         with self.table.begin(self.options.operation, guard=guard) as txn:
             if txn.already_committed:
                 return txn.commit()
+            txn.declare(arrow_schema(df.drop(_BUCKET).schema, nullable=True))
             sent_bytes = self._run_tasks(df, txn)
             outcome = txn.commit()
         _last_batch[self.table.path] = (outcome.rows, sent_bytes)

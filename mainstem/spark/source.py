@@ -194,7 +194,7 @@ def _write_part(
         first = next((batch for batch in batches if batch.num_rows), None)
         if first is None or state.ended:
             return _Written(job, None)
-        state = shared.begin()
+        state = shared.begin(schema)
         if state.spec is None:  # committed by an earlier run of this batch
             return _Written(job, None)
         result, _ = write_partition(state.spec, chain([first], batches))

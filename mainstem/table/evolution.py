@@ -52,6 +52,27 @@ def needed_fields(
     return needed
 
 
+def declared_fields(
+    schema: pa.Schema, declared: pa.Schema, *, fixed: Collection[str], fill: bool
+) -> list[pa.Field]:
+    """As ``needed_fields``, by the types of rows that are still to come; what cannot be held is left to
+    whoever sees the rows."""
+    given = [f for f in declared if f.name not in META_FIELDS and not pa.types.is_null(f.type)]
+    if not fill and any(declared.get_field_index(name) < 0 for name in schema.names):
+        return []
+    needed = []
+    for field in given:
+        place = schema.get_field_index(field.name)
+        if place < 0:
+            if not field.name.startswith("_hoodie_") or field.name in _OWN:
+                needed.append(field.with_nullable(True))
+        elif field.name not in fixed:
+            wider = _meeting(schema.field(place).type, field.type)
+            if wider not in (None, schema.field(place).type):
+                needed.append(schema.field(place).with_type(wider))
+    return needed
+
+
 def merged_fields(schema: pa.Schema, other: pa.Schema) -> list[pa.Field]:
     """Columns that ``schema`` must get, or widen, to hold all that ``other`` holds.
 

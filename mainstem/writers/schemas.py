@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from mainstem.errors import Unsupported
-from mainstem.formats.avro_schema import arrow_to_avro
+from mainstem.formats.avro_schema import arrow_to_avro, avro_to_arrow
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.options import flag
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
-from mainstem.table.evolution import evolved, merged_fields, needed_fields
+from mainstem.table.evolution import declared_fields, evolved, merged_fields, needed_fields
 from mainstem.table.schema import arrow_user_schema
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import decode_commit
@@ -55,6 +55,17 @@ def follow(spec: WriteSpec, batch: pa.Table) -> WriteSpec:
     if not fields:
         return spec
     return with_schema(spec, evolved(spec.user_schema, fields, spec.table_name))
+
+
+def declare(spec: WriteSpec, schema: pa.Schema) -> WriteSpec:
+    """The spec whose schema holds rows of these columns and types, whatever their values."""
+    if spec.operation not in (UPSERT, INSERT, BULK_INSERT):
+        return spec
+    stored = avro_to_arrow(arrow_to_avro(schema, table_name=spec.table_name, meta_fields=False))
+    fixed = {*spec.keys.needed_columns, *spec.ordering}
+    ours = arrow_user_schema(spec.user_schema)
+    fields = declared_fields(ours, stored, fixed=fixed, fill=spec.fill_missing)
+    return with_schema(spec, evolved(spec.user_schema, fields, spec.table_name)) if fields else spec
 
 
 def with_schema(spec: WriteSpec, text: str) -> WriteSpec:

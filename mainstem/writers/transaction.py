@@ -46,7 +46,7 @@ from mainstem.writers.rollback import (
     roll_back,
     roll_back_failed_writes,
 )
-from mainstem.writers.schemas import Moved, follow, newer_schema, with_schema
+from mainstem.writers.schemas import Moved, declare, follow, newer_schema, with_schema
 from mainstem.writers.spec import (
     BULK_INSERT,
     DELETE,
@@ -275,6 +275,15 @@ class Transaction:
             self._spec = spec
             if self._appender is not None:
                 self._appender.adopt(spec)
+
+    def declare(self, schema: pa.Schema) -> None:
+        """Make the table's schema hold rows of these columns and types, before tasks are given its spec.
+
+        A task cannot change the schema: rows that do not fit are refused there. ``Invalid`` for a type
+        that a table cannot hold.
+        """
+        self._check_open()
+        self._adopt(declare(self._spec, schema))
 
     def task_spec(self) -> WriteSpec:
         """What an executor needs for ``writers.task.write_task``; picklable."""

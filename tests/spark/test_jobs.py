@@ -52,7 +52,7 @@ def test_many_tasks_begin_one_transaction_and_another_process_commits_it(tmp_pat
     def task() -> None:
         job = _job(tmp_path)
         job.enter(_ids(), counted=True, looks="upsert(id,v)")
-        found.append(job.begin())
+        found.append(job.begin(SCHEMA))
 
     threads = [threading.Thread(target=task) for _ in range(6)]
     for thread in threads:
@@ -72,10 +72,10 @@ def test_many_tasks_begin_one_transaction_and_another_process_commits_it(tmp_pat
 def test_a_replay_finds_the_batch_committed_before_it_writes(tmp_path: Path) -> None:
     first = _job(tmp_path, "first")
     first.enter(_ids("one"), counted=True, looks="upsert(id,v)")
-    first.commit([_write(first.begin(), range(3), 0)])
+    first.commit([_write(first.begin(SCHEMA), range(3), 0)])
     again = _job(tmp_path, "again")
     again.enter(_ids("two"), counted=True, looks="upsert(id,v)")
-    assert again.begin().earlier is not None
+    assert again.begin(SCHEMA).earlier is not None
     outcome = again.commit([])
     assert outcome is not None and outcome.status == "already_committed"
     assert len(mainstem.open_table(tmp_path).timeline()) == 1
@@ -84,7 +84,7 @@ def test_a_replay_finds_the_batch_committed_before_it_writes(tmp_path: Path) -> 
 def test_an_aborted_job_leaves_no_files_and_no_pending_instant(tmp_path: Path) -> None:
     job = _job(tmp_path)
     job.enter(None, counted=True, looks="")
-    _write(job.begin(), range(3), 0)
+    _write(job.begin(SCHEMA), range(3), 0)
     _job(tmp_path).abort()
     _job(tmp_path).abort()  # harmless
     table = mainstem.open_table(tmp_path)
@@ -105,7 +105,7 @@ def test_records_of_ended_jobs_are_swept(tmp_path: Path) -> None:
     for number in range(40):
         job = _job(tmp_path, f"job-{number}")
         job.enter(None, counted=True, looks="")
-        job.begin()
+        job.begin(SCHEMA)
         job.commit([])
     assert len(list((tmp_path / FOLDER).iterdir())) <= 20
 
@@ -113,8 +113,29 @@ def test_records_of_ended_jobs_are_swept(tmp_path: Path) -> None:
 def test_a_record_is_read_back_as_it_was_and_a_damaged_one_is_an_error(tmp_path: Path) -> None:
     job = _job(tmp_path)
     job.enter(_ids(), counted=True, looks="upsert(id,v)")
-    begun = job.begin()
+    begun = job.begin(SCHEMA)
     assert decode_job(encode_job(begun), "p", "t") == begun
     for damaged in (b"", b"{}", encode_job(begun)[:-9]):
         with pytest.raises(CorruptTable, match="delete it"):
             decode_job(damaged, "p", "t")
+
+
+def test_new_columns_and_wider_types_of_a_dataframe_are_in_the_schema_before_any_task_writes(
+    tmp_path: Path,
+) -> None:
+    job = _job(tmp_path)
+    job.enter(None, counted=False, looks="")
+    wider = pa.schema([("id", pa.int64()), ("v", pa.float64()), ("city", pa.string())])
+    begun = job.begin(wider)
+    assert begun.spec is not None
+    batch = pa.record_batch({"id": [1], "v": [0.5], "city": ["Oslo"]}, schema=wider)
+    result = write_task(begun.spec, [batch], task_partition=0, stage=0, attempt=0)
+    _job(tmp_path).commit([result])
+    table = mainstem.open_table(tmp_path)
+    assert table.schema.equals(wider)
+    assert table.scan(columns=["id", "v", "city"]).to_arrow().to_pylist() == batch.to_pylist()
+    with pytest.raises(mainstem.Invalid, match="time64"):
+        job = _job(tmp_path, "other")
+        job.enter(None, counted=False, looks="")
+        job.begin(pa.schema([*wider, ("t", pa.time64("us"))]))
+    assert [i for i in table.timeline() if not i.is_completed] == []

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import mainstem
+from mainstem.writers.task import write_task
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int32()), ("f", pa.float32()), ("ts", pa.int64())])
 FAST = {"hoodie.mainstem.fsync": "false"}
@@ -197,3 +198,19 @@ def test_the_schema_of_other_columns_stays_word_for_word(table: mainstem.Table) 
     after = json.loads(mainstem.timeline.commit_metadata.decode_commit(newest.read_bytes(), path="").schema)
     assert after["fields"][:4] == before["fields"] and after["name"] == before["name"]
     assert after["fields"][4] == {"name": "extra", "type": ["null", "long"], "default": None}
+
+
+def test_a_transaction_can_be_told_the_types_of_rows_that_tasks_will_write(table: mainstem.Table) -> None:
+    more = pa.schema([*SCHEMA.set(1, pa.field("n", pa.int64())), ("extra", pa.list_(pa.int8()))])
+    with table.begin() as txn:
+        txn.declare(more)
+        rows_of_task = pa.record_batch([["b"], [1], [0.5], [1], [[7]]], schema=more)
+        result = write_task(txn.task_spec(), [rows_of_task], task_partition=0, stage=0, attempt=0)
+        txn.add_task_result(result)
+        txn.commit()
+    assert reopened(table).schema.field("n").type == pa.int64()
+    assert shown(table)["b"]["extra"] == [7] and shown(table)["a"]["extra"] is None
+    with table.begin() as txn:  # not told: a task cannot change the schema
+        late = rows_of_task.append_column("late", pa.array([1]))
+        with pytest.raises(mainstem.Invalid, match="does not have: 'late'"):
+            write_task(txn.task_spec(), [late], task_partition=0, stage=0, attempt=0)
