@@ -244,6 +244,11 @@ CHANGES = {
         Invalid,
         (r"merge\.mode: 'EVENT_TIME_ORDERING' -> 'COMMIT_TIME_ORDERING'", "nothing was published"),
     ),
+    "delete_marker": (
+        {"hoodie__record__merge__property__hoodie__payload__delete__marker": "D"},
+        Invalid,
+        (r"delete\.marker: None -> 'D'", "nothing was published"),
+    ),
     "record_key": (
         {"hoodie__table__recordkey__fields": "id,city"},
         Invalid,
