@@ -55,8 +55,13 @@ def run_query(path: Path, name: str, query: dict[str, Any]) -> pa.Table:
 
 def encoded(table: pa.Table) -> Counter[str]:
     """Rows as json text with their number; the order of rows does not count."""
+    return Counter(map(row_text, encoded_rows(table)))
+
+
+def encoded_rows(table: pa.Table) -> list[list[Any]]:
+    """Rows in the encoding of the json, in their order."""
     columns = [column.to_pylist() for column in table.columns]
-    return Counter(row_text([_value(v) for v in row]) for row in zip(*columns, strict=True))
+    return [[_value(v) for v in row] for row in zip(*columns, strict=True)]
 
 
 def row_text(row: list[Any]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,12 +19,15 @@ import pytest
 import mainstem
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
+from mainstem.readers.split import read_split
 from mainstem.spark.types import spark_schema
+from mainstem.storage.local import LocalStorage
 from tests.golden_tables.features import FEATURES, features, marked
 from tests.golden_tables.tables import (
     GOLDEN,
     NAMES,
     encoded,
+    encoded_rows,
     expectations,
     row_text,
     run_query,
@@ -216,6 +220,29 @@ def test_columns_keep_their_ids_when_only_services_are_left_on_the_timeline(unpa
     before = table.scan().to_arrow()
     monkeypatch.setattr(schema, "_NO_DATA_OPERATIONS", ("UPSERT", "ALTER_SCHEMA"))
     assert table.scan().to_arrow().equals(before)
+
+
+@pytest.mark.supports("Queries", "schema on read: every change of type that Hudi allows")
+def test_old_files_in_the_newest_schema_give_the_rows_that_java_rewrote(unpacked):
+    """Every write rewrote the base file: rows that it only copied stand in the older ones as well, under
+    older names and types."""
+    path = unpack("schema_on_read_types", unpacked)
+    (newest,) = mainstem.open_table(path).scan().splits()
+    storage = LocalStorage(str(path))
+    meta = ["_hoodie_commit_time", "_hoodie_record_key"]
+    user = [name for name in newest.spec.schema.names if name not in META_FIELDS]
+
+    def rows_of(file: str) -> dict[tuple, str]:
+        (table,) = read_split(storage, replace(newest, base_file=file))
+        ids = zip(*(table.column(name).to_pylist() for name in meta), strict=True)
+        return dict(zip(ids, map(row_text, encoded_rows(table.select(user))), strict=True))
+
+    now = rows_of(newest.base_file)
+    older = sorted(file.name for file in path.glob("*.parquet") if file.name != newest.base_file)
+    copied = [(key, row) for file in older for key, row in rows_of(file).items() if key in now]
+    assert len({key for key, _ in copied}) == 8
+    for key, row in copied:
+        assert row == now[key]
 
 
 def test_a_partial_row_of_a_range_gives_the_columns_that_it_set(unpacked):
