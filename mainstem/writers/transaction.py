@@ -336,7 +336,8 @@ class Transaction:
             check_one_base_file_each(stats, ctx.base, self.instant)
             self._overlaps = Overlaps(ctx.seams.storage, self.instant, stats)
             self._overlap = self._overlaps.find(ctx.publisher.timeline())
-            if self._overlap is not None:
+            # With a guard the other write may be this very micro-batch: that is seen under the lock.
+            if self._overlap is not None and self._guard is None:
                 self._lose()
         return self._publish_completed(stats, rows)
 
@@ -414,6 +415,7 @@ class Transaction:
     def _may_complete(self, section: Section) -> str | None:
         """Under the lock: the instant is still ours to complete. Returns an earlier commit's instant."""
         ctx, timeline = self._ctx, section.timeline
+        self._overlap = None
         # Both files: a writer stopped inside begin may make its inflight file after it was rolled back.
         states = (REQUESTED, INFLIGHT)
         if not all(timeline.has(f"{self.instant}.{DELTACOMMIT}.{state}") for state in states):

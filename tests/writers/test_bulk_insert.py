@@ -17,6 +17,7 @@ from small_table import content, rows
 import mainstem
 from mainstem.errors import Invalid, RolledBack, Unsupported
 from mainstem.timeline.commit_metadata import decode_commit
+from mainstem.writers.guard import StreamGuard
 from mainstem.writers.task import write_task
 
 
@@ -142,6 +143,16 @@ def test_of_two_bulk_inserts_of_one_bucket_the_second_to_commit_loses(make_table
     with pytest.raises(RolledBack, match="overlaps another write"):
         one.commit()
     assert content(table) == {f"k{k}": f"two{k}" for k in range(3)}
+
+
+def test_of_two_drivers_with_one_micro_batch_the_second_is_told_that_it_is_committed(make_table):
+    table, guard = make_table(buckets=1), StreamGuard("stream", 0)
+    one, two = (table.begin("bulk_insert", guard=guard) for _ in range(2))
+    one.write(rows(range(3), ts=1))
+    two.write(rows(range(3), ts=1))
+    first, second = two.commit(), one.commit()
+    assert (first.status, second.status) == ("committed", "already_committed")
+    assert second.instant == first.instant and len(content(table)) == 3
 
 
 def test_an_insert_goes_to_log_files_and_updates_keys_that_are_there(make_table):
