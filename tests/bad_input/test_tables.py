@@ -69,6 +69,7 @@ UNREADABLE = {
 }
 
 
+@pytest.mark.supports("Tables and layouts", "other table versions refused, with the way to upgrade")
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_a_table_that_cannot_be_read_right_is_refused_by_name(name, table, path: Path) -> None:
     changes, kind, needles = UNREADABLE[name]
