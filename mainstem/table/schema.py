@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -78,6 +79,7 @@ def _fit_column(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.Chun
         ) from error
 
 
+@lru_cache(maxsize=64)
 def arrow_user_schema(text: str, path: str = "") -> pa.Schema:
     """Arrow schema of the user columns."""
     schema = avro_to_arrow(text, path=path)

@@ -34,6 +34,8 @@ class WriterContext:
     mutex: threading.Lock = field(default_factory=threading.Lock)
     #: partition -> buckets whose constant file id was seen there (see ``BucketAppender``)
     known_buckets: dict[str, set[int]] = field(default_factory=dict)
+    #: file of this process's latest commit and the schema in it: the next one need not read it again
+    own_schema: tuple[str, str] = ("", "")
 
     @property
     def base(self) -> str:

@@ -85,13 +85,17 @@ class Moved:
     announce: bool
 
 
-def newer_schema(storage: Storage, timeline: ActiveTimeline, spec: WriteSpec) -> Moved | None:
+def newer_schema(
+    storage: Storage, timeline: ActiveTimeline, spec: WriteSpec, known: tuple[str, str] = ("", "")
+) -> Moved | None:
     """Under the lock: what the schemas of others ask of the commit of ``spec``; None: nothing.
 
-    Reads one commit in the usual case, and looks no further if it has our very schema. Raises
-    ``Invalid`` where two writers gave a column types that do not meet.
+    Reads one commit in the usual case, none if it is the ``known`` (file, schema), and looks no further if
+    it has our very schema. Raises ``Invalid`` where two writers gave a column types that do not meet.
     """
     for name in _newest_first(timeline):
+        if known == (name, spec.user_schema):
+            return None
         path = paths.timeline_file(name)
         try:
             data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)

@@ -372,6 +372,7 @@ class Transaction:
         if published.time is None:
             self.abort()
             return self._end(Outcome(ALREADY_COMMITTED, instant=published.decision))
+        ctx.own_schema = (f"{self.instant}_{published.time}.{DELTACOMMIT}", self._spec.user_schema)
         self._tidy()
         return self._end(
             Outcome(
@@ -442,7 +443,7 @@ class Transaction:
         self._overlap = self._overlaps.find(timeline) if self._overlaps is not None else None
         if self._overlap is not None:
             return self._overlap
-        self._moved = newer_schema(ctx.seams.storage, timeline, self._spec)
+        self._moved = newer_schema(ctx.seams.storage, timeline, self._spec, ctx.own_schema)
         return None if self._moved is None else self._moved.text
 
     def _remove_unclaimed(self, claimed: set[str]) -> None:
