@@ -87,6 +87,17 @@ def test_structs_get_fields_and_lists_wider_items(tmp_path: Path) -> None:
     }
 
 
+def test_fields_of_structs_are_matched_by_name(tmp_path: Path) -> None:
+    inner = pa.struct([("a", pa.int32()), ("b", pa.string())])
+    schema = pa.schema([("id", pa.string()), ("s", inner)])
+    table = mainstem.create_table(tmp_path / "t", schema, record_key="id", buckets=1, properties=FAST)
+    other = pa.struct([("z", pa.int32()), ("b", pa.string()), ("a", pa.int64())])
+    table.upsert(pa.table({"id": ["a"], "s": pa.array([{"z": 1, "b": "b", "a": 2**40}], other)}))
+    table.upsert(pa.table({"id": ["b"], "s": pa.array([{"b": "b"}], pa.struct([("b", pa.string())]))}))
+    assert shown(table)["a"]["s"] == {"a": 2**40, "b": "b", "z": 1}
+    assert shown(table)["b"]["s"] == {"a": None, "b": "b", "z": None}
+
+
 def test_a_batch_that_lacks_a_column_is_refused_unless_the_option_fills_it(table: mainstem.Table) -> None:
     without = rows("b").drop_columns(["f"])
     with pytest.raises(mainstem.Invalid, match="missing: 'f'"):
