@@ -31,6 +31,12 @@ _PIECE_BYTES = 4 * MIB
 _CODEC_NAMES = {"uncompressed": "none", "lz4_raw": "lz4"}
 
 
+def codec_level(compression: str) -> int | None:
+    """Java's level of a Parquet codec where Arrow's own is another: gzip 6, not 9, which takes four
+    times as long for the same bytes."""
+    return 6 if compression == "gzip" else None
+
+
 class Sink(Protocol):
     """Where bytes go, in order."""
 
@@ -96,6 +102,7 @@ def write_base_file(
         pa.PythonFile(output, mode="w"),
         schema,
         compression=how.compression,
+        compression_level=codec_level(how.compression),
         store_schema=False,
         write_page_checksum=True,
         version="2.6",

@@ -26,6 +26,7 @@ from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.avro_columns import decode_records, encode_groups
 from mainstem.formats.avro_rows import Malformed
 from mainstem.formats.avro_schema import avro_to_arrow
+from mainstem.formats.base_file import codec_level
 from mainstem.formats.delete_records import decode_deletes, encode_deletes
 from mainstem.formats.resolve import project_to
 
@@ -165,6 +166,7 @@ class LogBlock:
             source = pa.BufferReader(pa.py_buffer(self.content))
             footer = pq.read_metadata(source)
             _check_parquet(footer, len(self.content))
+            _check_names(footer.schema.to_arrow_schema().names)
             # Strings stay behind their dictionaries until it is known how large they would become.
             texts = [c.path for c in map(footer.schema.column, range(footer.num_columns)) if _flat(c)]
             file = pq.ParquetFile(source, read_dictionary=texts, page_checksum_verification=True)
@@ -192,6 +194,11 @@ def _check_parquet(footer: pq.FileMetaData, size: int) -> None:
         raise ValueError("a row group of negative size")
     _check_ratio(inflated, size)
     _check_ratio(cells, size)
+
+
+def _check_names(names: list[str]) -> None:
+    if len(set(names)) != len(names):
+        raise ValueError("two columns of one name")
 
 
 def _check_texts(rows: pa.Table, size: int) -> None:
@@ -299,7 +306,12 @@ def _parquet_contents(
     for low, high in zip(bounds[:-1], bounds[1:], strict=True):
         sink = pa.BufferOutputStream()
         with pq.ParquetWriter(
-            sink, schema, compression=compression, store_schema=False, write_page_checksum=True
+            sink,
+            schema,
+            compression=compression,
+            compression_level=codec_level(compression),
+            store_schema=False,
+            write_page_checksum=True,
         ) as writer:
             if high > low:
                 writer.write_table(table.slice(low, high - low))
