@@ -12,7 +12,7 @@ _PLACES = {
     "create_table": "mainstem.create",
     "open_table": "mainstem.client",
     "Table": "mainstem.client",
-    "Outcome": "mainstem.writers.transaction",
+    "Outcome": "mainstem.writers.outcome",
     "Transaction": "mainstem.writers.transaction",
     "StreamGuard": "mainstem.writers.guard",
     "Instant": "mainstem.timeline.instant",
@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from mainstem.timeline.instant import Instant
     from mainstem.timeline.publish import MixedWritersWarning
     from mainstem.writers.guard import StreamGuard
-    from mainstem.writers.transaction import Outcome, Transaction
+    from mainstem.writers.outcome import Outcome
+    from mainstem.writers.transaction import Transaction
 
 
 def __getattr__(name: str) -> object:

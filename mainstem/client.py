@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from mainstem.timeline.instant import Instant
     from mainstem.writers.context import WriterContext
     from mainstem.writers.guard import StreamGuard
+    from mainstem.writers.outcome import Outcome
     from mainstem.writers.rollback import RolledBackInstant
     from mainstem.writers.spec import WriteSpec
-    from mainstem.writers.transaction import Outcome, Transaction
+    from mainstem.writers.transaction import Transaction
 
 
 class Table:
@@ -198,7 +199,8 @@ class Table:
         ``guard`` makes it exactly-once per micro-batch. Raises ``Unsupported``/``Invalid`` when the
         table or the operation cannot be written safely.
         """
-        from mainstem.writers.transaction import Transaction, check_operation
+        from mainstem.writers.outcome import check_operation
+        from mainstem.writers.transaction import Transaction
 
         name = check_operation(operation)
         ctx = self.writer_context()
@@ -271,7 +273,7 @@ class Table:
 
     def _write_once(self, operation: str, rows: pa.Table) -> Outcome:
         from mainstem.writers.fit import as_table
-        from mainstem.writers.transaction import EMPTY, Outcome, check_operation
+        from mainstem.writers.outcome import EMPTY, Outcome, check_operation
 
         check_operation(operation)
         try:

@@ -36,8 +36,8 @@ from mainstem.table.keygen import KeyGenerator
 from mainstem.truetime.clock import SystemClock
 from mainstem.writers.guard import StreamGuard
 from mainstem.writers.ordinals import StreamWrite, allocate, claim, finish
+from mainstem.writers.outcome import ALREADY_COMMITTED, Outcome
 from mainstem.writers.spec import WriteSpec
-from mainstem.writers.transaction import ALREADY_COMMITTED, Outcome
 
 FOLDER = f"{paths.OWN}/spark"
 _ENDED_MAX = 16

@@ -31,8 +31,9 @@ from mainstem.spark.types import arrow_schema
 from mainstem.spark.workers import ensure_python
 from mainstem.writers.guard import StreamGuard
 from mainstem.writers.ordinals import StreamWrite, allocate, claim, finish
+from mainstem.writers.outcome import EMPTY, Outcome
 from mainstem.writers.spec import BULK_INSERT, WriteSpec
-from mainstem.writers.transaction import EMPTY, Outcome, Transaction
+from mainstem.writers.transaction import Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

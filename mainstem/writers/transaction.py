@@ -15,7 +15,7 @@ or one of: ``RolledBack`` (found dead and undone; write again), ``LeaseLost``, `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mainstem.errors import (
@@ -38,6 +38,7 @@ from mainstem.writers.conflicts import Overlaps
 from mainstem.writers.context import WriterContext
 from mainstem.writers.fit import as_table
 from mainstem.writers.guard import StreamGuard
+from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, OPERATIONS, Outcome
 from mainstem.writers.rollback import (
     condemned,
     forget,
@@ -47,51 +48,12 @@ from mainstem.writers.rollback import (
     roll_back_failed_writes,
 )
 from mainstem.writers.schemas import Moved, declare, follow, newer_schema, with_schema
-from mainstem.writers.spec import (
-    BULK_INSERT,
-    DELETE,
-    INSERT,
-    UNSAFE,
-    UPDATE_COLUMNS,
-    UPSERT,
-    WriteSpec,
-)
+from mainstem.writers.spec import BULK_INSERT, UPSERT, WriteSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: operation given to ``begin`` -> name in the commit metadata (WriteOperationType)
-OPERATIONS = {
-    UPSERT: "UPSERT",
-    INSERT: "INSERT",
-    BULK_INSERT: "BULK_INSERT",
-    DELETE: "DELETE",
-    UPDATE_COLUMNS: "UPSERT",
-}
 _SCHEMA_ROUNDS_MAX = 10
-COMMITTED = "committed"
-ALREADY_COMMITTED = "already_committed"
-EMPTY = "empty"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a transaction.
-
-    ``status``: ``committed`` (visible at ``completion_time``), ``already_committed`` (the stream guard
-    found the same micro-batch in ``instant``; nothing was written) or ``empty`` (no rows, nothing
-    published). Times of the lock in milliseconds: held by this commit, and waited for.
-    """
-
-    status: str
-    instant: str | None = None
-    completion_time: str | None = None
-    rows: int = 0
-    bytes: int = 0
-    files: int = 0
-    attempts: int = 0
-    lock_held_ms: float = 0.0
-    lock_wait_ms: float = 0.0
 
 
 class Transaction:
@@ -534,16 +496,3 @@ def _unavailable(
         table=base,
         instant=instant,
     )
-
-
-def check_operation(operation: str) -> str:
-    """The operation in lower case; refuses unsafe and unknown ones by name."""
-    name = operation.strip().lower()
-    if name in UNSAFE:
-        raise Unsupported(f"operation {name!r} under non-blocking concurrency control: {UNSAFE[name]}")
-    if name not in OPERATIONS:
-        raise Invalid(f"operation {operation!r}; expected one of {', '.join(OPERATIONS)}")
-    return name
-
-
-

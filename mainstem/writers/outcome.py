@@ -1,0 +1,50 @@
+"""What a transaction can do, and what can become of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mainstem.errors import Invalid, Unsupported
+from mainstem.writers.spec import BULK_INSERT, DELETE, INSERT, UNSAFE, UPDATE_COLUMNS, UPSERT
+
+#: operation given to ``begin`` -> name in the commit metadata (WriteOperationType)
+OPERATIONS = {
+    UPSERT: "UPSERT",
+    INSERT: "INSERT",
+    BULK_INSERT: "BULK_INSERT",
+    DELETE: "DELETE",
+    UPDATE_COLUMNS: "UPSERT",
+}
+COMMITTED = "committed"
+ALREADY_COMMITTED = "already_committed"
+EMPTY = "empty"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a transaction.
+
+    ``status``: ``committed`` (visible at ``completion_time``), ``already_committed`` (the stream guard
+    found the same micro-batch in ``instant``; nothing was written) or ``empty`` (no rows, nothing
+    published). Times of the lock in milliseconds: held by this commit, and waited for.
+    """
+
+    status: str
+    instant: str | None = None
+    completion_time: str | None = None
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+    attempts: int = 0
+    lock_held_ms: float = 0.0
+    lock_wait_ms: float = 0.0
+
+
+def check_operation(operation: str) -> str:
+    """The operation in lower case; refuses unsafe and unknown ones by name."""
+    name = operation.strip().lower()
+    if name in UNSAFE:
+        raise Unsupported(f"operation {name!r} under non-blocking concurrency control: {UNSAFE[name]}")
+    if name not in OPERATIONS:
+        raise Invalid(f"operation {operation!r}; expected one of {', '.join(OPERATIONS)}")
+    return name
