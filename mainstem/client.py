@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid, MainstemError, Unavailable, Unsupported
 from mainstem.opening import as_text, local_path, local_seams, note_lock
-from mainstem.options import WriterOptions, one_of
+from mainstem.options import WriterOptions, flag, one_of
 from mainstem.seams import Seams
 from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import (
@@ -370,6 +370,11 @@ class Table:
             "hoodie.datasource.write.table.name": "hoodie.table.name",
             "hoodie.write.table.version": "hoodie.table.version",
         }
+        if flag(self._given, "hoodie.write.auto.upgrade", False):
+            raise Unsupported(
+                "hoodie.write.auto.upgrade=true: mainstem never upgrades a table; upgrade it with Hudi",
+                table=self.path,
+            )
         kind = named_kind(self._given)
         if kind not in (None, self._config.key_generator):
             raise Invalid(
