@@ -15,9 +15,11 @@ from mainstem.limits import MIB
 from mainstem.storage.protocol import Storage
 
 # A batch has at most so many rows, and about so many bytes where rows are wide.
-BATCH_ROWS = 131_072
-BATCH_BYTES = 64 * MIB
+BATCH_ROWS = 32_768
+BATCH_BYTES = 16 * MIB
 _BATCH_ROWS_MIN = 256
+# Column chunks are read in parts of this size, not whole.
+_BUFFER_BYTES = MIB
 # A text column that takes fewer bytes per value in the file is stored as a dictionary and codes.
 _CODED_BYTES_PER_ROW = 4
 # A row group that inflates more than this is refused (dictionary and run-length bombs).
@@ -34,7 +36,8 @@ def open_base(storage: Storage, path: str) -> Iterator[BaseFile]:
     """
     with _reading(path):
         file = storage.open_input(path)
-        source = pq.ParquetFile(file)
+        source = pq.ParquetFile(file, buffer_size=_BUFFER_BYTES)
+        _check_names(source.schema_arrow.names, path)
         _check_size(source.metadata, file.size(), path)
     with source:
         yield BaseFile(file, source, path)
@@ -46,12 +49,17 @@ def _reading(path: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, UnicodeDecodeError) as error:
         raise _damaged(path, error) from error
     except OSError as error:
         if error.errno is None:  # pyarrow's way of saying that bytes do not decode
             raise _damaged(path, error) from error
         raise Unavailable(f"reading {path}: {error}; try again") from error
+
+
+def _check_names(names: list[str], path: str) -> None:
+    if len(set(names)) != len(names):
+        raise CorruptTable("base file with two columns of one name; restore it from a copy", path=path)
 
 
 class BaseFile:
@@ -80,23 +88,21 @@ class BaseFile:
         self, source: pq.ParquetFile, names: Sequence[str], groups: Sequence[int] | None
     ) -> Iterator[pa.Table]:
         names = self.held(names) or self.names[:1]  # a batch without columns would have no rows
-        numbers = list(range(self.group_count)) if groups is None else list(groups)
-        if not numbers:
-            return
-        size = self._batch_rows(numbers)
-        with _reading(self.path):
-            batches = source.iter_batches(batch_size=size, row_groups=numbers, columns=names)
-        while True:
+        for number in range(self.group_count) if groups is None else groups:
+            # One row group at a time: pyarrow holds on to what it read of all that it is asked for.
+            size = self._batch_rows(number)
             with _reading(self.path):
-                batch = next(batches, None)
-            if batch is None:
-                return
-            yield pa.Table.from_batches([batch]).select(names)
+                batches = source.iter_batches(batch_size=size, row_groups=[number], columns=names)
+            while True:
+                with _reading(self.path):
+                    batch = next(batches, None)
+                if batch is None:
+                    break
+                yield pa.Table.from_batches([batch]).select(names)
 
-    def _batch_rows(self, groups: Sequence[int]) -> int:
-        found = [self.source.metadata.row_group(number) for number in groups]
-        rows = max(1, sum(group.num_rows for group in found))
-        per_row = max(1, sum(group.total_byte_size for group in found) // rows)
+    def _batch_rows(self, group: int) -> int:
+        found = self.source.metadata.row_group(group)
+        per_row = max(1, found.total_byte_size // max(1, found.num_rows))
         return min(BATCH_ROWS, max(_BATCH_ROWS_MIN, BATCH_BYTES // per_row))
 
     def taken(self, group: int, names: Sequence[str], rows: np.ndarray) -> Iterator[pa.Table]:
@@ -123,7 +129,12 @@ class BaseFile:
         if not texts:
             return self.source
         with _reading(self.path):
-            return pq.ParquetFile(self.file, metadata=self.source.metadata, read_dictionary=texts)
+            return pq.ParquetFile(
+                self.file,
+                metadata=self.source.metadata,
+                read_dictionary=texts,
+                buffer_size=_BUFFER_BYTES,
+            )
 
     def column_of(self, group: int, name: str) -> Any:
         """The metadata of a flat column's chunk; None where the file has no such column."""

@@ -142,7 +142,8 @@ class LocalStorage:
     def open_input(self, path: str):
         import pyarrow as pa
 
-        return pa.memory_map(self._full(path), "r")
+        # Not a memory map: what was read of a large file would count as this process's memory.
+        return pa.OSFile(self._full(path), "r")
 
     def stat(self, path: str) -> FileInfo | None:
         try:

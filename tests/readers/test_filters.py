@@ -162,7 +162,7 @@ def as_set(table: pa.Table) -> list[str]:
 
 
 @pytest.mark.supports("Queries", "filters pushed down to row groups and log blocks")
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32 - 1), which=st.sampled_from(FILTERS), columns=st.sampled_from(COLUMNS))
 def test_a_filtered_read_is_the_full_read_filtered(tmp_path, seed, which, columns):
     folder = tmp_path / f"{seed}"
