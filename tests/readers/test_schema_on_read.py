@@ -14,6 +14,7 @@ import pytest
 
 import mainstem
 from mainstem.errors import CorruptTable, Unsupported
+from tests.golden_tables.tables import unpack
 
 FAST = {"hoodie.time.generator.max_expected_clock_skew_ms": "0"}
 ROWS = pa.table({"id": [1, 2], "name": ["one", "two"], "ts": [10, 10]})
@@ -84,3 +85,14 @@ def test_schema_changes_that_did_not_complete_are_not_believed(table, name):
     put_history(table, "other", name=name)
     assert names_of(table) == ["one", "two"]
     table.upsert(ROWS)
+
+
+def test_change_data_is_refused_and_the_rest_is_read(tmp_path):
+    """The images in the change logs have the columns of their time."""
+    table = mainstem.open_table(unpack("cdc_mor_data_before", tmp_path))
+    before = table.scan().to_arrow()
+    assert table.changes(mode="cdc").to_arrow().num_rows
+    put_history(table, *table.schema.names)
+    assert table.scan().to_arrow().equals(before)
+    with pytest.raises(Unsupported, match="mode='cdc'"):
+        table.changes(mode="cdc").to_arrow()
