@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.fresh:
         STATE.unlink(missing_ok=True)
     results = finish()
-    write_page(results)
+    write_page(results, _revisions())
     STATE.unlink()
     failed = [result for result in results if result.problem]
     print(f"{len(results)} cells, {len(failed)} of them differ; the table is in {PAGE.relative_to(ROOT)}")
@@ -91,7 +91,7 @@ def finish() -> list[Result]:
         with STATE.open("a", encoding="utf-8") as file:
             for result in run(todo):
                 known[Cell(result.kind, result.check)] = _told(result)
-                file.write(json.dumps(asdict(result)) + "\n")
+                file.write(json.dumps({"revision": _revision(), **asdict(result)}) + "\n")
                 file.flush()
     return [known[cell] for cell in all_cells()]
 
@@ -100,7 +100,14 @@ def _loaded() -> Iterator[Result]:
     if STATE.exists():
         for line in STATE.read_text(encoding="utf-8").splitlines():
             record = json.loads(line)
+            del record["revision"]
             yield Result(**{**record, "kind": Kind(**record["kind"])})
+
+
+def _revisions() -> list[str]:
+    """Of the results so far; more than one where the code changed while a run was stopped."""
+    lines = STATE.read_text(encoding="utf-8").splitlines()
+    return list(dict.fromkeys(json.loads(line)["revision"] for line in lines))
 
 
 def _told(result: Result) -> Result:
@@ -117,20 +124,20 @@ def _told(result: Result) -> Result:
 # ---------------------------------------------------------------- the page
 
 
-def write_page(results: Sequence[Result]) -> None:
+def write_page(results: Sequence[Result], revisions: Sequence[str]) -> None:
     """Replaces the generated part of docs/interop.md."""
     text = PAGE.read_text(encoding="utf-8")
     before, after = text.split(BEGIN)[0], text.split(END)[1]
-    PAGE.write_text(f"{before}{BEGIN}\n{page(results)}\n{END}{after}", encoding="utf-8")
+    PAGE.write_text(f"{before}{BEGIN}\n{page(results, revisions)}\n{END}{after}", encoding="utf-8")
 
 
-def page(results: Sequence[Result]) -> str:
+def page(results: Sequence[Result], revisions: Sequence[str]) -> str:
     """The numbers, the table of all cells, the combinations that are no cells."""
     by_cell = {Cell(r.kind, r.check): r for r in results}
     failed = [r for r in results if r.problem]
     crossed = sum(r.overlaps or 0 for r in results)
     lines = [
-        f"Last run of the whole matrix: {dt.datetime.now(dt.UTC):%Y-%m-%d}, revision {_revision()}:"
+        f"Last run of the whole matrix: {dt.datetime.now(dt.UTC):%Y-%m-%d}, revision {', '.join(revisions)}:"
         f" {len(results)} cells, {len(failed)} of them differ; {sum(r.queries for r in results)} queries"
         f" with {sum(r.rows for r in results)} expected rows, each compared with Java's answer and with"
         f" ours; {crossed} pairs of a Java transaction and one of ours that overlapped in time.",
@@ -145,15 +152,19 @@ def page(results: Sequence[Result]) -> str:
             texts = _cells(kind, by_cell)
             named = (kind.layout, kind.merge, str(kind.version), kind.blocks)
             lines.append(f"| {' | '.join((*named, *texts))} |")
-    lines += ["", "Combinations that Hudi does not have, and which are no cells:", ""]
-    reasons: dict[tuple[str, int], str] = {}
-    for kind in all_kinds():
-        reason = missing_in_hudi(kind)
-        if reason:
-            reasons[(kind.merge, kind.version)] = reason
-    lines += [f"- {merge}, version {v}: {reason}" for (merge, v), reason in reasons.items()]
-    lines += [f"- DIFFERS: {Cell(r.kind, r.check)}: {r.problem.splitlines()[0]}" for r in failed]
+    for merge, version, reason in _missing():
+        none = ["" for _ in CHECKS[1:]]
+        lines.append(f"| every | {merge} | {version} | both | {' | '.join([f'no cells: {reason}', *none])} |")
+    if failed:
+        lines += ["", "What differs:", ""]
+        lines += [f"- {Cell(r.kind, r.check)}: {r.problem.splitlines()[0]}" for r in failed]
     return "\n".join(lines)
+
+
+def _missing() -> list[tuple[str, int, str]]:
+    """Merge kinds and versions that do not go together in Hudi, with the reason."""
+    found = {(kind.merge, kind.version, missing_in_hudi(kind)) for kind in all_kinds()}
+    return sorted((merge, version, reason) for merge, version, reason in found if reason)
 
 
 def _cells(kind: Kind, results: Mapping[Cell, Result]) -> list[str]:
