@@ -99,7 +99,9 @@ def _schedule(ctx: WriterContext, options: CompactionOptions, *, if_due: bool) -
         if if_due and not is_due(timeline, options, ctx.publisher.now()):
             return None
         ctx.reread_config()
-        groups = plan_groups(*listing.now(), options)
+        state, files = listing.now()
+        _schemas(ctx, state)  # refuses columns that base files cannot be given
+        groups = plan_groups(state, files, options)
         if not groups:
             return None
         made.append(prepare(ctx, COMPACTION, _encoded(groups)))
@@ -260,8 +262,7 @@ class _Run:
 
     @classmethod
     def begin(cls, ctx: WriterContext, time: str, state: TableState) -> _Run:
-        text = schema_text(state)
-        schema = arrow_to_avro(arrow_user_schema(text), table_name=ctx.config.name, meta_fields=True)
+        text, schema = _schemas(ctx, state)
         how = BaseFileFormat.from_properties({**ctx.config.raw, **ctx.given})
         return cls(ctx, time, state, read_spec(state, None, None, None, "error"), text, schema, how)
 
@@ -394,6 +395,12 @@ class _Run:
             storage.delete_folder(paths.marker_folder(self.time))
         except OSError:
             return  # swept later
+
+
+def _schemas(ctx: WriterContext, state: TableState) -> tuple[str, str]:
+    """The user schema, and the schema of new base files."""
+    text = schema_text(state)
+    return text, arrow_to_avro(arrow_user_schema(text), table_name=ctx.config.name, meta_fields=True)
 
 
 def _marker(ctx: WriterContext, time: str, partition: str, name: str) -> None:

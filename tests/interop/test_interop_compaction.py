@@ -16,7 +16,9 @@ import mainstem
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("name", pa.string()), ("ts", pa.int64())])
 
-pytestmark = pytest.mark.supports("Engines", "Java Hudi 1.2.0 reads what mainstem compacted and executes its plans")
+pytestmark = pytest.mark.supports(
+    "Engines", "Java Hudi 1.2.0 reads what mainstem compacted and executes its plans"
+)
 
 
 def options(ordering: list[str]) -> dict[str, str]:
