@@ -138,7 +138,17 @@ BEGIN = "hoodie.datasource.read.begin.instanttime"
 END = "hoodie.datasource.read.end.instanttime"
 AS_OF = "as.of.instant"
 COLUMNS = "columns"
-_READ = (QUERY_TYPE, BEGIN, END, AS_OF, COLUMNS)
+CHANGE_FORMAT = "hoodie.datasource.query.incremental.format"
+START_OFFSET = "hoodie.datasource.streaming.startoffset"  # startOffset, without case
+AS_OF_COMPLETION = "hoodie.mainstem.read.as.of.completion"
+DELETES = "hoodie.mainstem.read.deletes"
+IMAGES = "hoodie.mainstem.read.cdc.images"
+MAX_INSTANTS = "hoodie.mainstem.read.max.instants.per.trigger"
+_READ = (
+    QUERY_TYPE, BEGIN, END, AS_OF, COLUMNS, CHANGE_FORMAT, START_OFFSET, AS_OF_COMPLETION, DELETES,
+    IMAGES, MAX_INSTANTS,
+)  # fmt: skip
+INCREMENTAL, CDC = "INCREMENTAL", "CDC"
 
 
 _CATALOG = (
@@ -227,11 +237,17 @@ class ReadOptions:
     begin: str | None = None
     end: str | None = None
     passed: Mapping[str, str] = field(default_factory=dict)
+    as_of_completion: str | None = None
+    change_format: str = "LATEST_STATE"
+    images: str = "json"
+    deletes: bool = False
+    start_offset: str = "earliest"
+    max_instants: int | None = None
 
     @classmethod
-    def parse(cls, options: Mapping[str, object]) -> ReadOptions:
+    def parse(cls, options: Mapping[str, object], *, lenient: bool = False) -> ReadOptions:
         """Raises ``Invalid`` for an unknown name, a wrong value or options that exclude each
-        other."""
+        other. ``lenient``: the options may be a stream's, which names no range of its own."""
         texts = _texts(options)
         if not texts.get("path"):
             raise Invalid(f'option "path" is missing: the folder of the table. {_CATALOG}')
@@ -240,7 +256,7 @@ class ReadOptions:
         begin, end, as_of = texts.get(BEGIN), texts.get(END), texts.get(AS_OF)
         if kind != "INCREMENTAL" and (begin or end):
             raise Invalid(f"{BEGIN} and {END} need {QUERY_TYPE}=incremental, found {kind.lower()}")
-        if kind == "INCREMENTAL" and not begin:
+        if kind == "INCREMENTAL" and not begin and not lenient:
             raise Invalid(
                 f"{BEGIN} is missing: the completion time after which to read, 000 or earliest for all"
             )
@@ -250,7 +266,41 @@ class ReadOptions:
         names = tuple(part.strip() for part in columns.split(",")) if columns else None
         if begin and begin.lower() in ("earliest", "000", "0"):
             begin = "0"
-        return cls(local_path(texts["path"]), kind, names, as_of, begin, end, passed)
+        found = cls(
+            local_path(texts["path"]),
+            kind,
+            names,
+            as_of,
+            begin,
+            end,
+            passed,
+            as_of_completion=texts.get(AS_OF_COMPLETION),
+            change_format=core.one_of(texts, CHANGE_FORMAT, "LATEST_STATE", ("LATEST_STATE", CDC)),
+            images=core.one_of(texts, IMAGES, "JSON", ("JSON", "STRUCT")).lower(),
+            deletes=core.one_of(texts, DELETES, "FALSE", ("TRUE", "FALSE")) == "TRUE",
+            start_offset=texts.get(START_OFFSET, "earliest"),
+            max_instants=_number(texts, MAX_INSTANTS),
+        )
+        found._check_changes(texts, lenient)
+        return found
+
+    def _check_changes(self, texts: Mapping[str, str], lenient: bool) -> None:
+        """Options of changes belong to incremental queries and streams, each to its own kind."""
+        if not lenient:
+            ours = (CHANGE_FORMAT, DELETES, IMAGES)
+            stray = [n for n in ours if n in texts and self.query_type != INCREMENTAL]
+            streams = [n for n in (START_OFFSET, MAX_INSTANTS) if n in texts]
+            if stray:
+                raise Invalid(f"{stray[0]} needs {QUERY_TYPE}=incremental, or readStream")
+            if streams:
+                raise Invalid(f"{streams[0]} is for readStream; a batch read has {BEGIN} and {END}")
+        start = self.start_offset
+        if start.lower() not in ("earliest", "latest") and not start.isdigit():
+            raise Invalid(f"{START_OFFSET}={start!r}; expected earliest, latest or a completion time")
+        if self.max_instants == 0:
+            raise Invalid(f"{MAX_INSTANTS}=0 would never read anything; expected 1 or more")
+        if self.deletes and self.change_format == CDC:
+            raise Invalid(f"{DELETES} is for latest_state: change data always has the deletes (op d)")
 
 
 def _texts(options: Mapping[str, object]) -> dict[str, str]:

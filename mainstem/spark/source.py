@@ -1,5 +1,5 @@
-"""``format("mainstem")`` (and ``format("hudi")``): a Python data source for batch reads and writes
-and for streaming writes, on Arrow.
+"""``format("mainstem")`` (and ``format("hudi")``): a Python data source for reads and writes, in batches
+and as streams, on Arrow.
 
 What Spark's Python data sources cannot do stands in README's table of limits: no column pruning
 (use ``option("columns", "a,b")``), no shuffle before the write, no MERGE, UPDATE or DELETE
@@ -21,20 +21,18 @@ from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamArrowWriter,
-    InputPartition,
+    DataSourceStreamReader,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
 
-from mainstem.client import open_table
 from mainstem.errors import Invalid, Unsupported
-from mainstem.readers.scan import ReadableSplit, ScanPlan
 from mainstem.spark.batch_ids import guard_ids, in_task, looks
 from mainstem.spark.jobs import SharedJob, job_name
 from mainstem.spark.options import ReadOptions, WriteOptions
+from mainstem.spark.reading import Reader, StreamReader, schema_of
 from mainstem.spark.target import open_or_create
-from mainstem.spark.types import arrow_schema, fit_for_spark, spark_schema
-from mainstem.storage.local import LocalStorage
+from mainstem.spark.types import arrow_schema, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,12 +65,13 @@ class MainstemSource(DataSource):
         return "mainstem"
 
     def schema(self) -> StructType:
-        """The table's columns behind Hudi's five meta columns, or those of option ``columns``."""
-        return spark_schema(_plan(ReadOptions.parse(dict(self.options))).schema)
+        """The table's columns behind Hudi's five meta columns, or those of option ``columns``; with
+        change data ``op``, ``ts_ms``, ``before`` and ``after``."""
+        return spark_schema(schema_of(ReadOptions.parse(dict(self.options), lenient=True)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """One Spark partition per file slice."""
-        return _Reader(ReadOptions.parse(dict(self.options)), schema)
+        return Reader(ReadOptions.parse(dict(self.options)), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Mode append only: rows are upserted, inserted or deleted by key."""
@@ -96,16 +95,9 @@ class MainstemSource(DataSource):
         open_or_create(options, arrow_schema(schema, nullable=True))
         return _StreamWriter(options, schema)
 
-    def streamReader(self, schema: StructType) -> object:
-        """Refused by name."""
-        raise Unsupported(
-            "readStream is not supported yet: read the changes of a window with"
-            ' option("hoodie.datasource.query.type", "incremental"), or table.changes(after=...)'
-        )
-
-    def simpleStreamReader(self, schema: StructType) -> object:
-        """Refused by name."""
-        return self.streamReader(schema)
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Changes by completion time; one Spark partition per file slice."""
+        return StreamReader(ReadOptions.parse(dict(self.options), lenient=True), schema)
 
 
 class HudiSource(MainstemSource):
@@ -115,43 +107,6 @@ class HudiSource(MainstemSource):
     def name(cls) -> str:
         """``hudi``."""
         return "hudi"
-
-
-# ---------------------------------------------------------------------------------------- reading
-
-
-def _plan(options: ReadOptions) -> ScanPlan:
-    table = open_table(options.path, properties=options.passed)
-    columns = list(options.columns) if options.columns else None
-    if options.query_type == "INCREMENTAL":
-        after = None if options.begin == "0" else options.begin
-        return table.changes(after=after, until=options.end, columns=columns)
-    mode = options.query_type.lower()
-    return table.scan(columns=columns, as_of=options.as_of, mode=mode)
-
-
-@dataclass
-class _SplitPartition(InputPartition):
-    split: ReadableSplit
-
-    def __init__(self, split: ReadableSplit) -> None:
-        super().__init__(split)
-        self.split = split
-
-
-class _Reader(DataSourceReader):
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._options = options
-        self._schema = arrow_schema(schema)
-
-    def partitions(self) -> Sequence[InputPartition]:
-        return [_SplitPartition(split) for split in _plan(self._options).splits()]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _SplitPartition)
-        storage = LocalStorage(self._options.path)
-        for table in partition.split.read(storage):
-            yield from fit_for_spark(table, self._schema)
 
 
 # ---------------------------------------------------------------------------------------- writing
