@@ -10,9 +10,10 @@ system.
 from __future__ import annotations
 
 import importlib.util
+import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -126,6 +127,18 @@ def upsert_batches(
         )
     seconds = [commit["end"] - commit["start"] for commit in answer["commits"]]
     return UpsertFigures(seconds, sum(b.num_rows for b in batches), _data_bytes(path))
+
+
+def snapshot_seconds(
+    tables: Mapping[str, Path], *, repeats: int, cores: int = 2, warm: int = 2
+) -> dict[str, float]:
+    """Median seconds of a snapshot of all columns into Spark's ``noop`` sink, per table, on a warm JVM."""
+    found = {}
+    with _harness().JavaHudi(cores=cores, memory="3g") as java:
+        for name, path in tables.items():
+            answer = java.call("read_loop", path=str(path), times=warm + repeats)
+            found[name] = statistics.median(answer["seconds"][warm:])
+    return found
 
 
 def commits_per_second(

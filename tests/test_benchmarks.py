@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from benchmarks import bound, data, row
+from benchmarks import bound, data, read_tables, row
 from benchmarks.race import race
 from benchmarks.report import finish, markdown, table
 
@@ -52,3 +52,14 @@ def test_a_race_of_two_processes_counts_commits_and_finds_every_key_once() -> No
     result = race("mainstem-nosync", 2, rows=20, seconds=0.5)
     assert result.aborts == 0 and result.rows == 20
     assert len(result.commits) == 2 and len(result.latencies) == sum(result.commits)
+
+
+def test_a_read_table_holds_base_files_and_logs_that_a_snapshot_merges(tmp_path):
+    table = read_tables.create(tmp_path / "t", buckets=2)
+    read_tables.insert(table, 0, 100)
+    read_tables.compacted(table, group_rows=20, sort_by=data.ORDERING)
+    read_tables.insert(table, 90, 20, version=1)
+    found = table.scan().to_arrow()
+    assert len(found[data.KEY].unique()) == found.num_rows == 110
+    assert [s.base_file is None for s in table.scan().splits()] == [False, False]
+    assert all(s.log_files for s in table.scan().splits())

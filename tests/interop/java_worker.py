@@ -19,6 +19,7 @@ import traceback
 from functools import reduce
 
 BUNDLE = os.environ["MAINSTEM_HUDI_BUNDLE"]
+VERSION = tuple(int(part) for part in BUNDLE.rsplit(":", 1)[1].split("."))
 
 
 def _session(cores: int, memory: str, scratch: str):
@@ -86,6 +87,16 @@ class Worker:
         """Runs a Hudi query and leaves its rows as one Parquet file at ``out``."""
         frame = self._spark.read.format("hudi").options(**(options or {})).load(path)
         return self._to_file(frame, out)
+
+    def read_loop(self, path: str, times: int, options: dict | None = None) -> dict:
+        """Seconds of each of several snapshots of all columns that are read and thrown away."""
+        seconds = []
+        for _ in range(times):
+            begun = time.perf_counter()
+            frame = self._spark.read.format("hudi").options(**(options or {})).load(path)
+            frame.write.format("noop").mode("overwrite").save()
+            seconds.append(time.perf_counter() - begun)
+        return {"seconds": seconds}
 
     def _to_file(self, frame, out: str) -> dict:
         folder = out + ".folder"
@@ -193,7 +204,9 @@ class Worker:
             .setBasePath(path)
             .build()
         )
-        schema = jvm.org.apache.hudi.common.table.TableSchemaResolver(meta).getTableSchema(False)
+        resolver = jvm.org.apache.hudi.common.table.TableSchemaResolver(meta)
+        older = VERSION < (1, 2)
+        schema = resolver.getTableAvroSchema(False) if older else resolver.getTableSchema(False)
         name = meta.getTableConfig().getTableName()
         text = schema.toString()
         return jvm.org.apache.hudi.DataSourceUtils.createHoodieClient(
@@ -225,7 +238,10 @@ class Worker:
         """Executes a planned compaction and completes it."""
         client = self._client(path, options)
         try:
-            client.commitCompaction(instant, client.compact(instant), self._none())
+            done = client.compact(instant)
+            if VERSION < (1, 1):
+                done = done.getCommitMetadata().get()
+            client.commitCompaction(instant, done, self._none())
         finally:
             client.close()
         return {}

@@ -1,0 +1,276 @@
+"""Reads: snapshots against hudi-rs and Java, filters and columns against the full read, opening, memory.
+
+All times are of whole queries on files that the page cache holds: open the table, plan, read to Arrow.
+Repeats of ours and of the peers take turns; medians are compared, and the numbers of rows must agree.
+Java reads into Spark's ``noop`` sink on a warm session, so its start-up is in no figure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import mainstem
+from benchmarks import FOLDER, Missing, Row, bound, data, java_hudi, read_tables, row, work_folder
+from mainstem.timeline.commit_metadata import encode_commit
+
+# Of the size in the targets; the reduced run takes a part of it.
+BASE_ROWS, LOG_ROWS, BATCH_ROWS = 2_000_000, 1_000_000, 50_000
+UPDATED_ROWS, UPDATES = 5_000_000, 10
+INSTANTS = FILES = 10_000
+_PEAK = """
+import re, sys
+import mainstem
+rows = sum(b.num_rows for b in mainstem.open_table(sys.argv[1]).scan().to_batches())
+print(rows, int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]) * 1024)
+"""
+
+
+def run(reduced: bool) -> list[Row]:
+    """Rows of the table."""
+    folder = work_folder("read")
+    part, repeats = (4, 3) if reduced else (1, 5)
+    try:
+        mor = _mor(folder / "mor", BASE_ROWS // part, LOG_ROWS // part)
+        logs = _logs(folder / "logs", LOG_ROWS // part)
+        rows = _snapshots({"base and log files": mor, "log files alone": logs}, repeats)
+        rows += _less(mor, folder, BASE_ROWS // part, repeats)
+        rows += _updates(folder, UPDATED_ROWS // part, judged=not reduced)
+        rows += _memory(folder, BASE_ROWS // (20 if reduced else 10))
+        return rows + _opening(folder, repeats)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _mor(path: Path, base: int, logs: int) -> Path:
+    """Base files of ``base`` keys, then four batches of logs, half of them updates."""
+    table = read_tables.create(path)
+    read_tables.insert(table, 0, base)
+    read_tables.compacted(table)
+    random, half = np.random.default_rng(0), logs // 8
+    for version in range(1, 5):
+        old = random.choice(base, size=half, replace=False)
+        new = np.arange(base + (version - 1) * half, base + version * half)
+        table.upsert(data.rows(np.concatenate([old, new]), version=version))
+    return path
+
+
+def _logs(path: Path, rows: int) -> Path:
+    table = read_tables.create(path)
+    for batch in data.batches(rows // BATCH_ROWS, BATCH_ROWS):
+        table.upsert(batch)
+    return path
+
+
+def _seconds(works: Mapping[str, Callable[[], int]], repeats: int) -> dict[str, float]:
+    """Median seconds of each, taking turns; all must count the same rows where they return more than 0."""
+    taken: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(repeats):
+        for name, work in works.items():
+            began = time.perf_counter()
+            work()
+            taken[name].append(time.perf_counter() - began)
+    return {name: statistics.median(seconds) for name, seconds in taken.items()}
+
+
+def _ours(path: Path, **query) -> int:
+    return mainstem.open_table(str(path)).scan(**query).to_arrow().num_rows
+
+
+def _hudi_rs(path: Path, version: int) -> int:
+    from hudi import HudiTableBuilder
+
+    table = HudiTableBuilder.from_base_uri(str(path))
+    table = table.with_option("hoodie.read.file.group.reader.version", str(version)).build()
+    return sum(pa.record_batch(batch).num_rows for batch in table.read())
+
+
+def _snapshots(tables: Mapping[str, Path], repeats: int) -> list[Row]:
+    rows = []
+    java = _java_seconds(tables, repeats)
+    for name, path in tables.items():
+        expected = _ours(path)
+        works: dict[str, Callable[[], int]] = {"ours": lambda p=path: _ours(p)}
+        note = ""
+        for version in (1, 2):
+            try:
+                same = _hudi_rs(path, version) == expected
+            except ImportError:
+                note = "hudi is not installed (extra 'dev')"
+            except Exception as error:  # its reader of version 1 fails on slices without a base file
+                note = f"its reader {version} fails: {str(error)[:60]}"
+            else:
+                works[f"reader {version}"] = lambda p=path, v=version: _hudi_rs(p, v)
+                note = note if same else f"{note} its reader {version} finds another number of rows"
+        found = _seconds(works, repeats)
+        peers = {k: v for k, v in found.items() if k != "ours"}
+        best = min(peers, key=peers.get, default=None)
+        work = f"snapshot of {expected:,} rows, {name}"
+        rows.append(
+            row(work, expected / found["ours"], "rows/s", against=f"hudi-rs 0.5, {best}",
+                baseline=expected / peers[best] if best else None, target=2, note=note)
+        )  # fmt: skip
+        seconds = java.get(name)
+        rows.append(
+            row(work, expected / found["ours"], "rows/s", against="Java Hudi (noop sink)",
+                baseline=expected / seconds if seconds else None, target=4,
+                note="" if seconds else "Java Hudi was not measured")
+        )  # fmt: skip
+    return rows
+
+
+def _java_seconds(tables: Mapping[str, Path], repeats: int) -> dict[str, float]:
+    return java_hudi.snapshot_seconds(tables, repeats=repeats) if java_hudi.is_available() else {}
+
+
+def _less(mor: Path, folder: Path, rows: int, repeats: int) -> list[Row]:
+    """Fewer rows or columns against all of them."""
+    wide = folder / "grouped"
+    table = read_tables.create(wide, buckets=2)
+    step = max(1, rows // 10)
+    for number in range(10):  # the order in which rows come is that of their times
+        table.upsert(data.rows(np.arange(number * step, (number + 1) * step), version=number))
+    read_tables.compacted(table, group_rows=max(1, rows // 200), sort_by=data.ORDERING)
+    table.upsert(data.rows(np.arange(9 * step, 10 * step), version=20))
+    early = pc.field(data.ORDERING) < 1_700_000_000_100
+    cheap = pc.field("fare") < 1.0
+    works: dict[str, Callable[[], int]] = {
+        "all": lambda: _ours(mor),
+        "two": lambda: _ours(mor, columns=["rider", "fare"]),
+        "scattered": lambda: _ours(mor, filter=cheap),
+        "scattered, two": lambda: _ours(mor, filter=cheap, columns=["rider", "fare"]),
+        "all, grouped": lambda: _ours(wide),
+        "together": lambda: _ours(wide, filter=early),
+    }
+    found = _seconds(works, repeats)
+
+    def line(work: str, less: str, whole: str, target: float | None, note: str = "") -> Row:
+        return row(work, 1 / found[less], "/s", against="the full read", baseline=1 / found[whole],
+                   target=target, note=note)  # fmt: skip
+
+    share = works["together"]() / works["all, grouped"]()
+    return [
+        line("2 of 11 columns, base and log files", "two", "all", 2.5),
+        line("a filter that keeps 1 %, rows of a time that lie together", "together", "all, grouped", 5,
+             f"keeps {100 * share:.2f} %"),
+        line("a filter that keeps 1 %, rows scattered, 2 of 11 columns", "scattered, two", "all", None),
+        line("a filter that keeps 1 %, rows scattered, all columns", "scattered", "all", None,
+             "every page of the base files holds a row that is kept"),
+    ]  # fmt: skip
+
+
+def _updates(folder: Path, rows: int, *, judged: bool) -> list[Row]:
+    """Batches of updates on a table of many rows, against delta-rs, which rewrites files: the larger the
+    table, the more. So the targets are ``judged`` at full size only."""
+    from benchmarks.systems import Delta, Mainstem
+
+    random = np.random.default_rng(1)
+    batches = [
+        data.rows(random.choice(rows, BATCH_ROWS, replace=False), version=v + 1) for v in range(UPDATES)
+    ]
+    systems: dict[str, Mainstem | Delta] = {"ours": Mainstem(fsync=False)}
+    with contextlib.suppress(Missing):
+        systems["delta"] = Delta()
+    seconds: dict[str, float] = {}
+    written: dict[str, int] = {}
+    for name, system in systems.items():
+        path = folder / f"updates-{name}"
+        system.create(path)
+        writer = system.open(path)
+        for first in range(0, rows, read_tables.BATCH):
+            writer.upsert(data.rows(np.arange(first, min(first + read_tables.BATCH, rows))))
+        before, began = _bytes(path), time.perf_counter()
+        for batch in batches:
+            writer.upsert(batch)
+        seconds[name], written[name] = time.perf_counter() - began, _bytes(path) - before
+        shutil.rmtree(path)
+    work = f"{UPDATES} batches of {BATCH_ROWS:,} updates on {rows:,} rows"
+    delta = "delta" in systems
+    total = UPDATES * BATCH_ROWS
+    return [
+        row(work, total / seconds["ours"], "rows/s", against="delta-rs merge",
+            baseline=total / seconds["delta"] if delta else None, target=20 if judged else None,
+            note="neither fsyncs; nothing is compacted meanwhile"),
+        row(f"bytes written, {work}", total / written["ours"], "rows/B", against="delta-rs merge",
+            baseline=total / written["delta"] if delta else None, target=15 if judged else None),
+    ]  # fmt: skip
+
+
+def _bytes(path: Path) -> int:
+    return sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
+
+
+def _memory(folder: Path, rows: int) -> list[Row]:
+    """Peak memory of a process that streams a table, and one of ten times its base rows."""
+    peaks = []
+    for name, count in (("small", rows // 10), ("large", rows)):
+        table = read_tables.create(folder / name, buckets=1)
+        read_tables.insert(table, 0, count)
+        read_tables.compacted(table, group_rows=50_000, compression="snappy")
+        read_tables.insert(table, 0, rows // 100, version=1)
+        done = subprocess.run(
+            [sys.executable, "-c", _PEAK, str(folder / name)], cwd=FOLDER.parent, check=True, text=True,
+            capture_output=True, env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},
+        )  # fmt: skip
+        found, peak = map(int, re.findall(r"\d+", done.stdout))
+        if found != count:
+            raise RuntimeError(f"{found} rows were streamed, expected {count}")
+        peaks.append(peak)
+    return [
+        bound(
+            "peak memory of a stream, 10x the base rows over 1x", peaks[1] / peaks[0], "x", most=1.25,
+            note=f"{peaks[0] >> 20} and {peaks[1] >> 20} MiB, Python and pyarrow included",
+        )
+    ]  # fmt: skip
+
+
+def _opening(folder: Path, repeats: int) -> list[Row]:
+    return [
+        *_opened(_many_instants(folder / "instants"), f"{INSTANTS:,} active instants", 0.3, repeats),
+        *_opened(_many_files(folder / "files"), f"{FILES:,} files", 1.0, repeats),
+    ]
+
+
+def _opened(path: Path, what: str, most: float, repeats: int) -> list[Row]:
+    folders = (path, path / ".hoodie" / "timeline")
+    works: dict[str, Callable[[], int]] = {
+        "open": lambda: len(mainstem.open_table(str(path)).scan().splits()),
+        "list": lambda: sum(1 for folder in folders for _ in os.scandir(folder)),
+    }
+    found = _seconds(works, 2 * repeats)
+    note = f"one listing takes {1000 * found['list']:.0f} ms"
+    return [bound(f"open and plan a table with {what}", found["open"], "s", most=most, note=note)]
+
+
+def _many_instants(path: Path) -> Path:
+    table = read_tables.create(path, buckets=1)
+    table.upsert(data.rows(np.arange(10)))
+    timeline = path / ".hoodie" / "timeline"
+    content = encode_commit([], {}, "UPSERT")
+    for number in range(INSTANTS):
+        time_ = 20250101000000000 + 2 * number
+        (timeline / f"{time_}.deltacommit.requested").write_bytes(b"")
+        (timeline / f"{time_}.deltacommit.inflight").write_bytes(b"")
+        (timeline / f"{time_}_{time_ + 1}.deltacommit").write_bytes(content)
+    return path
+
+
+def _many_files(path: Path) -> Path:
+    table = read_tables.create(path, buckets=1)
+    table.upsert(data.rows(np.arange(10)))
+    log = next(f for f in path.iterdir() if ".log." in f.name)
+    for number in range(1, FILES):
+        os.link(log, path / log.name.replace("00000000-", f"{number:08}-", 1))
+    return path
