@@ -55,22 +55,6 @@ def check_same(java: JavaHudi, table: mainstem.Table, expected: dict[int, int]) 
     assert times == expected
 
 
-def test_java_compacts_our_log_files_and_we_write_on(java: JavaHudi, table: mainstem.Table) -> None:
-    table.upsert(rows_of(range(20), 100))
-    table.upsert(rows_of(range(10, 30), 50))
-    table.delete(rows_of(range(2), 0).select(["id", "city"]))
-    expected = dict.fromkeys(range(2, 20), 100) | dict.fromkeys(range(20, 30), 50)
-    check_same(java, table, expected)
-    java.compact(table.path, OPTIONS)
-    check_same(java, table, expected)
-    assert table.scan(mode="read_optimized").to_arrow().num_rows == len(expected)
-    table.upsert(rows_of(range(5, 35), 75))  # late for 5..19, newer for 20..29
-    expected |= dict.fromkeys(range(20, 35), 75)
-    check_same(java, table, expected)
-    java.compact(table.path, OPTIONS)
-    check_same(java, table, expected)
-
-
 def test_we_commit_between_the_plan_and_the_execution_of_a_java_compaction(
     java: JavaHudi, table: mainstem.Table
 ) -> None:

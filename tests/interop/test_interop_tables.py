@@ -82,29 +82,6 @@ def check_all_queries(java: JavaHudi, path: str, key: Sequence[str]) -> pa.Table
     return snapshot
 
 
-@pytest.mark.parametrize("ordering", [["ts"], []], ids=["event_time", "commit_time"])
-@pytest.mark.parametrize("partition_by", [["city"], []], ids=["partitioned", "not_partitioned"])
-def test_java_reads_upserts_late_rows_and_deletes_as_we_do(
-    java: JavaHudi, path: str, ordering: list[str], partition_by: list[str]
-) -> None:
-    table = mainstem.create_table(
-        path, SCHEMA, record_key=["id"], ordering=ordering, partition_by=partition_by, buckets=4
-    )
-    table.upsert(rows_of(range(60), 100))
-    table.upsert(rows_of(range(20, 40), 300))
-    table.upsert(rows_of(range(30, 70), 200))  # late for 30..39
-    table.delete(rows_of(range(5), 0).select(["id", *partition_by]))
-    with table.begin() as txn:
-        txn.write(rows_of(range(70, 75), 400))
-        txn.write(rows_of(range(72, 80), 400))  # a second block of the same log files
-        txn.commit()
-    snapshot = check_all_queries(java, path, ["id"])
-    expected = dict.fromkeys(range(5, 30), 100) | dict.fromkeys(range(30, 70), 200)
-    expected |= dict.fromkeys(range(20, 40 if ordering else 30), 300)
-    expected |= dict.fromkeys(range(70, 80), 400)
-    assert dict(zip(*(snapshot[c].to_pylist() for c in ("id", "ts")), strict=True)) == expected
-
-
 def test_java_reads_partial_rows_that_fill_each_other(java: JavaHudi, path: str) -> None:
     table = mainstem.create_table(
         path,
