@@ -45,7 +45,7 @@ def whole_number(
 ) -> int:
     """An integer option within bounds; ``Invalid`` names key, value and bounds."""
     text = str(properties.get(key, default)).strip()
-    if not text.lstrip("-").isdigit() or not low <= int(text) <= high:
+    if not text.lstrip("-").isdecimal() or not low <= int(text) <= high:
         raise Invalid(f"{key}={text!r}, expected a whole number from {low} to {high}")
     return int(text)
 

@@ -119,6 +119,20 @@ def decode_container(data: bytes, *, path: str) -> tuple[dict[str, Any], dict[st
     return record, header
 
 
+def part(value: Any, kind: type, path: str) -> Any:
+    """A part of a decoded record, an empty one for null; ``CorruptTable`` for another type.
+
+    A container brings its own schema, so the types behind Hudi's names are whatever it says.
+    """
+    if value is None:
+        return kind()
+    if not isinstance(value, kind):
+        raise CorruptTable(
+            f"{str(value)[:80]!r} of type {type(value).__name__} where {kind.__name__} is expected", path=path
+        )
+    return value
+
+
 def _inflate(datum: bytes, path: str, offset: int) -> bytes:
     inflater = zlib.decompressobj(-15)
     try:

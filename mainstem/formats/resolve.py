@@ -161,7 +161,10 @@ def _nested(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
         return _struct(array, target, name)
     if pa.types.is_map(target):
         entries = pa.StructArray.from_arrays(
-            [array.keys, _nested(array.items, target.item_type, name)],
+            [
+                _nested(array.keys, target.key_type, f"{name}.key"),
+                _nested(array.items, target.item_type, name),
+            ],
             fields=[target.key_field, target.item_field],
         )
         return _with_child(array, entries, target)

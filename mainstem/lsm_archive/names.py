@@ -8,8 +8,8 @@ from dataclasses import dataclass
 VERSION_FILE = "_version_"
 LEVELS_MAX = 10
 
-_DATA = re.compile(r"^(\d{14,20})_(\d{14,20})_(\d)\.parquet$")
-_MANIFEST = re.compile(r"^manifest_(\d{1,18})$")
+_DATA = re.compile(r"^([0-9]{14,20})_([0-9]{14,20})_([0-9])\.parquet\Z")
+_MANIFEST = re.compile(r"^manifest_([0-9]{1,18})\Z")
 
 
 @dataclass(frozen=True, slots=True)

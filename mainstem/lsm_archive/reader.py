@@ -9,6 +9,7 @@ read again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -21,6 +22,8 @@ from mainstem.storage.protocol import Storage
 
 SWITCHES_MAX = 5
 ARCHIVED_INSTANTS_MAX = 50_000_000
+# A file may hold as many instants as it has bytes, or this many (each has a blob of its metadata).
+_ROWS_ALWAYS = 100_000
 _TIME_BYTES = 20
 _BLOB_ROWS = 256
 
@@ -163,10 +166,12 @@ class Archive:
 
     def _blob_at(self, file: ArchiveFile, row: int) -> bytes | None:
         """The blob of one row; a bounded number of rows is held at a time."""
+        import pyarrow as pa
+
         with self._open(file) as source:
             for batch in source.iter_batches(batch_size=_BLOB_ROWS, columns=["metadata"]):
                 if row < batch.num_rows:
-                    blob = batch.column(0)[row].as_py()
+                    blob = batch.column(0).cast(pa.binary())[row].as_py()
                     self._bound(blob, file)
                     return blob
                 row -= batch.num_rows
@@ -180,6 +185,8 @@ class Archive:
             )
 
     def _table(self, file: ArchiveFile, columns: list[str]) -> Any:
+        import pyarrow as pa
+
         with self._open(file) as source:
             missing = [c for c in columns if c not in source.schema_arrow.names]
             if missing:
@@ -193,15 +200,29 @@ class Archive:
                     f" {ARCHIVED_INSTANTS_MAX} are believed",
                     path=self._path(file),
                 )
-            return source.read(columns=columns).select(columns)
+            texts = pa.schema([(name, pa.string()) for name in columns])
+            found = source.read(columns=columns).select(columns).cast(texts)
+            found.validate(full=True)  # parquet does not look at what it calls text
+            return found
 
-    def _open(self, file: ArchiveFile) -> Any:
+    @contextmanager
+    def _open(self, file: ArchiveFile) -> Iterator[Any]:
+        """The file; what pyarrow says about bytes that do not decode becomes ``CorruptTable``."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         try:
-            return pq.ParquetFile(self._storage.open_input(self._path(file)))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            data = self._storage.open_input(self._path(file))
+            with pq.ParquetFile(data) as source:
+                rows = source.metadata.num_rows
+                if rows > max(_ROWS_ALWAYS, data.size()):
+                    raise CorruptTable(
+                        f"archive file of {data.size()} bytes with {rows} instants", path=self._path(file)
+                    )
+                yield source
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
             raise CorruptTable(
                 f"archive file does not read as parquet ({error})", path=self._path(file)
             ) from error

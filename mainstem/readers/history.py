@@ -14,13 +14,15 @@ from functools import cached_property
 from typing import Any
 
 from mainstem.errors import Invalid
-from mainstem.formats.avro_container import decode_container
+from mainstem.formats.avro_container import decode_container, part
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.readers.state import TableState
 from mainstem.storage import paths
 from mainstem.table.slicing import FileSlice, base_slice, query_slice
 from mainstem.timeline.active import load_timeline
 from mainstem.timeline.instant import CLEAN, RESTORE, Instant
+
+_CLEAN_FILE = "a clean on the timeline"
 
 
 def just_before(completion: str) -> str:
@@ -161,11 +163,17 @@ def _clean_record(state: TableState, instant: Instant) -> dict[str, Any]:
 
 def _named(record: dict[str, Any]) -> Iterator[tuple[str, set[str]]]:
     """Partition and file names of a HoodieCleanMetadata or a HoodieCleanerPlan."""
-    for partition, done in (record.get("partitionMetadata") or {}).items():
-        files = [*(done.get("successDeleteFiles") or ()), *(done.get("failedDeleteFiles") or ())]
+
+    def mapped(name: str, kind: type) -> Iterator[tuple[str, Any]]:
+        for partition, value in part(record.get(name), dict, _CLEAN_FILE).items():
+            yield partition, part(value, kind, _CLEAN_FILE)
+
+    for partition, done in mapped("partitionMetadata", dict):
+        lists = [part(done.get(f"{word}DeleteFiles"), list, _CLEAN_FILE) for word in ("success", "failed")]
+        files = [*lists[0], *lists[1]]
         yield partition, {str(file).rsplit("/", 1)[-1] for file in files}
-    for partition, planned in (record.get("filePathsToBeDeletedPerPartition") or {}).items():
-        found = [file.get("filePath") for file in planned or ()]
+    for partition, planned in mapped("filePathsToBeDeletedPerPartition", list):
+        found = [part(file, dict, _CLEAN_FILE).get("filePath") for file in planned]
         yield partition, {str(file).rsplit("/", 1)[-1] for file in found if file}
-    for partition, planned in (record.get("filesToBeDeletedPerPartition") or {}).items():
-        yield partition, {str(file).rsplit("/", 1)[-1] for file in planned or ()}
+    for partition, planned in mapped("filesToBeDeletedPerPartition", list):
+        yield partition, {str(file).rsplit("/", 1)[-1] for file in planned}

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from mainstem.formats.avro_container import decode_container
+from mainstem.formats.avro_container import decode_container, part
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.lsm_archive.reader import Archive
 from mainstem.storage import paths
@@ -154,7 +154,7 @@ class TableState:
         path = paths.timeline_file(cleans[-1].file_name)
         data = self.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
         record, _ = decode_container(data, path=path)
-        return record.get("earliestCommitToRetain") or None
+        return part(record.get("earliestCommitToRetain"), str, path) or None
 
     def partitions(self) -> Iterator[PartitionListing]:
         """Partitions with their file names, listed now."""

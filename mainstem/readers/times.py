@@ -7,7 +7,7 @@ from datetime import datetime
 
 from mainstem.errors import Invalid
 
-_DIGITS = re.compile(r"^\d{14}(\d{3})?$")
+_DIGITS = re.compile(r"^[0-9]{14}([0-9]{3})?\Z")
 _FORMATS = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%dT%H:%M:%S.%f")
 
 

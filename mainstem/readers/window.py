@@ -30,7 +30,7 @@ class Window:
 def check_bounds(after: str | None, until: str | None) -> None:
     """Raises ``Invalid`` for a bound that is no text of digits."""
     for name, bound in (("after", after), ("until", until)):
-        if bound is not None and not (isinstance(bound, str) and bound.isdigit()):
+        if bound is not None and not (isinstance(bound, str) and bound.isdecimal()):
             raise Invalid(f"{name}={bound!r} is no completion time; expected digits")
 
 

@@ -142,7 +142,7 @@ def _create(options: WriteOptions, schema: pa.Schema) -> Table | None:
             ordering=fields[_ORDERING],
             partition_by=fields[_PARTITION],
             table_version=int(version),
-            buckets=int(wanted[_BUCKETS]) if wanted.get(_BUCKETS, "").isdigit() else None,
+            buckets=int(wanted[_BUCKETS]) if wanted.get(_BUCKETS, "").isdecimal() else None,
             name=wanted["hoodie.table.name"],
             properties={**options.passed, **more},
         )

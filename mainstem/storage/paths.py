@@ -44,14 +44,16 @@ INITIAL_FOLDERS = (
 
 PARTITION_METAFILE = ".hoodie_partition_metadata"
 
-_LOG_NAME = re.compile(r"^\.([^._/]+)_([^./]*)\.(log|archive)\.(\d{1,9})(?:_((\d+)-(\d+)-(\d+))(\.cdc)?)?$")
-_BASE_NAME = re.compile(r"^([a-zA-Z0-9-]+)_([a-zA-Z0-9-]+)_([0-9]+)\.(parquet)$")
-_EPOCH = re.compile(r"^epoch-(\d{1,18})$")
-_TICKET = re.compile(r"^ticket-(\d{1,18})-[0-9a-f]{1,64}$")
-_MARKER = re.compile(r"^(.+)\.marker\.(CREATE|MERGE|APPEND)$")
-_SCHEMA_COMMIT = re.compile(r"^(\d{17})_\d{17}\.schemacommit$")
+_LOG_NAME = re.compile(
+    r"^\.([^._/]+)_([^./]*)\.(log|archive)\.([0-9]{1,9})(?:_(([0-9]+)-([0-9]+)-([0-9]+))(\.cdc)?)?\Z"
+)
+_BASE_NAME = re.compile(r"^([a-zA-Z0-9-]+)_([a-zA-Z0-9-]+)_([0-9]+)\.(parquet)\Z")
+_EPOCH = re.compile(r"^epoch-([0-9]{1,18})\Z")
+_TICKET = re.compile(r"^ticket-([0-9]{1,18})-[0-9a-f]{1,64}\Z")
+_MARKER = re.compile(r"^(.+)\.marker\.(CREATE|MERGE|APPEND)\Z")
+_SCHEMA_COMMIT = re.compile(r"^([0-9]{17})_[0-9]{17}\.schemacommit\Z")
 _NO_PATH = re.compile(r"[\x00-\x1f\x7f\\]")  # control characters and Windows separators
-_TIME = re.compile(r"^\d{17}$")
+_TIME = re.compile(r"^[0-9]{17}\Z")
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,7 +148,7 @@ class FieldIds:
     def file(self, instant: str) -> FileColumns:
         """How the columns of the query are called in files of this instant."""
         found = self.written.get(instant)
-        if found is None and instant.isdigit():
+        if found is None and instant.isdecimal():
             at = bisect_right([schema.version for schema in self.history], int(instant))
             found = self.history[at - 1] if at else None
         return FileColumns(self.query, self.query if found is None else found.record)

@@ -202,7 +202,7 @@ class TableConfig:
         text = self._get(BUCKETS)
         if not text:
             return None
-        if not text.isdigit() or not 1 <= int(text) <= 100_000:
+        if not text.isdecimal() or not 1 <= int(text) <= 100_000:
             raise Invalid(f"{BUCKETS}={text!r}, expected a number from 1 to 100000")
         return int(text)
 
@@ -251,7 +251,7 @@ class TableConfig:
     def check_readable(self, table: str) -> None:
         """Refuse what mainstem cannot read right (``Unsupported``, ``CorruptTable``)."""
         version = self._get("hoodie.table.version")
-        if not version.isdigit():
+        if not version.isdecimal():
             raise CorruptTable(
                 f"hoodie.table.version={version!r}, expected a number", path=self.path, table=table
             )

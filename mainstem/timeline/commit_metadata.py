@@ -13,7 +13,7 @@ from importlib import resources
 from typing import Any
 
 from mainstem.errors import CorruptTable
-from mainstem.formats.avro_container import OUR_MARK, decode_container, encode_container
+from mainstem.formats.avro_container import OUR_MARK, decode_container, encode_container, part
 from mainstem.storage import paths
 
 VERSION_MARK = {OUR_MARK: b"1"}
@@ -181,20 +181,21 @@ def decode_commit(data: bytes, *, path: str) -> CommitMetadata:
     if not data:
         raise CorruptTable("completed instant without content", path=path, offset=0)
     record, header = decode_container(data, path=path)
-    stats = record.get("partitionToWriteStats") or {}
-    if not isinstance(stats, dict):
-        raise CorruptTable("no commit metadata: partitionToWriteStats is no map", path=path)
+    by_partition = part(record.get("partitionToWriteStats"), dict, path)
+    stats = {p: [part(s, dict, path) for s in part(found, list, path)] for p, found in by_partition.items()}
     for partition, partition_stats in stats.items():
         if partition:
             paths.inside(partition, source=path)
-        for stat in partition_stats or []:
+        for stat in partition_stats:
             if stat.get("path"):
-                paths.inside(stat["path"], source=path)
+                paths.inside(part(stat["path"], str, path), source=path)
+    extra = part(record.get("extraMetadata"), dict, path)
+    replaced = part(record.get("partitionToReplaceFileIds"), dict, path)
     return CommitMetadata(
-        operation=record.get("operationType") or "UNKNOWN",
-        stats={p: list(s or []) for p, s in stats.items()},
-        extra={k: v for k, v in (record.get("extraMetadata") or {}).items() if v is not None},
-        replaced={p: list(v or []) for p, v in (record.get("partitionToReplaceFileIds") or {}).items()},
+        operation=part(record.get("operationType"), str, path) or "UNKNOWN",
+        stats=stats,
+        extra={k: part(v, str, path) for k, v in extra.items() if v is not None},
+        replaced={p: [part(v, str, path) for v in part(ids, list, path)] for p, ids in replaced.items()},
         compacted=bool(record.get("compacted")),
         ours=OUR_MARK in header,
     )

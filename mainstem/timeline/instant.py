@@ -35,7 +35,7 @@ WRITE_ACTIONS = frozenset(
     (COMMIT, DELTACOMMIT, REPLACECOMMIT, COMPACTION, LOGCOMPACTION, CLUSTERING)
 )
 
-_NAME = re.compile(r"^(\d{14,20})(?:_(\d{14,20}))?\.(?:([a-z]+)(?:\.(requested|inflight))?)$")
+_NAME = re.compile(r"^([0-9]{14,20})(?:_([0-9]{14,20}))?\.(?:([a-z]+)(?:\.(requested|inflight))?)\Z")
 
 
 @dataclass(frozen=True, slots=True)

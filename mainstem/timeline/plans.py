@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mainstem.errors import CorruptTable
-from mainstem.formats.avro_container import decode_container, encode_container
+from mainstem.formats.avro_container import decode_container, encode_container, part
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -59,7 +59,7 @@ def decode_rollback_plan(data: bytes, *, path: str) -> RollbackPlan | None:
     if not isinstance(target, dict):
         return None
     instant, action = str(target.get("commitTime")), str(target.get("action"))
-    if not instant.isdigit() or not 14 <= len(instant) <= 20:
+    if not (instant.isascii() and instant.isdigit()) or not 14 <= len(instant) <= 20:
         raise CorruptTable(f"rollback of {instant!r}, expected an instant time", path=path)
     if action not in ACTIONS:
         raise CorruptTable(f"rollback of the action {action!r}, which Hudi does not have", path=path)
@@ -149,17 +149,17 @@ def decode_compaction_plan(data: bytes, *, path: str) -> list[CompactionOperatio
         return []
     record, _ = decode_container(data, path=path)
     operations: list[CompactionOperation] = []
-    for raw in record.get("operations") or []:
-        operations.append(_operation(raw, path))
+    for raw in part(record.get("operations"), list, path):
+        operations.append(_operation(part(raw, dict, path), path))
     return operations
 
 
 def _operation(raw: dict[str, Any], path: str) -> CompactionOperation:
-    partition = raw.get("partitionPath") or ""
+    partition = part(raw.get("partitionPath"), str, path)
     if partition:
         paths.inside(partition, source=path)
     # Plans of version 1 hold paths; only the names matter, the partition is named beside them.
-    logs = tuple(str(p).rsplit("/", 1)[-1] for p in raw.get("deltaFilePaths") or [])
+    logs = tuple(str(p).rsplit("/", 1)[-1] for p in part(raw.get("deltaFilePaths"), list, path))
     base = raw.get("dataFilePath")
     base = str(base).rsplit("/", 1)[-1] if base else None
     for name in logs:

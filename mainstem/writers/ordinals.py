@@ -407,7 +407,7 @@ class _Register:
     @staticmethod
     def _versions(names: list[str]) -> list[int]:
         texts = [n.removeprefix(_VERSION) for n in names if n.startswith(_VERSION)]
-        return [int(text) for text in texts if text.isdigit()]
+        return [int(text) for text in texts if text.isdecimal()]
 
     def _path(self, version: int) -> str:
         return f"{self._folder}/{_VERSION}{version}"
@@ -444,7 +444,7 @@ def _decode(data: bytes, identifier: str, path: str, base: str) -> _State:
             runs,
             tuple(map(str, record["forgotten"])),
         )
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise CorruptTable(
             f"the register of stream {identifier!r} does not parse: {error}; if no query of this"
             " stream runs, and its last batch is complete, its folder may be deleted",

@@ -26,7 +26,7 @@ _FIELDS = (
     "partition", "file_id", "file_name", "instant", "version", "writes", "deletes", "size_bytes",
     "blocks",
 )  # fmt: skip
-_DECIMAL = re.compile(r"^\d{1,10}$")
+_DECIMAL = re.compile(r"^[0-9]{1,10}\Z")
 
 
 def write_task(
@@ -69,7 +69,7 @@ def decode_result(result: bytes, instant: str) -> tuple[list[WriteStat], int]:
         data = json.loads(result)
         stats = [stat_of(**dict(zip(_FIELDS, f, strict=True))) for f in data["files"]]
         found, rows = data["instant"], int(data["rows"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise Invalid(f"no task result: {error}") from error
     if found != instant or any(s.instant != instant for s in stats):
         raise Invalid(f"task result of instant {found}, expected {instant}")
