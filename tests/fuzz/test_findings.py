@@ -1,0 +1,65 @@
+"""Goal: what fuzzing found stays fixed. One small test per finding, in words instead of bytes."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mainstem.errors import CorruptTable, Invalid, Unsupported
+from mainstem.formats.log_file import BlockKind, Header, LogBlock
+from mainstem.formats.resolve import project_to
+from mainstem.readers.base_rows import open_base
+from mainstem.storage import paths
+from mainstem.storage.local import LocalStorage
+from mainstem.table.properties import TableConfig
+from mainstem.timeline.instant import parse_instant
+from mainstem.writers.task import decode_result
+from tests.fuzz.corpus import INSTANT, TEXT
+
+_ARABIC = INSTANT.translate({ord("0") + i: chr(0x660 + i) for i in range(10)})
+
+
+@pytest.mark.parametrize("time", [INSTANT, _ARABIC], ids=["latin", "arabic"])
+@pytest.mark.parametrize("end", ["", "\n"], ids=["plain", "newline"])
+def test_names_end_where_they_end_and_have_plain_digits(time: str, end: str) -> None:
+    good = time == INSTANT and not end
+    assert (parse_instant(f"{time}.deltacommit.requested{end}") is not None) == good
+    assert (paths.parse_base_name(f"f-0_0-1-2_{time}.parquet{end}") is not None) == good
+    assert paths.is_instant_time(time + end) == good
+    assert (paths.parse_epoch(f"epoch-{time}{end}") is not None) == good
+    assert (paths.parse_log_name(f".f-0_{INSTANT}.log.1_0-1-2{end}") is not None) == (not end)
+
+
+def test_a_version_that_only_looks_like_a_digit_is_no_version() -> None:
+    config = TableConfig({"hoodie.table.name": "t", "hoodie.table.version": "²"})
+    with pytest.raises((Invalid, Unsupported, CorruptTable)):
+        config.check_readable("t")
+
+
+@pytest.mark.parametrize("rows", ["Infinity", "1e999"])
+def test_a_task_result_with_infinitely_many_rows_is_refused(rows: str) -> None:
+    text = json.dumps({"instant": INSTANT, "rows": 0, "files": []}).replace(": 0", f": {rows}")
+    with pytest.raises(Invalid, match="no task result"):
+        decode_result(text.encode(), INSTANT)
+
+
+def test_parquet_with_two_columns_of_one_name_is_corrupt_in_blocks_and_base_files(tmp_path) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["k", "k"]), sink)
+    content = sink.getvalue().to_pybytes()
+    headers = {Header.INSTANT_TIME: INSTANT, Header.SCHEMA: TEXT}
+    block = LogBlock(BlockKind.PARQUET_DATA, INSTANT, headers, memoryview(content), 0, "f")
+    with pytest.raises(CorruptTable, match="one name"):
+        block.table()
+    (tmp_path / "b.parquet").write_bytes(content)
+    with pytest.raises(CorruptTable, match="one name"), open_base(LocalStorage(str(tmp_path)), "b.parquet"):
+        pass
+
+
+def test_maps_with_keys_of_plain_bytes_become_maps_with_keys_of_text() -> None:
+    bare = pa.table({"m": pa.array([[(b"k", 1)], None], pa.map_(pa.binary(), pa.int32()))})
+    wanted = pa.schema([("m", pa.map_(pa.string(), pa.int32()))])
+    assert project_to(bare, wanted)["m"].to_pylist() == [[("k", 1)], None]
