@@ -24,7 +24,8 @@ from mainstem.merge.rules import KEY_COLUMN, MergeRules
 
 # Below this share of the log's keys, base keys are looked up the other way round.
 _FEW = 0.125
-_RUN_BYTES_MAX = 256 * MIB
+_RUN_PER_KEY = 4
+_RUN_BYTES_MAX = 128 * MIB
 
 
 def merge_slice(
@@ -132,7 +133,7 @@ def _found_among_many(column: pa.ChunkedArray, keys: pa.Array) -> pa.ChunkedArra
 
 
 def joined(base: Iterable[pa.Table], log: Positions) -> Iterator[pa.Table]:
-    """Neighbouring batches together until they have as many rows as the log has keys.
+    """Neighbouring batches together until they have several times as many rows as the log has keys.
 
     Every probe makes a hash table of those keys, so that small batches would cost more than they hold.
     """
@@ -141,7 +142,7 @@ def joined(base: Iterable[pa.Table], log: Positions) -> Iterator[pa.Table]:
     for table in base:
         run.append(table)
         rows, size = rows + table.num_rows, size + table.nbytes
-        if rows >= log.key_count or size >= _RUN_BYTES_MAX:
+        if rows >= _RUN_PER_KEY * log.key_count or size >= _RUN_BYTES_MAX:
             yield pa.concat_tables(run)
             run, rows, size = [], 0, 0
     if run:
