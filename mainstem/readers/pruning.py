@@ -111,10 +111,10 @@ _NO_VALUE = (DEFAULT_PARTITION, "default", "")
 
 def _folder_text(name: str, part: str, config: TableConfig) -> tuple[bool, str | None]:
     """Whether the folder tells the column's value, and the value's text."""
-    if config.hive_style:
-        if not part.startswith(f"{name}="):
-            return False, None
-        part = part.removeprefix(f"{name}=")
+    prefixed = part.startswith(f"{name}=")
+    if prefixed != config.hive_style or ("%" in part and not config.url_encode):
+        return False, None  # the writer's options may have been others than the table says
+    part = part.removeprefix(f"{name}=")
     text = unquote(part) if config.url_encode else part
     return text not in _NO_VALUE, text
 

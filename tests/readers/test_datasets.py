@@ -244,3 +244,15 @@ def test_numbers_in_paths_are_compared_as_numbers_and_nulls_are_found(tmp_path):
         storage = Watched(tmp_path / "t")
         found = snapshot.scan(storage, columns=["id"], filter=expression).to_arrow()
         assert sorted(found["id"].to_pylist()) == ids and len(storage.seen) == count
+
+
+@pytest.mark.parametrize("style", ["hive", "encoded"])
+def test_paths_of_another_style_than_the_table_says_leave_nothing_unread(tmp_path, style):
+    create(tmp_path / "t", **STYLES[style])
+    properties = tmp_path / "t" / ".hoodie" / "hoodie.properties"
+    lines = properties.read_text("utf-8").splitlines()
+    hidden = (*STYLES[style], "hoodie.table.checksum")
+    properties.write_text("\n".join(li for li in lines if not li.startswith(hidden)), "utf-8")
+    for city in CITIES:
+        found = snapshot.scan(LocalStorage(str(tmp_path / "t")), filter=field("city") == city).to_arrow()
+        assert found.num_rows == 10, city
