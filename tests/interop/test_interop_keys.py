@@ -232,3 +232,28 @@ def test_timestamps_of_every_unit_reach_java(java: JavaHudi, path: str) -> None:
     plain = moment.replace(tzinfo=None)
     assert {k: found[k].replace(tzinfo=None) for k in kinds} == dict.fromkeys(kinds, plain)
     assert found["size"] == b"abcd"
+
+
+KEYED = {
+    "float": (pa.float32(), [0.5, -0.0, 1e10, 1e7, 9_999_999, 1e-3, 1.5e-4, 16_777_216]),
+    "double": (pa.float64(), [0.1, -0.0, 1e10, 1e7, 9_999_999.5, 1e-3, 1e-4, float("inf")]),
+    "boolean": (pa.bool_(), [True, False]),
+}
+
+
+@pytest.mark.parametrize("name", KEYED)
+def test_java_makes_the_same_keys_and_paths_of_floats_and_booleans(
+    java: JavaHudi, path: str, name: str
+) -> None:
+    kind, values = KEYED[name]
+    schema = pa.schema([("a", kind), ("p", kind), ("v", pa.string()), ("ts", pa.int64())])
+    table = mainstem.create_table(
+        path, schema, record_key="a", ordering="ts", partition_by="p", buckets=3, name="t"
+    )
+    rows = pa.table([values, values, ["ours"] * len(values), [1] * len(values)], schema=schema)
+    table.upsert(rows)
+    ours = shown(table.scan().to_arrow())
+    java.write(path, newer(rows, "Java's"), {"hoodie.table.name": "t"})
+    both = shown(table.scan().to_arrow())
+    assert [row[:2] for row in both] == [row[:2] for row in ours]
+    assert {row[2] for row in both} == {"Java's"}
