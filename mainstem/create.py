@@ -78,8 +78,8 @@ def create_table(
     raw = new_properties(local, schema, keys, order, parts, buckets, table_version, given, name)
     config = TableConfig(raw)
     config.check_writable(local)
-    _check_keys(config, local)
     merge_rules(raw)
+    _check_keys(config, local)
     options = {k: v for k, v in given.items() if k not in raw or k.startswith("hoodie.write.lock.")}
     WriterOptions.from_properties(given)
     seams = local_seams(local, config, options)
