@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 import mainstem
-from mainstem.cli_rows import FORMATS, condition, plain, print_json, print_table, write_rows
+from mainstem.cli_rows import FORMATS, plain, print_json, print_table, write_rows
 from mainstem.errors import (
     LeaseLost,
     LockUnavailable,
@@ -265,9 +265,11 @@ def _print_rows(
     limit = options.limit if options.limit is not None else _TABLE_ROWS if form == "table" else 0
     filter = None
     if options.where:
+        from mainstem.readers.conditions import conditions
+
         schema = plan(None, None).schema
         for text in options.where:
-            found = condition(text, schema)
+            found = conditions(text, schema, "--where")
             filter = found if filter is None else filter & found
     scan = plan(options.columns, filter)
     if options.count:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
@@ -20,14 +19,11 @@ from mainstem.errors import Invalid
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
 FORMATS = ("table", "csv", "json", "parquet")
 CELL_WIDTH_MAX = 60
 SAMPLE_ROWS = 1000  # rows whose widths decide the columns; later ones may be wider
 _CONTROL = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
-_CONDITION = re.compile(r"^\s*([^\s=!<>]+)\s*(==|=|!=|<>|<=|>=|<|>)\s*(.*?)\s*$", re.S)
-_NULL = re.compile(r"^\s*([^\s=!<>]+)\s+is\s+(not\s+)?null\s*$", re.I)
 
 
 def plain(text: str) -> str:
@@ -40,45 +36,6 @@ def plain(text: str) -> str:
         return text
     spaced = text.replace("\t", " ").replace("\n", " ").replace("\r", " ")
     return "".join(c for c in spaced if unicodedata.category(c) not in _CONTROL)
-
-
-def condition(text: str, schema: pa.Schema) -> pc.Expression:
-    """A filter from ``COLUMN OP VALUE`` (``= != < <= > >=``) or ``COLUMN is [not] null``.
-
-    The value is read in the column's type; quotes around it are taken off. Raises ``Invalid``.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    empty = _NULL.match(text)
-    found = empty or _CONDITION.match(text)
-    if found is None:
-        raise Invalid(f"--where {text!r}; expected COLUMN OP VALUE, such as 'price >= 10', or 'x is null'")
-    name = found.group(1)
-    if name not in schema.names:
-        raise Invalid(f"--where {text!r}: no column {name!r}; there are {', '.join(schema.names)}")
-    column = pc.field(name)
-    if empty is not None:
-        return column.is_valid() if empty.group(2) else column.is_null()
-    operator, given = found.group(2), found.group(3)
-    if len(given) > 1 and given[0] == given[-1] and given[0] in "'\"":
-        given = given[1:-1]
-    kind = schema.field(name).type
-    try:
-        value = pa.scalar(given).cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise Invalid(f"--where {text!r}: {given!r} does not read as {kind}") from error
-    operations: dict[str, Callable[[], pc.Expression]] = {
-        "=": lambda: column == value,
-        "==": lambda: column == value,
-        "!=": lambda: column != value,
-        "<>": lambda: column != value,
-        "<": lambda: column < value,
-        "<=": lambda: column <= value,
-        ">": lambda: column > value,
-        ">=": lambda: column >= value,
-    }
-    return operations[operator]()
 
 
 def write_rows(

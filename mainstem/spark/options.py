@@ -138,6 +138,7 @@ BEGIN = "hoodie.datasource.read.begin.instanttime"
 END = "hoodie.datasource.read.end.instanttime"
 AS_OF = "as.of.instant"
 COLUMNS = "columns"
+FILTER = "filter"
 CHANGE_FORMAT = "hoodie.datasource.query.incremental.format"
 START_OFFSET = "hoodie.datasource.streaming.startoffset"  # startOffset, without case
 AS_OF_COMPLETION = "hoodie.mainstem.read.as.of.completion"
@@ -145,7 +146,7 @@ DELETES = "hoodie.mainstem.read.deletes"
 IMAGES = "hoodie.mainstem.read.cdc.images"
 MAX_INSTANTS = "hoodie.mainstem.read.max.instants.per.trigger"
 _READ = (
-    QUERY_TYPE, BEGIN, END, AS_OF, COLUMNS, CHANGE_FORMAT, START_OFFSET, AS_OF_COMPLETION, DELETES,
+    QUERY_TYPE, BEGIN, END, AS_OF, COLUMNS, FILTER, CHANGE_FORMAT, START_OFFSET, AS_OF_COMPLETION, DELETES,
     IMAGES, MAX_INSTANTS,
 )  # fmt: skip
 INCREMENTAL, CDC = "INCREMENTAL", "CDC"
@@ -243,6 +244,7 @@ class ReadOptions:
     deletes: bool = False
     start_offset: str = "earliest"
     max_instants: int | None = None
+    filter: str | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, object], *, lenient: bool = False) -> ReadOptions:
@@ -280,6 +282,7 @@ class ReadOptions:
             deletes=core.one_of(texts, DELETES, "FALSE", ("TRUE", "FALSE")) == "TRUE",
             start_offset=texts.get(START_OFFSET, "earliest"),
             max_instants=_number(texts, MAX_INSTANTS),
+            filter=texts.get(FILTER) or None,
         )
         found._check_changes(texts, lenient)
         return found
@@ -297,6 +300,8 @@ class ReadOptions:
         start = self.start_offset
         if start.lower() not in ("earliest", "latest") and not start.isdigit():
             raise Invalid(f"{START_OFFSET}={start!r}; expected earliest, latest or a completion time")
+        if self.filter and self.change_format == CDC:
+            raise Invalid(f"{FILTER} is for rows; change data has none, filter the DataFrame")
         if self.max_instants == 0:
             raise Invalid(f"{MAX_INSTANTS}=0 would never read anything; expected 1 or more")
         if self.deletes and self.change_format == CDC:

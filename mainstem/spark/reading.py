@@ -11,14 +11,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mainstem.client import open_table
 from mainstem.errors import Invalid, Unsupported
+from mainstem.formats.avro_schema import META_FIELDS
+from mainstem.readers.conditions import conditions
 from mainstem.readers.scan import ReadableSplit, ScanPlan
 from mainstem.readers.state import WRITES, TableState
-from mainstem.spark.options import BEGIN, CDC, END, INCREMENTAL, START_OFFSET, ReadOptions
+from mainstem.spark.options import BEGIN, CDC, END, FILTER, INCREMENTAL, START_OFFSET, ReadOptions
 from mainstem.spark.types import arrow_schema, fit_for_spark
 from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import load_config
@@ -53,7 +56,16 @@ def plan_of(options: ReadOptions) -> ScanPlan:
         as_of=options.as_of,
         as_of_completion=options.as_of_completion,
         mode=mode,
+        filter=filter_of(options, table.schema),
     )
+
+
+def filter_of(options: ReadOptions, schema: pa.Schema) -> pc.Expression | None:
+    """What ``option("filter", ...)`` keeps; Spark's own filters cannot be taken (see ``Reader``)."""
+    if options.filter is None:
+        return None
+    meta = [pa.field(name, pa.string()) for name in META_FIELDS]
+    return conditions(options.filter, pa.schema([*meta, *schema]), f'option("{FILTER}")')
 
 
 def schema_of(options: ReadOptions) -> pa.Schema:
@@ -69,7 +81,8 @@ def changes_of(options: ReadOptions, after: str | None, until: str | None) -> Sc
     columns = list(options.columns) if options.columns else None
     if options.change_format == CDC:
         return table.changes(after, until, columns=columns, mode="cdc", images=options.images)
-    return table.changes(after, until, columns=columns, deletes=options.deletes)
+    kept = filter_of(options, table.schema)
+    return table.changes(after, until, columns=columns, deletes=options.deletes, filter=kept)
 
 
 @dataclass

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import InputPartition
 import mainstem
 from mainstem.errors import Invalid, Unsupported
 from mainstem.spark.options import ReadOptions
-from mainstem.spark.reading import BEGINNING, StreamReader, schema_of
+from mainstem.spark.reading import BEGINNING, Reader, StreamReader, schema_of
 from mainstem.spark.types import spark_schema
 
 pytestmark = pytest.mark.spark
@@ -88,6 +88,38 @@ def test_options_of_another_kind_of_read_are_refused_by_name(options, error, tex
 def test_options_that_a_stream_cannot_follow_are_refused_by_name(options, error, text) -> None:
     with pytest.raises(error, match=text):
         StreamReader(ReadOptions.parse({"path": "/t", **options}, lenient=True), spark_schema(SCHEMA))
+
+
+@pytest.mark.supports("Engines", "Spark: option filter, applied by the readers")
+def test_a_read_with_a_filter_has_the_rows_that_the_filter_keeps(tmp_path: Path) -> None:
+    table = create(tmp_path / "t")
+    table.upsert(rows((1, "oslo", 1, "a and b"), (2, "oslo", 1, None), (3, "rome", 1, "c")))
+    table.upsert(rows((3, "rome", 2, "a and b")))
+
+    def found(text: str, **options: object) -> list[int]:
+        parsed = ReadOptions.parse({"path": str(tmp_path / "t"), "filter": text, **options})
+        reader = Reader(parsed, spark_schema(schema_of(parsed)))
+        batches = (batch for part in reader.partitions() for batch in reader.read(part))
+        return sorted(key for batch in batches for key in batch.column("id").to_pylist())
+
+    assert found("id >= 2") == [2, 3]
+    assert found("name = 'a and b' AND city = rome") == [3]
+    assert found("name is null and id > 0") == [2]
+    assert found("ts = 1 and name is not null") == [1]
+    assert found("id >= 2", columns="id") == [2, 3]
+    changes = {
+        "hoodie.datasource.query.type": "incremental",
+        "hoodie.datasource.read.begin.instanttime": "000",
+    }
+    assert found("city = oslo", **changes) == [1, 2]
+    with pytest.raises(Invalid, match=r'option\("filter"\).*no column .nothing.'):
+        found("nothing = 1")
+    with pytest.raises(Invalid, match="joined by 'and' only"):
+        found("city = oslo or city = rome")
+    with pytest.raises(Invalid, match="expected COLUMN OP VALUE"):
+        found("id = 1 and city")
+    with pytest.raises(Invalid, match="change data has none"):
+        found("id = 1", **changes, **{"hoodie.datasource.query.incremental.format": "cdc"})
 
 
 # -------------------- streams
