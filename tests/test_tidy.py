@@ -245,3 +245,10 @@ def test_lines_fit_in_the_width_that_ruff_is_told() -> None:
         if len(line) > width
     ]
     assert not wide
+
+
+def test_no_two_test_files_outside_packages_have_one_name() -> None:
+    """pytest imports them by their bare names and would stop the whole run."""
+    files = [p for p in (ROOT / "tests").rglob("*.py") if not (p.parent / "__init__.py").exists()]
+    names = [p.name for p in files if p.name != "conftest.py"]
+    assert sorted(n for n in set(names) if names.count(n) > 1) == []
