@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pyspark")
 import mainstem
 from tests.golden_tables.tables import unpack
-from tests.spark.test_reading import create, rows
+from tests.spark.test_spark_reading import create, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
