@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
 from mainstem.errors import LeaseLost, OutcomeUnknown
 from mainstem.readers import incremental, state
+from mainstem.services import compaction
+from mainstem.services.compaction_plan import FileListing, plan_groups
 from mainstem.storage import paths
 from mainstem.table import slicing
 from mainstem.testing.sim_lock import SimLease
@@ -437,6 +439,40 @@ def one_listing() -> list[Patch]:
         return state.TimelineReader(storage).load()
 
     return [patch.object(state, "steady_timeline", once)]
+
+
+# -- services -----------------------------------------------------------------------------------------
+
+
+@_mutant("a compaction is planned from what was completed before the lock was taken", "compactions")
+def plan_before_the_lock() -> list[Patch]:
+    listed = FileListing.__init__
+
+    def look(self: Any, storage: Any, config: Any) -> None:
+        listed(self, storage, config)
+        self.found = listing_now(self)
+
+    listing_now = FileListing.now
+    return [
+        patch.object(FileListing, "__init__", look),
+        patch.object(FileListing, "now", lambda self: self.found),
+    ]
+
+
+@_mutant("a compaction takes in the logs of writers in flight", "compactions")
+def plan_with_logs_in_flight() -> list[Patch]:
+    whole = state.TableState.group
+
+    def with_pending(self: Any, partition: str, names: Any, *, visible_only: bool = True) -> Any:
+        groups = whole(self, partition, names, visible_only=False)
+        kept = [replace(g, slices=tuple(s for s in g.slices if not s.pending)) for g in groups]
+        return [g for g in kept if g.slices]
+
+    def plan(state_: Any, files: Any, options: Any) -> Any:
+        with patch.object(state.TableState, "group", with_pending):
+            return plan_groups(state_, files, options)
+
+    return [patch.object(compaction, "plan_groups", plan)]
 
 
 __all__ = ["MUTANTS", "Mutant"]
