@@ -31,11 +31,17 @@ def with_keys(table: pa.Table, spec: ReadSpec, where: str) -> pa.Table:
     return table
 
 
-def written_in(table: pa.Table, spec: ReadSpec) -> pa.Table:
+def written_in(table: pa.Table, spec: ReadSpec, where: str) -> pa.Table:
     """Rows of the asked instants. Java filters before it merges: a base row from outside the range
     neither hides a late row of the range nor fills its absent columns."""
     if spec.instants is None or not table.num_rows:
         return table
+    if TIME_COLUMN not in table.schema.names:
+        raise CorruptTable(
+            f"file without the column {TIME_COLUMN}, by which the rows of an instant are told; restore it"
+            " from a copy",
+            path=where,
+        )
     column = table.column(TIME_COLUMN)
     mask = pc.is_in(column, value_set=pa.array(sorted(spec.instants), column.type))
     return table.filter(mask)

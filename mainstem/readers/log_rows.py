@@ -91,7 +91,7 @@ def entries_of(run: Run, spec: ReadSpec) -> list[Entry]:
         if error.offset is None and error.path == path:  # the schema in the block's header
             error.offset = block.offset
         raise
-    table = written_in(with_keys(table, spec, path), spec)
+    table = written_in(with_keys(table, spec, path), spec, path)
     return [DataRows(table, block.partial, path)]
 
 

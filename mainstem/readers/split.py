@@ -135,7 +135,8 @@ def _base_tables(storage: Storage, split: Split, *, merged: bool) -> Iterator[pa
     with open_base(storage, split.base_file) as base:
         for table in base.batches(wanted if stored is None else stored.names(wanted)):
             table = table if stored is None else stored.shown(table)
-            yield written_in(with_keys(table, spec, split.base_file) if keyed else table, spec)
+            table = with_keys(table, spec, split.base_file) if keyed else table
+            yield written_in(table, spec, split.base_file)
 
 
 def split_paths(partition: str, base: str | None, logs: Sequence[str]) -> tuple[str | None, tuple]:

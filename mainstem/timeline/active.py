@@ -62,7 +62,7 @@ class ActiveTimeline:
     def pending(self) -> list[Instant]:
         # Looked at twice per commit under the lock, so not by way of ``instants``.
         done = self._done
-        best: dict[str, Instant] = {}
+        best: dict[str, tuple[str, Instant]] = {}
         for name in self.names:
             stem, _, state = name.rpartition(".")
             if "_" in name or (state in (REQUESTED, INFLIGHT) and stem in done):
@@ -73,9 +73,11 @@ class ActiveTimeline:
             key = f"{instant.requested}.{instant.comparable_action}"
             if key not in done:
                 other = best.get(key)
-                if other is None or state_rank(instant) > state_rank(other):
-                    best[key] = instant
-        return sorted(best.values(), key=lambda i: (i.requested, i.action))
+                rank = 0 if other is None else state_rank(instant) - state_rank(other[1])
+                # Two names of one state (a commit beside a compaction) are told apart by the names.
+                if other is None or rank > 0 or (rank == 0 and name < other[0]):
+                    best[key] = name, instant
+        return sorted((i for _, i in best.values()), key=lambda i: (i.requested, i.action))
 
     @cached_property
     def completion_times(self) -> dict[str, str]:

@@ -205,7 +205,7 @@ def test_a_compaction_killed_at_any_step_changes_no_row_and_is_done_again_from_i
         assert content(path) == OLD, step
         check_replay(path, step)
         table_files.age(path)
-        planned = [a for _, c, a in table_files.timeline(path) if not c and a == "compaction"]
+        planned = [i for i in opened(path).timeline() if i.action == "compaction"]
         seen.add(bool(planned))
         done = opened(path).compact()
         assert all(c.completion for c in done) and len(done) == 2 if planned else len(done) == 1, step

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import mainstem
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.log_file import BlockKind, Header, LogBlock
 from mainstem.formats.resolve import project_to
@@ -63,3 +64,14 @@ def test_maps_with_keys_of_plain_bytes_become_maps_with_keys_of_text() -> None:
     bare = pa.table({"m": pa.array([[(b"k", 1)], None], pa.map_(pa.binary(), pa.int32()))})
     wanted = pa.schema([("m", pa.map_(pa.string(), pa.int32()))])
     assert project_to(bare, wanted)["m"].to_pylist() == [[("k", 1)], None]
+
+
+def test_a_base_file_that_does_not_say_when_its_rows_were_written_is_corrupt(tmp_path) -> None:
+    schema = pa.schema([("id", pa.string()), ("ts", pa.int64())])
+    table = mainstem.create_table(tmp_path, schema, record_key="id", ordering="ts", buckets=1)
+    table.upsert(pa.table({"id": ["a"], "ts": [1]}, schema=schema))
+    table.compact()
+    (base,) = tmp_path.glob("*.parquet")
+    pq.write_table(pq.read_table(base).drop_columns(["_hoodie_commit_time"]), base)
+    with pytest.raises(CorruptTable, match=f"without the column _hoodie_commit_time.*{base.name}"):
+        table.changes().to_arrow()
