@@ -135,10 +135,16 @@ class ScanPlan:
             try:
                 planned = self._planner()
                 splits = list(planned.splits)  # list all files before the first is read
-                return planned, [t for s in splits for t in s.read(self._storage)]
+                return planned, [t for tables in self._read(planned, splits) for t in tables]
             except FileNotFoundError as error:
                 missing = error
         raise self._vanished(missing) from missing
+
+    def _read(self, planned: Planned, splits: list[ReadableSplit]) -> list[list[pa.Table]]:
+        """The rows of each slice; slices do not depend on each other, but a user's merger might."""
+        if planned.spec.rules.merger is not None:
+            return [list(split.read(self._storage)) for split in splits]
+        return self._storage.side_by_side(lambda split: list(split.read(self._storage)), splits)
 
     def _tables(self) -> tuple[Planned, Iterator[pa.Table]]:
         """The plan of this moment, and its rows when they are drawn. Until the first rows are there a

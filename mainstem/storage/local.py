@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mainstem.errors import CorruptTable
-from mainstem.storage.protocol import FileInfo, LogSink
+from mainstem.storage.protocol import FileInfo, Item, LogSink, Result
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +25,7 @@ _REMOVALS_MAX = 5
 # A journaling file system writes its journal once for all fsyncs that wait at the same time: eight
 # files one after another cost eight times what eight together do.
 _SYNC_THREADS = 8
+_READ_THREADS_MAX = 8
 _sync_threads: ThreadPoolExecutor | None = None
 
 
@@ -56,6 +57,11 @@ def _all_at_once(tasks: Sequence[Callable[[], None]]) -> None:
     for failure in failures:
         if failure is not None:
             raise failure
+
+
+def _cores() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux alone tells what this process may use
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def _write_all(fd: int, buffers: Sequence[bytes | memoryview]) -> int:
@@ -216,6 +222,22 @@ class LocalStorage:
                 sink.close(durable=False)
             return
         _all_at_once([*map(closing, sinks), *map(syncing, folders)])
+
+    def side_by_side(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        # One more than there are cores: a thread that waits for Python's lock or the disk idles.
+        workers = min(len(items), _cores() + 1, _READ_THREADS_MAX)
+        if workers < 2 or _cores() < 2:
+            return [work(item) for item in items]
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(workers, thread_name_prefix="mainstem-read") as pool:
+            waiting = [pool.submit(work, item) for item in items]
+            try:
+                return [future.result() for future in waiting]
+            except BaseException:
+                for future in waiting:
+                    future.cancel()
+                raise
 
     def link(self, source: str, target: str) -> None:
         os.link(self._full(source), self._full(target), follow_symlinks=False)

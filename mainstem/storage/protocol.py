@@ -11,9 +11,12 @@ crash of the machine once the call has returned; the *name* survives once ``sync
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,13 @@ class Storage(Protocol):
 
         One call for all files of a commit, since a file system can settle them together. All sinks are
         closed, whatever fails; the first failure is raised.
+        """
+
+    def side_by_side(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """``work`` for each item, in their order: reads that do not depend on each other.
+
+        A store may run them in threads, so ``work`` must not touch anything that another call changes.
+        The first failure is raised after all that had begun have ended.
         """
 
     def link(self, source: str, target: str) -> None:

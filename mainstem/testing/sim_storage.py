@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import io
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from mainstem.errors import CorruptTable
 from mainstem.storage.protocol import FileInfo
@@ -300,6 +300,9 @@ class SimStorage:
     def open_sink(self, path: str) -> SimSink:
         inode = self._call("open_sink", path, lambda: self._new(path), writes=True)
         return SimSink(self, path, inode)
+
+    def side_by_side(self, work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        return [work(item) for item in items]  # one actor, one thread
 
     def settle(self, sinks: Sequence[SimSink], folders: Iterable[str], *, durable: bool) -> None:
         """In any order, as a file system does that is asked for all at once."""
