@@ -5,7 +5,7 @@
 # up to date is left alone, so nothing here needs the network twice.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test versions interop interop-matrix benchmark benchmark-full sim fuzz lint clean
+.PHONY: help setup setup-dev demo test versions interop interop-matrix support benchmark benchmark-full sim fuzz lint clean
 
 ifndef PYTHON
 PYTHON := $(firstword $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
@@ -51,6 +51,11 @@ interop: setup-dev ## Java Hudi 1.2.0 reads and writes beside us
 interop-matrix: setup-dev ## every cell of the interop matrix, resumed where it was stopped; docs/interop.md
 	@$(ENVIRONMENT) install interop
 	@$(ENVIRONMENT) run dev -- -m tests.interop.matrix --all $(ARGS)
+
+support: ## README's table of what is supported, made of the tests that pass; 40 minutes
+	@$(MAKE) --no-print-directory test ARGS="--support-report docs/support.json"
+	@$(MAKE) --no-print-directory interop ARGS="--support-report docs/support.json"
+	@$(ENVIRONMENT) run dev -- scripts/support_table.py
 
 benchmark: ## the reduced benchmarks; 20 minutes
 	@$(ENVIRONMENT) install demo dev benchmarks

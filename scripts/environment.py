@@ -53,8 +53,9 @@ class Group:
     note: str = ""
 
 
-# pyarrow 16 has no wheels for Python 3.13, the oldest that has is 18.
-OLDEST_PYARROW = "pyarrow==16.*" if sys.version_info < (3, 13) else "pyarrow==18.*"
+# pyarrow 17 is the first whose Parquet writer takes footer entries that are known at the end (bloom filter);
+# it has no wheels for Python 3.13, the oldest that has is 18.
+OLDEST_PYARROW = "pyarrow==17.*" if sys.version_info < (3, 13) else "pyarrow==18.*"
 GROUPS = {
     "demo": Group(".venv", ("spark", "demo"), note="package, Spark and the demo's data"),
     "dev": Group(".venv", ("spark", "zookeeper", "dev"), note="tools for the tests"),
@@ -69,7 +70,7 @@ GROUPS = {
     "interop": Group(
         ".venv-interop",
         (),
-        ("pyspark==3.5.*", "pyarrow>=16", "setuptools<81"),
+        ("pyspark==3.5.*", "pyarrow>=17", "setuptools<81"),
         note="Spark 3.5, the newest that Java Hudi 1.2.0 runs on",
     ),
 }
