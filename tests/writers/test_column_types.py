@@ -20,9 +20,15 @@ WHEN = datetime(2024, 2, 29, 1, 2, 3)
 UTC = "UTC"
 
 
+# pyarrow 17 neither casts nor makes them; rows of them are refused with the way round.
+UNTIL_18 = (pa.string_view(), pa.binary_view(), pa.dictionary(pa.int32(), pa.large_string()))
+OLD = int(pa.__version__.split(".")[0]) < 18
+
+
 def types(feature: str, *cases: tuple) -> list:
     mark = pytest.mark.supports("Column types", feature)
-    return [pytest.param(*case, marks=mark, id=str(case[0])) for case in cases]
+    held = [case for case in cases if not (OLD and case[0] in UNTIL_18)]
+    return [pytest.param(*case, marks=mark, id=str(case[0])) for case in held]
 
 
 HELD = [
