@@ -84,7 +84,7 @@ def changes(
 
 def _splits(state: TableState, window: Window, spec: ReadSpec) -> Iterator[Split]:
     replaced = state.replaced(window.newest_requested)
-    for partition, names in sorted(written_files(state, window).items()):
+    for partition, names in sorted(written_files(state, window.instants).items()):
         for group in state.group(partition, names):
             if (group.partition, group.file_id) in replaced:
                 continue

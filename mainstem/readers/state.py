@@ -31,7 +31,7 @@ from mainstem.timeline.instant import (
     WRITE_ACTIONS,
     Instant,
 )
-from mainstem.timeline.plans import decode_compaction_plan
+from mainstem.timeline.plans import load_compaction_plan
 
 WRITES = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
 
@@ -110,9 +110,7 @@ class TableState:
         for instant in self.timeline.pending:
             if instant.action != COMPACTION:
                 continue
-            path = paths.timeline_file(f"{instant.requested}.{COMPACTION}.requested")
-            data = self.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
-            for operation in decode_compaction_plan(data, path=path):
+            for operation in load_compaction_plan(self.storage, instant.requested):
                 planned[operation.partition, operation.file_id] = instant.requested
         return planned
 

@@ -50,10 +50,10 @@ def completed_between(state: TableState, after: str | None, until: str | None) -
     return Window(found)
 
 
-def written_files(state: TableState, window: Window) -> dict[str, set[str]]:
-    """Partition -> names of the files that the window's instants wrote."""
+def written_files(state: TableState, instants: Iterable[str]) -> dict[str, set[str]]:
+    """Partition -> names of the files that these instants (requested times) wrote."""
     files: dict[str, set[str]] = {}
-    for requested in window.instants:
+    for requested in instants:
         metadata = state.metadata(requested)
         for path in metadata.files() if metadata is not None else ():
             partition, _, name = path.rpartition("/")

@@ -27,7 +27,6 @@ import pyarrow.parquet as pq
 from mainstem.errors import OutcomeUnknown, Unavailable
 from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro
 from mainstem.formats.base_file import BaseFileFormat, write_base_file
-from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.readers.schema import schema_text
 from mainstem.readers.snapshot import read_spec
 from mainstem.readers.split import ReadSpec, Split, read_split, split_paths
@@ -47,12 +46,12 @@ from mainstem.timeline.commit_metadata import CompactionStat, encode_commit
 from mainstem.timeline.instant import COMMIT, COMPACTION, INFLIGHT, REQUESTED
 from mainstem.timeline.plans import (
     CompactionOperation,
-    decode_compaction_plan,
     encode_compaction_plan,
+    load_compaction_plan,
 )
 from mainstem.timeline.publish import Section
 from mainstem.writers.context import WriterContext
-from mainstem.writers.rollback import forget, prepare
+from mainstem.writers.rollback import create_once, forget, prepare
 
 COMPACT = "COMPACT"
 FILE_NAME = META_FIELDS[4]
@@ -153,11 +152,8 @@ def _claim(ctx: WriterContext, time: str) -> bool:
     if storage.stat(paths.heartbeat(time)) is not None:
         if not ctx.heartbeats.expired(time, _store_now_ms(ctx, time)):
             return False
-    else:
-        try:
-            storage.create(paths.heartbeat(time), b"", durable=False)
-        except FileExistsError:
-            return False
+    elif not create_once(storage, paths.heartbeat(time)):
+        return False
     ctx.heartbeats.adopt(time)
     return True
 
@@ -167,10 +163,9 @@ def _execute(ctx: WriterContext, time: str) -> Compaction:
     state = TableState.load(storage, load_config(storage).completed_by(ctx.given))
     if time not in pending(state.timeline):
         return _ended(state.timeline, time)
-    plan = paths.timeline_file(f"{time}.{COMPACTION}.{REQUESTED}")
-    operations = decode_compaction_plan(storage.read(plan, max_bytes=TIMELINE_FILE_BYTES_MAX), path=plan)
+    operations = load_compaction_plan(storage, time)
     _forget_other_attempt(ctx, time, operations)
-    _create_quietly(ctx, f"{time}.{COMPACTION}.{INFLIGHT}")
+    create_once(storage, paths.timeline_file(f"{time}.{COMPACTION}.{INFLIGHT}"))
     run = _Run.begin(ctx, time, state)
     stats = [run.compact(number, operation) for number, operation in enumerate(operations)]
     storage.settle([], sorted({s.partition for s in stats}), durable=ctx.options.fsync)
@@ -241,13 +236,6 @@ def _ended(timeline: ActiveTimeline, time: str) -> Compaction:
     return Compaction(time, None)
 
 
-def _create_quietly(ctx: WriterContext, name: str) -> None:
-    try:
-        ctx.seams.storage.create(paths.timeline_file(name), b"", durable=False)
-    except FileExistsError:
-        return
-
-
 @dataclass(frozen=True)
 class _Run:
     """One execution of one plan: what is read, and how it is written."""
@@ -306,7 +294,7 @@ class _Run:
                 storage.settle([sink], [paths.PREPARED], durable=self.ctx.options.fsync)
             if self.time not in pending(self.ctx.publisher.timeline()):
                 return
-            _marker(self.ctx, self.time, operation.partition, name)
+            create_once(storage, paths.marker(self.time, operation.partition, name))
             storage.link(private, target)
         except FileExistsError:
             return  # another executor was faster; its rows are the same
@@ -401,13 +389,6 @@ def _schemas(ctx: WriterContext, state: TableState) -> tuple[str, str]:
     """The user schema, and the schema of new base files."""
     text = schema_text(state)
     return text, arrow_to_avro(arrow_user_schema(text), table_name=ctx.config.name, meta_fields=True)
-
-
-def _marker(ctx: WriterContext, time: str, partition: str, name: str) -> None:
-    try:
-        ctx.seams.storage.create(paths.marker(time, partition, name), b"", durable=False)
-    except FileExistsError:
-        return
 
 
 def _row_count(file: Any) -> int:

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mainstem.errors import Unsupported
-from mainstem.limits import MIB, TIMELINE_FILE_BYTES_MAX
+from mainstem.limits import MIB
 from mainstem.options import one_of, whole_number
 from mainstem.readers.state import TableState
+from mainstem.readers.window import written_files
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import TableConfig
@@ -26,9 +27,8 @@ from mainstem.timeline.instant import (
     COMPACTION,
     DELTACOMMIT,
     LOGCOMPACTION,
-    REQUESTED,
 )
-from mainstem.timeline.plans import CompactionOperation, decode_compaction_plan
+from mainstem.timeline.plans import CompactionOperation, load_compaction_plan
 from mainstem.truetime.generator import parse_wall
 
 TRIGGER = "hoodie.compact.inline.trigger.strategy"
@@ -158,13 +158,9 @@ class FileListing:
     def now(self) -> tuple[TableState, Mapping[str, set[str]]]:
         """The table's state at this moment, and the files of all that is completed in it."""
         state = TableState.load(self._storage, self._config)
-        for instant in state.writes:
-            if instant.file_name in self._seen:
-                continue
-            metadata = state.metadata(instant.requested)
-            for path in metadata.files() if metadata is not None else ():
-                partition, _, name = path.rpartition("/")
-                self._names.setdefault(partition, set()).add(name)
+        new = [i.requested for i in state.writes if i.file_name not in self._seen]
+        for partition, names in written_files(state, new).items():
+            self._names.setdefault(partition, set()).update(names)
         return state, self._names
 
 
@@ -200,9 +196,8 @@ def _log_compactions(state: TableState) -> set[tuple[str, str]]:
     found = set()
     for instant in state.timeline.pending:
         if instant.action == LOGCOMPACTION:
-            path = paths.timeline_file(f"{instant.requested}.{LOGCOMPACTION}.{REQUESTED}")
-            data = state.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
-            found.update((o.partition, o.file_id) for o in decode_compaction_plan(data, path=path))
+            plan = load_compaction_plan(state.storage, instant.requested, LOGCOMPACTION)
+            found.update((operation.partition, operation.file_id) for operation in plan)
     return found
 
 

@@ -17,7 +17,7 @@ from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import VERSION_MARK, schema_text
-from mainstem.timeline.instant import ACTIONS, REQUESTED, ROLLBACK
+from mainstem.timeline.instant import ACTIONS, COMPACTION, REQUESTED, ROLLBACK
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,15 @@ def encode_compaction_plan(
         "missingSchedulePartitions": [],
     }
     return encode_container(schema_text("HoodieCompactionPlan"), record, VERSION_MARK)
+
+
+def load_compaction_plan(
+    storage: Storage, requested: str, action: str = COMPACTION
+) -> list[CompactionOperation]:
+    """Operations of the compaction (or log compaction) planned at ``requested``; a plan that is gone
+    raises ``FileNotFoundError``."""
+    path = paths.timeline_file(f"{requested}.{action}.{REQUESTED}")
+    return decode_compaction_plan(storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX), path=path)
 
 
 def decode_compaction_plan(data: bytes, *, path: str) -> list[CompactionOperation]:

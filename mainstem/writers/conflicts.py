@@ -22,10 +22,9 @@ from mainstem.timeline.instant import (
     COMPACTION,
     DELTACOMMIT,
     REPLACECOMMIT,
-    REQUESTED,
     Instant,
 )
-from mainstem.timeline.plans import decode_compaction_plan
+from mainstem.timeline.plans import load_compaction_plan
 
 _WRITES = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
 _COMPACT = "COMPACT"
@@ -85,12 +84,11 @@ class Overlaps:
         return _places(written)
 
     def _planned(self, instant: Instant) -> Iterable[Place]:
-        path = paths.timeline_file(f"{instant.requested}.{COMPACTION}.{REQUESTED}")
         try:
-            data = self._storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+            operations = load_compaction_plan(self._storage, instant.requested)
         except FileNotFoundError:
             return ()  # rolled back since the listing
-        return _places((op.partition, op.file_id) for op in decode_compaction_plan(data, path=path))
+        return _places((operation.partition, operation.file_id) for operation in operations)
 
 
 def _places(files: Iterable[tuple[str, str]]) -> list[Place]:

@@ -161,7 +161,7 @@ def _execute(
 ) -> RolledBackInstant | None:
     storage, clock = ctx.seams.storage, ctx.seams.clock
     began = clock.monotonic_ms()
-    _create_quietly(storage, paths.timeline_file(f"{rollback}.{ROLLBACK}.{INFLIGHT}"))
+    create_once(storage, paths.timeline_file(f"{rollback}.{ROLLBACK}.{INFLIGHT}"))
     deleted: dict[str, list[str]] = {}
     for partition, _, name in list(_files_of(ctx, instant)):
         _delete(storage, paths.in_partition(partition, name))
@@ -212,11 +212,13 @@ def _inflight_name(instant: str, action: str) -> str:
     return f"{instant}.{INFLIGHT}" if action == COMMIT else f"{instant}.{action}.{INFLIGHT}"
 
 
-def _create_quietly(storage: Storage, path: str) -> None:
+def create_once(storage: Storage, path: str) -> bool:
+    """An empty file; False if somebody made it before."""
     try:
         storage.create(path, b"", durable=False)
     except FileExistsError:
-        return
+        return False
+    return True
 
 
 def prepare(ctx: WriterContext, instant: str, data: bytes) -> str:
