@@ -7,14 +7,12 @@ looks up keys in our bloom filters by reading the base files alone.
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
 from compare import assert_same
 from java_hudi import JavaHudi, nbcc_options
+from test_interop_services import SCHEMA, rows_of
 
 import mainstem
-
-SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("name", pa.string()), ("ts", pa.int64())])
 
 pytestmark = pytest.mark.supports(
     "Engines", "Java Hudi 1.2.0 reads what mainstem compacted and executes its plans"
@@ -23,18 +21,6 @@ pytestmark = pytest.mark.supports(
 
 def options(ordering: list[str]) -> dict[str, str]:
     return nbcc_options("packed", record_key=["id"], ordering=ordering, partition_by=["city"], buckets=2)
-
-
-def rows_of(ids: range | list[int], ts: int) -> pa.Table:
-    return pa.table(
-        {
-            "id": list(ids),
-            "city": [("paris", "rome")[i % 2] for i in ids],
-            "name": [f"{i} at {ts}" for i in ids],
-            "ts": [ts] * len(ids),
-        },
-        schema=SCHEMA,
-    )
 
 
 def make(path: str, ordering: list[str], properties: dict[str, str] | None = None) -> mainstem.Table:

@@ -80,10 +80,12 @@ def test_we_go_on_as_soon_as_java_releases(java: JavaHudi, table: mainstem.Table
     assert ours and ours[0] > released
 
 
-def test_a_java_commit_waits_while_we_hold_the_lock(java: JavaHudi, table: mainstem.Table) -> None:
+def check_java_commits_only_after_our_lease(
+    java: JavaHudi, table: mainstem.Table, lock: LockProvider, options: dict[str, str]
+) -> None:
+    """A Java job begins while we hold the lock: nothing of it shows before we release it."""
     table.upsert(ROWS)
-    options = nbcc_options("locked", record_key=["id"], ordering=["ts"], buckets=1)
-    lease = our_lock(table.path).acquire()
+    lease = lock.acquire()
     java.send("write", path=table.path, rows=java.rows_file(ROWS), options=options)
     deadline = time.monotonic() + 3
     while time.monotonic() < deadline:  # far longer than a Java commit takes from begin to requested
@@ -93,6 +95,11 @@ def test_a_java_commit_waits_while_we_hold_the_lock(java: JavaHudi, table: mains
     lease.release()
     assert java.receive()["seconds"] > 3
     assert [i.completion is not None for i in table.timeline()] == [True, True]
+
+
+def test_a_java_commit_waits_while_we_hold_the_lock(java: JavaHudi, table: mainstem.Table) -> None:
+    options = nbcc_options("locked", record_key=["id"], ordering=["ts"], buckets=1)
+    check_java_commits_only_after_our_lease(java, table, our_lock(table.path), options)
 
 
 def test_java_removes_our_lock_file_only_after_the_expiry_that_java_was_given(

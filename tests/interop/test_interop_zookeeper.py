@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import event_batches
-import pyarrow as pa
 import pytest
 from compare import assert_same, without_meta
 from java_hudi import JavaFailed, JavaHudi, nbcc_options
 from test_interop_concurrent import Run, overlapping_pairs, wait_for
+from test_interop_lock import AT_ONCE, ROWS, check_java_commits_only_after_our_lease
 
 import mainstem
 from mainstem.errors import LockUnavailable
@@ -29,8 +29,6 @@ from mainstem.truetime.zk_lock import ZooKeeperLock
 from mainstem.truetime.zk_options import EXPLICIT, IMPLICIT, implicit_base_path
 
 kazoo_client = pytest.importorskip("kazoo.client")
-ROWS = pa.table({"id": pa.array(range(10), pa.int64()), "ts": pa.array([1] * 10, pa.int64())})
-AT_ONCE = {"hoodie.write.lock.wait_time_ms": "200", "hoodie.write.lock.client.num_retries": "0"}
 
 
 @pytest.fixture(scope="module")
@@ -170,17 +168,8 @@ def java_options(name: str, **more: object) -> dict[str, str]:
 def test_a_java_job_without_lock_options_takes_the_lock_from_the_table_and_waits_for_us(
     java: JavaHudi, table: mainstem.Table
 ) -> None:
-    table.upsert(ROWS)
-    lease = table._seams.lock.acquire()
-    java.send("write", path=table.path, rows=java.rows_file(ROWS), options=java_options("locked", buckets=1))
-    deadline = time.monotonic() + 3
-    while time.monotonic() < deadline:  # far longer than a Java commit takes from begin to requested
-        assert len(table.timeline()) == 1
-        time.sleep(0.1)
-    lease.check()
-    lease.release()
-    assert java.receive()["seconds"] > 3
-    assert [i.completion is not None for i in table.timeline()] == [True, True]
+    options = java_options("locked", buckets=1)
+    check_java_commits_only_after_our_lease(java, table, table._seams.lock, options)
 
 
 def test_a_java_job_with_another_lock_than_the_tables_is_refused_by_java(

@@ -239,6 +239,35 @@ def errors_seen(fleet: Fleet) -> Counter:
     return Counter(line["error"] for line in lines)
 
 
+def check_what_the_fleet_left(fleet, observer, base, tmp_path, record_property):
+    """Nothing lost, nothing doubled, nothing out of order, no writer that broke; the commits."""
+    for writer in range(WRITERS):
+        assert (tmp_path / f"stderr-{writer}").read_bytes().count(b"Traceback") == 0
+    errors, commits = errors_seen(fleet), table_files.commits(base)
+    rollbacks = sum(1 for _, c, action in table_files.timeline(base) if c and action == "rollback")
+    attempts = [line.get("attempts") or 0 for w in range(WRITERS) for line in entries(fleet.journal(w))]
+    facts = {
+        **fleet.done, **errors, "commits": len(commits), "rollbacks": rollbacks,
+        "superseded": sum(a - 1 for a in attempts if a > 1),
+    }  # fmt: skip
+    record_property("facts", facts)
+    print(facts)
+    assert observer.wrong == []
+    check_journals(fleet, commits)
+    check_order(base, fleet, commits)
+    check_rows(base, commits)
+    return commits
+
+
+def check_the_next_writer_cleans_up(base, properties):
+    """All who died are long dead; somebody writes, and nothing of them is left."""
+    table_files.age(base)
+    last = mainstem.open_table(base, properties=properties)
+    last.upsert(batch(99, 0))
+    last.rollback_failed_writes()
+    assert table_files.leftovers(base) == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("exclusive", "skew_ms", "seconds"), [(True, 0, 12), (False, 15, 10)], ids=["wait_0", "wait_15"]
@@ -265,29 +294,9 @@ def test_writers_that_are_killed_and_stopped_at_random_lose_and_double_nothing(
         observer.look()
     finally:
         fleet.end()
-    for writer in range(WRITERS):
-        assert (tmp_path / f"stderr-{writer}").read_bytes().count(b"Traceback") == 0
-    errors = errors_seen(fleet)
-    commits = table_files.commits(base)
-    rollbacks = sum(1 for _, c, action in table_files.timeline(base) if c and action == "rollback")
-    attempts = [line.get("attempts") or 0 for w in range(WRITERS) for line in entries(fleet.journal(w))]
-    facts = {
-        **fleet.done, **errors, "commits": len(commits), "rollbacks": rollbacks,
-        "superseded": sum(a - 1 for a in attempts if a > 1),
-    }  # fmt: skip
-    record_property("facts", facts)
-    print(facts)
-    assert observer.wrong == []
-    check_journals(fleet, commits)
-    check_order(base, fleet, commits)
-    check_rows(base, commits)
+    commits = check_what_the_fleet_left(fleet, observer, base, tmp_path, record_property)
     assert not (base / ".hoodie/.mainstem/fence/foreign").exists(), "our own writer taken for another"
-
-    table_files.age(base)
-    last = mainstem.open_table(base, properties=options())
-    last.upsert(batch(99, 0))
-    last.rollback_failed_writes()
-    assert table_files.leftovers(base) == []
+    check_the_next_writer_cleans_up(base, options())
     # It did happen, or the test says nothing.
     assert fleet.done["SIGKILL"] >= 1 and fleet.done["SIGSTOP"] >= 4
     assert len(commits) >= 8
@@ -408,14 +417,6 @@ def merged(*batches: tuple[int, int]) -> list[tuple]:
     return sorted((key, ts, value) for key, (ts, value) in newest_rows(fakes).items())
 
 
-def tidy(base: Path) -> None:
-    table_files.age(base)
-    last = mainstem.open_table(base, properties=options())
-    last.upsert(batch(99, 0))
-    last.rollback_failed_writes()
-    assert table_files.leftovers(base) == []
-
-
 SECTION = {
     "before_its_epoch": r"create fence/epoch-",
     "before_its_ticket": r"link fence/ticket-",
@@ -437,7 +438,7 @@ def test_a_writer_stopped_in_its_critical_section_publishes_nothing_stale(base, 
     assert attempts == 2, "the first attempt was superseded"
     assert completion > max(answer[2] for answer in later)
     assert content(base) == merged((1, 1), (2, 0), (2, 1))
-    tidy(base)
+    check_the_next_writer_cleans_up(base, options())
 
 
 @pytest.mark.parametrize("moment", SECTION)
@@ -454,7 +455,7 @@ def test_a_writer_stopped_in_its_critical_section_and_rolled_back_publishes_noth
     assert other.call("upsert 2 0")[0] == "committed"
     assert stopped.call("upsert 1 1")[0] == "committed"
     assert content(base) == merged((1, 1), (2, 0))
-    tidy(base)
+    check_the_next_writer_cleans_up(base, options())
 
 
 def roll_back_when_expired(base: Path, other: Process, instant: str) -> None:
@@ -478,7 +479,7 @@ def test_a_writer_stopped_between_two_writes_and_rolled_back_is_told_and_leaves_
     assert stopped.call("commit") == "RolledBack"
     assert files_named(base, instant) == []
     assert content(base) == []
-    tidy(base)
+    check_the_next_writer_cleans_up(base, options())
 
 
 INSIDE_WRITE = {
@@ -501,7 +502,7 @@ def test_a_writer_stopped_inside_write_and_rolled_back_is_told_and_leaves_no_fil
     assert stopped.call("commit") == "RolledBack"
     assert files_named(base, instant) == []
     assert content(base) == []
-    tidy(base)
+    check_the_next_writer_cleans_up(base, options())
 
 
 def test_a_writer_stopped_inside_begin_and_rolled_back_is_told_and_leaves_no_file(base, start):
@@ -513,7 +514,7 @@ def test_a_writer_stopped_inside_begin_and_rolled_back_is_told_and_leaves_no_fil
     assert stopped.call("write 1 1") == "RolledBack"
     assert stopped.call("commit") == "RolledBack"
     assert files_named(base, instant) == []
-    tidy(base)
+    check_the_next_writer_cleans_up(base, options())
 
 
 def test_a_rollback_stopped_before_its_plan_does_not_undo_a_writer_that_came_back(base, start):
@@ -529,7 +530,7 @@ def test_a_rollback_stopped_before_its_plan_does_not_undo_a_writer_that_came_bac
     assert cleaner.wake() == []
     assert content(base) == merged((1, 1))
     assert re.search(r"rollback", " ".join(files_named(base, ""))) is None
-    tidy(base)
+    check_the_next_writer_cleans_up(base, options())
 
 
 def test_a_rollback_stopped_after_its_plan_is_finished_by_another_and_stays_harmless(base, start):
@@ -546,4 +547,4 @@ def test_a_rollback_stopped_after_its_plan_is_finished_by_another_and_stays_harm
     assert writer.call("upsert 1 1")[0] == "committed"
     assert cleaner.wake() == []
     assert content(base) == merged((1, 1))
-    tidy(base)
+    check_the_next_writer_cleans_up(base, options())

@@ -20,7 +20,6 @@ import pytest
 import mainstem
 from mainstem.testing.zookeeper import ZooKeeperServer
 from mainstem.truetime.zk_options import EXPLICIT
-from tests.multiprocess import table_files
 from tests.multiprocess.test_lock_processes import eventually
 from tests.multiprocess.test_writer_processes import (
     SECTION,
@@ -28,11 +27,9 @@ from tests.multiprocess.test_writer_processes import (
     Fleet,
     Observer,
     Process,
-    check_journals,
-    check_order,
-    check_rows,
+    check_the_next_writer_cleans_up,
+    check_what_the_fleet_left,
     content,
-    errors_seen,
     merged,
 )
 from tests.multiprocess.writer_worker import SCHEMA, batch, entries
@@ -124,26 +121,8 @@ def test_writers_and_server_that_are_killed_and_stopped_at_random_lose_and_doubl
         observer.look()
     finally:
         fleet.end()
-    for writer in range(WRITERS):
-        assert (tmp_path / f"stderr-{writer}").read_bytes().count(b"Traceback") == 0
-    errors, commits = errors_seen(fleet), table_files.commits(base)
-    attempts = [line.get("attempts") or 0 for w in range(WRITERS) for line in entries(fleet.journal(w))]
-    facts = {
-        **fleet.done, **errors, "commits": len(commits),
-        "superseded": sum(a - 1 for a in attempts if a > 1),
-    }  # fmt: skip
-    record_property("facts", facts)
-    print(facts)
-    assert observer.wrong == []
-    check_journals(fleet, commits)
-    check_order(base, fleet, commits)
-    check_rows(base, commits)
-
-    table_files.age(base)
-    last = mainstem.open_table(base, properties=options())
-    last.upsert(batch(99, 0))
-    last.rollback_failed_writes()
-    assert table_files.leftovers(base) == []
+    commits = check_what_the_fleet_left(fleet, observer, base, tmp_path, record_property)
+    check_the_next_writer_cleans_up(base, options())
     # It did happen, or the test says nothing.
     assert fleet.done["SIGKILL"] + fleet.done["SIGSTOP"] >= 2 and fleet.done["server restarts"] == 2
     assert len(commits) >= 8
