@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import mainstem
 from mainstem.cli_rows import FORMATS, plain, print_json, print_table, write_rows
+from mainstem.cli_services import add_service_commands
 from mainstem.errors import (
     LeaseLost,
     LockUnavailable,
@@ -133,11 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--deletes", action="store_true", help="deleted keys too, marked in _change_type")
     sub.add_argument("--cdc", action="store_true", help="change data: operation, row before, row after")
     add("properties", _properties, "show hoodie.properties")
-    add("rollback", _rollback, "roll back the instants of dead writers")
-    compact = add("compact", _compact, "merge log files into new base files")
-    compact.add_argument(
-        "--if-due", action="store_true", help="only if Hudi's trigger fires (hoodie.compact.inline.*)"
-    )
+    add_service_commands(add, _open)
     return parser
 
 
@@ -286,47 +283,6 @@ def _properties(options: argparse.Namespace, out: TextIO) -> None:
         return
     for key in sorted(properties):
         out.write(f"{plain(key)}={plain(properties[key])}\n")
-
-
-def _rollback(options: argparse.Namespace, out: TextIO) -> None:
-    done = [
-        {"instant": r.instant, "action": r.action, "rollback": r.rollback, "files": r.files}
-        for r in _open(options).rollback_failed_writes()
-    ]
-    if options.json:
-        print_json(done, out)
-        return
-    for r in done:
-        out.write(
-            f"rolled back {plain(r['action'])} {r['instant']} by {r['rollback']}:"
-            f" {r['files']} files removed\n"
-        )
-    if not done:
-        out.write("nothing to roll back\n")
-
-
-def _compact(options: argparse.Namespace, out: TextIO) -> None:
-    done = [
-        {
-            "instant": c.requested,
-            "completion": c.completion,
-            "base_files": len(c.files),
-            "rows": c.rows,
-            "log_files": c.log_files,
-        }
-        for c in _open(options).compact(if_due=options.if_due)
-        if c.completion is not None
-    ]
-    if options.json:
-        print_json(done, out)
-        return
-    for c in done:
-        out.write(
-            f"compaction {c['instant']}: {c['log_files']:,} log files merged into"
-            f" {c['base_files']:,} base files, {c['rows']:,} rows\n"
-        )
-    if not done:
-        out.write("nothing to compact\n")
 
 
 # -- output --------------------------------------------------------------------------------------

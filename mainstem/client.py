@@ -11,6 +11,7 @@ from mainstem.errors import Invalid, MainstemError, Unavailable, Unsupported
 from mainstem.opening import as_text, local_path, local_seams, note_lock
 from mainstem.options import WriterOptions, flag, one_of
 from mainstem.seams import Seams
+from mainstem.service_methods import ServiceMethods
 from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import (
     COMMIT_TIME,
@@ -28,18 +29,16 @@ if TYPE_CHECKING:
 
     from mainstem.merge.rules import MergeRules
     from mainstem.readers.scan import ScanPlan
-    from mainstem.services.compaction import Compaction
     from mainstem.table.slicing import FileSlice
     from mainstem.timeline.instant import Instant
     from mainstem.writers.context import WriterContext
     from mainstem.writers.guard import StreamGuard
     from mainstem.writers.outcome import Outcome
-    from mainstem.writers.rollback import RolledBackInstant
     from mainstem.writers.spec import WriteSpec
     from mainstem.writers.transaction import Transaction
 
 
-class Table:
+class Table(ServiceMethods):
     """An open table. Cheap to open; may be used from several threads.
 
     ``properties`` given at opening win over the table's own where they are options of the process
@@ -286,50 +285,6 @@ class Table:
         with self.begin(operation) as txn:
             txn.write(rows)
             return txn.commit()
-
-    def rollback_failed_writes(self) -> list[RolledBackInstant]:
-        """Roll back writers whose heartbeat expired; finish rollbacks that died halfway."""
-        from mainstem.writers.rollback import roll_back_failed_writes
-
-        return roll_back_failed_writes(self.writer_context())
-
-    # -- services --------------------------------------------------------------------------------
-
-    def schedule_compaction(self, *, if_due: bool = False) -> str | None:
-        """Plan a compaction of all that is completed now; its requested time, None if nothing is to do.
-
-        ``if_due`` asks Hudi's trigger first (``hoodie.compact.inline.trigger.strategy`` and
-        ``hoodie.compact.inline.max.delta.commits``, 5). Running writers go on and lose nothing.
-        """
-        from mainstem.services import compaction
-
-        return compaction.schedule(self.writer_context(), if_due=if_due)
-
-    def run_compaction(self, instant: str | None = None) -> list[Compaction]:
-        """Execute the planned compactions, oldest first, or the one requested at ``instant``.
-
-        Plans that a living executor has are left to it. A failed execution leaves its plan pending.
-        """
-        from mainstem.services import compaction
-
-        ctx = self.writer_context()
-        planned = compaction.pending(ctx.publisher.timeline())
-        if instant is not None and instant not in planned:
-            raise Invalid(
-                f"no compaction {instant} is planned; pending are {', '.join(planned) or 'none'}",
-                table=self.path,
-            )
-        done = (compaction.execute(ctx, time) for time in ([instant] if instant else planned))
-        return [found for found in done if found is not None]
-
-    def compact(self, *, if_due: bool = False) -> list[Compaction]:
-        """Finish the planned compactions, then plan and execute one of all that is completed now.
-
-        ``if_due`` plans a new one only if Hudi's trigger fires.
-        """
-        done = self.run_compaction()
-        time = self.schedule_compaction(if_due=if_due)
-        return done if time is None else done + self.run_compaction(time)
 
     def writer_context(self) -> WriterContext:
         """What transactions and services of this process share; checks that the table can be written."""

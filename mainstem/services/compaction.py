@@ -31,6 +31,7 @@ from mainstem.readers.schema import schema_text
 from mainstem.readers.snapshot import read_spec
 from mainstem.readers.split import ReadSpec, Split, read_split, split_paths
 from mainstem.readers.state import TableState
+from mainstem.services.claim import claim, store_now_ms
 from mainstem.services.compaction_plan import (
     CompactionOptions,
     FileListing,
@@ -51,7 +52,7 @@ from mainstem.timeline.plans import (
 )
 from mainstem.timeline.publish import Section
 from mainstem.writers.context import WriterContext
-from mainstem.writers.rollback import create_once, forget, prepare
+from mainstem.writers.private_files import create_once, forget, prepare
 
 COMPACT = "COMPACT"
 FILE_NAME = META_FIELDS[4]
@@ -132,7 +133,7 @@ def execute(ctx: WriterContext, time: str) -> Compaction | None:
     plan pending: the next execution goes on with the files that are done. Raises ``CorruptTable`` for
     damaged files, ``Unavailable`` for trouble with storage.
     """
-    if not _claim(ctx, time):
+    if not claim(ctx, time):
         return None
     try:
         return _execute(ctx, time)
@@ -144,18 +145,6 @@ def execute(ctx: WriterContext, time: str) -> Compaction | None:
         ) from error
     finally:
         ctx.heartbeats.stop(time)
-
-
-def _claim(ctx: WriterContext, time: str) -> bool:
-    """Whether nobody alive executes the plan; our heartbeat says so from now on."""
-    storage = ctx.seams.storage
-    if storage.stat(paths.heartbeat(time)) is not None:
-        if not ctx.heartbeats.expired(time, _store_now_ms(ctx, time)):
-            return False
-    elif not create_once(storage, paths.heartbeat(time)):
-        return False
-    ctx.heartbeats.adopt(time)
-    return True
 
 
 def _execute(ctx: WriterContext, time: str) -> Compaction:
@@ -208,7 +197,7 @@ def _forget_other_attempt(
     if not files:
         return
     storage = ctx.seams.storage
-    if _store_now_ms(ctx, time) - max(files.values()) <= ctx.heartbeats.expire_ms:
+    if store_now_ms(ctx, time) - max(files.values()) <= ctx.heartbeats.expire_ms:
         raise Unavailable(
             f"another engine seems to execute the compaction {time} ({min(files)} is new); wait until it"
             f" ends, or for {ctx.heartbeats.expire_ms // 1000} s if it died",
@@ -217,16 +206,6 @@ def _forget_other_attempt(
     for path in sorted(files):
         storage.delete(path)
         storage.delete(paths.checksum_file(path))
-
-
-def _store_now_ms(ctx: WriterContext, time: str) -> int:
-    """The store's clock, by the time of a file just made."""
-    probe = prepare(ctx, time, b"")
-    info = ctx.seams.storage.stat(probe)
-    forget(ctx, probe)
-    if info is None:
-        raise Unavailable("the store removed a file that was just made", table=ctx.base)
-    return info.mtime_ms
 
 
 def _ended(timeline: ActiveTimeline, time: str) -> Compaction:

@@ -37,6 +37,7 @@ from mainstem.timeline.plans import (
 from mainstem.timeline.publish import Section
 from mainstem.writers.context import WriterContext
 from mainstem.writers.leftovers import sweep_leftovers
+from mainstem.writers.private_files import create_once, forget, prepare
 
 _INGESTION = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
 
@@ -210,30 +211,6 @@ def _delete(storage: Storage, path: str) -> None:
 
 def _inflight_name(instant: str, action: str) -> str:
     return f"{instant}.{INFLIGHT}" if action == COMMIT else f"{instant}.{action}.{INFLIGHT}"
-
-
-def create_once(storage: Storage, path: str) -> bool:
-    """An empty file; False if somebody made it before."""
-    try:
-        storage.create(path, b"", durable=False)
-    except FileExistsError:
-        return False
-    return True
-
-
-def prepare(ctx: WriterContext, instant: str, data: bytes) -> str:
-    """A durable private file with the content of a timeline file that is about to be published."""
-    path = paths.prepared(instant, f"{ctx.seams.random.getrandbits(64):016x}")
-    ctx.seams.storage.create(path, data, durable=True)
-    return path
-
-
-def forget(ctx: WriterContext, prepared: str) -> None:
-    """Remove a private file after its publication, which must not fail for that any more."""
-    try:
-        ctx.seams.storage.delete(prepared)
-    except OSError:
-        return  # swept later
 
 
 def _files_of(ctx: WriterContext, instant: str) -> Iterator[tuple[str, str, str]]:

@@ -39,10 +39,9 @@ from mainstem.writers.context import WriterContext
 from mainstem.writers.fit import as_table
 from mainstem.writers.guard import StreamGuard
 from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, OPERATIONS, Outcome
+from mainstem.writers.private_files import forget, prepare
 from mainstem.writers.rollback import (
     condemned,
-    forget,
-    prepare,
     quietly_discard,
     roll_back,
     roll_back_failed_writes,

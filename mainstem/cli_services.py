@@ -1,0 +1,71 @@
+"""The commands of ``mainstem`` that run table services; ``mainstem.cli`` adds them to its own."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TextIO
+
+from mainstem.cli_rows import plain, print_json
+
+if TYPE_CHECKING:
+    from mainstem.client import Table
+
+
+def add_service_commands(
+    add: Callable[[str, Callable[..., None], str], argparse.ArgumentParser],
+    open_table: Callable[[argparse.Namespace], Table],
+) -> None:
+    """``add`` makes a subcommand with PATH and the common options; ``open_table`` opens its table."""
+
+    def service(name: str, command: Callable[..., None], text: str) -> argparse.ArgumentParser:
+        sub = add(name, command, text)
+        sub.set_defaults(open=open_table)
+        return sub
+
+    service("rollback", _rollback, "roll back the instants of dead writers")
+    compact = service("compact", _compact, "merge log files into new base files")
+    compact.add_argument(
+        "--if-due", action="store_true", help="only if Hudi's trigger fires (hoodie.compact.inline.*)"
+    )
+
+
+def _rollback(options: argparse.Namespace, out: TextIO) -> None:
+    done = [
+        {"instant": r.instant, "action": r.action, "rollback": r.rollback, "files": r.files}
+        for r in options.open(options).rollback_failed_writes()
+    ]
+    if options.json:
+        print_json(done, out)
+        return
+    for r in done:
+        out.write(
+            f"rolled back {plain(r['action'])} {r['instant']} by {r['rollback']}:"
+            f" {r['files']} files removed\n"
+        )
+    if not done:
+        out.write("nothing to roll back\n")
+
+
+def _compact(options: argparse.Namespace, out: TextIO) -> None:
+    done = [
+        {
+            "instant": c.requested,
+            "completion": c.completion,
+            "base_files": len(c.files),
+            "rows": c.rows,
+            "log_files": c.log_files,
+        }
+        for c in options.open(options).compact(if_due=options.if_due)
+        if c.completion is not None
+    ]
+    if options.json:
+        print_json(done, out)
+        return
+    for c in done:
+        out.write(
+            f"compaction {c['instant']}: {c['log_files']:,} log files merged into"
+            f" {c['base_files']:,} base files, {c['rows']:,} rows\n"
+        )
+    if not done:
+        out.write("nothing to compact\n")

@@ -1,0 +1,67 @@
+"""What an open table's services offer to users; ``Table`` inherits it.
+
+Every service runs beside writers of any process and may be called from several processes at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainstem.errors import Invalid
+
+if TYPE_CHECKING:
+    from mainstem.services.compaction import Compaction
+    from mainstem.writers.context import WriterContext
+    from mainstem.writers.rollback import RolledBackInstant
+
+
+class ServiceMethods:
+    """Rollback, compaction and the other table services."""
+
+    path: str
+
+    def writer_context(self) -> WriterContext:
+        """What transactions and services of this process share."""
+        raise NotImplementedError
+
+    def rollback_failed_writes(self) -> list[RolledBackInstant]:
+        """Roll back writers whose heartbeat expired; finish rollbacks that died halfway."""
+        from mainstem.writers.rollback import roll_back_failed_writes
+
+        return roll_back_failed_writes(self.writer_context())
+
+    def schedule_compaction(self, *, if_due: bool = False) -> str | None:
+        """Plan a compaction of all that is completed now; its requested time, None if nothing is to do.
+
+        ``if_due`` asks Hudi's trigger first (``hoodie.compact.inline.trigger.strategy`` and
+        ``hoodie.compact.inline.max.delta.commits``, 5). Running writers go on and lose nothing.
+        """
+        from mainstem.services import compaction
+
+        return compaction.schedule(self.writer_context(), if_due=if_due)
+
+    def run_compaction(self, instant: str | None = None) -> list[Compaction]:
+        """Execute the planned compactions, oldest first, or the one requested at ``instant``.
+
+        Plans that a living executor has are left to it. A failed execution leaves its plan pending.
+        """
+        from mainstem.services import compaction
+
+        ctx = self.writer_context()
+        planned = compaction.pending(ctx.publisher.timeline())
+        if instant is not None and instant not in planned:
+            raise Invalid(
+                f"no compaction {instant} is planned; pending are {', '.join(planned) or 'none'}",
+                table=self.path,
+            )
+        done = (compaction.execute(ctx, time) for time in ([instant] if instant else planned))
+        return [found for found in done if found is not None]
+
+    def compact(self, *, if_due: bool = False) -> list[Compaction]:
+        """Finish the planned compactions, then plan and execute one of all that is completed now.
+
+        ``if_due`` plans a new one only if Hudi's trigger fires.
+        """
+        done = self.run_compaction()
+        time = self.schedule_compaction(if_due=if_due)
+        return done if time is None else done + self.run_compaction(time)

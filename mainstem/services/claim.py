@@ -1,0 +1,37 @@
+"""Who executes a service's plan: a heartbeat on the plan's time, taken over when it has expired.
+
+Nothing depends on it but double work: every service must stay right when two execute one plan at once,
+for a claim can be lost without being noticed (the process was stopped for long).
+"""
+
+from __future__ import annotations
+
+from mainstem.errors import Unavailable
+from mainstem.storage import paths
+from mainstem.writers.context import WriterContext
+from mainstem.writers.private_files import create_once, forget, prepare
+
+
+def claim(ctx: WriterContext, time: str) -> bool:
+    """Whether nobody alive executes the plan; our heartbeat says so from now on.
+
+    The caller ends it with ``ctx.heartbeats.stop(time)``.
+    """
+    storage = ctx.seams.storage
+    if storage.stat(paths.heartbeat(time)) is not None:
+        if not ctx.heartbeats.expired(time, store_now_ms(ctx, time)):
+            return False
+    elif not create_once(storage, paths.heartbeat(time)):
+        return False
+    ctx.heartbeats.adopt(time)
+    return True
+
+
+def store_now_ms(ctx: WriterContext, time: str) -> int:
+    """The store's clock, by the time of a file just made (``time``: whose private file it is)."""
+    probe = prepare(ctx, time, b"")
+    info = ctx.seams.storage.stat(probe)
+    forget(ctx, probe)
+    if info is None:
+        raise Unavailable("the store removed a file that was just made", table=ctx.base)
+    return info.mtime_ms

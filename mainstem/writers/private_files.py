@@ -1,0 +1,35 @@
+"""Private files: content that is about to become visible, and files that several may make at once.
+
+What a publication or a service makes is written here first, under a name that nobody else has, made
+durable, and then linked to its real name; see ``timeline.publish`` and ``services.compaction``.
+"""
+
+from __future__ import annotations
+
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.writers.context import WriterContext
+
+
+def create_once(storage: Storage, path: str) -> bool:
+    """An empty file; False if somebody made it before."""
+    try:
+        storage.create(path, b"", durable=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def prepare(ctx: WriterContext, instant: str, data: bytes) -> str:
+    """A durable private file with the content of a timeline file that is about to be published."""
+    path = paths.prepared(instant, f"{ctx.seams.random.getrandbits(64):016x}")
+    ctx.seams.storage.create(path, data, durable=True)
+    return path
+
+
+def forget(ctx: WriterContext, prepared: str) -> None:
+    """Remove a private file after its publication, which must not fail for that any more."""
+    try:
+        ctx.seams.storage.delete(prepared)
+    except OSError:
+        return  # swept later
