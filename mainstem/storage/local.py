@@ -11,6 +11,7 @@ import mmap
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstem.errors import CorruptTable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _IOV_MAX = 512
 _REMOVALS_MAX = 5
+_FOLDERS_MAX = 20
 # A journaling file system writes its journal once for all fsyncs that wait at the same time: eight
 # files one after another cost eight times what eight together do.
 _SYNC_THREADS = 8
@@ -177,13 +179,23 @@ class LocalStorage:
             return []
         return found
 
-    def _open_new(self, path: str) -> int:
+    def _made(self, path: str, make: Callable[[str], Result]) -> Result:
+        """``make(full path)``, in a folder that is made if it is missing.
+
+        A rollback may remove a marker folder at the very moment in which its writer, waking up, makes it;
+        the writer learns of the rollback when it has its file.
+        """
         full = self._full(path)
-        try:
-            return os.open(full, _NEW, 0o666)
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(full), exist_ok=True)
-            return os.open(full, _NEW, 0o666)
+        for _ in range(_FOLDERS_MAX):
+            try:
+                return make(full)
+            except FileNotFoundError:
+                with suppress(FileNotFoundError):  # a folder above it was removed meanwhile
+                    os.makedirs(os.path.dirname(full), exist_ok=True)
+        return make(full)
+
+    def _open_new(self, path: str) -> int:
+        return self._made(path, lambda full: os.open(full, _NEW, 0o666))
 
     def create(
         self, path: str, data: bytes | Sequence[bytes | memoryview], *, durable: bool
@@ -203,12 +215,7 @@ class LocalStorage:
             os.close(fd)
 
     def open_sink(self, path: str) -> LocalSink:
-        full = self._full(path)
-        try:
-            return LocalSink(full, self._sync)
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(full), exist_ok=True)
-            return LocalSink(full, self._sync)
+        return self._made(path, lambda full: LocalSink(full, self._sync))
 
     def settle(self, sinks: Sequence[LogSink], folders: Iterable[str], *, durable: bool) -> None:
         def closing(sink: LogSink) -> Callable[[], None]:

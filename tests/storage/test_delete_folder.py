@@ -1,4 +1,5 @@
-"""Goal: a folder goes although a writer adds a file while it is removed, and other failures are raised.
+"""Goal: a folder goes although a writer adds a file while it is removed, and other failures are raised;
+the writer gets its file although the folder is removed while it is made.
 
 Method: the removal itself is replaced by one that meets the late file, as the file system reports it.
 """
@@ -6,6 +7,7 @@ Method: the removal itself is replaced by one that meets the late file, as the f
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 
 import pytest
@@ -41,3 +43,17 @@ def test_another_failure_of_the_removal_is_raised_at_once(tmp_path, monkeypatch)
     with pytest.raises(OSError, match="Permission denied"):
         LocalStorage(str(tmp_path)).delete_folder("markers")
     assert len(calls) == 1
+
+
+def test_a_file_is_made_although_its_folder_is_removed_while_it_is_made(tmp_path, monkeypatch):
+    real, calls = os.makedirs, []
+
+    def removed_at_once(path, **options):
+        calls.append(path)
+        real(path, **options)
+        if len(calls) < 3:
+            shutil.rmtree(tmp_path / "markers")
+
+    monkeypatch.setattr(os, "makedirs", removed_at_once)
+    LocalStorage(str(tmp_path)).create("markers/par1/one", b"x", durable=False)
+    assert (tmp_path / "markers/par1/one").read_bytes() == b"x" and len(calls) == 3
