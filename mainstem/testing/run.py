@@ -106,12 +106,13 @@ def _explain(result: Result, lines: int) -> str:
     )
 
 
-def _hunt(start: int, seconds: float) -> int:
-    """Print, for every mutant, the first seed that finds it (``seconds`` at most for each)."""
+def _hunt(names: list[str], start: int, seconds: float) -> int:
+    """Print, for every mutant named or for all, the first seed that finds it (``seconds`` at most for each)."""
     from mainstem.testing.mutants import MUTANTS
 
     seeds: dict[str, int | None] = {}
-    for name, mutant in MUTANTS.items():
+    for name in names or MUTANTS:
+        mutant = MUTANTS[name]
         until, seed = time.monotonic() + seconds, start
         seeds[name] = None
         with mutant.applied():
@@ -131,12 +132,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--scenario", choices=sorted(SCENARIOS), default=None)
     parser.add_argument("--verbose", action="store_true", help="print every call of a failing run")
     parser.add_argument("--trace", action="store_true", help="print each run's call hash")
-    parser.add_argument("--mutants", action="store_true", help="find a seed for every seeded bug")
+    parser.add_argument("--mutants", nargs="*", metavar="NAME", help="find a seed for each seeded bug")
     parser.add_argument("--canary", action="store_true", help="one seed in a hundred must fail")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at a violation")
     given = parser.parse_args(arguments)
-    if given.mutants:
-        return _hunt(given.seed, given.seconds)
+    if given.mutants is not None:
+        return _hunt(given.mutants, given.seed, given.seconds)
     search, seed = Search(), given.seed
     while search.seconds < given.seconds and (given.runs is None or seed < given.seed + given.runs):
         result = search.one(seed, given.scenario, log=given.verbose, canary=given.canary)

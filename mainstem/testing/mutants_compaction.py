@@ -1,0 +1,43 @@
+"""Seeded bugs of compactions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from mainstem.readers import state
+from mainstem.services import compaction
+from mainstem.services.compaction_plan import FileListing, plan_groups
+from mainstem.testing.mutant import Patch, seeded_bug
+
+
+@seeded_bug("a compaction is planned from what was completed before the lock was taken", "compactions")
+def plan_before_the_lock() -> list[Patch]:
+    listed = FileListing.__init__
+
+    def look(self: Any, storage: Any, config: Any) -> None:
+        listed(self, storage, config)
+        self.found = listing_now(self)
+
+    listing_now = FileListing.now
+    return [
+        patch.object(FileListing, "__init__", look),
+        patch.object(FileListing, "now", lambda self: self.found),
+    ]
+
+
+@seeded_bug("a compaction takes in the logs of writers in flight", "compactions")
+def plan_with_logs_in_flight() -> list[Patch]:
+    whole = state.TableState.group
+
+    def with_pending(self: Any, partition: str, names: Any, *, visible_only: bool = True) -> Any:
+        groups = whole(self, partition, names, visible_only=False)
+        kept = [replace(g, slices=tuple(s for s in g.slices if not s.pending)) for g in groups]
+        return [g for g in kept if g.slices]
+
+    def plan(state_: Any, files: Any, options: Any) -> Any:
+        with patch.object(state.TableState, "group", with_pending):
+            return plan_groups(state_, files, options)
+
+    return [patch.object(compaction, "plan_groups", plan)]
