@@ -10,7 +10,7 @@ killed or handed an error; the same seed gives the same run, call by call, in ev
                    alone), ``tables`` (writers, streams, readers, rollback), ``mixed`` (beside a Java-like
                    writer); ``compactor`` stands for Java's compactions
 - ``checkers``     the rules, over ``plain_format`` (a second decoder) and ``oracle`` (dictionaries)
-- ``mutants``      seeded bugs that a run must find, of all modules ``mutants_<topic>`` (``mutant``: their form)
+- ``mutants``      seeded bugs that a run must find, from the modules ``mutants_<topic>``
 
 ``python -m mainstem.testing.run --seconds 60 --seed 0`` searches; a failing seed is printed with the
 line that replays it.

@@ -107,7 +107,7 @@ def _explain(result: Result, lines: int) -> str:
 
 
 def _hunt(names: list[str], start: int, seconds: float) -> int:
-    """Print, for every mutant named or for all, the first seed that finds it (``seconds`` at most for each)."""
+    """Print, for the mutants named (or all), the first seed that finds each within ``seconds``."""
     from mainstem.testing.mutants import MUTANTS
 
     seeds: dict[str, int | None] = {}
