@@ -120,14 +120,18 @@ def read_spec(
     expression: pc.Expression | None,
     until: str | None,
     damaged: str,
+    *,
+    stored: bool = False,
 ) -> ReadSpec:
-    """Schema, columns and merge rules of a query."""
+    """Schema, columns and merge rules of a query; ``stored``: the files' types, not those shown to users."""
     if damaged not in ("error", "skip"):
         raise Invalid(f"{DAMAGED}={damaged!r}; expected 'error' or 'skip'")
     found = table_schema(state, until)
     text = found.text
     rules = replace(merge_rules(state.config.raw), defaults=column_defaults(text))
-    schema = _as_shown(full_schema(text), state.config, rules.ordering)
+    schema = full_schema(text)
+    if not stored:
+        schema = _as_shown(schema, state.config, rules.ordering)
     if rules.merger is not None:
         rules = replace(rules, full_schema=schema)
     virtual = _virtual_key(state.config)

@@ -231,7 +231,8 @@ class _Run:
     def begin(cls, ctx: WriterContext, time: str, state: TableState) -> _Run:
         text, schema = _schemas(ctx, state)
         how = BaseFileFormat.from_properties({**ctx.config.raw, **ctx.given})
-        return cls(ctx, time, state, read_spec(state, None, None, None, "error"), text, schema, how)
+        spec = read_spec(state, None, None, None, "error", stored=True)
+        return cls(ctx, time, state, spec, text, schema, how)
 
     def compact(self, number: int, operation: CompactionOperation) -> CompactionStat:
         """Make the new base file of one file group, or find that it is there."""

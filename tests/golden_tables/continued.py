@@ -1,0 +1,138 @@
+"""Going on with a table that Java wrote: writes and services of ours, and the rows that must come of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import mainstem
+from tests.golden_tables.tables import NAMES, expectations, unpack
+
+PARTITION, KEY = "_hoodie_partition_path", "_hoodie_record_key"
+META = ("_hoodie_commit_time", "_hoodie_commit_seqno", KEY, PARTITION, "_hoodie_file_name")
+TABLES = [name for name in NAMES if not name.endswith(".logs")]
+# A writer of ours chooses these by itself.
+NOT_TAKEN = ("hoodie.write.concurrency.mode", "hoodie.clean.failed.writes.policy")
+
+#: what of a table's name -> what the refusal to write it must say
+REFUSED = {
+    "bucket_consistent": "hoodie.index.bucket.engine='CONSISTENT_HASHING'",
+    "bucket_partition_level": "hashes to bucket 2 of 3",
+    "cdc_cow": "COPY_ON_WRITE",
+    "cdc_late_rows": "hoodie.table.cdc.enabled='true'",
+    "cdc_mor": "hoodie.index.type='SIMPLE'",
+    "corrupt_bad_size": "a log block with a size of",
+    "corrupt_first_cut10": "cut off",
+    "corrupt_garbage_tail": "no log block begins here",
+    "corrupt_half_block": "cut off",
+    "corrupt_middle_corrupt_then_good": "whose trailer is",
+    "corrupt_tail_cut10": "cut off",
+    "cow_bucket": "COPY_ON_WRITE",
+    "keys_slash_date": "is no date such as",
+    "keys_virtual_keys": "hoodie.populate.meta.fields='false'",
+    "killed_cow": "COPY_ON_WRITE",
+    "log_avro_positions": "hoodie.index.type='SIMPLE'",
+    "log_parquet": "hoodie.index.type='SIMPLE'",
+    "log_positions": "hoodie.index.type='SIMPLE'",
+    "log_small_blocks": "hoodie.index.type='SIMPLE'",
+    "merge_into_partial": "hoodie.index.type='SIMPLE'",
+    "schema_evolution_widen": "bucket count",
+    "schema_on_read": "hive_style_partitioning",
+    "schema_on_read_types": "bucket count",
+    "vectors": "VECTOR(4)",
+    "vectors_cow": "COPY_ON_WRITE",
+}
+
+
+def refusal(name: str) -> str | None:
+    """Words of the error that refuses to write this table; None if mainstem goes on with it."""
+    if "hoodie.table.metadata.partitions" in expectations(name)["table_config"]:
+        return "has a metadata table"
+    return REFUSED.get(name) or REFUSED.get(name.split(".")[0]) or REFUSED.get("_".join(name.split("_")[:2]))
+
+
+def open_as_its_writers(name: str, folder: Path) -> mainstem.Table:
+    """The table unpacked, opened with the options of its Java writers."""
+    unpacked = unpack(name, folder)
+    found = [path.parent.parent for path in unpacked.rglob("hoodie.properties")]
+    base = min(found, key=lambda path: len(path.parts))
+    given = expectations(name).get("writer_options", {})
+    options = {k: v for k, v in given.items() if k.startswith("hoodie.") and k not in NOT_TAKEN}
+    return mainstem.open_table(
+        base,
+        properties={
+            **options,
+            "hoodie.mainstem.timeline.zone": "UTC",
+            "hoodie.time.generator.max_expected_clock_skew_ms": "0",
+            "hoodie.mainstem.fsync": "false",
+        },
+    )
+
+
+class Continued:
+    """A table and the rows that it must have: ``rows`` by (partition path, record key)."""
+
+    def __init__(self, table: mainstem.Table) -> None:
+        self.table = table
+        self.before = table.scan().to_arrow()
+        self.schema = pa.schema([f for f in self.before.schema if f.name not in META])
+        self.rows = {
+            (row[PARTITION], row[KEY]): _user(row) for row in self.before.to_pylist(maps_as_pydicts=None)
+        }
+        self._step = 0
+
+    def go_on(self) -> None:
+        """Updates, a delete, a compaction, and updates and a delete on top of it."""
+        keys = sorted(self.rows)
+        self.update(keys[:3])
+        self.delete(keys[3:4])
+        self.table.compact()
+        self.update(keys[1:2] + keys[4:6])
+        self.delete(keys[2:3])
+
+    def update(self, keys: list[tuple[str, str]]) -> None:
+        """New versions of rows, with higher ordering values and another text."""
+        keys = [key for key in keys if key in self.rows]
+        self._step += 1
+        for key in keys:
+            self.rows[key] = self._newer(self.rows[key])
+        self.table.upsert(pa.Table.from_pylist([self.rows[key] for key in keys], schema=self.schema))
+
+    def delete(self, keys: list[tuple[str, str]]) -> None:
+        gone = [self.rows.pop(key) for key in keys if key in self.rows]
+        if gone:
+            self.table.delete(pa.Table.from_pylist(gone, schema=self.schema))
+
+    def _newer(self, row: dict[str, Any]) -> dict[str, Any]:
+        config = self.table.config
+        new = dict(row)
+        for name in config.ordering:
+            if isinstance(new[name], int):
+                new[name] += 1000
+        taken = {*config.record_key, *config.partition_fields, *config.ordering}
+        for field in self.schema:
+            free = field.name not in taken and not field.name.startswith("_hoodie") and field.name != "op"
+            if free and pa.types.is_string(field.type):
+                new[field.name] = f"ours {self._step}"
+                break
+        return new
+
+    def expected(self) -> list[tuple]:
+        """Rows of a snapshot, in the order of ``shown``."""
+        return _ordered(pa.Table.from_pylist(list(self.rows.values()), schema=self.schema))
+
+
+def shown(rows: pa.Table) -> list[tuple]:
+    """The user columns of rows, in an order that does not depend on who read them."""
+    return _ordered(rows.drop_columns([name for name in META if name in rows.column_names]))
+
+
+def _user(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in META}
+
+
+def _ordered(rows: pa.Table) -> list[tuple]:
+    texts = [[repr(value) for value in column.to_pylist()] for column in rows.columns]
+    return sorted(zip(*texts, strict=True))
