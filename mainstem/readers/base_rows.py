@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from mainstem.errors import CorruptTable, Unavailable
 from mainstem.limits import MIB
+from mainstem.readers.equal_chunks import doubles
 from mainstem.storage.protocol import Storage
 
 # A batch has at most so many rows, and about so many bytes where rows are wide.
@@ -88,17 +89,23 @@ class BaseFile:
         self, source: pq.ParquetFile, names: Sequence[str], groups: Sequence[int] | None
     ) -> Iterator[pa.Table]:
         names = self.held(names) or self.names[:1]  # a batch without columns would have no rows
+        schema = source.schema_arrow
         for number in range(self.group_count) if groups is None else groups:
             # One row group at a time: pyarrow holds on to what it read of all that it is asked for.
             size = self._batch_rows(number)
             with _reading(self.path):
-                batches = source.iter_batches(batch_size=size, row_groups=[number], columns=names)
+                twice = doubles(self.file, source, number, names)
+                once = [name for name in names if name not in twice]
+                batches = source.iter_batches(batch_size=size, row_groups=[number], columns=once)
             while True:
                 with _reading(self.path):
                     batch = next(batches, None)
                 if batch is None:
                     break
-                yield pa.Table.from_batches([batch]).select(names)
+                table = pa.Table.from_batches([batch])
+                for name, same in twice.items():
+                    table = table.append_column(schema.field(name), table.column(same))
+                yield table.select(names)
 
     def _batch_rows(self, group: int) -> int:
         found = self.source.metadata.row_group(group)
