@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, TextIO
 
 from mainstem.cli_rows import plain, print_json
@@ -29,6 +30,12 @@ def add_service_commands(
         "--if-due", action="store_true", help="only if Hudi's trigger fires (hoodie.compact.inline.*)"
     )
 
+    savepoint = service("savepoint", _savepoint, "keep the files of a completed instant, to restore it later")
+    savepoint.add_argument("--instant", metavar="TIME", help="requested time; default: completed last")
+    savepoint.add_argument("--user", default="", help="who makes it")
+    savepoint.add_argument("--comment", default="", help="why")
+    savepoint.add_argument("--list", action="store_true", help="show the savepoints instead")
+    savepoint.add_argument("--delete", metavar="TIME", help="delete the savepoint of this instant instead")
 
 def _rollback(options: argparse.Namespace, out: TextIO) -> None:
     done = [
@@ -69,3 +76,22 @@ def _compact(options: argparse.Namespace, out: TextIO) -> None:
         )
     if not done:
         out.write("nothing to compact\n")
+
+
+def _savepoint(options: argparse.Namespace, out: TextIO) -> None:
+    table = options.open(options)
+    if options.delete:
+        table.delete_savepoint(options.delete)
+        out.write(f"savepoint {plain(options.delete)} deleted\n")
+        return
+    if options.list:
+        found = table.savepoints()
+    else:
+        found = [table.savepoint(options.instant, user=options.user, comment=options.comment)]
+    if options.json:
+        print_json([asdict(s) for s in found], out)
+        return
+    for savepoint in found:
+        out.write(plain(savepoint.describe()) + "\n")
+    if not found:
+        out.write("no savepoints\n")

@@ -11,6 +11,7 @@ from mainstem.errors import Invalid
 
 if TYPE_CHECKING:
     from mainstem.services.compaction import Compaction
+    from mainstem.services.savepoints import Savepoint
     from mainstem.writers.context import WriterContext
     from mainstem.writers.rollback import RolledBackInstant
 
@@ -65,3 +66,25 @@ class ServiceMethods:
         done = self.run_compaction()
         time = self.schedule_compaction(if_due=if_due)
         return done if time is None else done + self.run_compaction(time)
+
+    def savepoint(self, instant: str | None = None, user: str = "", comment: str = "") -> Savepoint:
+        """Keep the files of a completed instant (by default the one completed last) until the savepoint is
+        deleted, so that the table can be restored to it.
+
+        Raises ``Invalid`` for an instant that is not completed, is archived or was cleaned.
+        """
+        from mainstem.services import savepoints
+
+        return savepoints.create(self.writer_context(), instant, user=user, comment=comment)
+
+    def savepoints(self) -> list[Savepoint]:
+        """The table's savepoints, oldest instant first."""
+        from mainstem.services import savepoints
+
+        return savepoints.savepoints(self.writer_context().seams.storage)
+
+    def delete_savepoint(self, instant: str) -> None:
+        """Delete the savepoint of an instant: its files may be cleaned from now on."""
+        from mainstem.services import savepoints
+
+        savepoints.delete(self.writer_context(), instant)

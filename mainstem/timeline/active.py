@@ -5,7 +5,7 @@ Only names are read: a completed file's name carries its completion time, so no 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from functools import cached_property
 
 from mainstem.storage import paths
@@ -119,6 +119,11 @@ class ActiveTimeline:
 
 class TimelineReader:
     """Lists the timeline again and again, parsing each name once (a commit lists it twice)."""
+
+    def without_instants(self, requested: Container[str]) -> ActiveTimeline:
+        """The same listing without any file of these instants (by requested time)."""
+        found = ((name, self._instant(name)) for name in self.names)
+        return self.without(name for name, i in found if i is not None and i.requested in requested)
 
     def __init__(self, storage: Storage, folder: str = paths.TIMELINE) -> None:
         self._storage = storage

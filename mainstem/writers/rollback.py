@@ -165,7 +165,7 @@ def _execute(
     create_once(storage, paths.timeline_file(f"{rollback}.{ROLLBACK}.{INFLIGHT}"))
     deleted: dict[str, list[str]] = {}
     for partition, _, name in list(_files_of(ctx, instant)):
-        _delete(storage, paths.in_partition(partition, name))
+        delete_with_checksum(storage, paths.in_partition(partition, name))
         deleted.setdefault(partition, []).append(name)
     metadata = encode_rollback_metadata(
         rollback_time=rollback,
@@ -184,8 +184,8 @@ def _execute(
 
     def remove_instant(time: str) -> None:
         # Inflight first: an instant that is only requested has nothing to lose.
-        _delete(storage, paths.timeline_file(_inflight_name(instant, action)))
-        _delete(storage, paths.timeline_file(f"{instant}.{action}.{REQUESTED}"))
+        delete_with_checksum(storage, paths.timeline_file(_inflight_name(instant, action)))
+        delete_with_checksum(storage, paths.timeline_file(f"{instant}.{action}.{REQUESTED}"))
 
     prepared = prepare(ctx, instant, metadata)
     try:
@@ -204,7 +204,8 @@ def _execute(
     return RolledBackInstant(instant, action, rollback, sum(map(len, deleted.values())))
 
 
-def _delete(storage: Storage, path: str) -> None:
+def delete_with_checksum(storage: Storage, path: str) -> None:
+    """Remove a file that Java may have written: Hadoop's local file system keeps a checksum beside it."""
     storage.delete(path)
     storage.delete(paths.checksum_file(path))
 

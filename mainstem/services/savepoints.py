@@ -1,0 +1,194 @@
+"""Savepoints: an instant whose files stay, and to which the table can be restored.
+
+  list the partitions -> [[ lock: is the instant completed and on the timeline? are all its files there and
+  not about to be cleaned? -> t.savepoint.inflight -> publish t_c.savepoint, with the list of files ]]
+
+Cleaning keeps the files that a savepoint names, and archiving stops before the instant. Both look under
+the lock that a savepoint is published under, so either they see it or it sees their plan.
+
+A crash before the publication leaves an empty ``t.savepoint.inflight`` at most, which nobody acts upon:
+the next savepoint of the instant goes on with it, ``delete_savepoint`` removes it. A process that wakes up
+late is fenced (``truetime.fence``): it may make that empty file, not the savepoint.
+
+Hudi: ``SavepointActionExecutor``, ``SavepointHelpers``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mainstem.errors import Invalid, OutcomeUnknown, Unavailable
+from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.readers.state import WRITES
+from mainstem.services.compaction_plan import FileListing
+from mainstem.services.restore_view import kept_for
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.timeline.active import ActiveTimeline, load_timeline
+from mainstem.timeline.instant import INFLIGHT, SAVEPOINT, Instant
+from mainstem.timeline.publish import Section
+from mainstem.timeline.restore_records import SavepointRecord, decode_savepoint, encode_savepoint
+from mainstem.writers.context import WriterContext
+from mainstem.writers.private_files import create_once, forget, prepare
+from mainstem.writers.rollback import delete_with_checksum
+
+
+@dataclass(frozen=True)
+class Savepoint:
+    """``instant``: requested time of what is kept; ``made``: when the savepoint was completed (instant
+    time); ``files``: how many files it keeps."""
+
+    instant: str
+    made: str
+    user: str
+    comment: str
+    files: int
+
+    def describe(self) -> str:
+        """One line for people."""
+        by = f" by {self.user}" if self.user else ""
+        text = f": {self.comment}" if self.comment else ""
+        return f"savepoint {self.instant}, made {self.made}{by}, keeps {self.files:,} files{text}"
+
+
+def create(
+    ctx: WriterContext, instant: str | None = None, *, user: str = "", comment: str = ""
+) -> Savepoint:
+    """Make a savepoint of a completed instant, by default of the one completed last.
+
+    One that is there already is returned as it is. Raises ``Invalid`` for an instant that is not completed,
+    is archived, or whose files a clean has removed or is about to remove.
+    """
+    try:
+        return _create(ctx, instant, user, comment)
+    except OutcomeUnknown:
+        raise
+    except OSError as error:
+        raise Unavailable(
+            f"the savepoint was not made: {error}; try again", table=ctx.base, instant=instant
+        ) from error
+
+
+def _create(ctx: WriterContext, instant: str | None, user: str, comment: str) -> Savepoint:
+    storage = ctx.seams.storage
+    target = _target(ctx, instant)
+    listing = FileListing(storage, ctx.config)
+    made: list[tuple[str, int]] = []
+
+    def content(timeline: ActiveTimeline) -> str:
+        ctx.reread_config()
+        state, files = listing.now()
+        try:
+            kept = kept_for(state, _completed(state.timeline, target.requested), files)
+        except Invalid as error:
+            raise Invalid(
+                f"no savepoint of {target.requested} is possible: {error.message}",
+                table=ctx.base,
+                instant=target.requested,
+            ) from error
+        now_ms = int(ctx.seams.clock.now_ms())
+        names = {partition: tuple(found) for partition, found in kept.items()}
+        data = encode_savepoint(SavepointRecord(user, comment, now_ms, names))
+        made.append((prepare(ctx, SAVEPOINT, data), sum(map(len, names.values()))))
+        return made[-1][0]
+
+    def there_already(section: Section) -> Instant | None:
+        return _find(section.timeline, target.requested)
+
+    inflight = paths.timeline_file(f"{target.requested}.{SAVEPOINT}.{INFLIGHT}")
+    try:
+        published = ctx.publisher.publish(
+            lambda time: f"{target.requested}_{time}.{SAVEPOINT}",
+            prepared=content,
+            decide=there_already,
+            before_link=lambda time: create_once(storage, inflight) and None,
+        )
+    finally:
+        for path, _ in made:
+            forget(ctx, path)
+    if published.decision is not None:
+        return _read(storage, published.decision)
+    assert published.time is not None
+    return Savepoint(target.requested, published.time, user, comment, made[-1][1])
+
+
+def _target(ctx: WriterContext, instant: str | None) -> Instant:
+    timeline = ctx.publisher.timeline()
+    if instant is not None:
+        return _completed(timeline, instant, ctx.base)
+    done = [i for i in timeline.completed if i.action in WRITES]
+    if not done:
+        raise Invalid("nothing is completed yet, so there is nothing to save", table=ctx.base)
+    return max(done, key=lambda i: i.completion or "")
+
+
+def _completed(timeline: ActiveTimeline, requested: str, base: str | None = None) -> Instant:
+    for instant in timeline.instants:
+        if instant.requested == requested and instant.comparable_action in WRITES:
+            if instant.is_completed:
+                return instant
+            raise Invalid(
+                f"the {instant.action} {requested} is {instant.state}: only a completed instant can be saved",
+                table=base,
+                instant=requested,
+            )
+    raise Invalid(
+        f"{requested} is no write on the active timeline (it may be archived, which a savepoint cannot be"
+        " made of): see the timeline for what there is",
+        table=base,
+        instant=requested,
+    )
+
+
+def savepoint_instants(timeline: ActiveTimeline) -> list[Instant]:
+    """Completed savepoints by the requested time of what they keep."""
+    return [i for i in timeline.completed if i.action == SAVEPOINT]
+
+
+def _find(timeline: ActiveTimeline, requested: str) -> Instant | None:
+    return next((i for i in savepoint_instants(timeline) if i.requested == requested), None)
+
+
+def load_savepoint(storage: Storage, instant: Instant) -> SavepointRecord:
+    """What a completed savepoint says; ``FileNotFoundError`` if it was deleted since."""
+    path = paths.timeline_file(instant.file_name)
+    return decode_savepoint(storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX), path=path)
+
+
+def _read(storage: Storage, instant: Instant) -> Savepoint:
+    record = load_savepoint(storage, instant)
+    files = sum(map(len, record.files.values()))
+    return Savepoint(instant.requested, instant.completion or "", record.user, record.comment, files)
+
+
+def savepoints(storage: Storage) -> list[Savepoint]:
+    """All savepoints, oldest instant first."""
+    found = []
+    for instant in savepoint_instants(load_timeline(storage)):
+        try:
+            found.append(_read(storage, instant))
+        except FileNotFoundError:
+            continue  # deleted since the timeline was listed
+    return found
+
+
+def delete(ctx: WriterContext, instant: str) -> None:
+    """Remove a savepoint: cleaning and archiving no longer keep its files.
+
+    Raises ``Invalid`` if there is none. The completed file goes first: the savepoint stands or is gone.
+    """
+    storage = ctx.seams.storage
+    timeline = ctx.publisher.timeline()
+    inflight = f"{instant}.{SAVEPOINT}.{INFLIGHT}"
+    found = [i for i in savepoint_instants(timeline) if i.requested == instant]
+    if not found and not timeline.has(inflight):
+        known = ", ".join(i.requested for i in savepoint_instants(timeline)) or "none"
+        raise Invalid(f"there is no savepoint of {instant}; there are {known}", table=ctx.base)
+    try:
+        for name in (*(i.file_name for i in found), inflight):
+            delete_with_checksum(storage, paths.timeline_file(name))
+        storage.sync_folder(paths.TIMELINE)
+    except OSError as error:
+        raise Unavailable(
+            f"the savepoint {instant} was not deleted: {error}; try again", table=ctx.base
+        ) from error
