@@ -9,7 +9,8 @@ killed or handed an error; the same seed gives the same run, call by call, in ev
 - ``simulation``   one run: build, faults, calm, settle, audit; scenarios in ``publishers`` (the fence
                    alone), ``tables`` (writers, streams, readers, rollback), ``mixed`` (beside a Java-like
                    writer); ``compactor`` stands for Java's compactions
-- ``checkers``     the rules, over ``plain_format`` (a second decoder) and ``oracle`` (dictionaries)
+- ``checkers``     the rules, over ``plain_format`` (a second decoder) and ``oracle`` (dictionaries);
+                   ``service_rules`` those of table services, over ``ledger`` (all that ever completed)
 - ``mutants``      seeded bugs that a run must find, from the modules ``mutants_<topic>``
 
 ``python -m mainstem.testing.run --seconds 60 --seed 0`` searches; a failing seed is printed with the

@@ -9,15 +9,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING
 
 from mainstem.testing import plain_format as plain
-from mainstem.testing.oracle import Intent, Mode, Row, merged
+from mainstem.testing.ledger import Ledger, user_columns
+from mainstem.testing.oracle import Intent, Mode, Row
 from mainstem.testing.plain_format import TIMELINE, LogFile, TimelineName
 from mainstem.testing.sim_storage import Disk
 from mainstem.testing.world import Actor, Process, Violation, World
+
+if TYPE_CHECKING:
+    from mainstem.testing.service_rules import ServiceRules
 
 _EPOCH = re.compile(r"^\.hoodie/\.mainstem/fence/epoch-(\d+)$")
 _TICKET = re.compile(r"^\.hoodie/\.mainstem/fence/ticket-(\d+)-")
@@ -45,6 +47,8 @@ class Watch:
         self.published: list[Publication] = []
         self.requested: set[str] = set()
         self.rolled_back: dict[str, str] = {}  # target -> requested time of the rollback
+        #: rules of table services; None where no rows are written
+        self.rules: ServiceRules | None = None
         self._owner: dict[str, Process | None] = {}  # requested time -> who made it
         self._made: set[str] = set()
         self._newest = ""
@@ -56,9 +60,12 @@ class Watch:
         """What was not durable is gone, and everybody who saw it is dead: start from the disk."""
         names = [plain.timeline_name(n) for n in self.disk.folders.get(TIMELINE, {})]
         there = {(n.requested, n.completion) for n in names if n is not None}
-        self.published = [p for p in self.published if (p.requested, p.completion) in there]
+        kept = {key[:2] for key in plain.completed(self.disk)}
+        self.published = [p for p in self.published if (p.requested, p.completion) in kept]
         self._made = {f"{f}/{n}" for f, names in self.disk.folders.items() for n in names}
-        self.requested = {n.requested for n in names if n is not None}
+        self.requested = {n.requested for n in names if n is not None} | {p[0] for p in kept}
+        if self.rules is not None:
+            self.rules.host_crashed(self.requested)
         self._newest = max([max(r, c or "") for r, c in there], default="")
         self._entered = 0
         self._epoch_of.clear()
@@ -84,6 +91,10 @@ class Watch:
             self._epoch_of[self.world.current] = int(marker[1])
         elif (log := plain.log_file(path)) is not None:
             self._data(event, path, log)
+        elif event == "deleted" and path.endswith(".parquet") and not path.startswith(".hoodie/"):
+            self._data_deleted(path, path.removesuffix(".parquet").rsplit("_", 1)[-1])
+        elif self.rules is not None:
+            self.rules.other(event, path)
 
     def _new_name(self, event: str, path: str) -> None:
         if event == "replaced" or path in self._made:
@@ -113,6 +124,8 @@ class Watch:
             self._fence(path, source)
         if name.action == "rollback" and name.state == "requested":
             self._note_rollback(name)
+        elif self.rules is not None and name.state == "requested":
+            self.rules.requested(name)
 
     def _fence(self, path: str, source: str) -> None:
         ticket = _TICKET.match(source)
@@ -148,8 +161,14 @@ class Watch:
     def _needs(self, name: TimelineName, state: str) -> None:
         if name.state == "inflight" and name.requested in self.rolled_back:
             return  # made by a writer that was stopped inside begin; nobody may complete it
-        action = "compaction" if name.action == "commit" else name.action
-        if not self.disk.exists(f"{TIMELINE}/{name.requested}.{action}.{state}"):
+        if name.action == "savepoint" and state == "requested":
+            return  # a savepoint begins inflight
+        actions = {"commit": ("compaction",), "deltacommit": ("deltacommit", "logcompaction")}
+        found = [
+            self.disk.exists(f"{TIMELINE}/{name.requested}.{action}.{state}")
+            for action in actions.get(name.action, (name.action,))
+        ]
+        if not any(found):
             raise Violation(
                 "legal states", f"{name.requested} became {name.state} without being {state}"
             )
@@ -189,11 +208,12 @@ class Watch:
             raise Violation("whole when visible", f"{path}: {error}") from error
         if inode.synced < len(inode.data):
             raise Violation("durable when visible", f"{path} was not synced")
-        if name.action != "deltacommit":
-            return
-        for stats in (record["partitionToWriteStats"] or {}).values():
-            for stat in stats:
-                self._data_file(name, stat)
+        if name.action in ("commit", "deltacommit"):
+            for stats in (record["partitionToWriteStats"] or {}).values():
+                for stat in stats:
+                    self._data_file(name, stat)
+        if self.rules is not None:
+            self.rules.completed(name, path)
 
     def _data_file(self, name: TimelineName, stat: Row) -> None:
         inode = self.disk.get(stat["path"])
@@ -214,11 +234,14 @@ class Watch:
         self._deletion_allowed(name, path)
         times = [plain.timeline_name(n) for n in self.disk.folders[TIMELINE]]
         self._newest = max([max(n.requested, n.completion or "") for n in times if n], default="")
-        if name.requested not in self.rolled_back:  # given up: its time may be used again
+        archived = any(p.requested == name.requested for p in self.published)
+        if name.requested not in self.rolled_back and not archived:  # given up: its time may be used again
             self._made.discard(path)
             self.requested.discard(name.requested)
 
     def _deletion_allowed(self, name: TimelineName, path: str) -> None:
+        if self.rules is not None and self.rules.may_leave_timeline(name):
+            return
         if name.state == "completed":
             raise Violation("legal states", f"completed {path} was deleted")
         done = [p for p in self.published if p.requested == name.requested]
@@ -237,17 +260,27 @@ class Watch:
 
     def _data(self, event: str, path: str, log: LogFile) -> None:
         if event == "deleted":
-            if any(p.requested == log.instant for p in self.published) and not self._surplus(path):
-                raise Violation("nothing lost", f"{path} was deleted after its instant completed")
+            self._data_deleted(path, log.instant)
             return
         self._new_name(event, path)
         marker = f"{MARKERS}/{log.instant}/{path}.marker.CREATE"
         if not self.disk.exists(marker) and log.instant not in self.rolled_back:
             raise Violation("marker first", f"{path} was created without its marker")
 
-    def _surplus(self, path: str) -> bool:
+    def _data_deleted(self, path: str, instant: str) -> None:
+        if not any(p.requested == instant for p in self.published) or self._surplus(path, instant):
+            return
+        if self.rules is None:
+            raise Violation("nothing lost", f"{path} was deleted after its instant completed")
+        self.rules.may_delete(path, instant)
+
+    def _surplus(self, path: str, instant: str) -> bool:
         """Whether the completed instant does not name this file (of a failed attempt)."""
-        return all(path not in commit.paths for commit in plain.commits(self.disk))
+        return all(
+            path not in plain.commit_on_disk(*key, data).paths
+            for key, data in plain.completed(self.disk).items()
+            if key[0] == instant and key[2] in ("commit", "deltacommit")
+        )
 
 
 # -- when the run is over -----------------------------------------------------------------------------
@@ -264,10 +297,12 @@ class Audit:
 
     def committed(self) -> list[Intent]:
         """The visible transactions in order of completion; outcome honesty is checked on the way."""
-        visible = plain.commits(self.disk)
+        assert self.watch.rules is not None
+        restored = self.watch.rules.ledger.restored
+        visible = [commit for commit in plain.commits(self.disk) if commit.requested not in restored]
         seen = {commit.requested for commit in visible}
         for intent in self.intents.values():
-            if intent.fate == "committed" and intent.instant not in seen:
+            if intent.fate == "committed" and intent.instant not in seen | restored:
                 raise Violation("nothing lost", f"{intent.writer} was told {intent.instant} committed")
             if intent.fate == "failed" and intent.instant in seen:
                 raise Violation("honest outcome", f"{intent.instant} is visible but was said to fail")
@@ -278,45 +313,40 @@ class Audit:
 
     def content(self) -> None:
         """The committed files hold exactly the rows that were meant, all or none, each once."""
-        by_instant: dict[str, list[LogFile]] = {}
+        by_instant: dict[str, list[str]] = {}
         for log in plain.log_files(self.disk):
-            by_instant.setdefault(log.instant, []).append(log)
+            by_instant.setdefault(log.instant, []).append(log.path)
         buckets: dict[tuple[str, str], set[str]] = {}
         base_files = plain.base_files(self.disk)
-        for commit in plain.commits(self.disk):
-            logs = by_instant.get(commit.requested, [])
-            bases = base_files.get(commit.requested, [])
-            if sorted(commit.paths) != sorted([*bases, *(log.path for log in logs)]):
+        assert self.watch.rules is not None
+        ledger, cleaned = self.watch.rules.ledger, self.watch.rules.cleaned
+        for commit in ledger.writes():
+            there = [*base_files.get(commit.requested, []), *by_instant.get(commit.requested, [])]
+            if sorted(set(commit.paths) - cleaned) != sorted(there):
                 raise Violation(
-                    "one slice", f"{commit.requested} names {commit.paths}, the disk has {logs} {bases}"
+                    "one slice", f"{commit.requested} names {commit.paths}, the disk has {there}"
                 )
-            for log in logs:
-                buckets.setdefault((log.partition, log.file_id[:8]), set()).add(log.file_id)
-            intent = self.intents.get(commit.requested)
-            if intent is not None:
-                self._same(intent, logs, bases)
+            logs = [ledger.logs[path] for path in commit.paths if path in ledger.logs]
+            for written in logs:
+                buckets.setdefault((written.log.partition, written.log.file_id[:8]), set()).add(
+                    written.log.file_id
+                )
+            if commit.requested in self.intents:
+                self._same(self.intents[commit.requested], ledger)
         for where, ids in buckets.items():
             if len(ids) > 1:
                 raise Violation("one file id", f"{where} has {sorted(ids)}")
 
-    def _same(self, intent: Intent, logs: list[LogFile], bases: list[str]) -> None:
+    def _same(self, intent: Intent, ledger: Ledger) -> None:
         found: Counter[str] = Counter()
-        for path in bases:
-            data = pa.BufferReader(bytes(self.disk.need(path).data))
-            for row in pq.ParquetFile(data).read().to_pylist():
-                if row["_hoodie_commit_time"] != intent.instant:
-                    raise Violation("one slice", f"{path} holds a row of another instant")
-                found[_text({k: v for k, v in row.items() if not k.startswith("_hoodie_")})] += 1
-        for log in logs:
-            for block in plain.blocks(bytes(self.disk.need(log.path).data)):
-                if block.instant != log.instant:
-                    raise Violation("one slice", f"{log.path} holds a block of {block.instant}")
-                for row in block.rows:
-                    plain_row = {k: v for k, v in row.items() if not k.startswith("_hoodie_")}
-                    if row["_hoodie_commit_time"] != intent.instant:
-                        raise Violation("one slice", f"{log.path} holds a row of another instant")
-                    found[_text(plain_row)] += 1
-                found.update(f"delete {d.partition} {d.key}" for d in block.deletes)
+        for row in ledger.rows_of(intent.instant):
+            if row["_hoodie_commit_time"] != intent.instant:
+                raise Violation("one slice", f"{intent.instant} wrote a row of another instant: {row}")
+            found[_text(user_columns(row))] += 1
+        for block in ledger.blocks_of(intent.instant):
+            if block.instant != intent.instant:
+                raise Violation("one slice", f"{intent.instant} wrote a block of {block.instant}")
+            found.update(f"delete {d.partition} {d.key}" for d in block.deletes)
         meant: Counter[str] = Counter()
         for kind, row in intent.operations:
             text = f"delete {row['part']} {row['id']}" if kind == "delete" else _text(row)
@@ -342,12 +372,12 @@ class Audit:
         """Nothing pending, no garbage of dead writers, a constant number of files of our own."""
         if waiting := plain.pending(self.disk):
             raise Violation("liveness", f"still pending: {waiting}")
-        done = {commit.requested for commit in plain.commits(self.disk)}
+        done = {requested for requested, _, _ in plain.completed(self.disk)}
         for log in plain.log_files(self.disk):
             if log.instant not in done:
                 raise Violation("no orphans", f"{log.path} belongs to no instant")
         for instant, files in plain.base_files(self.disk).items():
-            if instant not in done and instant not in plain.compactions(self.disk):
+            if instant not in done:
                 raise Violation("no orphans", f"{files} belong to no instant")
         for name in sorted(self.disk.folders.get(HEARTBEATS, {})):
             raise Violation("no orphans", f"heartbeat {name} is still there")
@@ -356,10 +386,6 @@ class Audit:
         fence = self.disk.folders.get(".hoodie/.mainstem/fence", {})
         if len(fence) > 3:
             raise Violation("constant files", f"the fence folder holds {sorted(fence)}")
-
-    def snapshot(self, rows: list[Row]) -> None:
-        """A finished table read by the production reader."""
-        same_rows(rows, merged(self.mode, self.committed()), "final snapshot")
 
 
 def same_rows(rows: list[Row], expected: dict[tuple[str, str], Row], what: str) -> None:

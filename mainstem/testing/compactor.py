@@ -144,15 +144,3 @@ def latest_bases(disk: Disk) -> dict[Group, paths.BaseName]:
             if base.instant in done and (key not in newest or base.instant > newest[key].instant):
                 newest[key] = base
     return newest
-
-
-def barriers(disk: Disk) -> dict[Group, list[str]]:
-    """(partition, file id) -> requested times of its compactions, planned or done."""
-    found: dict[Group, list[str]] = {}
-    for name in disk.folders.get(TIMELINE, {}):
-        if name.endswith(".compaction.requested"):
-            plan = plain.container(bytes(disk.need(f"{TIMELINE}/{name}").data))
-            for operation in plan["operations"]:
-                key = (operation["partitionPath"], operation["fileId"])
-                found.setdefault(key, []).append(name.split(".")[0])
-    return found

@@ -1,4 +1,4 @@
-"""What a table must contain, from what the writers were told to write: plain dictionaries.
+"""What writers meant to write, and how rows merge: plain dictionaries.
 
 The rules are Hudi's (format-core 8: log files merge in order of requested time, whatever order they
 completed in), written down a second time and without columns.
@@ -6,7 +6,6 @@ completed in), written down a second time and without columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,23 +44,39 @@ COMMIT = Mode("commit", event_time=False)
 PARTIAL = Mode("partial", event_time=False, partial=True)
 MODES = {mode.name: mode for mode in (EVENT, COMMIT, PARTIAL)}
 
-_DELETED = object()
+@dataclass(frozen=True)
+class _Deleted:
+    """A key that was deleted; ``ordering`` None is the default, which every later row beats."""
+
+    ordering: int | None = None
 
 
-def merged(mode: Mode, intents: Iterable[Intent]) -> dict[tuple[str, str], Row]:
-    """(partition, key) -> row after merging these committed transactions."""
-    state: dict[tuple[str, str], Any] = {}
-    for intent in sorted(intents, key=lambda i: i.instant):
-        for kind, row in intent.operations:
-            where = (row[PARTITION], row[KEY])
-            old = state.get(where)
-            if kind == "delete":
-                state[where] = _DELETED  # ordering 0 as Java's delete operation: always wins
-            elif old is None or old is _DELETED:
-                state[where] = dict(row)
-            else:
-                state[where] = _winner(mode, old, row)
-    return {where: row for where, row in state.items() if row is not _DELETED}
+def put_row(mode: Mode, state: dict[tuple[str, str], Any], row: Row) -> None:
+    """Merge one row into (partition, key) -> row or deletion."""
+    where = (row[PARTITION], row[KEY])
+    old = state.get(where)
+    if isinstance(old, _Deleted):
+        if not mode.event_time or old.ordering is None or row[ORDERING] >= old.ordering:
+            state[where] = dict(row)
+    else:
+        state[where] = dict(row) if old is None else _winner(mode, old, row)
+
+
+def put_delete(
+    mode: Mode, state: dict[tuple[str, str], Any], where: tuple[str, str], ordering: int | None
+) -> None:
+    """Merge one deletion; without an ordering value (Java's 0) it always wins."""
+    old = state.get(where)
+    if mode.event_time and ordering is not None and old is not None:
+        before = old.ordering if isinstance(old, _Deleted) else old[ORDERING]
+        if before is not None and before > ordering:
+            return
+    state[where] = _Deleted(ordering if mode.event_time else None)
+
+
+def shown(state: dict[tuple[str, str], Any]) -> dict[tuple[str, str], Row]:
+    """What a reader sees of it."""
+    return {where: row for where, row in state.items() if not isinstance(row, _Deleted)}
 
 
 def _winner(mode: Mode, old: Row, new: Row) -> Row:

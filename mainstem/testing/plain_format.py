@@ -14,13 +14,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from mainstem.testing.sim_storage import Disk
+from mainstem.testing.sim_storage import Disk, Inode
 
 TIMELINE = ".hoodie/timeline"
+HISTORY = f"{TIMELINE}/history"
 _PENDING = re.compile(r"^(\d{17})\.([a-z]+)\.(requested|inflight)$")
 _DONE = re.compile(r"^(\d{17})_(\d{17})\.([a-z]+)$")
 _LOG = re.compile(r"^\.([^._]+)_(\d{17})\.log\.(\d+)_(\d+-\d+-\d+)$")
+_MANIFEST = re.compile(r"^manifest_(\d+)$")
 _MAGIC = b"#HUDI#"
 
 
@@ -210,6 +214,59 @@ def container(data: bytes) -> dict[str, Any]:
     return records[0]
 
 
+@dataclass(frozen=True)
+class Archived:
+    """One row of the archived timeline; ``file`` is the name of the archive file that holds it."""
+
+    requested: str
+    completion: str
+    action: str
+    metadata: bytes
+    file: str
+
+
+_archive_rows: dict[int, tuple[Inode, list[tuple]]] = {}
+
+
+def archived(disk: Disk) -> list[Archived]:
+    """The instants of the archive's current version, by requested time."""
+    found = []
+    for name in archive_files(disk):
+        found += [Archived(*row, name) for row in _rows_of(disk.need(f"{HISTORY}/{name}"))]
+    return sorted(found, key=lambda row: (row.requested, row.action))
+
+
+def archive_files(disk: Disk) -> list[str]:
+    """The files that the archive's current version names: ``_version_``, else the newest manifest."""
+    names = disk.folders.get(HISTORY, {})
+    current = disk.get(f"{HISTORY}/_version_")
+    numbers = [int(match[1]) for match in map(_MANIFEST.match, names) if match]
+    if current is not None and current.data:
+        numbers = [int(current.data)]
+    if not numbers:
+        return []
+    manifest = json.loads(bytes(disk.need(f"{HISTORY}/manifest_{max(numbers)}").data))
+    return [entry["fileName"] for entry in manifest["files"]]
+
+
+def _rows_of(inode: Inode) -> list[tuple]:
+    """Rows of one archive file; it never changes, so it is decoded once."""
+    known = _archive_rows.get(id(inode))
+    if known is None or known[0] is not inode:
+        if len(_archive_rows) > 200:
+            _archive_rows.clear()
+        columns = ["instantTime", "completionTime", "action", "metadata"]
+        table = pq.read_table(pa.BufferReader(bytes(inode.data)), columns=columns)
+        known = (inode, list(zip(*table.to_pydict().values(), strict=True)))
+        _archive_rows[id(inode)] = known
+    return known[1]
+
+
+def base_rows(disk: Disk, path: str) -> list[dict[str, Any]]:
+    """Rows of a base file with their five ``_hoodie_`` columns."""
+    return pq.ParquetFile(pa.BufferReader(bytes(disk.need(path).data))).read().to_pylist()
+
+
 @dataclass
 class CommitOnDisk:
     """A completed write as its files show it."""
@@ -219,23 +276,41 @@ class CommitOnDisk:
     action: str
     paths: list[str]
     extra: dict[str, str]
+    operation: str = ""
+
+    @property
+    def is_service(self) -> bool:
+        """Whether it only arranged rows that others wrote."""
+        return self.operation in ("COMPACT", "LOG_COMPACT")
+
+
+def commit_on_disk(requested: str, completion: str, action: str, data: bytes) -> CommitOnDisk:
+    """A completed write from the bytes of its timeline file."""
+    record = container(data)
+    stats = record["partitionToWriteStats"] or {}
+    paths = [stat["path"] for partition in stats.values() for stat in partition]
+    extra = record["extraMetadata"] or {}
+    operation = record["operationType"] or ""
+    return CommitOnDisk(requested, completion, action, paths, extra, operation)
+
+
+def completed(disk: Disk) -> dict[tuple[str, str, str], bytes]:
+    """(requested, completion, action) -> content of everything completed, active or archived."""
+    found = {(row.requested, row.completion, row.action): row.metadata for row in archived(disk)}
+    for name in disk.folders.get(TIMELINE, {}):
+        parsed = timeline_name(name)
+        if parsed is not None and parsed.completion is not None:
+            key = (parsed.requested, parsed.completion, parsed.action)
+            found[key] = bytes(disk.need(f"{TIMELINE}/{name}").data)
+    return found
 
 
 def commits(disk: Disk) -> list[CommitOnDisk]:
-    """Completed delta commits in order of completion time."""
-    found = []
-    for name in disk.folders.get(TIMELINE, {}):
-        parsed = timeline_name(name)
-        if parsed is None or parsed.completion is None or parsed.action != "deltacommit":
-            continue
-        record = container(bytes(disk.need(f"{TIMELINE}/{name}").data))
-        stats = record["partitionToWriteStats"] or {}
-        paths = [stat["path"] for partition in stats.values() for stat in partition]
-        extra = record["extraMetadata"] or {}
-        found.append(
-            CommitOnDisk(parsed.requested, parsed.completion, parsed.action, paths, extra)
-        )
-    return sorted(found, key=lambda commit: commit.completion)
+    """Completed delta commits of writers, active or archived, in order of completion time."""
+    found = [
+        commit_on_disk(*key, data) for key, data in completed(disk).items() if key[2] == "deltacommit"
+    ]
+    return sorted((c for c in found if not c.is_service), key=lambda commit: commit.completion)
 
 
 def compactions(disk: Disk) -> set[str]:

@@ -16,10 +16,11 @@ from mainstem import create
 from mainstem.client import Table
 from mainstem.errors import MainstemError, OutcomeUnknown, RolledBack
 from mainstem.table.properties import load_config
-from mainstem.testing import oracle, plain_format
+from mainstem.testing import plain_format
 from mainstem.testing.checkers import Audit, same_rows
-from mainstem.testing.compactor import Compactor, barriers
+from mainstem.testing.compactor import Compactor
 from mainstem.testing.oracle import MODES, Intent, Mode, Row
+from mainstem.testing.service_rules import Retention, ServiceRules
 from mainstem.testing.simulation import EXPECTED, Simulation
 from mainstem.testing.world import Process, Violation
 from mainstem.writers.guard import StreamGuard
@@ -45,6 +46,7 @@ class Tables(Simulation):
     busy_calls = 2500
     always_compacting = False
     strangers = False  # another kind of writer takes part
+    retention: Retention | None = None
 
     def build(self) -> None:
         rng = self.random
@@ -59,6 +61,7 @@ class Tables(Simulation):
         self._create()
         for folder in list(self.disk.folders):
             self.disk.sync_folder(folder)
+        self.watch.rules = self.rules = ServiceRules(self.disk, self.base, self.mode, self.retention)
         self.audit = Audit(self.watch, self.mode, self.intents)
         self.left = {f"w{n}": rng.choice([2, 3, 4]) for n in range(rng.choice([2, 2, 3, 4]))}
         for name in self.left:
@@ -318,9 +321,10 @@ class Tables(Simulation):
     def over(self) -> bool:
         return self.running == 0 or self.settling
 
-    def _prefix(self, count: int) -> list[Intent]:
-        published = [p for p in self.watch.published[:count] if p.action == "deltacommit"]
-        return [self.audit.intents[p.requested] for p in published]
+    def _rows_after(self, count: int) -> dict[tuple[str, str], Row]:
+        """The table's rows after this many publications."""
+        until = self.watch.published[count - 1].completion if count else ""
+        return self.rules.ledger.rows(self.mode, until)
 
     def _snapshots(self, process: Process) -> None:
         table = self._patiently(process, lambda: self.open(process))
@@ -341,7 +345,7 @@ class Tables(Simulation):
         failure = None
         for count in range(before, len(self.watch.published) + 1):
             try:
-                same_rows(rows, oracle.merged(self.mode, self._prefix(count)), "snapshot")
+                same_rows(rows, self._rows_after(count), "snapshot")
                 return
             except Violation as violation:
                 failure = failure or violation
@@ -416,7 +420,7 @@ class Tables(Simulation):
         self.audit.settled()
         if not self.strangers and self.disk.exists(".hoodie/.mainstem/fence/foreign"):
             raise Violation("strangers", "one of our writers was taken for another kind")
-        self.audit.snapshot(self._snapshot(table))
+        same_rows(self._snapshot(table), self.rules.ledger.rows(self.mode), "final snapshot")
         self._slices(table)
         self._whole_change_feed(table)
         self._past_views(table)
@@ -428,7 +432,7 @@ class Tables(Simulation):
         for at in sorted(rng.sample(range(count), min(count, 3))):
             moment = self.watch.published[at].completion
             rows = table.scan(columns=SCHEMA.names, as_of_completion=moment).to_arrow().to_pylist()
-            same_rows(rows, oracle.merged(self.mode, self._prefix(at + 1)), f"the view at {moment}")
+            same_rows(rows, self._rows_after(at + 1), f"the view at {moment}")
 
     def _slices(self, table: Table) -> None:
         """Every committed log file is in exactly one slice."""
@@ -436,14 +440,11 @@ class Tables(Simulation):
         there = sorted(log.path for log in plain_format.log_files(self.disk))
         if shown != there:
             raise Violation("one slice", f"slices hold {shown}, the disk {there}")
-        done = {commit.requested: commit.completion for commit in plain_format.commits(self.disk)}
-        times = barriers(self.disk)
+        ledger = self.rules.ledger
         for part in table.file_slices():
-            bounds = times.get((part.partition, part.file_id), [])
+            bounds = ledger.barriers_of((part.partition, part.file_id))
             for path in slice_logs(part):
-                log = plain_format.log_file(path)
-                assert log is not None
-                meant = max((b for b in bounds if b <= done[log.instant]), default=None)
+                meant = max((b for b in bounds if b <= ledger.logs[path].completion), default=None)
                 if (part.base_instant if part.base_instant in bounds else None) != meant:
                     raise Violation("one slice", f"{path} is in {part.base_instant}, not in {meant}")
 

@@ -1,0 +1,229 @@
+"""Rules for table services, checked at every change of a name: what they may plan, write and delete.
+
+- a compaction takes in exactly the log files that completed before its plan, and its base files hold
+  exactly the rows that Java's rule gives for them;
+- a data file of a completed instant is deleted only by a plan that names it, and never one that the
+  newest slice, a pending plan, a savepoint or a query within the clean's retention needs;
+- an instant leaves the timeline only when the archive's current version holds it, durably, completed
+  file last; the archive holds nothing twice and nothing that never completed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from mainstem.testing import plain_format as plain
+from mainstem.testing.ledger import Group, Ledger, Row, group_of, user_columns
+from mainstem.testing.oracle import Mode
+from mainstem.testing.plain_format import HISTORY, TIMELINE, TimelineName
+from mainstem.testing.sim_storage import Disk
+from mainstem.testing.world import Violation
+
+
+@dataclass
+class Retention:
+    """What cleans must keep: the slices of the newest ``commits``, or the newest ``versions``."""
+
+    commits: int | None = None
+    versions: int | None = None
+
+
+class ServiceRules:
+    """The services' rules of one run, over its ledger."""
+
+    def __init__(self, disk: Disk, base: str, mode: Mode, retention: Retention | None = None) -> None:
+        self.disk = disk
+        self.base = base
+        self.mode = mode
+        self.ledger = Ledger(disk)
+        self.retention = retention or Retention()
+        #: paths that cleans deleted
+        self.cleaned: set[str] = set()
+        self._clean_plans: dict[str, frozenset[str]] = {}
+
+    def host_crashed(self, still_there: set[str]) -> None:
+        """What was not durable is gone; ``still_there``: requested times that are still known."""
+        self.ledger.forget_lost(still_there)
+        self._clean_plans = {t: p for t, p in self._clean_plans.items() if t in still_there}
+        self.cleaned = {path for path in self.cleaned if not self.disk.exists(path)}
+
+    # -- plans --------------------------------------------------------------------------------------
+
+    def requested(self, name: TimelineName) -> None:
+        """A plan became visible."""
+        self.ledger.requested(name)
+        if name.action == "compaction":
+            self._compaction_planned(name.requested)
+        elif name.action == "clean":
+            self._clean_planned(name.requested)
+
+    def _compaction_planned(self, time: str) -> None:
+        ledger = self.ledger
+        plan = ledger.compactions[time]
+        for group, (base, logs) in plan.operations.items():
+            if busy := [t for t in ledger.pending_compactions(group) if t != time]:
+                raise Violation("one plan", f"{time} plans {group}, which {busy[0]} has")
+            meant = ledger.due(group, time)
+            if logs != meant:
+                raise Violation(
+                    "compaction",
+                    f"{time} takes {sorted(logs)} of {group}; completed before it: {sorted(meant)}",
+                )
+            newest = ledger.newest_base(group)
+            if base != (newest.rsplit("/", 1)[-1] if newest else None):
+                raise Violation("compaction", f"{time} merges onto {base} of {group}, newest is {newest}")
+
+    def _clean_planned(self, time: str) -> None:
+        plan = plain.container(bytes(self.disk.need(f"{TIMELINE}/{time}.clean.requested").data))
+        named = set()
+        for files in (plan["filePathsToBeDeletedPerPartition"] or {}).values():
+            named.update(self._inside_table(file["filePath"]) for file in files)
+        self._clean_plans[time] = frozenset(named)
+        for path in sorted(named):
+            if self._written(path):
+                self._not_needed(path)
+                self._not_retained(path)
+
+    def _inside_table(self, path: str) -> str:
+        """A plan's path, absolute with or without a scheme, as a path of the table."""
+        _, found, rest = path.partition(self.base + "/")
+        return rest if found else path
+
+    # -- completed instants ---------------------------------------------------------------------------
+
+    def completed(self, name: TimelineName, path: str) -> None:
+        """An instant became visible as completed."""
+        self.ledger.completed(name, path)
+        if name.action == "commit" and name.requested in self.ledger.compactions:
+            self._compacted(name.requested)
+
+    def _compacted(self, time: str) -> None:
+        """The new base files are those of the plan and hold what Java's rule makes of its log files."""
+        compacted = self.ledger.compactions[time]
+        if set(compacted.bases) != set(compacted.operations):
+            raise Violation(
+                "compaction", f"{time} made {sorted(compacted.bases)}, planned {sorted(compacted.operations)}"
+            )
+        for group, path in compacted.bases.items():
+            found = Counter(map(text, (user_columns(row) for row in plain.base_rows(self.disk, path))))
+            meant = Counter(map(text, self.ledger.compacted_rows(self.mode, group, time).values()))
+            if found != meant:
+                raise Violation(
+                    "compaction", f"{path}: missing {meant - found}, too many {found - meant}"
+                )
+
+    # -- deletions ------------------------------------------------------------------------------------
+
+    def may_delete(self, path: str, instant: str) -> None:
+        """Whether a data file that a completed instant names may go: raises ``Violation`` if not."""
+        if instant in self.ledger.restored:
+            return
+        if not any(path in named for named in self._clean_plans.values()):
+            raise Violation("nothing lost", f"{path} was deleted after its instant completed, by no plan")
+        self._not_needed(path)
+        self.cleaned.add(path)
+
+    def _written(self, path: str) -> bool:
+        return path in self.ledger.logs or any(path in c.paths for c in self.ledger.commits.values())
+
+    def _slice(self, path: str) -> tuple[Group, str]:
+        """The file group of a file, and the barrier of its slice ("" before the first one)."""
+        group = group_of(path)
+        written = self.ledger.logs.get(path)
+        if written is None:
+            return group, path.removesuffix(".parquet").rsplit("_", 1)[-1]
+        barriers = self.ledger.barriers_of(group)
+        return group, max((b for b in barriers if b <= written.completion), default="")
+
+    def _not_needed(self, path: str) -> None:
+        """Not of the newest slice, of a pending plan, or of a savepoint."""
+        group, own = self._slice(path)
+        done = [b.time for b in self.ledger.bases_of(group)]
+        if own >= max(done, default=""):
+            raise Violation("nothing lost", f"{path} is in the newest slice of {group}, or a pending one")
+        for compacted in self.ledger.compactions.values():
+            base, logs = compacted.operations.get(group, (None, frozenset()))
+            pending = compacted.completion is None and compacted.time not in self.ledger.restored
+            if pending and (path in logs or path.rsplit("/", 1)[-1] == base):
+                raise Violation("nothing lost", f"{path} is in the pending plan {compacted.time}")
+        for instant in self._savepoints():
+            if path in self.ledger.files_at(group, instant):
+                raise Violation("nothing lost", f"{path} is needed by the savepoint {instant}")
+
+    def _savepoints(self) -> list[str]:
+        """Completion times of the savepointed instants."""
+        names = filter(None, map(plain.timeline_name, self.disk.folders.get(TIMELINE, {})))
+        points = {n.requested for n in names if n.action == "savepoint" and n.completion is not None}
+        return [c.completion for t, c in sorted(self.ledger.commits.items()) if t in points]
+
+    def _not_retained(self, path: str) -> None:
+        """Not of a slice that the clean policy keeps (CleanPlanner)."""
+        group, own = self._slice(path)
+        later = [b.time for b in self.ledger.bases_of(group) if b.time > own]
+        if self.retention.versions is not None and len(later) < self.retention.versions:
+            raise Violation(
+                "retention", f"{path} is of the newest {self.retention.versions} versions of {group}"
+            )
+        if self.retention.commits is not None:
+            times = sorted(t for t in self.ledger.commits if t not in self.ledger.restored)
+            kept = times[-self.retention.commits :]
+            if len(times) < self.retention.commits or not any(time < kept[0] for time in later):
+                raise Violation(
+                    "retention", f"{path} is read by queries as of {kept[0]}, the oldest commit to retain"
+                )
+
+    # -- the archive ----------------------------------------------------------------------------------
+
+    def other(self, event: str, path: str) -> None:
+        """A change of a name that is neither a data file's nor an instant's."""
+
+    def may_leave_timeline(self, name: TimelineName) -> bool:
+        """Whether this file of an instant may be deleted because the archive holds the instant."""
+        if name.requested in self.ledger.restored:
+            return True
+        held = [row for row in plain.archived(self.disk) if row.requested == name.requested]
+        if not held:
+            return False
+        if not self._durable(held[0].file):
+            raise Violation("durable when visible", f"{name} was removed before its archive was durable")
+        if name.state == "completed":
+            left = [
+                n for n in self.disk.folders[TIMELINE]
+                if (p := plain.timeline_name(n)) and p.requested == name.requested and not p.completion
+            ]  # fmt: skip
+            if left:
+                raise Violation("archive", f"{name} went before {left}: the instant looks pending")
+        return True
+
+    def _durable(self, file: str) -> bool:
+        """The archive file, and a manifest that names it, survive a crash of the machine."""
+        durable = self.disk.durable.get(HISTORY, {})
+        inode = durable.get(file)
+        if inode is None or inode.synced < len(inode.data) or "_version_" not in durable:
+            return False
+        return all(
+            inode is not None and inode.synced == len(inode.data)
+            for path, inode in durable.items()
+            if path == "_version_" or path == f"manifest_{bytes(durable['_version_'].data).decode()}"
+        )
+
+    def archive(self) -> None:
+        """Active and archived instants are all that completed, each once."""
+        rows = plain.archived(self.disk)
+        count = Counter((row.requested, row.action) for row in rows)
+        if twice := [key for key, number in count.items() if number > 1]:
+            raise Violation("archive", f"{twice[0]} is archived twice")
+        known = {(t, c.completion) for t, c in self.ledger.commits.items() if t not in self.ledger.restored}
+        there = {key[:2] for key in plain.completed(self.disk) if key[2] in ("commit", "deltacommit")}
+        if known != there:
+            raise Violation(
+                "archive",
+                f"completed, but neither active nor archived: {sorted(known - there)[:3]}; archived or"
+                f" active, but never completed: {sorted(there - known)[:3]}",
+            )
+
+
+def text(row: Row) -> str:
+    """A row as text, for comparisons of multisets."""
+    return repr(sorted(row.items()))
