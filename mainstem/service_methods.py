@@ -11,6 +11,7 @@ from mainstem.errors import Invalid
 
 if TYPE_CHECKING:
     from mainstem.services.compaction import Compaction
+    from mainstem.services.progress import Progress
     from mainstem.services.savepoints import Savepoint
     from mainstem.writers.context import WriterContext
     from mainstem.writers.rollback import RolledBackInstant
@@ -41,12 +42,16 @@ class ServiceMethods:
 
         return compaction.schedule(self.writer_context(), if_due=if_due)
 
-    def run_compaction(self, instant: str | None = None) -> list[Compaction]:
+    def run_compaction(
+        self, instant: str | None = None, *, progress: Progress | None = None
+    ) -> list[Compaction]:
         """Execute the planned compactions, oldest first, or the one requested at ``instant``.
 
         Plans that a living executor has are left to it. A failed execution leaves its plan pending.
+        ``progress(what, done, total)`` is called after each file group.
         """
         from mainstem.services import compaction
+        from mainstem.services.progress import silent
 
         ctx = self.writer_context()
         planned = compaction.pending(ctx.publisher.timeline())
@@ -55,17 +60,19 @@ class ServiceMethods:
                 f"no compaction {instant} is planned; pending are {', '.join(planned) or 'none'}",
                 table=self.path,
             )
-        done = (compaction.execute(ctx, time) for time in ([instant] if instant else planned))
+        times = [instant] if instant else planned
+        done = (compaction.execute(ctx, time, progress or silent) for time in times)
         return [found for found in done if found is not None]
 
-    def compact(self, *, if_due: bool = False) -> list[Compaction]:
+    def compact(self, *, if_due: bool = False, progress: Progress | None = None) -> list[Compaction]:
         """Finish the planned compactions, then plan and execute one of all that is completed now.
 
-        ``if_due`` plans a new one only if Hudi's trigger fires.
+        ``if_due`` plans a new one only if Hudi's trigger fires. ``progress(what, done, total)`` is
+        called after each file group.
         """
-        done = self.run_compaction()
+        done = self.run_compaction(progress=progress)
         time = self.schedule_compaction(if_due=if_due)
-        return done if time is None else done + self.run_compaction(time)
+        return done if time is None else done + self.run_compaction(time, progress=progress)
 
     def savepoint(self, instant: str | None = None, user: str = "", comment: str = "") -> Savepoint:
         """Keep the files of a completed instant (by default the one completed last) until the savepoint is

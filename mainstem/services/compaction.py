@@ -17,28 +17,27 @@ Hudi: ``ScheduleCompactionActionExecutor``, ``RunCompactionActionExecutor``, ``H
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from mainstem.errors import OutcomeUnknown, Unavailable
-from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro
-from mainstem.formats.base_file import BaseFileFormat, write_base_file
+from mainstem.errors import Invalid, OutcomeUnknown, Unavailable
+from mainstem.formats.avro_schema import arrow_to_avro
+from mainstem.formats.base_file import BaseFileFormat
 from mainstem.readers.schema import schema_text
 from mainstem.readers.snapshot import read_spec
-from mainstem.readers.split import ReadSpec, Split, read_split, split_paths
 from mainstem.readers.state import TableState
 from mainstem.services.claim import claim, store_now_ms
+from mainstem.services.compact_group import GroupTask, final_name
 from mainstem.services.compaction_plan import (
     CompactionOptions,
     FileListing,
     PlannedGroup,
     is_due,
+    pending,
     plan_groups,
 )
+from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
 from mainstem.table.properties import load_config
 from mainstem.table.schema import arrow_user_schema
@@ -54,8 +53,9 @@ from mainstem.timeline.publish import Section
 from mainstem.writers.context import WriterContext
 from mainstem.writers.private_files import create_once, forget, prepare
 
+__all__ = ["Compaction", "Execution", "GroupTask", "execute", "executing", "pending", "schedule"]
+
 COMPACT = "COMPACT"
-FILE_NAME = META_FIELDS[4]
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,15 @@ class Compaction:
     files: tuple[str, ...] = ()
     rows: int = 0
     log_files: int = 0
+
+    def describe(self) -> str:
+        """One line for people."""
+        if self.completion is None:
+            return f"compaction {self.requested}: not completed"
+        return (
+            f"compaction {self.requested}: {self.log_files:,} log files merged into"
+            f" {len(self.files):,} base files, {self.rows:,} rows"
+        )
 
 
 def schedule(ctx: WriterContext, *, if_due: bool = False) -> str | None:
@@ -121,22 +130,18 @@ def _encoded(groups: list[PlannedGroup]) -> bytes:
     return encode_compaction_plan([g.operation for g in groups], [g.metrics for g in groups])
 
 
-def pending(timeline: ActiveTimeline) -> list[str]:
-    """Requested times of the compactions that are planned and not completed, oldest first."""
-    return [i.requested for i in timeline.pending if i.action == COMPACTION]
+@contextmanager
+def executing(ctx: WriterContext, time: str) -> Iterator[Execution | None]:
+    """Claim one plan and lay out its work; None if a living executor has it.
 
-
-def execute(ctx: WriterContext, time: str) -> Compaction | None:
-    """Execute one plan; None if a living executor has it.
-
-    A plan that is completed or gone gives a ``Compaction`` without completion. Whatever fails leaves the
-    plan pending: the next execution goes on with the files that are done. Raises ``CorruptTable`` for
-    damaged files, ``Unavailable`` for trouble with storage.
+    For who runs the tasks elsewhere (``GroupTask.run``): a heartbeat shows that this process lives until
+    the block ends. An ``OSError`` in the block becomes ``Unavailable``; the plan stays pending then.
     """
     if not claim(ctx, time):
-        return None
+        yield None
+        return
     try:
-        return _execute(ctx, time)
+        yield _begun(ctx, time)
     except OutcomeUnknown:
         raise
     except OSError as error:
@@ -147,30 +152,69 @@ def execute(ctx: WriterContext, time: str) -> Compaction | None:
         ctx.heartbeats.stop(time)
 
 
-def _execute(ctx: WriterContext, time: str) -> Compaction:
+def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Compaction | None:
+    """Execute one plan, file groups side by side; None if a living executor has it.
+
+    A plan that is completed or gone gives a ``Compaction`` without completion. Whatever fails leaves the
+    plan pending: the next execution goes on with the files that are done. Raises ``CorruptTable`` for
+    damaged files, ``Unavailable`` for trouble with storage.
+    """
+    storage, clock = ctx.seams.storage, ctx.seams.clock
+    with executing(ctx, time) as execution:
+        if execution is None:
+            return None
+        tasks = execution.tasks
+        named = [(task, f"{ctx.seams.random.getrandbits(64):016x}") for task in tasks]
+        what = f"compaction {time}, file groups"
+        stats = storage.side_by_side(
+            lambda one: one[0].run(one[1], storage=storage, clock=clock),
+            named,
+            lambda done: progress(what, done, len(tasks)),
+        )
+        return execution.complete(stats)
+
+
+def _begun(ctx: WriterContext, time: str) -> Execution:
     storage = ctx.seams.storage
     state = TableState.load(storage, load_config(storage).completed_by(ctx.given))
+    user_schema, base_schema = _schemas(ctx, state)
     if time not in pending(state.timeline):
-        return _ended(state.timeline, time)
+        return Execution(ctx, time, (), user_schema, ())
     operations = load_compaction_plan(storage, time)
     _forget_other_attempt(ctx, time, operations)
     create_once(storage, paths.timeline_file(f"{time}.{COMPACTION}.{INFLIGHT}"))
-    run = _Run.begin(ctx, time, state)
-    stats = [run.compact(number, operation) for number, operation in enumerate(operations)]
-    storage.settle([], sorted({s.partition for s in stats}), durable=ctx.options.fsync)
-    return run.complete(operations, stats)
+    how = BaseFileFormat.from_properties({**ctx.config.raw, **ctx.given})
+    spec = read_spec(state, None, None, None, "error")
+    tasks = [
+        GroupTask(
+            ctx.base, time, number, operation, spec, base_schema, how,
+            _log_rows(state, operation), ctx.options.fsync,
+        )
+        for number, operation in enumerate(operations)
+    ]  # fmt: skip
+    return Execution(ctx, time, tuple(operations), user_schema, tuple(tasks))
 
 
-def _final_name(time: str, number: int, operation: CompactionOperation) -> str:
-    return paths.base_name(operation.file_id, f"{number}-0-0", time)
+def _log_rows(state: TableState, operation: CompactionOperation) -> int:
+    """Rows and deleted keys of the log files, as their delta commits counted them."""
+    total = 0
+    for log in operation.log_files:
+        parsed = paths.parse_log_name(log)
+        metadata = state.metadata(parsed.instant) if parsed is not None else None
+        stats = metadata.stats.get(operation.partition, []) if metadata is not None else []
+        mine = paths.in_partition(operation.partition, log)
+        total += sum(
+            (s.get("numWrites") or 0) + (s.get("numDeletes") or 0) for s in stats if s.get("path") == mine
+        )
+    return total
 
 
 def _other_files(
-    ctx: WriterContext, time: str, operations: list[CompactionOperation]
+    ctx: WriterContext, time: str, operations: Sequence[CompactionOperation]
 ) -> dict[str, int]:
     """Path -> store time of base files that another engine's execution of the plan left."""
     ours = {
-        paths.in_partition(o.partition, _final_name(time, n, o)) for n, o in enumerate(operations)
+        paths.in_partition(o.partition, final_name(time, n, o)) for n, o in enumerate(operations)
     }
     groups = {(o.partition, o.file_id) for o in operations}
     found = {}
@@ -186,7 +230,7 @@ def _other_files(
 
 
 def _forget_other_attempt(
-    ctx: WriterContext, time: str, operations: list[CompactionOperation]
+    ctx: WriterContext, time: str, operations: Sequence[CompactionOperation]
 ) -> None:
     """Remove what a dead Java executor left, as Java does before it executes a plan again.
 
@@ -216,129 +260,39 @@ def _ended(timeline: ActiveTimeline, time: str) -> Compaction:
 
 
 @dataclass(frozen=True)
-class _Run:
-    """One execution of one plan: what is read, and how it is written."""
+class Execution:
+    """A claimed plan: ``tasks`` in any order and anywhere, then ``complete`` with what they returned.
+
+    A plan that was completed or taken back meanwhile has no tasks; ``complete([])`` tells its end.
+    """
 
     ctx: WriterContext
     time: str
-    state: TableState
-    spec: ReadSpec
+    operations: tuple[CompactionOperation, ...]
     user_schema: str
-    base_schema: str
-    how: BaseFileFormat
+    tasks: tuple[GroupTask, ...]
 
-    @classmethod
-    def begin(cls, ctx: WriterContext, time: str, state: TableState) -> _Run:
-        text, schema = _schemas(ctx, state)
-        how = BaseFileFormat.from_properties({**ctx.config.raw, **ctx.given})
-        spec = read_spec(state, None, None, None, "error", stored=True)
-        return cls(ctx, time, state, spec, text, schema, how)
+    def complete(self, stats: Sequence[CompactionStat]) -> Compaction:
+        """Publish the commit, unless somebody else did or the plan was taken back.
 
-    def compact(self, number: int, operation: CompactionOperation) -> CompactionStat:
-        """Make the new base file of one file group, or find that it is there."""
-        storage = self.ctx.seams.storage
-        began = self.ctx.seams.clock.monotonic_ms()
-        name = _final_name(self.time, number, operation)
-        target = paths.in_partition(operation.partition, name)
-        if storage.stat(target) is None:
-            self._make(operation, name, target)
-        info = storage.stat(target)
-        if info is None:
-            raise Unavailable(
-                f"the compaction {self.time} was ended by another executor, or {target} was removed",
-                table=self.ctx.base,
-            )
-        return CompactionStat(
-            operation.partition,
-            operation.file_id,
-            name,
-            operation.base_instant,
-            operation.base_file,
-            rows=_row_count(storage.open_input(target)),
-            size_bytes=info.size,
-            log_files=len(operation.log_files),
-            log_bytes=sum(self._size(operation, log) for log in operation.log_files),
-            log_rows=sum(self._log_rows(operation, log) for log in operation.log_files),
-            taken_ms=int(self.ctx.seams.clock.monotonic_ms() - began),
-        )
-
-    def _make(self, operation: CompactionOperation, name: str, target: str) -> None:
-        """Private file, then the look at the plan, then the link: see the module's text."""
-        storage = self.ctx.seams.storage
-        private = paths.prepared(self.time, f"{self.ctx.seams.random.getrandbits(64):016x}")
-        sink = storage.open_sink(private)
-        try:
-            try:
-                write_base_file(self._rows(operation, name), self.base_schema, sink, self.how)
-            finally:
-                storage.settle([sink], [paths.PREPARED], durable=self.ctx.options.fsync)
-            if self.time not in pending(self.ctx.publisher.timeline()):
-                return
-            create_once(storage, paths.marker(self.time, operation.partition, name))
-            storage.link(private, target)
-        except FileExistsError:
-            return  # another executor was faster; its rows are the same
-        except FileNotFoundError as error:
-            if storage.stat(private) is not None:
-                raise
-            raise Unavailable(
-                f"the compaction {self.time} was completed by another executor", table=self.ctx.base
-            ) from error
-        finally:
-            forget(self.ctx, private)
-
-    def _rows(self, operation: CompactionOperation, name: str) -> Iterator[pa.Table]:
-        base, logs = split_paths(operation.partition, operation.base_file, operation.log_files)
-        split = Split(operation.partition, operation.file_id, base, logs, self.spec)
-        for table in read_split(self.ctx.seams.storage, split):
-            at = table.schema.get_field_index(FILE_NAME)
-            column = pa.repeat(pa.scalar(name, table.schema.field(at).type), table.num_rows)
-            yield table.set_column(at, table.schema.field(at), column)
-
-    def _size(self, operation: CompactionOperation, log: str) -> int:
-        info = self.ctx.seams.storage.stat(paths.in_partition(operation.partition, log))
-        return 0 if info is None else info.size
-
-    def _log_rows(self, operation: CompactionOperation, log: str) -> int:
-        """Rows and deleted keys of a log file, as its delta commit counted them."""
-        parsed = paths.parse_log_name(log)
-        metadata = self.state.metadata(parsed.instant) if parsed is not None else None
-        stats = metadata.stats.get(operation.partition, []) if metadata is not None else []
-        mine = paths.in_partition(operation.partition, log)
-        return sum(
-            (s.get("numWrites") or 0) + (s.get("numDeletes") or 0) for s in stats if s.get("path") == mine
-        )
-
-    def complete(
-        self, operations: list[CompactionOperation], stats: list[CompactionStat]
-    ) -> Compaction:
-        """Publish the commit, unless somebody else did or the plan was taken back."""
+        ``stats``: one for each task, in their order; ``Invalid`` if they are not of these tasks.
+        """
         ctx, storage = self.ctx, self.ctx.seams.storage
+        made = [(stat.partition, stat.file_name) for stat in stats]
+        if made != [(task.operation.partition, task.file_name) for task in self.tasks]:
+            raise Invalid(
+                f"the compaction {self.time} has {len(self.tasks)} tasks, and these are not their {len(made)}"
+                " results in their order; nothing was published",
+                table=ctx.base,
+            )
+        storage.settle([], sorted({s.partition for s in stats}), durable=ctx.options.fsync)
         extra = {"schema": self.user_schema}
         prepared = prepare(ctx, self.time, encode_commit(stats, extra, COMPACT, compacted=True))
-
-        def ended(section: Section) -> Compaction | None:
-            if self.time not in pending(section.timeline):
-                return _ended(section.timeline, self.time)
-            others = _other_files(ctx, self.time, operations)
-            if others:
-                raise Unavailable(
-                    f"another engine executes the compaction {self.time} too: {min(others)}; nothing was"
-                    " published, execute it again when that has ended",
-                    table=ctx.base,
-                )
-            for stat in stats:
-                if storage.stat(paths.in_partition(stat.partition, stat.file_name)) is None:
-                    raise Unavailable(
-                        f"the compaction {self.time} was rolled back while it ran ({stat.file_name} is"
-                        " gone); its plan stays, execute it again",
-                        table=ctx.base,
-                    )
-            return None
-
         try:
             published = ctx.publisher.publish(
-                lambda done: f"{self.time}_{done}.{COMMIT}", prepared=prepared, decide=ended
+                lambda done: f"{self.time}_{done}.{COMMIT}",
+                prepared=prepared,
+                decide=lambda section: self._ended(section, stats),
             )
         finally:
             forget(ctx, prepared)
@@ -352,6 +306,26 @@ class _Run:
             sum(s.rows for s in stats),
             sum(s.log_files for s in stats),
         )
+
+    def _ended(self, section: Section, stats: Sequence[CompactionStat]) -> Compaction | None:
+        """Under the lock: what became of the plan, None if it is still ours to complete."""
+        if self.time not in pending(section.timeline):
+            return _ended(section.timeline, self.time)
+        others = _other_files(self.ctx, self.time, self.operations)
+        if others:
+            raise Unavailable(
+                f"another engine executes the compaction {self.time} too: {min(others)}; nothing was"
+                " published, execute it again when that has ended",
+                table=self.ctx.base,
+            )
+        for stat in stats:
+            if self.ctx.seams.storage.stat(paths.in_partition(stat.partition, stat.file_name)) is None:
+                raise Unavailable(
+                    f"the compaction {self.time} was rolled back while it ran ({stat.file_name} is"
+                    " gone); its plan stays, execute it again",
+                    table=self.ctx.base,
+                )
+        return None
 
     def _tidy(self) -> None:
         """Nobody else links a file of this plan any more."""
@@ -369,8 +343,3 @@ def _schemas(ctx: WriterContext, state: TableState) -> tuple[str, str]:
     """The user schema, and the schema of new base files."""
     text = schema_text(state)
     return text, arrow_to_avro(arrow_user_schema(text), table_name=ctx.config.name, meta_fields=True)
-
-
-def _row_count(file: Any) -> int:
-    with pq.ParquetFile(file) as source:
-        return source.metadata.num_rows

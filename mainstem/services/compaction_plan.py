@@ -106,6 +106,11 @@ class PlannedGroup:
         }
 
 
+def pending(timeline: ActiveTimeline) -> list[str]:
+    """Requested times of the compactions that are planned and not completed, oldest first."""
+    return [i.requested for i in timeline.pending if i.action == COMPACTION]
+
+
 def is_due(timeline: ActiveTimeline, options: CompactionOptions, now: str) -> bool:
     """Whether the trigger fires; ``now`` is an instant time in the table's zone.
 
@@ -178,7 +183,7 @@ def plan_groups(
             " its plan; let Hudi finish it or roll it back",
             table=state.storage.base,
         )
-    taken = set(state.compactions) | _log_compactions(state) | state.replaced(None)
+    taken = taken_groups(state)
     planned = []
     for partition in sorted(files):
         for group in state.group(partition, sorted(files[partition])):
@@ -188,12 +193,13 @@ def plan_groups(
             operation = CompactionOperation(
                 partition, group.file_id, newest.base_instant, newest.base_file, newest.log_files
             )
-            planned.append(_measured(state.storage, operation))
+            planned.append(measured(state.storage, operation))
     return _chosen(planned, options)
 
 
-def _log_compactions(state: TableState) -> set[tuple[str, str]]:
-    found = set()
+def taken_groups(state: TableState) -> set[tuple[str, str]]:
+    """(partition, file id) of groups that a pending (log) compaction has, or that are replaced."""
+    found = set(state.compactions) | state.replaced(None)
     for instant in state.timeline.pending:
         if instant.action == LOGCOMPACTION:
             plan = load_compaction_plan(state.storage, instant.requested, LOGCOMPACTION)
@@ -201,7 +207,9 @@ def _log_compactions(state: TableState) -> set[tuple[str, str]]:
     return found
 
 
-def _measured(storage: Storage, operation: CompactionOperation) -> PlannedGroup:
+def measured(storage: Storage, operation: CompactionOperation) -> PlannedGroup:
+    """An operation with the sizes of its files."""
+
     def size(name: str) -> int:
         info = storage.stat(paths.in_partition(operation.partition, name))
         return 0 if info is None else info.size

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstem.errors import CorruptTable
-from mainstem.storage.protocol import FileInfo, Item, LogSink, Result
+from mainstem.storage.protocol import FileInfo, Item, LogSink, Result, in_turn
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +27,7 @@ _FOLDERS_MAX = 20
 # A journaling file system writes its journal once for all fsyncs that wait at the same time: eight
 # files one after another cost eight times what eight together do.
 _SYNC_THREADS = 8
-_READ_THREADS_MAX = 8
+_WORK_THREADS_MAX = 8
 _sync_threads: ThreadPoolExecutor | None = None
 
 
@@ -230,17 +230,26 @@ class LocalStorage:
             return
         _all_at_once([*map(closing, sinks), *map(syncing, folders)])
 
-    def side_by_side(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    @property
+    def width(self) -> int:
         # One more than there are cores: a thread that waits for Python's lock or the disk idles.
-        workers = min(len(items), _cores() + 1, _READ_THREADS_MAX)
-        if workers < 2 or _cores() < 2:
-            return [work(item) for item in items]
+        return 1 if _cores() < 2 else min(_cores() + 1, _WORK_THREADS_MAX)
+
+    def side_by_side(
+        self,
+        work: Callable[[Item], Result],
+        items: Sequence[Item],
+        ended: Callable[[int], None] | None = None,
+    ) -> list[Result]:
+        workers = min(len(items), self.width)
+        if workers < 2:
+            return in_turn(work, items, ended)
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(workers, thread_name_prefix="mainstem-read") as pool:
+        with ThreadPoolExecutor(workers, thread_name_prefix="mainstem-work") as pool:
             waiting = [pool.submit(work, item) for item in items]
             try:
-                return [future.result() for future in waiting]
+                return in_turn(lambda future: future.result(), waiting, ended)
             except BaseException:
                 for future in waiting:
                     future.cancel()

@@ -39,9 +39,22 @@ class LogSink(Protocol):
     def close(self, *, durable: bool) -> None: ...
 
 
+def in_turn(
+    work: Callable[[Item], Result], items: Sequence[Item], ended: Callable[[int], None] | None = None
+) -> list[Result]:
+    """``Storage.side_by_side`` in one thread."""
+    results = []
+    for item in items:
+        results.append(work(item))
+        if ended is not None:
+            ended(len(results))
+    return results
+
+
 @runtime_checkable
 class Storage(Protocol):
-    """What mainstem needs of a file system; ``links`` tells whether ``link`` is atomic and exclusive.
+    """What mainstem needs of a file system; ``links`` tells whether ``link`` is atomic and exclusive,
+    ``width`` how many items ``side_by_side`` works on at once at most.
 
     Guarantees asked for: ``create`` is exclusive; ``link`` fails with ``FileExistsError`` if the target
     exists and with ``FileNotFoundError`` if the source was removed, in one atomic step; listings show
@@ -50,6 +63,7 @@ class Storage(Protocol):
 
     base: str
     links: bool
+    width: int
 
     def read(self, path: str, *, max_bytes: int) -> bytes:
         """Whole content; raises ``CorruptTable`` when the file is larger than ``max_bytes``."""
@@ -87,11 +101,17 @@ class Storage(Protocol):
         closed, whatever fails; the first failure is raised.
         """
 
-    def side_by_side(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """``work`` for each item, in their order: reads that do not depend on each other.
+    def side_by_side(
+        self,
+        work: Callable[[Item], Result],
+        items: Sequence[Item],
+        ended: Callable[[int], None] | None = None,
+    ) -> list[Result]:
+        """``work`` for each item, in their order: work that does not depend on each other.
 
-        A store may run them in threads, so ``work`` must not touch anything that another call changes.
-        The first failure is raised after all that had begun have ended.
+        A store may run them in threads, ``width`` at once, so ``work`` must not touch anything that
+        another call changes. ``ended`` is called from the caller's thread with the number of results
+        that are there. The first failure is raised after all that had begun have ended.
         """
 
     def link(self, source: str, target: str) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from mainstem.errors import CorruptTable
-from mainstem.storage.protocol import FileInfo
+from mainstem.storage.protocol import FileInfo, in_turn
 from mainstem.testing.world import World
 
 T = TypeVar("T")
@@ -163,6 +163,7 @@ class SimStorage:
     """``Storage`` of one table as seen by every process; the running actor decides whose call it is."""
 
     links = True
+    width = 1  # one actor, one thread
     durable = True
 
     def __init__(self, world: World, disk: Disk, base: str) -> None:
@@ -301,8 +302,10 @@ class SimStorage:
         inode = self._call("open_sink", path, lambda: self._new(path), writes=True)
         return SimSink(self, path, inode)
 
-    def side_by_side(self, work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        return [work(item) for item in items]  # one actor, one thread
+    def side_by_side(
+        self, work: Callable[[Any], Any], items: Sequence[Any], ended: Callable[[int], None] | None = None
+    ) -> list[Any]:
+        return in_turn(work, items, ended)
 
     def settle(self, sinks: Sequence[SimSink], folders: Iterable[str], *, durable: bool) -> None:
         """In any order, as a file system does that is asked for all at once."""

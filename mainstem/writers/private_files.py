@@ -29,7 +29,12 @@ def prepare(ctx: WriterContext, instant: str, data: bytes) -> str:
 
 def forget(ctx: WriterContext, prepared: str) -> None:
     """Remove a private file after its publication, which must not fail for that any more."""
+    delete_quietly(ctx.seams.storage, prepared)
+
+
+def delete_quietly(storage: Storage, path: str) -> None:
+    """Remove a private file, now or, if that fails, with a later sweep."""
     try:
-        ctx.seams.storage.delete(prepared)
+        storage.delete(path)
     except OSError:
-        return  # swept later
+        return

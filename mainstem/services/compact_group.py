@@ -1,0 +1,143 @@
+"""One file group of a compaction, made into its final place by any process that reaches the table.
+
+A ``GroupTask`` is picklable and needs no writer: whoever claimed the plan (``compaction.executing``) runs
+the tasks in threads of its own or on the workers of a cluster, and completes the plan with what they
+return. For what makes this safe see ``services.compaction``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mainstem.errors import Unavailable
+from mainstem.formats.avro_schema import META_FIELDS
+from mainstem.formats.base_file import BaseFileFormat, write_base_file
+from mainstem.readers.split import ReadSpec, Split, read_split, split_paths
+from mainstem.services.compaction_plan import pending
+from mainstem.storage import paths
+from mainstem.storage.local import LocalStorage
+from mainstem.storage.protocol import Storage
+from mainstem.timeline.active import load_timeline
+from mainstem.timeline.commit_metadata import CompactionStat
+from mainstem.timeline.plans import CompactionOperation
+from mainstem.truetime.clock import Clock, SystemClock
+from mainstem.writers.private_files import create_once, delete_quietly
+
+FILE_NAME = META_FIELDS[4]
+
+
+def final_name(time: str, number: int, operation: CompactionOperation) -> str:
+    """The name of the new base file: it follows from the plan alone."""
+    return paths.base_name(operation.file_id, f"{number}-0-0", time)
+
+
+@dataclass(frozen=True)
+class GroupTask:
+    """What is needed to compact one file group; ``base`` is the table's absolute path.
+
+    ``number``: place in the plan; ``schema``: Avro schema of the new base file; ``log_rows``: rows and
+    deleted keys that the commits say the logs hold; ``durable``: fsync what is written.
+    """
+
+    base: str
+    time: str
+    number: int
+    operation: CompactionOperation
+    spec: ReadSpec = field(repr=False)
+    schema: str = field(repr=False)
+    how: BaseFileFormat
+    log_rows: int
+    durable: bool
+
+    @property
+    def file_name(self) -> str:
+        return final_name(self.time, self.number, self.operation)
+
+    @property
+    def target(self) -> str:
+        """Path of the new base file."""
+        return paths.in_partition(self.operation.partition, self.file_name)
+
+    def run(
+        self, identity: str, *, storage: Storage | None = None, clock: Clock | None = None
+    ) -> CompactionStat:
+        """Make the new base file, or find that it is there; any number of attempts may run at once.
+
+        ``identity``: hexadecimal text that no other attempt has (it names the private file). Without
+        ``storage`` and ``clock`` those of this machine. Raises ``CorruptTable`` for damaged files,
+        ``Unavailable`` where another executor completed the plan, ``OSError`` for trouble with storage.
+        """
+        storage = storage or LocalStorage(self.base, sync=self.durable)
+        clock = clock or SystemClock()
+        began = clock.monotonic_ms()
+        if storage.stat(self.target) is None:
+            self._make(storage, paths.prepared(self.time, identity))
+        info = storage.stat(self.target)
+        if info is None:
+            raise Unavailable(
+                f"the compaction {self.time} was ended by another executor, or {self.target} was removed",
+                table=self.base,
+            )
+        operation = self.operation
+        return CompactionStat(
+            operation.partition,
+            operation.file_id,
+            self.file_name,
+            operation.base_instant,
+            operation.base_file,
+            rows=_row_count(storage.open_input(self.target)),
+            size_bytes=info.size,
+            log_files=len(operation.log_files),
+            log_bytes=sum(_size(storage, operation, log) for log in operation.log_files),
+            log_rows=self.log_rows,
+            taken_ms=int(clock.monotonic_ms() - began),
+        )
+
+    def _make(self, storage: Storage, private: str) -> None:
+        """Private file, then the look at the plan, then the link."""
+        sink = storage.open_sink(private)
+        try:
+            try:
+                write_base_file(self._rows(storage), self.schema, sink, self.how)
+            finally:
+                storage.settle([sink], [paths.PREPARED], durable=self.durable)
+            if self.time not in pending(load_timeline(storage)):
+                return
+            create_once(storage, paths.marker(self.time, self.operation.partition, self.file_name))
+            storage.link(private, self.target)
+        except FileExistsError:
+            return  # another executor was faster; its rows are the same
+        except FileNotFoundError as error:
+            if storage.stat(private) is not None:
+                raise
+            if self.time not in pending(load_timeline(storage)):
+                storage.delete_folder(paths.marker_folder(self.time))  # who completed it removed it once
+            raise Unavailable(
+                f"the compaction {self.time} was completed by another executor", table=self.base
+            ) from error
+        finally:
+            delete_quietly(storage, private)
+
+    def _rows(self, storage: Storage) -> Iterator[pa.Table]:
+        operation = self.operation
+        base, logs = split_paths(operation.partition, operation.base_file, operation.log_files)
+        split = Split(operation.partition, operation.file_id, base, logs, self.spec)
+        for table in read_split(storage, split):
+            at = table.schema.get_field_index(FILE_NAME)
+            column = pa.repeat(pa.scalar(self.file_name, table.schema.field(at).type), table.num_rows)
+            yield table.set_column(at, table.schema.field(at), column)
+
+
+def _size(storage: Storage, operation: CompactionOperation, log: str) -> int:
+    info = storage.stat(paths.in_partition(operation.partition, log))
+    return 0 if info is None else info.size
+
+
+def _row_count(file: Any) -> int:
+    with pq.ParquetFile(file) as source:
+        return source.metadata.num_rows
