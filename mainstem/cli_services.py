@@ -29,6 +29,10 @@ def add_service_commands(
     compact.add_argument(
         "--if-due", action="store_true", help="only if Hudi's trigger fires (hoodie.compact.inline.*)"
     )
+    clean = service("clean", _clean, "remove files that no retained view, savepoint or plan needs")
+    clean.add_argument(
+        "--if-due", action="store_true", help="only if Hudi's trigger fires (hoodie.clean.trigger.*)"
+    )
 
     savepoint = service("savepoint", _savepoint, "keep the files of a completed instant, to restore it later")
     savepoint.add_argument("--instant", metavar="TIME", help="requested time; default: completed last")
@@ -76,6 +80,17 @@ def _compact(options: argparse.Namespace, out: TextIO) -> None:
         )
     if not done:
         out.write("nothing to compact\n")
+
+
+def _clean(options: argparse.Namespace, out: TextIO) -> None:
+    done = options.open(options).clean(if_due=options.if_due)
+    if options.json:
+        print_json([asdict(c) for c in done], out)
+        return
+    for c in done:
+        out.write(plain(c.describe()) + "\n")
+    if not done:
+        out.write("nothing to clean\n")
 
 
 def _savepoint(options: argparse.Namespace, out: TextIO) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from mainstem.errors import Invalid
 
 if TYPE_CHECKING:
+    from mainstem.services.cleaning import Cleaned
     from mainstem.services.compaction import Compaction
     from mainstem.services.progress import Progress
     from mainstem.services.savepoints import Savepoint
@@ -73,6 +74,28 @@ class ServiceMethods:
         done = self.run_compaction(progress=progress)
         time = self.schedule_compaction(if_due=if_due)
         return done if time is None else done + self.run_compaction(time, progress=progress)
+
+    def schedule_clean(self, *, if_due: bool = False) -> str | None:
+        """Roll back dead writers and plan which old files go (``hoodie.clean.policy`` and what belongs to
+        it).
+
+        Its requested time, None if nothing may go or a clean is pending already. ``if_due`` asks Hudi's
+        trigger first (``hoodie.clean.trigger.max.commits``, 1).
+        """
+        from mainstem.services import cleaning
+
+        return cleaning.schedule(self.writer_context(), if_due=if_due)
+
+    def clean(self, *, if_due: bool = False, progress: Progress | None = None) -> list[Cleaned]:
+        """Finish the planned cleans, ours or Java's, then plan one and execute it, if anything may go.
+
+        Never removes what the newest slice, a retained view, a savepoint or a pending plan needs.
+        ``progress(what, done, total)`` is called after each file.
+        """
+        from mainstem.services import cleaning
+        from mainstem.services.progress import silent
+
+        return cleaning.clean(self.writer_context(), if_due=if_due, progress=progress or silent)
 
     def savepoint(self, instant: str | None = None, user: str = "", comment: str = "") -> Savepoint:
         """Keep the files of a completed instant (by default the one completed last) until the savepoint is

@@ -14,12 +14,13 @@ from functools import cached_property
 from typing import Any
 
 from mainstem.errors import Invalid
-from mainstem.formats.avro_container import decode_container, part
+from mainstem.formats.avro_container import decode_container
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.readers.state import TableState
 from mainstem.storage import paths
 from mainstem.table.slicing import FileSlice, base_slice, query_slice
 from mainstem.timeline.active import load_timeline
+from mainstem.timeline.clean_records import named_files
 from mainstem.timeline.instant import CLEAN, RESTORE, Instant
 
 _CLEAN_FILE = "a clean on the timeline"
@@ -49,7 +50,7 @@ class PastState(TableState):
         assert self.whole is not None
         gone: dict[str, set[str]] = {}
         for record in _clean_records(self.whole, self.moment):
-            for partition, names in _named(record):
+            for partition, names in named_files(record, _CLEAN_FILE):
                 gone.setdefault(partition, set()).update(names)
         return gone
 
@@ -146,12 +147,10 @@ def _clean_records(state: TableState, moment: str) -> Iterator[dict[str, Any]]:
     for instant in state.timeline.instants:
         if instant.action == CLEAN and (instant.completion is None or instant.completion > moment):
             yield _clean_record(state, instant)
-    if state.archive.completed_in(moment, None):
-        for old in state.archive.instants():
-            if old.action == CLEAN and old.completion > moment:
-                data = state.archive.metadata(old.requested, CLEAN)
-                if data:
-                    yield decode_container(data, path=f"archived clean {old.requested}")[0]
+    archived = state.archive.completed(moment)
+    for requested, action in zip(archived[0].to_pylist(), archived[2].to_pylist(), strict=True):
+        if action == CLEAN and (data := state.archive.metadata(requested, CLEAN)):
+            yield decode_container(data, path=f"archived clean {requested}")[0]
 
 
 def _clean_record(state: TableState, instant: Instant) -> dict[str, Any]:
@@ -159,21 +158,3 @@ def _clean_record(state: TableState, instant: Instant) -> dict[str, Any]:
     path = paths.timeline_file(name)
     data = state.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
     return decode_container(data, path=path)[0] if data else {}
-
-
-def _named(record: dict[str, Any]) -> Iterator[tuple[str, set[str]]]:
-    """Partition and file names of a HoodieCleanMetadata or a HoodieCleanerPlan."""
-
-    def mapped(name: str, kind: type) -> Iterator[tuple[str, Any]]:
-        for partition, value in part(record.get(name), dict, _CLEAN_FILE).items():
-            yield partition, part(value, kind, _CLEAN_FILE)
-
-    for partition, done in mapped("partitionMetadata", dict):
-        lists = [part(done.get(f"{word}DeleteFiles"), list, _CLEAN_FILE) for word in ("success", "failed")]
-        files = [*lists[0], *lists[1]]
-        yield partition, {str(file).rsplit("/", 1)[-1] for file in files}
-    for partition, planned in mapped("filePathsToBeDeletedPerPartition", list):
-        found = [part(file, dict, _CLEAN_FILE).get("filePath") for file in planned]
-        yield partition, {str(file).rsplit("/", 1)[-1] for file in found if file}
-    for partition, planned in mapped("filesToBeDeletedPerPartition", list):
-        yield partition, {str(file).rsplit("/", 1)[-1] for file in planned}

@@ -1,0 +1,278 @@
+"""Planning a clean: when one is due, from where on everything is kept, which files go.
+
+Hudi: ``CleanPlanner``, ``CleanerUtils.getEarliestCommitToRetain``. The unit is the file slice, and slices
+are cut by *completion* time: a log file that was requested long ago and completed late lies in a new slice
+and stays. Of each file group the newest slice stays, whatever the policy, and
+
+* KEEP_LATEST_COMMITS, KEEP_LATEST_BY_HOURS: everything that a query at a retained commit reads. The
+  boundary is the oldest retained commit, never after the oldest pending instant; what stays is the newest
+  slice that was *complete* before it, and all newer ones. Java goes by requested times alone (and, by
+  hours, keeps one slice less); then a commit that overlapped a compaction would lose the view at its
+  completion, and change data its before images. So a little more stays here than with Java.
+* KEEP_LATEST_FILE_VERSIONS: that many slices per group; older views are gone when the slices are.
+
+Slices with a file that a savepoint or a pending compaction names stay whole. Files of instants that are
+not completed are never planned: those of dead writers are the rollback's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from mainstem.options import one_of, whole_number
+from mainstem.readers.state import TableState
+from mainstem.storage import paths
+from mainstem.table.slicing import FileGroup
+from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.clean_records import SAVEPOINTED, CleanPlan, savepointed_files
+from mainstem.timeline.instant import (
+    CLEAN,
+    CLUSTERING,
+    COMMIT,
+    DELTACOMMIT,
+    REPLACECOMMIT,
+    SAVEPOINT,
+    Instant,
+)
+from mainstem.timeline.plans import load_compaction_plan
+from mainstem.truetime.generator import parse_wall
+
+KEEP_LATEST_COMMITS = "KEEP_LATEST_COMMITS"
+KEEP_LATEST_BY_HOURS = "KEEP_LATEST_BY_HOURS"
+KEEP_LATEST_FILE_VERSIONS = "KEEP_LATEST_FILE_VERSIONS"
+
+POLICY = "hoodie.clean.policy"
+COMMITS_RETAINED = "hoodie.clean.commits.retained"
+VERSIONS_RETAINED = "hoodie.clean.fileversions.retained"
+HOURS_RETAINED = "hoodie.clean.hours.retained"
+TRIGGER = "hoodie.clean.trigger.strategy"
+MAX_COMMITS = "hoodie.clean.trigger.max.commits"
+#: names that Hudi still takes for the same options
+OLD_NAMES = {
+    POLICY: "hoodie.cleaner.policy",
+    COMMITS_RETAINED: "hoodie.cleaner.commits.retained",
+    VERSIONS_RETAINED: "hoodie.cleaner.fileversions.retained",
+    HOURS_RETAINED: "hoodie.cleaner.hours.retained",
+    MAX_COMMITS: "hoodie.clean.max.commits",
+}
+
+_COMMITS = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
+Files = Mapping[str, Iterable[str]]
+
+
+@dataclass(frozen=True)
+class CleanOptions:
+    """Checked options, under Hudi's names (also its older ones) and with its defaults."""
+
+    policy: str = KEEP_LATEST_COMMITS
+    commits: int = 10
+    versions: int = 3
+    hours: int = 24
+    max_commits: int = 1
+
+    @property
+    def by_versions(self) -> bool:
+        """Whether slices are counted; otherwise there is a boundary in time."""
+        return self.policy == KEEP_LATEST_FILE_VERSIONS
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> CleanOptions:
+        """Raises ``Invalid`` for a value that does not parse."""
+        given = dict(properties)
+        for name, old in OLD_NAMES.items():
+            if old in given:
+                given.setdefault(name, given[old])
+        one_of(given, TRIGGER, "NUM_COMMITS", ("NUM_COMMITS",))
+        policies = (KEEP_LATEST_COMMITS, KEEP_LATEST_BY_HOURS, KEEP_LATEST_FILE_VERSIONS)
+        return cls(
+            one_of(given, POLICY, cls.policy, policies),
+            whole_number(given, COMMITS_RETAINED, cls.commits, 1, 10**9),
+            whole_number(given, VERSIONS_RETAINED, cls.versions, 1, 10**9),
+            whole_number(given, HOURS_RETAINED, cls.hours, 1, 10**6),
+            whole_number(given, MAX_COMMITS, cls.max_commits, 1, 10**9),
+        )
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """From where on every view is kept: ``earliest``, the oldest retained commit; ``moment``, the first
+    completion time among it and the commits requested after it."""
+
+    earliest: Instant
+    moment: str
+
+    def excludes(self, instant: str, completion: str | None) -> bool:
+        """Whether an instant was requested and completed before everything retained."""
+        return instant < self.earliest.requested and completion is not None and completion < self.moment
+
+
+def is_due(timeline: ActiveTimeline, options: CleanOptions) -> bool:
+    """Whether enough commits completed since the last clean was planned."""
+    last = max((i.requested for i in timeline.completed if i.action == CLEAN), default="")
+    done = sum(1 for i in timeline.completed if i.action in _COMMITS and (i.completion or "") > last)
+    return done >= options.max_commits
+
+
+def boundary(timeline: ActiveTimeline, options: CleanOptions, now: str) -> Boundary | None:
+    """The oldest commit to retain; None while everything is, and under KEEP_LATEST_FILE_VERSIONS.
+
+    ``now``: an instant time in the table's zone. Never after the oldest pending write or clustering.
+    Pending compactions do not bound it: what they read is kept by name.
+    """
+    commits = [i for i in timeline.completed if i.action in _COMMITS]
+    if options.policy == KEEP_LATEST_COMMITS:
+        recent = commits[-options.commits :] if len(commits) > options.commits else []
+    elif options.policy == KEEP_LATEST_BY_HOURS:
+        since = (parse_wall(now) - timedelta(hours=options.hours)).strftime("%Y%m%d%H%M%S000")
+        recent = [i for i in commits if i.requested >= since]
+    else:
+        recent = []
+    if not recent:
+        return None
+    held = [i.requested for i in timeline.pending if i.action in (*_COMMITS, CLUSTERING)]
+    if held and min(held) < recent[0].requested:
+        before = [i for i in commits if i.requested < min(held)]
+        if not before:
+            return None
+        recent = commits[len(before) - 1 :]
+    return Boundary(recent[0], min(i.completion for i in recent if i.completion is not None))
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """What decides over every partition alike."""
+
+    state: TableState
+    options: CleanOptions
+    boundary: Boundary | None
+    kept: Mapping[str, set[str]]
+    replaced: set[tuple[str, str]]
+    expired: set[tuple[str, str]]
+
+    def partition(self, partition: str, names: Iterable[str]) -> list[str]:
+        """Names of the files that go."""
+        files: dict[str, list[str]] = {}
+        for name in names:
+            file_id = paths.file_id_of(name)
+            if file_id is not None and self.state.completion(instant_of(name)) is not None:
+                files.setdefault(file_id, []).append(name)
+        gone: list[str] = []
+        for group in self.state.group(partition, [name for found in files.values() for name in found]):
+            mine = files[group.file_id]
+            if (partition, group.file_id) in self.replaced:
+                older = mine if (partition, group.file_id) in self.expired else []
+            else:
+                cut = self._cut(group)
+                older = [] if cut is None else [n for n in mine if is_older(self.state, n, cut)]
+            gone.extend(self._whole_slices(partition, mine, older))
+        return gone
+
+    def _cut(self, group: FileGroup) -> str | None:
+        """Base instant of the oldest slice that stays; None if all do."""
+        slices = [s for s in group.slices if not s.pending and s.base_file is not None]
+        if self.options.by_versions:
+            kept = slices[: self.options.versions]
+            return kept[-1].base_instant if len(kept) == self.options.versions else None
+        assert self.boundary is not None
+        for found in slices:
+            if self.boundary.excludes(found.base_instant, self.state.completion(found.base_instant)):
+                return found.base_instant
+        return None
+
+    def _whole_slices(self, partition: str, files: list[str], older: list[str]) -> list[str]:
+        """``older`` without slices of which a file is kept; newest slices first, base file before logs."""
+        kept = self.kept.get(partition, set())
+        bases = {base.instant for base in map(paths.parse_base_name, files) if base is not None}
+        slices: dict[str, list[str]] = {}
+        for name in older:
+            slices.setdefault(_barrier(self.state, name, bases), []).append(name)
+        gone = []
+        for _, members in sorted(slices.items(), reverse=True):
+            if kept.isdisjoint(members):
+                members.sort(key=lambda name: (paths.parse_base_name(name) is not None, name), reverse=True)
+                gone += members
+        return gone
+
+
+def instant_of(name: str) -> str:
+    """Requested time in a data file's name."""
+    parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
+    return "" if parsed is None else parsed.instant
+
+
+def _barrier(state: TableState, name: str, bases: set[str]) -> str:
+    """Base instant of the slice that a completed file is in, "" without one."""
+    base = paths.parse_base_name(name)
+    if base is not None:
+        return base.instant
+    done = state.completion(instant_of(name)) or ""
+    return max((b for b in bases if b <= done), default="")
+
+
+def is_older(state: TableState, name: str, cut: str) -> bool:
+    """Whether a file belongs to a slice before the one whose base file has the instant ``cut``.
+
+    A log file does if its instant *completed* before that: requested long ago and completed since, it
+    lies on the new base file. False for files of instants that are not completed.
+    """
+    done = state.completion(instant_of(name))
+    if done is None:
+        return False
+    if paths.parse_base_name(name) is not None:
+        return instant_of(name) < cut
+    # Writers of Hudi 1.0.1 could complete "before" they were requested; then no slice is certain.
+    return instant_of(name) < cut and done < cut
+
+
+def kept_files(state: TableState) -> dict[str, set[str]]:
+    """Partition -> names that savepoints and pending compactions and log compactions need."""
+    kept = savepointed_files(state.storage, state.timeline)
+    for instant in state.timeline.pending_compactions:
+        for operation in load_compaction_plan(state.storage, instant.requested, instant.action):
+            names = kept.setdefault(operation.partition, set())
+            names.update(operation.log_files)
+            if operation.base_file is not None:
+                names.add(operation.base_file)
+    return kept
+
+
+def plan_clean(state: TableState, files: Files, options: CleanOptions, now: str) -> CleanPlan | None:
+    """The files to remove, None if there are none.
+
+    ``files``: partition -> names, listed after ``state`` was loaded. ``now`` as for ``boundary``.
+    """
+    limit = boundary(state.timeline, options, now)
+    if limit is None and not options.by_versions:
+        return None
+    planner = _Planner(state, options, limit, kept_files(state), state.replaced(None), _expired(state, limit))
+    found = {p: tuple(planner.partition(p, names)) for p, names in sorted(files.items())}
+    found = {partition: names for partition, names in found.items() if names}
+    if not found:
+        return None
+    commits = [i.requested for i in state.timeline.completed if i.action in _COMMITS]
+    savepoints = [i.requested for i in state.timeline.completed if i.action == SAVEPOINT]
+    earliest = None
+    if limit is not None:
+        earliest = (limit.earliest.requested, limit.earliest.action)
+    return CleanPlan(
+        options.policy,
+        found,
+        earliest,
+        max(commits, default=""),
+        {SAVEPOINTED: ",".join(savepoints)} if savepoints and state.config.partition_fields else {},
+    )
+
+
+def _expired(state: TableState, limit: Boundary | None) -> set[tuple[str, str]]:
+    """File groups that nobody reads since a replace commit (a clustering, say) before the boundary."""
+    gone: set[tuple[str, str]] = set()
+    for instant in state.writes:
+        if instant.action != REPLACECOMMIT:
+            continue
+        metadata = state.metadata(instant.requested)
+        old = limit is None or limit.excludes(instant.requested, instant.completion)
+        if metadata is not None and old:
+            gone.update((p, file_id) for p, ids in metadata.replaced.items() for file_id in ids)
+    return gone

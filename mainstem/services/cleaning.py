@@ -1,0 +1,387 @@
+"""Cleaning beside running writers: planned outside the lock, published under it, executed by anybody.
+
+  1. dead writers are rolled back (their files are the rollback's, not the clean's)
+  2. the timeline, then the folders are listed, and the plan is made from that (``clean_plan``)
+  3. [[ lock: nothing that the plan did not see needs old files? -> publish t.clean.requested ]]
+  4. t.clean.inflight
+  5. every file that the plan names is looked at once more, then deleted, without the lock
+  6. [[ lock: still pending? -> publish t_c.clean ]]
+
+**Why the plan may be made outside the lock.** Time only makes more files superfluous: commits that complete
+meanwhile move the boundary up, new slices push old ones down. What can make an old file needed again is a
+savepoint, a pending plan that names it, or the removal of a completed instant (restore, rollback, also
+archiving, which looks the same). Under the lock any of these sends the planner back to step 2. While a
+restore, an unfinished savepoint or the rollback of a completed instant is pending, nothing is planned; a
+savepoint or restore is refused in turn (``clean_records.pending_deletions``, under the same lock) while a
+pending clean names a file that it needs.
+
+**A crash.** After 3: the plan is pending, and whoever cleans next executes it before planning another. In 5:
+the rest is deleted then; a missing file is success. After 6: nothing is left to do but the heartbeat.
+
+**A process that was stopped and wakes up.** Before 3 it publishes nothing (fence, and the check above). In
+4: an inflight file of a clean that is gone from the timeline is taken away again, or found and removed by
+the next executor. In 5: a file named by a plan never comes back under its name, for times are used once;
+if the clean was completed meanwhile, all of them are gone. In 6: the clean is not pending any more, and
+nothing is published. So two executors do no harm either; a heartbeat only spares the double work.
+
+**A plan is not believed** (step 5), ours or Java's, which is made and published without such checks: files of
+the newest slice, of a pending instant, of a savepoint or of a pending compaction are refused by name
+before the first deletion. Beside Java there remains: Java may restore, or make a savepoint, while a clean of
+ours is being executed.
+
+Hudi: ``CleanPlanActionExecutor``, ``CleanActionExecutor``; apache/hudi#9674 is the cleaner without the lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mainstem.errors import CorruptTable, OutcomeUnknown, Unavailable
+from mainstem.readers.state import TableState
+from mainstem.services.claim import claim, store_now_ms
+from mainstem.services.clean_plan import (
+    CleanOptions,
+    boundary,
+    instant_of,
+    is_due,
+    is_older,
+    kept_files,
+    plan_clean,
+)
+from mainstem.services.progress import Progress, silent
+from mainstem.storage import paths
+from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.clean_records import (
+    CleanPlan,
+    encode_clean_metadata,
+    encode_clean_plan,
+    load_clean_plan,
+)
+from mainstem.timeline.instant import (
+    CLEAN,
+    INFLIGHT,
+    REQUESTED,
+    RESTORE,
+    SAVEPOINT,
+    WRITE_ACTIONS,
+)
+from mainstem.timeline.publish import Section
+from mainstem.writers.context import WriterContext
+from mainstem.writers.private_files import create_once, forget, prepare
+from mainstem.writers.rollback import condemned, roll_back_failed_writes
+
+_PLANS_MAX = 5
+# So many heartbeat time-outs after a savepoint was begun nobody is making it any more.
+_DEAD_AFTER = 10
+_PENDING, _OVERTAKEN = "pending", "overtaken"
+_INGESTION = frozenset(("commit", "deltacommit"))
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """What became of one plan. ``completion`` is None if it is not completed by this call.
+
+    ``files``: how many the plan names; ``deleted``: how many of them this call removed; ``earliest``:
+    requested time of the oldest commit that is kept whole, None under KEEP_LATEST_FILE_VERSIONS.
+    """
+
+    requested: str
+    completion: str | None
+    files: int = 0
+    deleted: int = 0
+    earliest: str | None = None
+
+    def describe(self) -> str:
+        """One line for people."""
+        if self.completion is None:
+            return f"clean {self.requested} was ended by somebody else"
+        kept = f", everything since {self.earliest} is kept" if self.earliest else ""
+        return f"clean {self.requested}: {self.files:,} files removed{kept}"
+
+
+def clean(ctx: WriterContext, *, if_due: bool = False, progress: Progress = silent) -> list[Cleaned]:
+    """Finish the pending cleans, ours or Java's; then plan one, if there is anything, and execute it."""
+    done = [execute(ctx, time, progress) for time in pending(ctx.publisher.timeline())]
+    time = schedule(ctx, if_due=if_due)
+    if time is not None:
+        done.append(execute(ctx, time, progress))
+    return [found for found in done if found is not None]
+
+
+def pending(timeline: ActiveTimeline) -> list[str]:
+    """Requested times of the cleans that are planned and not completed, oldest first."""
+    return [i.requested for i in timeline.pending if i.action == CLEAN]
+
+
+def schedule(ctx: WriterContext, *, if_due: bool = False) -> str | None:
+    """Roll back dead writers and plan a clean; its requested time, None if nothing may go.
+
+    None too while another clean is pending, which is executed first. ``if_due`` asks the trigger
+    (``hoodie.clean.trigger.max.commits``). Raises ``Unavailable`` while a restore, an unfinished savepoint or
+    the rollback of a completed instant is pending, and what the lock raises.
+    """
+    options = CleanOptions.from_properties({**ctx.config.raw, **ctx.given})
+    timeline = ctx.publisher.timeline()
+    if pending(timeline) or (if_due and not is_due(timeline, options)):
+        return None
+    if ctx.options.lazy_rollback:
+        roll_back_failed_writes(ctx)
+    try:
+        return _schedule(ctx, options)
+    except OutcomeUnknown:
+        raise
+    except OSError as error:
+        raise Unavailable(
+            f"planning a clean failed: {error}; nothing is planned, try again", table=ctx.base
+        ) from error
+
+
+def _schedule(ctx: WriterContext, options: CleanOptions) -> str | None:
+    for _ in range(_PLANS_MAX):
+        state = TableState.load(ctx.seams.storage, ctx.config)
+        _check_quiet(ctx, state.timeline)
+        plan = _plan(ctx, state, options)
+        if plan is None:
+            return None
+        time, decision = _publish(ctx, state.timeline, plan)
+        if decision != _OVERTAKEN:
+            return time
+    raise Unavailable(
+        f"{_PLANS_MAX} plans of a clean in a row were overtaken by savepoints, compactions or archiving;"
+        " nothing is planned, try again when the other services rest",
+        table=ctx.base,
+    )
+
+
+def _plan(ctx: WriterContext, state: TableState, options: CleanOptions) -> CleanPlan | None:
+    now = ctx.publisher.now()
+    if not options.by_versions and boundary(state.timeline, options, now) is None:
+        return None  # without listing a folder
+    files = {found.partition: found.names for found in state.partitions()}
+    return plan_clean(state, files, options, now)
+
+
+def _publish(
+    ctx: WriterContext, planned_on: ActiveTimeline, plan: CleanPlan
+) -> tuple[str | None, str | None]:
+    def may_publish(section: Section) -> str | None:
+        ctx.reread_config()
+        _check_quiet(ctx, section.timeline)
+        _check_savepoints(ctx, section)
+        if pending(section.timeline):
+            return _PENDING
+        return _OVERTAKEN if is_overtaken(planned_on, section.timeline) else None
+
+    prepared = prepare(ctx, CLEAN, encode_clean_plan(plan, ctx.base))
+    try:
+        published = ctx.publisher.publish(
+            lambda time: f"{time}.{CLEAN}.{REQUESTED}", prepared=prepared, decide=may_publish
+        )
+    finally:
+        forget(ctx, prepared)
+    return published.time, published.decision
+
+
+def is_overtaken(planned_on: ActiveTimeline, now: ActiveTimeline) -> bool:
+    """Whether something appeared that the plan did not see and that may need old files.
+
+    A completed instant that went counts too: what lay below its files may be the newest again.
+    """
+    done = {i.file_name for i in now.completed}
+    if any(i.file_name not in done for i in planned_on.completed):
+        return True
+    return not _claims(now) <= _claims(planned_on)
+
+
+def _claims(timeline: ActiveTimeline) -> set[str]:
+    """Savepoints, and every plan that is pending."""
+    return {
+        f"{i.requested}.{i.action}"
+        for i in timeline.instants
+        if i.action == SAVEPOINT or not (i.is_completed or i.action in _INGESTION)
+    }
+
+
+def _check_quiet(ctx: WriterContext, timeline: ActiveTimeline) -> None:
+    """Refuse while it is open which instants will stay."""
+    for instant in timeline.pending:
+        if instant.action == RESTORE:
+            raise Unavailable(
+                f"the restore {instant.requested} is not finished: no clean is planned before it is",
+                table=ctx.base,
+                instant=instant.requested,
+            )
+    for target, rollback in sorted(condemned(ctx.seams.storage, timeline).items()):
+        if target in timeline.completion_times:
+            raise Unavailable(
+                f"the rollback {rollback} of the completed {target} is not finished: no clean is planned"
+                " before it is (mainstem rollback goes on with it)",
+                table=ctx.base,
+                instant=rollback,
+            )
+
+
+def _check_savepoints(ctx: WriterContext, section: Section) -> None:
+    """Refuse while a savepoint is being made: nobody knows its files yet.
+
+    Ours are made within the lock, Java's are not. One that has not been completed for long is dead.
+    """
+    for instant in section.timeline.pending:
+        if instant.action != SAVEPOINT:
+            continue
+        info = ctx.seams.storage.stat(paths.timeline_file(instant.file_name))
+        age_ms = 0 if info is None else section.store_now_ms() - info.mtime_ms
+        if info is not None and age_ms <= _DEAD_AFTER * ctx.heartbeats.expire_ms:
+            raise Unavailable(
+                f"a savepoint of {instant.requested} is being made: no clean is planned meanwhile, try again",
+                table=ctx.base,
+                instant=instant.requested,
+            )
+
+
+def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Cleaned | None:
+    """Execute one plan, ours or Java's; None if a living executor has it.
+
+    A plan that is completed or gone gives a ``Cleaned`` without completion. Whatever fails leaves the plan
+    pending, to be gone on with. Raises ``CorruptTable``, with nothing deleted, for a plan that names what is
+    no data file of this table, or files that are needed; ``Unavailable`` for trouble with storage.
+    """
+    if not claim(ctx, time):
+        return None
+    try:
+        return _execute(ctx, time, progress)
+    except OutcomeUnknown:
+        raise
+    except OSError as error:
+        raise Unavailable(
+            f"the clean {time} did not end: {error}; its plan stays, execute it again", table=ctx.base
+        ) from error
+    finally:
+        ctx.heartbeats.stop(time)
+
+
+def _execute(ctx: WriterContext, time: str, progress: Progress) -> Cleaned:
+    storage, clock = ctx.seams.storage, ctx.seams.clock
+    began = clock.monotonic_ms()
+    state = TableState.load(storage, ctx.config)
+    if time not in pending(state.timeline):
+        return Cleaned(time, None)
+    try:
+        plan = load_clean_plan(storage, time)
+    except FileNotFoundError:
+        return _withdrawn(ctx, time)
+    if plan is None:
+        return _without_plan(ctx, time)
+    check_plan(state, time, plan)
+    create_once(storage, _file(time, INFLIGHT))
+    deleted = _delete(ctx, time, plan, progress)
+    if deleted is None:
+        return _withdrawn(ctx, time)
+    metadata = encode_clean_metadata(plan, requested=time, taken_ms=int(clock.monotonic_ms() - began))
+    completion = _complete(ctx, time, metadata)
+    earliest = plan.earliest[0] if plan.earliest is not None else None
+    return Cleaned(time, completion, len(plan.paths()), deleted, earliest)
+
+
+def _file(time: str, state: str) -> str:
+    return paths.timeline_file(f"{time}.{CLEAN}.{state}")
+
+
+def _withdrawn(ctx: WriterContext, time: str) -> Cleaned:
+    """The plan is gone: completed and archived, or removed. An inflight file alone means nothing."""
+    names = ctx.publisher.timeline().names
+    if f"{time}.{CLEAN}.{REQUESTED}" not in names and not any(
+        name.startswith(f"{time}_") and name.endswith(f".{CLEAN}") for name in names
+    ):
+        ctx.seams.storage.delete(_file(time, INFLIGHT))
+    return Cleaned(time, None)
+
+
+def _without_plan(ctx: WriterContext, time: str) -> Cleaned:
+    """An empty plan: of a Java planner that is about to write it, or that died before it could."""
+    storage = ctx.seams.storage
+    info = storage.stat(_file(time, REQUESTED))
+    if info is not None and store_now_ms(ctx, time) - info.mtime_ms <= ctx.heartbeats.expire_ms:
+        raise Unavailable(
+            f"the plan of the clean {time} is empty: its planner is writing it, or died; wait for"
+            f" {ctx.heartbeats.expire_ms // 1000} s, then it is taken away",
+            table=ctx.base,
+        )
+    storage.delete(_file(time, INFLIGHT))
+    storage.delete(_file(time, REQUESTED))
+    return Cleaned(time, None)
+
+
+def check_plan(state: TableState, time: str, plan: CleanPlan) -> None:
+    """Raises ``CorruptTable`` if the plan names a file, still there, that anybody needs."""
+    kept = kept_files(state)
+    replaced = state.replaced(None)
+    waiting = {i.requested for i in state.timeline.pending if i.action in WRITE_ACTIONS}
+    for partition, names in sorted(plan.files.items()):
+        there = set(state.storage.names(partition))
+        cuts = _newest_bases(state, partition, there)
+        for name in names:
+            if name not in there:
+                continue
+            if name in kept.get(partition, ()):
+                _refuse(time, partition, name, "which a savepoint or a pending compaction needs")
+            if instant_of(name) in waiting:
+                _refuse(time, partition, name, "whose instant is not completed")
+            file_id = paths.file_id_of(name) or ""
+            if state.completion(instant_of(name)) is None or (partition, file_id) in replaced:
+                continue  # nobody reads it
+            cut = cuts.get(file_id)
+            if cut is None or not is_older(state, name, cut):
+                _refuse(time, partition, name, "which is part of the newest file slice")
+
+
+def _newest_bases(state: TableState, partition: str, names: Iterable[str]) -> dict[str, str]:
+    """File id -> instant of the newest completed base file."""
+    found = {}
+    for group in state.group(partition, names):
+        bases = [s.base_instant for s in group.slices if s.base_file is not None and not s.pending]
+        if bases:
+            found[group.file_id] = bases[0]
+    return found
+
+
+def _refuse(time: str, partition: str, name: str, why: str) -> None:
+    raise CorruptTable(
+        f"the clean {time} would delete {paths.in_partition(partition, name)}, {why}; nothing was deleted."
+        " Remove the clean's .requested and .inflight files once you know where the plan came from: a later"
+        " clean plans anew",
+        path=_file(time, REQUESTED),
+    )
+
+
+def _delete(ctx: WriterContext, time: str, plan: CleanPlan, progress: Progress) -> int | None:
+    """Remove the plan's files; how many were still there, None if the plan vanished meanwhile."""
+    storage = ctx.seams.storage
+    total, done, deleted = len(plan.paths()), 0, 0
+    for partition, names in sorted(plan.files.items()):
+        if storage.stat(_file(time, REQUESTED)) is None:
+            return None
+        for name in names:
+            path = paths.in_partition(partition, name)
+            deleted += storage.delete(path)
+            storage.delete(paths.checksum_file(path))
+            done += 1
+            progress(f"clean {time}, files", done, total)
+    # A clean that is completed promises that the names are gone.
+    storage.settle([], [p for p in sorted(plan.files) if storage.stat(p)], durable=ctx.options.fsync)
+    return deleted
+
+
+def _complete(ctx: WriterContext, time: str, metadata: bytes) -> str | None:
+    def ended(section: Section) -> str | None:
+        return None if time in pending(section.timeline) else "ended"
+
+    prepared = prepare(ctx, time, metadata)
+    try:
+        published = ctx.publisher.publish(
+            lambda done: f"{time}_{done}.{CLEAN}", prepared=prepared, decide=ended
+        )
+    finally:
+        forget(ctx, prepared)
+    return published.time
