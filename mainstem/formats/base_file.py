@@ -96,7 +96,7 @@ def write_base_file(
     how = how or BaseFileFormat()
     schema = avro_to_arrow(avro_schema)
     keys: list[pa.Array] = []
-    output = _Writer(sink)
+    output = SinkFile(sink)
     count = 0
     with pq.ParquetWriter(
         pa.PythonFile(output, mode="w"),
@@ -159,7 +159,7 @@ def key_range(keys: pa.Array | pa.ChunkedArray) -> tuple[str, str]:
     return ends["min"], ends["max"]
 
 
-class _Writer:
+class SinkFile:
     """What pyarrow writes to, page by page, handed on to a sink in larger pieces."""
 
     closed = False

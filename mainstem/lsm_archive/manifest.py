@@ -7,6 +7,7 @@ Java switches by writing a new manifest and then replacing ``_version_``; betwee
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,9 +35,12 @@ class Manifest:
 
 def load_manifest(storage: Storage, folder: str) -> Manifest:
     """The newest manifest. ``FileNotFoundError`` if a switch or a clean took it away meanwhile."""
-    version = _newest_version(storage, folder)
-    if version is None:
-        return Manifest(0, ())
+    version = current_version(storage, folder)
+    return Manifest(0, ()) if version is None else read_manifest(storage, folder, version)
+
+
+def read_manifest(storage: Storage, folder: str, version: int) -> Manifest:
+    """One manifest. ``FileNotFoundError`` if it is not there, ``CorruptTable`` if it is none."""
     path = f"{folder}/{manifest_name(version)}"
     return Manifest(version, parse_manifest(storage.read(path, max_bytes=MANIFEST_BYTES_MAX), path))
 
@@ -53,6 +57,15 @@ def parse_manifest(data: bytes, path: str) -> tuple[ArchiveFile, ...]:
     return tuple(_entry(entry, path) for entry in entries)
 
 
+def encode_manifest(files: Iterable[ArchiveFile]) -> bytes:
+    """A manifest's JSON, laid out as Java's."""
+    entries = [
+        f'{{\n  "fileName" : {json.dumps(file.name)},\n  "fileLen" : {file.size}\n}}' for file in files
+    ]
+    listed = ", ".join(entries).replace("\n", "\n  ")
+    return f'{{\n  "files" : [ {listed} ]\n}}'.encode()
+
+
 def _entry(entry: Any, path: str) -> ArchiveFile:
     name = entry.get("fileName") if isinstance(entry, dict) else None
     size = entry.get("fileLen", -1) if isinstance(entry, dict) else -1
@@ -65,7 +78,8 @@ def _entry(entry: Any, path: str) -> ArchiveFile:
     return file
 
 
-def _newest_version(storage: Storage, folder: str) -> int | None:
+def current_version(storage: Storage, folder: str) -> int | None:
+    """What ``_version_`` says, else the newest manifest's number; None without any manifest."""
     try:
         text = storage.read(f"{folder}/{VERSION_FILE}", max_bytes=_VERSION_BYTES_MAX)
     except (FileNotFoundError, CorruptTable):

@@ -31,6 +31,11 @@ def parse_data_name(name: str, size: int) -> ArchiveFile | None:
     return ArchiveFile(name, match.group(1), match.group(2), int(match.group(3)), size)
 
 
+def data_name(first: str, last: str, level: int) -> str:
+    """Name of a data file; readers skip it for times outside ``[first, last]``."""
+    return f"{first}_{last}_{level}.parquet"
+
+
 def parse_manifest_name(name: str) -> int | None:
     """Version of a manifest, None for other names (``manifest_7.tmp`` included)."""
     match = _MANIFEST.match(name)

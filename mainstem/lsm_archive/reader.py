@@ -1,33 +1,42 @@
 """Reading the archived timeline: completion times of old instants, and their metadata.
 
-The two time columns of all files are loaded once, on first use (cheaper than ten look-ups by
-instant); metadata is read file by file. While Java compacts or cleans the archive,
-files named by an older manifest stay for at least three rounds; should one be gone, the manifest is
-read again.
+Nothing is read before the first question, and of a large archive little at any time: names of files tell
+the range of their requested times, statistics that of each row group. A reader that asks for very many
+instants one by one is given the two time columns of all files at once.
+
+Readers come before writers of the archive: while it is merged and cleaned, an open file stays readable,
+and the files of a version stay for some versions more; should one be gone, the manifest is read again.
+Ask the archive *after* the active timeline was listed: what was archived meanwhile is then in both, what
+was asked for in the other order may be in neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainstem.errors import CorruptTable
-from mainstem.limits import TIMELINE_FILE_BYTES_MAX
-from mainstem.lsm_archive.manifest import Manifest, load_manifest
+from mainstem.lsm_archive.data_file import ARCHIVED_INSTANTS_MAX, DataFile, no_times, time_key
+from mainstem.lsm_archive.manifest import Manifest, current_version, load_manifest
 from mainstem.lsm_archive.names import ArchiveFile
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 
-SWITCHES_MAX = 5
-ARCHIVED_INSTANTS_MAX = 50_000_000
-# A file may hold as many instants as it has bytes, or this many (each has a blob of its metadata).
-_ROWS_ALWAYS = 100_000
-_TIME_BYTES = 20
-_BLOB_ROWS = 256
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: readings of one and the same version before a missing file counts as lost, and of versions in all
+SAME_VERSION_MAX = 3
+SWITCHES_MAX = 1000
+_OPEN_FILES_MAX = 256
+_KEPT_ROWS = 262_144
+# After so many row groups read for single look-ups, reading all times is cheaper.
+_SINGLE_READS_MAX = 400
 
 Result = TypeVar("Result")
+_REQUESTED, _COMPLETION, _ = _ROW = ("instantTime", "completionTime", "action")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,221 +55,220 @@ class Archive:
         self._storage = storage
         self._folder = folder
         self._manifest: Manifest | None = None
+        self._open: OrderedDict[str, DataFile] = OrderedDict()
+        #: (file, row group) -> its times; the latest ones
+        self._kept: OrderedDict[tuple[str, int], tuple[Any, Any]] = OrderedDict()
+        self._blobs: tuple[tuple[str, int], Any] | None = None
+        self._single_reads = 0
         self._times: tuple[Any, Any] | None = None
 
     @classmethod
     def load(cls, storage: Storage, folder: str = paths.HISTORY) -> Archive:
-        """A lazy reader of ``folder`` (``hoodie.timeline.history.path``)."""
+        """A lazy reader of ``folder`` (``TableConfig.history``)."""
         return cls(storage, folder)
+
+    def refresh(self) -> None:
+        """Look at the newest version from now on; what is known of its files stays known."""
+        if self._manifest is not None and current_version(self._storage, self._folder) != (
+            self._manifest.version or None
+        ):
+            self._manifest = self._times = None
+
+    @property
+    def manifest(self) -> Manifest:
+        """The version that is read."""
+        if self._manifest is None:
+            self._manifest = self._retrying(lambda: load_manifest(self._storage, self._folder))
+            listed = {file.name for file in self._manifest.files}
+            for name in [n for n in self._open if n not in listed]:
+                self._open.pop(name).close()
+        return self._manifest
+
+    # -- questions ---------------------------------------------------------------------------------
 
     def completion_time(self, requested: str) -> str | None:
         """Completion time of an archived instant, None if the archive does not hold it."""
-        import numpy as np
-
-        keys, values = self._load_times()
-        key = np.array(requested.encode("ascii", "replace"), dtype=keys.dtype)
-        at = int(np.searchsorted(keys, key))
-        if len(requested) > _TIME_BYTES or at >= len(keys) or keys[at] != key:
+        key = time_key(requested)
+        if key is None or not self.manifest.files:
             return None
-        return values[at].decode("ascii")
+        if self._times is None and self._single_reads <= _SINGLE_READS_MAX:
+            return self._retrying(lambda: self._single(requested, key))
+        keys, values = self.times()
+        at = int(keys.searchsorted(key))
+        return None if at >= len(keys) or keys[at] != key else values[at].decode()
 
     def is_archived(self, requested: str) -> bool:
         """Whether the archive holds this instant (only completed ones are archived)."""
         return self.completion_time(requested) is not None
 
-    def completed_in(self, after: str, until: str | None) -> list[str]:
-        """Requested times of instants with ``after < completion <= until``, oldest first."""
-        keys, values = self._load_times()
-        chosen = values > after.encode()
-        if until is not None:
-            chosen &= values <= until.encode()
-        return [key.decode("ascii") for key in keys[chosen]]
+    def completed(self, after: str, until: str | None = None) -> pa.Table:
+        """Instants with ``after < completion <= until``: columns ``instantTime``, ``completionTime`` and
+        ``action``, oldest request first."""
+        # An instant completes after it was requested, so names of files bound the range above.
+        return self._retrying(lambda: self._select(("", until), _COMPLETION, after, until, open_below=True))
 
     def instants(self, first: str = "", last: str | None = None) -> list[ArchivedInstant]:
-        """Instants requested in ``[first, last]``, oldest first; files outside are not opened."""
-        columns = ["instantTime", "completionTime", "action"]
-
-        def collect(files: Sequence[ArchiveFile]) -> list[ArchivedInstant]:
-            found: dict[tuple[str, str], ArchivedInstant] = {}
-            for file in files:
-                for row in self._rows(file, columns):
-                    requested, completion, action = row
-                    if requested >= first and (last is None or requested <= last):
-                        found[requested, action] = ArchivedInstant(
-                            requested, completion or requested, action or ""
-                        )
-            return sorted(found.values(), key=lambda i: (i.requested, i.action))
-
-        return self._retrying(lambda: collect(self._files(first, last)))
+        """Instants requested in ``[first, last]``, oldest first."""
+        found = self._retrying(lambda: self._select((first, last), _REQUESTED, first, last))
+        columns = [column.to_pylist() for column in found.columns]
+        return [ArchivedInstant(*row) for row in zip(*columns, strict=True)]
 
     def metadata(self, requested: str, action: str | None = None) -> bytes | None:
         """Bytes of the completed instant's file, None if not archived (or archived without)."""
+        return self._retrying(lambda: next(self._found(requested, action), None))
 
-        def find() -> bytes | None:
-            for file in self._files(requested, requested):
-                for blob in self._blobs(file, requested, action):
-                    return blob
-            return None
+    def newest_first(self) -> Iterator[tuple[str, Any]]:
+        """(requested time, metadata) of every instant, about newest first; read by row groups."""
+        files = sorted(self.manifest.files, key=lambda f: f.last, reverse=True)
+        for opened in self._retrying(lambda: [self._file(f) for f in files]):
+            for group in reversed(range(opened.groups)):
+                keys = opened.times(group)[0]
+                blobs = opened.blobs(group)
+                for at in range(len(keys) - 1, -1, -1):
+                    yield keys[at].decode(), blobs[at]
 
-        return self._retrying(find)
+    def times(self) -> tuple[Any, Any]:
+        """Requested and completion times of all instants, each once, as numpy bytes sorted by requested."""
+        if self._times is None:
+            self._times = self._retrying(self._read_times)
+        return self._times
+
+    # -- how they are answered -----------------------------------------------------------------------
+
+    def _single(self, requested: str, key: Any) -> str | None:
+        for opened, group in self._groups_with(requested):
+            keys, values = self._group_times(opened, group)
+            hits = (keys == key).nonzero()[0]
+            if len(hits):
+                return values[hits[0]].decode()
+        return None
+
+    def _groups_with(self, requested: str) -> Iterator[tuple[DataFile, int]]:
+        for file in self._files(requested, requested):
+            opened = self._file(file)
+            for group in _overlapping(opened, _REQUESTED, requested, requested):
+                yield opened, group
+
+    def _found(self, requested: str, action: str | None) -> Iterator[bytes]:
+        key = time_key(requested)
+        for opened, group in self._groups_with(requested) if key is not None else ():
+            keys, _ = self._group_times(opened, group)
+            for at in (keys == key).nonzero()[0].tolist():
+                if action is None or opened.texts(group).column(2)[at].as_py() == action:
+                    blob = self._group_blobs(opened, group)[at].as_py()
+                    if blob is not None:
+                        yield blob
+
+    def _select(
+        self,
+        named: tuple[str, str | None],
+        column: str,
+        low: str,
+        high: str | None,
+        *,
+        open_below: bool = False,
+    ) -> pa.Table:
+        """Rows whose ``column`` lies in the range, of files with requests in ``named``, each once."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found = []
+        # All are opened first: however long the rest takes, no switch can take them away.
+        for opened in [self._file(file) for file in self._files(*named)]:
+            for group in _overlapping(opened, column, low, high):
+                rows = opened.texts(group)
+                inside = (pc.greater if open_below else pc.greater_equal)(rows[column], low)
+                if high is not None:
+                    inside = pc.and_(inside, pc.less_equal(rows[column], high))
+                found.append(rows if pc.all(inside).as_py() else rows.filter(inside))
+        if not found:
+            return pa.table({name: pa.array([], pa.string()) for name in _ROW})
+        return _each_once(pa.concat_tables(found).combine_chunks())
+
+    def _read_times(self) -> tuple[Any, Any]:
+        import numpy as np
+
+        opened = [self._file(file) for file in sorted(self.manifest.files, key=lambda f: f.first)]
+        if (total := sum(file.rows for file in opened)) > ARCHIVED_INSTANTS_MAX:
+            raise CorruptTable(
+                f"{total} archived instants, at most {ARCHIVED_INSTANTS_MAX} are believed", path=self._folder
+            )
+        parts = [file.times() for file in opened]
+        if not parts:
+            return no_times(), no_times()
+        key = np.concatenate([keys for keys, _ in parts])
+        value = np.concatenate([values for _, values in parts])
+        if not bool((key[1:] > key[:-1]).all()):
+            _, first = np.unique(key, return_index=True)
+            key, value = key[first], value[first]
+        return key, value
+
+    def _group_times(self, opened: DataFile, group: int) -> tuple[Any, Any]:
+        where = opened.path, group
+        if where in self._kept:
+            self._kept.move_to_end(where)
+            return self._kept[where]
+        self._single_reads += 1
+        self._kept[where] = opened.times(group)
+        while len(self._kept) > 1 and sum(len(k) for k, _ in self._kept.values()) > _KEPT_ROWS:
+            self._kept.popitem(last=False)
+        return self._kept[where]
+
+    def _group_blobs(self, opened: DataFile, group: int) -> Any:
+        """The metadata of one row group; neighbours are asked for one after another."""
+        where = opened.path, group
+        if self._blobs is None or self._blobs[0] != where:
+            self._blobs = None  # two at once would double the memory
+            self._blobs = where, opened.blobs(group)
+        return self._blobs[1]
 
     def _files(self, first: str, last: str | None) -> list[ArchiveFile]:
-        files = self._current().files
+        files = self.manifest.files
         return [f for f in files if f.last >= first and (last is None or f.first <= last)]
 
-    def _current(self) -> Manifest:
-        if self._manifest is None:
-            self._manifest = load_manifest(self._storage, self._folder)
-        return self._manifest
+    def _file(self, file: ArchiveFile) -> DataFile:
+        opened = self._open.get(file.name)
+        if opened is None:
+            opened = self._open[file.name] = DataFile(self._storage, f"{self._folder}/{file.name}")
+            if len(self._open) > _OPEN_FILES_MAX:
+                self._open.popitem(last=False)
+        return opened
 
     def _retrying(self, attempt: Callable[[], Result]) -> Result:
+        """Again with a newer version while files of the one that is read are gone."""
+        same, before = 0, -1
         for _ in range(SWITCHES_MAX):
             try:
                 return attempt()
             except FileNotFoundError:
-                self._manifest = None  # the archive was compacted and cleaned while we read
+                version = current_version(self._storage, self._folder) or 0
+                same, before = (same + 1 if version == before else 1), version
+                self._manifest = None
+                if same > SAME_VERSION_MAX:
+                    break
         raise CorruptTable(
-            f"the archive's manifest names files that are gone, after {SWITCHES_MAX} readings;"
-            " restore the folder from a copy",
+            "the archive's manifest, or files that it names, are gone; restore the folder from a copy",
             path=self._folder,
         )
 
-    def _load_times(self) -> tuple[Any, Any]:
-        if self._times is None:
-            self._times = self._retrying(lambda: self._read_times(self._files("", None)))
-        return self._times
 
-    def _read_times(self, files: Sequence[ArchiveFile]) -> tuple[Any, Any]:
-        import numpy as np
-
-        keys, values = [np.empty(0, "S17")], [np.empty(0, "S17")]
-        total = 0
-        for file in files:
-            table = self._table(file, ["instantTime", "completionTime"])
-            total += table.num_rows
-            if total > ARCHIVED_INSTANTS_MAX:
-                raise CorruptTable(f"more than {ARCHIVED_INSTANTS_MAX} archived instants", path=self._folder)
-            requested = _as_bytes(table.column(0), self._path(file))
-            completion = _as_bytes(_coalesce(table.column(1), table.column(0)), self._path(file))
-            keys.append(requested)
-            values.append(completion)
-        key, value = np.concatenate(keys), np.concatenate(values)
-        order = np.argsort(key, kind="stable")
-        return key[order], value[order]
-
-    def _rows(self, file: ArchiveFile, columns: list[str]) -> Iterator[tuple]:
-        table = self._table(file, columns)
-        yield from zip(*(column.to_pylist() for column in table.columns), strict=True)
-
-    def _blobs(self, file: ArchiveFile, requested: str, action: str | None) -> Iterator[bytes]:
-        import pyarrow.compute as pc
-
-        rows = self._table(file, ["instantTime", "action"])
-        hits = pc.equal(rows.column(0), requested)
-        if action is not None:
-            hits = pc.and_(hits, pc.equal(rows.column(1), action))
-        for at in pc.indices_nonzero(hits.combine_chunks()).to_pylist():
-            blob = self._blob_at(file, at)
-            if blob is not None:
-                yield blob
-
-    def _blob_at(self, file: ArchiveFile, row: int) -> bytes | None:
-        """The blob of one row; a bounded number of rows is held at a time."""
-        import pyarrow as pa
-
-        with self._open(file) as source:
-            for batch in source.iter_batches(batch_size=_BLOB_ROWS, columns=["metadata"]):
-                if row < batch.num_rows:
-                    blob = batch.column(0).cast(pa.binary())[row].as_py()
-                    self._bound(blob, file)
-                    return blob
-                row -= batch.num_rows
-        return None
-
-    def _bound(self, blob: bytes | None, file: ArchiveFile) -> None:
-        if blob is not None and len(blob) > TIMELINE_FILE_BYTES_MAX:
-            raise CorruptTable(
-                f"archived metadata of {len(blob)} bytes, at most {TIMELINE_FILE_BYTES_MAX} allowed",
-                path=self._path(file),
-            )
-
-    def _table(self, file: ArchiveFile, columns: list[str]) -> Any:
-        import pyarrow as pa
-
-        with self._open(file) as source:
-            missing = [c for c in columns if c not in source.schema_arrow.names]
-            if missing:
-                raise CorruptTable(
-                    f"archive file without column {missing[0]}; expected a HoodieLSMTimelineInstant",
-                    path=self._path(file),
-                )
-            if source.metadata.num_rows > ARCHIVED_INSTANTS_MAX:
-                raise CorruptTable(
-                    f"archive file of {source.metadata.num_rows} instants, at most"
-                    f" {ARCHIVED_INSTANTS_MAX} are believed",
-                    path=self._path(file),
-                )
-            texts = pa.schema([(name, pa.string()) for name in columns])
-            found = source.read(columns=columns).select(columns).cast(texts)
-            found.validate(full=True)  # parquet does not look at what it calls text
-            return found
-
-    @contextmanager
-    def _open(self, file: ArchiveFile) -> Iterator[Any]:
-        """The file; what pyarrow says about bytes that do not decode becomes ``CorruptTable``."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            data = self._storage.open_input(self._path(file))
-            with pq.ParquetFile(data) as source:
-                rows = source.metadata.num_rows
-                if rows > max(_ROWS_ALWAYS, data.size()):
-                    raise CorruptTable(
-                        f"archive file of {data.size()} bytes with {rows} instants", path=self._path(file)
-                    )
-                yield source
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            raise CorruptTable(
-                f"archive file does not read as parquet ({error})", path=self._path(file)
-            ) from error
-
-    def _path(self, file: ArchiveFile) -> str:
-        return f"{self._folder}/{file.name}"
-
-
-def _coalesce(first: Any, second: Any) -> Any:
-    import pyarrow.compute as pc
-
-    return pc.coalesce(first, second)
-
-
-def _as_bytes(column: Any, path: str) -> Any:
-    """Fixed-width numpy bytes of an Arrow string column of instant times."""
-    import numpy as np
+def _each_once(rows: pa.Table) -> pa.Table:
+    """Sorted by requested time and action; an archiver that died may have left an instant twice."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if column.null_count:
-        raise CorruptTable("archived instant without a time", path=path)
-    text = column.cast(pa.string())
-    good = pc.all(pc.match_substring_regex(text, r"^[0-9]{14,20}$"), min_count=0).as_py()
-    if not good:
-        raise CorruptTable("archived instant whose time is not 14 to 20 digits", path=path)
-    chunks = [_fixed_width(chunk) for chunk in text.chunks]
-    return np.concatenate([np.empty(0, f"S{_TIME_BYTES}"), *chunks])
+    times = rows[_REQUESTED]
+    if len(times) < 2 or pc.all(pc.less(times[:-1], times[1:])).as_py():
+        return rows
+    rows = rows.sort_by([(_REQUESTED, "ascending"), ("action", "ascending")])
+    actions, times = rows["action"], rows[_REQUESTED]
+    same = pc.and_(pc.equal(times[:-1], times[1:]), pc.equal(actions[:-1], actions[1:]))
+    first = pc.invert(same).combine_chunks()
+    return pa.concat_tables([rows.slice(0, 1), rows.slice(1).filter(first)])
 
 
-def _fixed_width(texts: Any) -> Any:
-    import numpy as np
-    import pyarrow.compute as pc
-
-    lengths = pc.binary_length(texts)
-    widths = pc.unique(lengths).to_pylist()
-    if len(widths) != 1:  # legacy times of 14 digits among others
-        return np.array(texts.to_pylist(), dtype=f"S{_TIME_BYTES}").reshape(-1)
-    (width,) = widths
-    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + 1]
-    return np.frombuffer(texts.buffers()[2], f"S{width}", count=len(texts), offset=int(offsets[0]))
+def _overlapping(opened: DataFile, column: str, low: str, high: str | None) -> Iterator[int]:
+    """Row groups that may hold a value of ``[low, high]``."""
+    for group, told in enumerate(opened.ranges(column)):
+        if told is None or (told[1] >= low and (high is None or told[0] <= high)):
+            yield group

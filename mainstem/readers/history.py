@@ -156,5 +156,11 @@ def _clean_records(state: TableState, moment: str) -> Iterator[dict[str, Any]]:
 def _clean_record(state: TableState, instant: Instant) -> dict[str, Any]:
     name = instant.file_name if instant.is_completed else f"{instant.requested}.{CLEAN}.requested"
     path = paths.timeline_file(name)
-    data = state.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+    try:
+        data = state.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+    except FileNotFoundError:  # archived since the timeline was listed
+        state.archive.refresh()
+        data = state.archive.metadata(instant.requested, CLEAN) or b""
+        if not data:
+            raise
     return decode_container(data, path=path)[0] if data else {}

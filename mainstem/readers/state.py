@@ -67,9 +67,7 @@ class TableState:
     def load(cls, storage: Storage, config: TableConfig) -> TableState:
         """List the timeline now. Raises ``Unsupported`` for tables that cannot be read right."""
         config.check_readable(storage.base)
-        history = config.raw.get("hoodie.timeline.history.path", "").strip() or "history"
-        folder = f"{paths.TIMELINE}/{paths.inside(history, source=config.path)}"
-        return cls(storage, config, steady_timeline(storage), Archive.load(storage, folder))
+        return cls(storage, config, steady_timeline(storage), Archive.load(storage, config.history))
 
     def completion(self, requested: str) -> str | None:
         """Completion time, None for an instant that is not completed in this view.
@@ -138,6 +136,7 @@ class TableState:
                 try:
                     data = self.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
                 except FileNotFoundError:  # archived since we listed
+                    self.archive.refresh()
                     break
                 return decode_commit(data, path=path)
         blob = self.archive.metadata(requested)

@@ -42,11 +42,10 @@ def completed_between(state: TableState, after: str | None, until: str | None) -
         for i in state.writes
         if i.completion is not None and i.completion > low and (until is None or i.completion <= until)
     }
-    if state.archive.completed_in(low, until):
-        for old in state.archive.instants():
-            inside = old.completion > low and (until is None or old.completion <= until)
-            if inside and old.action in WRITES and state.completion(old.requested):
-                found.setdefault(old.requested, old.completion)
+    archived = (column.to_pylist() for column in state.archive.completed(low, until).columns)
+    for requested, completion, action in zip(*archived, strict=True):
+        if action in WRITES and state.completion(requested):
+            found.setdefault(requested, completion)
     return Window(found)
 
 

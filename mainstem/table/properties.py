@@ -240,6 +240,12 @@ class TableConfig:
         }
         return replace(self, raw={**self.raw, **silent}) if silent else self
 
+    @property
+    def history(self) -> str:
+        """Folder of the archived timeline (``hoodie.timeline.history.path``); stays inside the table."""
+        name = self._get("hoodie.timeline.history.path") or "history"
+        return f"{paths.TIMELINE}/{paths.inside(name, source=self.path)}"
+
     def changed(self, other: TableConfig) -> list[str]:
         """Decisive properties in which ``other`` differs, as ``key: old -> new``."""
         return [

@@ -1,7 +1,8 @@
 """THE primitive that publishes: every timeline file of mainstem that makes something visible or
 promises something passes through ``Publisher.publish``.
 
-One publication is one critical section under the table lock:
+(``Publisher.guarded`` is the same section for what replaces a pointer instead of adding an instant: the
+archive's switch.) One publication is one critical section under the table lock:
 
   lease -> epoch and sweep -> ticket -> epoch check -> list the timeline -> the caller's checks
         -> time above everything listed -> wait out the clock skew -> last steps -> lease check
@@ -23,6 +24,7 @@ from mainstem.formats.avro_container import MAGIC, OUR_MARK
 from mainstem.limits import PUBLISH_ATTEMPTS_MAX
 from mainstem.seams import Seams
 from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline, TimelineReader
 from mainstem.timeline.instant import (
     COMMIT,
@@ -34,6 +36,7 @@ from mainstem.timeline.instant import (
 )
 from mainstem.truetime.fence import Epoch, enter_epoch, note_foreign_writer
 from mainstem.truetime.generator import InstantTimes
+from mainstem.truetime.lock import Lease
 
 T = TypeVar("T")
 _MARK_WINDOW_BYTES = 256
@@ -63,6 +66,31 @@ class Section:
     epoch: Epoch
     #: the store's own clock (time of the epoch marker), in milliseconds
     store_now_ms: Callable[[], int]
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """What work under the lock may do (``Publisher.guarded``). The timeline was listed in this epoch."""
+
+    storage: Storage
+    lease: Lease
+    epoch: Epoch
+    timeline: ActiveTimeline
+
+    def check(self) -> None:
+        """Raises ``LeaseLost`` when another holder took over: nothing may be deleted any more."""
+        self.lease.check()
+        self.epoch.check()
+
+    def replace(self, prepared: str, target: str) -> None:
+        """Put ``prepared`` in the place of ``target``, in one step, unless superseded (``LeaseLost``).
+
+        The ticket is renamed, so whoever took over either swept it, and nothing happens, or lists what
+        this section did. Another ``OSError`` leaves open whether it took effect.
+        """
+        self.epoch.place_ticket(prepared)
+        self.check()
+        self.epoch.replace(target)
 
 
 def _completed(timeline: ActiveTimeline) -> set[str]:
@@ -123,6 +151,32 @@ class Publisher:
         Raises ``LockUnavailable``, ``LeaseLost`` (after many superseded attempts, nothing published),
         ``OutcomeUnknown`` (the link failed in a way that leaves open whether it took effect).
         """
+        def section(lease: Lease) -> tuple[str | None, T | None]:
+            return self._section(lease, target, prepared, decide, before_link, after_link)
+
+        (time, decision), attempts, held, waited = self._attempts(section, "publishing")
+        return Published(time, target(time) if time else None, decision, attempts, held, waited)
+
+    def guarded(self, work: Callable[[Guarded], T]) -> T:
+        """Run ``work`` under the lock, in an epoch of its own; it may replace one file, and delete.
+
+        ``work`` looks at the world through what it is given, and runs again from the start when it was
+        superseded. Raises what ``publish`` raises, and what ``work`` does.
+        """
+
+        def section(lease: Lease) -> T:
+            epoch = enter_epoch(self._seams.storage, self._seams.random)
+            try:
+                return work(Guarded(self._seams.storage, lease, epoch, self._reader.load()))
+            finally:
+                _quietly(epoch.drop_ticket)
+
+        return self._attempts(section, "working")[0]
+
+    def _attempts(
+        self, section: Callable[[Lease], T], doing: str
+    ) -> tuple[T, int, float, float]:
+        """The section's result, how many attempts it took, and milliseconds: lock held, lock waited for."""
         clock = self._seams.clock
         began = clock.monotonic_ms()
         held = 0.0
@@ -131,20 +185,17 @@ class Publisher:
             lease = self._seams.lock.acquire()
             entered = clock.monotonic_ms()
             try:
-                time, decision = self._section(
-                    lease, target, prepared, decide, before_link, after_link
-                )
+                result = section(lease)
             except LeaseLost as error:
                 failure = error
                 continue
             finally:
                 _quietly(lease.release)
                 held += clock.monotonic_ms() - entered
-            waited = max(0.0, clock.monotonic_ms() - began - held)
-            return Published(time, target(time) if time else None, decision, attempt, held, waited)
+            return result, attempt, held, max(0.0, clock.monotonic_ms() - began - held)
         assert failure is not None
         raise LeaseLost(
-            f"superseded {PUBLISH_ATTEMPTS_MAX} times in a row while publishing ({failure.message});"
+            f"superseded {PUBLISH_ATTEMPTS_MAX} times in a row while {doing} ({failure.message});"
             " nothing was published. Raise hoodie.mainstem.lock.expire_ms or look for a process that"
             " removes the lock file",
             table=self._seams.storage.base,
@@ -241,7 +292,7 @@ class Publisher:
                     f" {name} was written by another kind of writer: every commit waits"
                     f" {self._wait_ms} ms from now on",
                     MixedWritersWarning,
-                    stacklevel=6,
+                    stacklevel=8,
                 )
                 return self._wait_ms
         return self._wait_ms if undecided else 0

@@ -84,6 +84,13 @@ class Epoch:
         except FileNotFoundError as error:
             raise LeaseLost(f"the ticket of epoch {self.number} was swept by a later one") from error
 
+    def replace(self, target: str) -> None:
+        """Step 6 for a file that is there already: the ticket takes its place."""
+        try:
+            self._storage.rename(self.ticket, target)
+        except FileNotFoundError as error:
+            raise LeaseLost(f"the ticket of epoch {self.number} was swept by a later one") from error
+
     def drop_ticket(self) -> None:
         """Forget the ticket; a missing one is fine."""
         self._storage.delete(self.ticket)

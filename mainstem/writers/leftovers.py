@@ -77,7 +77,7 @@ def _may_be_archived(ctx: WriterContext, timeline: ActiveTimeline, instant: str)
     """Archived instants lie before the active timeline, or (beyond a savepoint) in a hole of it."""
     if timeline.start is None or instant < timeline.start:
         return True
-    return Archive.load(ctx.seams.storage, paths.HISTORY).completion_time(instant) is not None
+    return Archive.load(ctx.seams.storage, ctx.config.history).is_archived(instant)
 
 
 def _sweep_rolled_back(ctx: WriterContext, timeline: ActiveTimeline) -> None:
