@@ -1,0 +1,163 @@
+"""Data files of the archive, as Java's LSMTimelineWriter lays them out, and merging of levels.
+
+Parquet of ``HoodieLSMTimelineInstant``, rows in the order they are given. Times and actions are neither
+compressed nor dictionary-coded, so that a look-up reads them as they lie; row groups are small and carry
+the range of their times, so that it reads few. Java 1.2.0 reads, extends and merges such files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from mainstem.formats.base_file import SCHEMA_KEY, Sink, SinkFile, codec_level
+from mainstem.limits import MIB
+from mainstem.lsm_archive.names import LEVELS_MAX, ArchiveFile, data_name
+from mainstem.options import whole_number
+
+BATCH_SIZE = "hoodie.timeline.compaction.batch.size"
+TARGET_BYTES = "hoodie.timeline.compaction.target.file.max.bytes"
+RETAINED = "hoodie.timeline.manifest.retained.versions"
+
+SCHEMA = pa.schema(
+    [
+        ("instantTime", pa.string()),
+        ("completionTime", pa.string()),
+        ("action", pa.string()),
+        ("metadata", pa.binary()),
+        ("plan", pa.binary()),
+        pa.field("version", pa.int32(), nullable=False),
+    ]
+)
+# The text in the footers of Java's files.
+AVRO_SCHEMA = (
+    '{"type":"record","name":"HoodieLSMTimelineInstant","namespace":"org.apache.hudi.avro.model",'
+    '"fields":[{"name":"instantTime","type":["null",{"type":"string","avro.java.string":"String"}],'
+    '"default":null},{"name":"completionTime","type":["null",{"type":"string","avro.java.string":'
+    '"String"}],"default":null},{"name":"action","type":["null",{"type":"string","avro.java.string":'
+    '"String"}],"default":null},{"name":"metadata","type":["null","bytes"],"default":null},'
+    '{"name":"plan","type":["null","bytes"],"default":null},{"name":"version","type":"int",'
+    '"default":1}]}'
+)
+_GROUP_ROWS = 8_192
+_GROUP_BYTES = 64 * MIB
+_BLOBS = ("metadata", "plan")
+
+
+@dataclass(frozen=True)
+class LevelOptions:
+    """When levels are merged, and how many old versions stay for readers."""
+
+    batch_size: int = 10
+    target_bytes: int = 1_048_576_000
+    retained: int = 3
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> LevelOptions:
+        """Hudi's options and defaults."""
+        return cls(
+            whole_number(properties, BATCH_SIZE, cls.batch_size, 2, 10_000),
+            whole_number(properties, TARGET_BYTES, cls.target_bytes, 1, 2**62),
+            whole_number(properties, RETAINED, cls.retained, 1, 10_000),
+        )
+
+
+@dataclass(frozen=True)
+class ArchiveRow:
+    """One instant with the bytes of its completed file, and of its plan where it has one."""
+
+    requested: str
+    completion: str
+    action: str
+    metadata: bytes
+    plan: bytes | None
+
+
+def rows_table(rows: Sequence[ArchiveRow]) -> pa.Table:
+    """Rows as a table of ``SCHEMA`` (a bounded batch of instants, so row by row)."""
+    return pa.table(
+        [
+            pa.array([r.requested for r in rows], pa.string()),
+            pa.array([r.completion for r in rows], pa.string()),
+            pa.array([r.action for r in rows], pa.string()),
+            pa.array([r.metadata for r in rows], pa.binary()),
+            pa.array([r.plan for r in rows], pa.binary()),
+            pa.array([1] * len(rows), pa.int32()),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def write_data_file(tables: Iterable[pa.Table], sink: Sink) -> int:
+    """Write the tables (of ``SCHEMA``) as one data file; returns the number of rows."""
+    import pyarrow.parquet as pq
+
+    output = SinkFile(sink)
+    count = 0
+    with pq.ParquetWriter(
+        pa.PythonFile(output, mode="w"),
+        SCHEMA,
+        compression={n: "gzip" if n in _BLOBS else "none" for n in SCHEMA.names},
+        compression_level={n: codec_level("gzip") for n in _BLOBS},
+        use_dictionary=False,
+        write_statistics=["instantTime", "completionTime"],
+        store_schema=False,
+        version="2.6",
+        data_page_version="1.0",
+    ) as writer:
+        for group in _groups(tables):
+            writer.write_table(group, row_group_size=group.num_rows)
+            count += group.num_rows
+        writer.add_key_value_metadata({SCHEMA_KEY: AVRO_SCHEMA, "writer.model.name": "avro"})
+    output.flush()
+    return count
+
+
+def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The tables cut into row groups of bounded rows and bytes."""
+    waiting: list[pa.Table] = []
+    rows = size = 0
+    for table in tables:
+        if waiting and (rows + table.num_rows > _GROUP_ROWS or size + table.nbytes > _GROUP_BYTES):
+            yield pa.concat_tables(waiting)
+            waiting, rows, size = [], 0, 0
+        waiting.append(table)
+        rows, size = rows + table.num_rows, size + table.nbytes
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Files of one level that become one file of the next; ``name`` is the new file's."""
+
+    sources: tuple[ArchiveFile, ...]
+    name: str
+
+
+def next_merge(
+    files: Sequence[ArchiveFile], level: int, options: LevelOptions
+) -> Merge | None:
+    """The merge that a level is due for, as Java chooses it (LSMTimelineWriter.compactFiles).
+
+    Oldest files first, until there are enough or they are too large together; a file that is too large
+    alone stays where it is.
+    """
+    present = sorted((f for f in files if f.level == level), key=lambda f: f.name)
+    if len(present) < options.batch_size or level + 1 >= LEVELS_MAX:
+        return None
+    sources: list[ArchiveFile] = []
+    total = 0
+    for file in present:
+        if file.size > options.target_bytes:
+            continue
+        total += file.size
+        sources.append(file)
+        if len(sources) >= options.batch_size or total > options.target_bytes:
+            break
+    if len(sources) < 2:
+        return None
+    name = data_name(min(f.first for f in sources), max(f.last for f in sources), level + 1)
+    return Merge(tuple(sources), name)
