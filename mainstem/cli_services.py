@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, TextIO
 
+from mainstem.cli_rounds import add_rounds_command
 from mainstem.cli_rows import plain, print_json
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def add_service_commands(
     compact.add_argument(
         "--if-due", action="store_true", help="only if Hudi's trigger fires (hoodie.compact.inline.*)"
     )
+    add_rounds_command(service)
     clean = service("clean", _clean, "remove files that no retained view, savepoint or plan needs")
     clean.add_argument(
         "--if-due", action="store_true", help="only if Hudi's trigger fires (hoodie.clean.trigger.*)"

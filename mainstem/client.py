@@ -303,7 +303,9 @@ class Table(ServiceMethods):
                 self._check_agreement()
                 buckets = check_buckets(self._seams.storage, config)
                 note_lock(self._seams)
-                self._writer = open_context(self._seams, config, options, buckets=buckets, given=self._given)
+                ctx = open_context(self._seams, config, options, buckets=buckets, given=self._given)
+                self._arrange_services(ctx)
+                self._writer = ctx
             except MainstemError as error:
                 error.table = error.table or self.path
                 raise

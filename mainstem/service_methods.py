@@ -5,14 +5,18 @@ Every service runs beside writers of any process and may be called from several 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid
 
 if TYPE_CHECKING:
+    from mainstem.services.background import Background
     from mainstem.services.cleaning import Cleaned
     from mainstem.services.compaction import Compaction
     from mainstem.services.progress import Progress
+    from mainstem.services.runner import ServiceRun
     from mainstem.services.savepoints import Savepoint
     from mainstem.writers.context import WriterContext
     from mainstem.writers.rollback import RolledBackInstant
@@ -26,6 +30,57 @@ class ServiceMethods:
     def writer_context(self) -> WriterContext:
         """What transactions and services of this process share."""
         raise NotImplementedError
+
+    def _arrange_services(self, ctx: WriterContext) -> None:
+        """Make commits run or wake the services that the options ask for (``services.run_options``)."""
+        from mainstem.services.run_options import RunOptions
+
+        options = RunOptions.from_properties({**ctx.config.raw, **ctx.given})
+        if options.at_commits:
+            from mainstem.services.after_commit import AfterCommits
+
+            ctx.after_commit = AfterCommits(ctx, options)
+
+    def run_services(
+        self,
+        only: str | Sequence[str] | None = None,
+        *,
+        if_due: bool = True,
+        progress: Progress | None = None,
+    ) -> list[ServiceRun]:
+        """One round: roll back dead writers, then what is due of log compaction, compaction, cleaning and
+        archiving.
+
+        ``only`` names services (``rollback``, ``log-compact``, ``compact``, ``clean``, ``archive``; a list,
+        or text with commas), which then run whatever their switches say. ``if_due=False`` asks no trigger.
+        Each fails alone: what failed has ``error`` in what is returned, and is warned about
+        (``ServiceWarning``). Any number of processes may do this at once.
+        """
+        from mainstem.services.progress import silent
+        from mainstem.services.runner import Round, warn_of_failures
+
+        runs = Round.of(only, if_due=if_due, progress=progress or silent).run(self.writer_context())
+        warn_of_failures(runs, self.path)
+        return runs
+
+    def services_in_background(
+        self, every_s: float = 30.0, only: str | Sequence[str] | None = None
+    ) -> Background:
+        """Rounds in a thread of this process, ``with table.services_in_background(): ...``.
+
+        The first starts at once, the next ``every_s`` seconds after the end of the one before. Leaving
+        the block waits for the step under way. Failures are warnings, and tried again in the next round.
+        """
+        from mainstem.services.background import Background
+        from mainstem.services.runner import Round, warn_of_failures
+
+        ctx = self.writer_context()
+        plan = Round.of(only)
+
+        def work(stopping: Callable[[], bool]) -> bool:
+            return warn_of_failures(replace(plan, stopping=stopping).run(ctx), self.path)
+
+        return Background(work, every_s=every_s)
 
     def rollback_failed_writes(self) -> list[RolledBackInstant]:
         """Roll back writers whose heartbeat expired; finish rollbacks that died halfway."""

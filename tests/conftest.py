@@ -14,6 +14,7 @@ import pytest
 GROUPS = (
     "Column types", "Merging", "Queries", "Tables and layouts", "Keys and partitions", "Writing", "Locks",
     "Engines",
+    "Services",
 )  # fmt: skip
 
 

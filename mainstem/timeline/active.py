@@ -112,6 +112,10 @@ class ActiveTimeline:
         """Whether the timeline shows this very file."""
         return name in self.names
 
+    def with_file(self, name: str) -> ActiveTimeline:
+        """The same listing and one more file, published since."""
+        return ActiveTimeline(self.names | {name}, self._parsed)
+
     def without(self, names: Iterable[str]) -> ActiveTimeline:
         """The same listing without some files."""
         return ActiveTimeline(self.names.difference(names), self._parsed)

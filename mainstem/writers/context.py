@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from mainstem.errors import Invalid, Unsupported
 from mainstem.options import WriterOptions
 from mainstem.seams import Seams
 from mainstem.table.properties import LOCAL_ZONE, TableConfig, load_config
+from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.publish import Publisher
 from mainstem.truetime.generator import InstantTimes
 from mainstem.truetime.heartbeat import Heartbeats
@@ -36,6 +37,8 @@ class WriterContext:
     known_buckets: dict[str, set[int]] = field(default_factory=dict)
     #: file of this process's latest commit and the schema in it: the next one need not read it again
     own_schema: tuple[str, str] = ("", "")
+    #: called with the timeline after each commit of this process; must not raise
+    after_commit: Callable[[ActiveTimeline], None] | None = None
 
     @property
     def base(self) -> str:

@@ -51,6 +51,10 @@ class RolledBackInstant:
     rollback: str
     files: int
 
+    def describe(self) -> str:
+        """One line for people."""
+        return f"{self.action} {self.instant} rolled back by {self.rollback}, {self.files} files removed"
+
 
 def roll_back_failed_writes(ctx: WriterContext, *, if_due: bool = False) -> list[RolledBackInstant]:
     """Finish rollbacks that died halfway, then roll back writers without a living heartbeat.

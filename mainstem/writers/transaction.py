@@ -52,6 +52,8 @@ from mainstem.writers.spec import BULK_INSERT, UPSERT, WriteSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from mainstem.timeline.active import ActiveTimeline
+
 _SCHEMA_ROUNDS_MAX = 10
 
 
@@ -79,6 +81,7 @@ class Transaction:
         self._overlaps: Overlaps | None = None
         self._overlap: str | None = None
         self._moved: Moved | None = None
+        self._seen: ActiveTimeline | None = None
         self._outcome: Outcome | None = None
         self._ended = False
         self._begin_held_ms = 0.0
@@ -275,7 +278,7 @@ class Transaction:
             return self._outcome
         self._check_open()
         try:
-            return self._commit()
+            outcome = self._commit()
         except OutcomeUnknown:
             # It may be visible: none of its files may be deleted. If it is not, it is rolled back lazily.
             self._fail()
@@ -283,6 +286,10 @@ class Transaction:
         except OSError as error:
             self._fail()
             raise _unavailable("commit", error, self._ctx.base, self.instant) from error
+        if self._ctx.after_commit is not None and outcome.status == COMMITTED and self._seen is not None:
+            name = f"{outcome.instant}_{outcome.completion_time}.{DELTACOMMIT}"
+            self._ctx.after_commit(self._seen.with_file(name))
+        return outcome
 
     def _commit(self) -> Outcome:
         ctx = self._ctx
@@ -377,7 +384,7 @@ class Transaction:
     def _may_complete(self, section: Section) -> str | None:
         """Under the lock: the instant is still ours to complete. Returns an earlier commit's instant."""
         ctx, timeline = self._ctx, section.timeline
-        self._overlap = None
+        self._overlap, self._seen = None, timeline
         # Both files: a writer stopped inside begin may make its inflight file after it was rolled back.
         states = (REQUESTED, INFLIGHT)
         if not all(timeline.has(f"{self.instant}.{DELTACOMMIT}.{state}") for state in states):

@@ -1,0 +1,110 @@
+"""Services in a thread of this process, beside whatever else it does.
+
+The thread holds nothing that others wait for: only the services' own short critical sections take the
+table lock. It ends with the process; a service that is cut off in the middle is gone on with by whoever
+runs services next.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import weakref
+from collections.abc import Callable
+
+#: at the end of the process: how long the step under way may take
+LAST_STEP_S = 60.0
+#: woken by commits: how often a failed round is repeated before the next commit, and after how long
+RETRIES = 5
+RETRY_S = 2.0
+
+#: one round; it is given a function that says whether to end early, and says whether something failed
+Work = Callable[[Callable[[], bool]], bool]
+
+
+class Background:
+    """Runs rounds in one thread: each ``every_s`` seconds, or, without it, when woken.
+
+    Without ``every_s`` the thread is there only while there is something to do.
+    """
+
+    def __init__(self, work: Work, *, every_s: float | None = None) -> None:
+        self._work = work
+        self._every_s = every_s
+        self._mutex = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._woken = threading.Event()
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Begin; does nothing while the thread runs."""
+        with self._mutex:
+            if self._thread is None or not self._thread.is_alive():
+                self._stopped.clear()
+                self._thread = threading.Thread(target=self._run, name="mainstem-services", daemon=True)
+                _known.add(self)
+                self._thread.start()
+
+    def wake(self) -> None:
+        """A round now, or as soon as the one under way has ended."""
+        self._woken.set()
+        self.start()
+
+    def here(self, rounds: int | None = None) -> None:
+        """The same in the calling thread, until ``stop`` (from a signal, or from another thread)."""
+        left = rounds
+        while not self._stopped.is_set():
+            self._work(self._stopped.is_set)
+            left = None if left is None else left - 1
+            if left == 0:
+                return
+            self._stopped.wait(self._every_s)
+
+    def stop(self, timeout_s: float | None = LAST_STEP_S) -> bool:
+        """End after the step under way; False if that takes longer than ``timeout_s``."""
+        self._stopped.set()
+        self._woken.set()
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return True
+        thread.join(timeout_s)
+        return not thread.is_alive()
+
+    def _run(self) -> None:
+        if self._every_s is None:
+            self._while_woken()
+        else:
+            self.here()
+
+    def _while_woken(self) -> None:
+        failures = 0
+        while not self._stopped.is_set():
+            self._woken.clear()
+            failures = failures + 1 if self._work(self._stopped.is_set) else 0
+            with self._mutex:
+                # Under the mutex: a ``wake`` from here on sees that no thread is there any more.
+                if not self._woken.is_set() and not 0 < failures <= RETRIES:
+                    self._thread = None
+                    return
+            if failures:
+                self._woken.wait(RETRY_S * 2 ** (failures - 1))
+
+    def __enter__(self) -> Background:
+        self.start()
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.stop(None)
+
+
+_known: weakref.WeakSet[Background] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """A thread that is cut off inside a library as the interpreter goes could take the exit code along."""
+    running = list(_known)
+    for background in running:
+        background.stop(0)
+    for background in running:
+        background.stop()

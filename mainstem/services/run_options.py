@@ -1,0 +1,153 @@
+"""When services run: Hudi's switches, read once into what runs in a round, after a commit, beside it.
+
+Three ways to run a service, and the options that choose among them:
+
+  a round         somebody asks for it (``Table.run_services``, ``mainstem services``, Spark): everything
+                  runs that is due and not switched off
+  after a commit  the writer that committed runs it and waits (Hudi's "inline")
+  beside commits  a thread of the writer's process runs it, woken by commits; the writer never waits
+
+Hudi runs cleaning and archiving in every writer unless told not to. Here a plain writer gets work that
+nobody asked for neither after nor beside its commits: a switch counts there only if it was *set*, by the
+caller or in the table's properties. With ``hoodie.mainstem.services.automatic=true``, the default of Spark
+streams alone, Hudi's defaults hold, and what they run after a commit runs beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mainstem.errors import Invalid
+from mainstem.options import SERVICES_AUTOMATIC, flag
+
+ENABLED = "hoodie.table.services.enabled"
+COMPACT_INLINE = "hoodie.compact.inline"
+SCHEDULE_INLINE = "hoodie.compact.schedule.inline"
+COMPACT_ASYNC = "hoodie.datasource.compaction.async.enable"
+STREAMING_OFF = "hoodie.datasource.write.streaming.disable.compaction"
+FLINK_SCHEDULE = "compaction.schedule.enabled"
+FLINK_COMPACT = "compaction.async.enabled"
+CLEAN = "hoodie.clean.automatic"
+CLEAN_ASYNC = "hoodie.clean.async.enabled"
+CLEAN_ASYNC_OLD = "hoodie.clean.async"
+FLINK_CLEAN = "clean.async.enabled"
+ARCHIVE = "hoodie.archive.automatic"
+ARCHIVE_ASYNC = "hoodie.archive.async"
+LOG_COMPACT = "hoodie.log.compaction.enable"
+LOG_COMPACT_INLINE = "hoodie.log.compaction.inline"
+
+#: every option of this module
+RUN_KEYS = (
+    ENABLED, COMPACT_INLINE, SCHEDULE_INLINE, COMPACT_ASYNC, STREAMING_OFF, FLINK_SCHEDULE, FLINK_COMPACT,
+    CLEAN, CLEAN_ASYNC, CLEAN_ASYNC_OLD, FLINK_CLEAN, ARCHIVE, ARCHIVE_ASYNC, LOG_COMPACT,
+    LOG_COMPACT_INLINE, SERVICES_AUTOMATIC,
+)  # fmt: skip
+
+#: the services of a round, in its order
+ROLL_BACK, LOG_COMPACTION, COMPACTION, CLEANING, ARCHIVING = SERVICES = (
+    "rollback", "log-compact", "compact", "clean", "archive",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What runs, and how.
+
+    ``off``: service -> the switch that keeps it out of rounds. ``plans`` and ``executes``: whether
+    compactions are planned, and planned ones executed. ``after`` and ``beside``: the services that a
+    commit runs, and those that it wakes; ``after_plans``: a commit plans a compaction and leaves its
+    execution to others.
+    """
+
+    off: Mapping[str, str]
+    plans: bool = True
+    executes: bool = True
+    after: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    after_plans: bool = False
+
+    @property
+    def at_commits(self) -> bool:
+        """Whether commits have anything to do with services."""
+        return bool(self.after or self.beside or self.after_plans)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> RunOptions:
+        """Raises ``Invalid`` for a switch that is neither true nor false, or for two that exclude each
+        other (as Hudi does)."""
+        switches = _Switches(properties)
+        if switches.on(COMPACT_INLINE) and switches.on(SCHEDULE_INLINE):
+            raise Invalid(
+                f"{COMPACT_INLINE}=true and {SCHEDULE_INLINE}=true exclude each other: after a commit a"
+                " compaction is either planned and executed, or planned only; set one of them"
+            )
+        return cls(
+            switches.off(),
+            plans=switches.on(FLINK_SCHEDULE, True),
+            executes=switches.on(FLINK_COMPACT, True),
+            after=switches.after(),
+            beside=switches.beside(),
+            after_plans=switches.on(ENABLED, True) and switches.on(SCHEDULE_INLINE),
+        )
+
+
+class _Switches:
+    """The options by their newest names; each is checked, used or not."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        found = {key: flag(properties, key, False) for key in RUN_KEYS if key in properties}
+        if CLEAN_ASYNC_OLD in found:
+            found.setdefault(CLEAN_ASYNC, found[CLEAN_ASYNC_OLD])
+        self._found = found
+        self._automatic = found.get(SERVICES_AUTOMATIC, False)
+
+    def on(self, key: str, default: bool = False) -> bool:
+        return self._found.get(key, default)
+
+    def off(self) -> dict[str, str]:
+        """What rounds leave out, and the switch that says so."""
+        off = {}
+        for service, key, wrong in (
+            (COMPACTION, COMPACT_ASYNC, False),
+            (COMPACTION, STREAMING_OFF, True),
+            (CLEANING, CLEAN, False),
+            (CLEANING, FLINK_CLEAN, False),
+            (ARCHIVING, ARCHIVE, False),
+        ):
+            if self._found.get(key) is wrong:
+                off[service] = f"{key}={str(wrong).lower()}"
+        if not (self.on(FLINK_SCHEDULE, True) or self.on(FLINK_COMPACT, True)):
+            off[COMPACTION] = f"{FLINK_SCHEDULE}=false and {FLINK_COMPACT}=false"
+        if not (self.on(LOG_COMPACT) or self.on(LOG_COMPACT_INLINE)):
+            off[LOG_COMPACTION] = f"{LOG_COMPACT}=false"
+        if not self.on(ENABLED, True):
+            off = dict.fromkeys(SERVICES, f"{ENABLED}=false")
+        return off
+
+    def after(self) -> tuple[str, ...]:
+        if not self.on(ENABLED, True):
+            return ()
+        chosen = {
+            LOG_COMPACTION: self.on(LOG_COMPACT_INLINE),
+            COMPACTION: self.on(COMPACT_INLINE),
+            CLEANING: self._wanted(CLEANING, CLEAN) and not self._asynchronous(CLEAN_ASYNC),
+            ARCHIVING: self._wanted(ARCHIVING, ARCHIVE) and not self._asynchronous(ARCHIVE_ASYNC),
+        }
+        return tuple(service for service in SERVICES if chosen.get(service))
+
+    def beside(self) -> tuple[str, ...]:
+        chosen = {
+            LOG_COMPACTION: self.on(LOG_COMPACT),
+            COMPACTION: self._wanted(COMPACTION, COMPACT_ASYNC),
+            CLEANING: self._wanted(CLEANING, CLEAN) or self.on(FLINK_CLEAN),
+            ARCHIVING: self._wanted(ARCHIVING, ARCHIVE),
+        }
+        left_out = {*self.off(), *self.after()}
+        return tuple(s for s in SERVICES if chosen.get(s) and s not in left_out)
+
+    def _wanted(self, service: str, key: str) -> bool:
+        return service not in self.off() and self.on(key, self._automatic)
+
+    def _asynchronous(self, key: str) -> bool:
+        return self.on(key, self._automatic)

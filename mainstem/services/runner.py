@@ -1,0 +1,168 @@
+"""One round of table services: what is due, in the order in which one helps the next.
+
+  rollback -> log compaction -> compaction -> cleaning -> archiving
+
+Rollback first: an instant of a dead writer holds cleaning and archiving back. Then what makes reading
+faster, then what removes files that this left over, then the timeline, which cleaning has just released.
+
+A round has no state of its own, and no promise rests on it: it calls services that are each right when
+several processes run them at once, when they die at any step, and when they are left out. So any number of
+processes may run rounds, each service fails alone, and a round that ends early is gone on with by the next.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from mainstem.errors import Invalid, MainstemError
+from mainstem.services import compaction
+from mainstem.services.progress import Progress, silent
+from mainstem.services.run_options import (
+    COMPACTION,
+    ROLL_BACK,
+    SERVICES,
+    RunOptions,
+)
+from mainstem.writers.context import WriterContext
+from mainstem.writers.rollback import roll_back_failed_writes
+
+
+class ServiceWarning(UserWarning):
+    """A table service failed beside or after a commit, which stands; it is tried again."""
+
+
+class Result(Protocol):
+    """What a service did, for people in one line."""
+
+    def describe(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class ServiceRun:
+    """What became of one service in one round.
+
+    ``results``: what it did, of the kinds that its own method on tables returns. ``off``: the switch that
+    kept it out. ``error``: why it stopped; what ``results`` hold stands.
+    """
+
+    service: str
+    results: tuple[Result, ...] = ()
+    off: str | None = None
+    error: Exception | None = None
+
+    def describe(self) -> str:
+        """One line for people."""
+        if self.off is not None:
+            return f"{self.service}: left out ({self.off})"
+        said = [result.describe() for result in self.results]
+        if self.error is not None:
+            said.append(f"failed: {self.error}")
+        return f"{self.service}: {'; '.join(said) or 'nothing to do'}"
+
+
+def check_services(only: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """The services named, in a round's order; raises ``Invalid`` for a name that is none."""
+    if only is None:
+        return None
+    names = [n.strip() for n in (only.split(",") if isinstance(only, str) else only)]
+    unknown = [name for name in names if name not in SERVICES]
+    if unknown or not names:
+        what = ", ".join(map(repr, unknown))
+        raise Invalid(f"no service is called {what}; there are {', '.join(SERVICES)}")
+    return tuple(service for service in SERVICES if service in names)
+
+
+Execute = Callable[[WriterContext, str], "Result | None"]
+
+
+@dataclass(frozen=True)
+class Round:
+    """How a round runs.
+
+    ``services``: these only. ``asked``: somebody named them, so they run whatever their switches say.
+    ``if_due``: each asks its trigger first. ``stopping``: asked between two steps. ``execute``: service
+    -> how to execute a plan of it, instead of in this thread.
+    """
+
+    services: tuple[str, ...] = SERVICES
+    asked: bool = False
+    if_due: bool = True
+    progress: Progress = silent
+    stopping: Callable[[], bool] = lambda: False
+    execute: Mapping[str, Execute] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, only: str | Sequence[str] | None, **how: Any) -> Round:
+        """A round of all services, or of the named ones; raises ``Invalid`` for a name that is none."""
+        named = check_services(only)
+        return cls(**how) if named is None else cls(named, True, **how)
+
+    def run(self, ctx: WriterContext) -> list[ServiceRun]:
+        """Run the services one after the other; raises nothing but ``Invalid`` for wrong switches."""
+        options = RunOptions.from_properties({**ctx.config.raw, **ctx.given})
+        runs = []
+        for service in self.services:
+            if self.stopping():
+                break
+            if service in options.off and not self.asked:
+                runs.append(ServiceRun(service, off=options.off[service]))
+                continue
+            runs.append(self._run(ctx, service, options))
+        return runs
+
+    def _run(self, ctx: WriterContext, service: str, options: RunOptions) -> ServiceRun:
+        results: list[Result] = []
+        try:
+            for result in self._steps(ctx, service, options):
+                results.append(result)  # one by one: what was done before an error counts
+        except Exception as error:  # each fails alone, whatever it met
+            if isinstance(error, MainstemError):
+                error.table = error.table or ctx.base
+            return ServiceRun(service, tuple(results), error=error)
+        return ServiceRun(service, tuple(results))
+
+    def _steps(self, ctx: WriterContext, service: str, options: RunOptions) -> Iterator[Result]:
+        if service == ROLL_BACK:
+            yield from roll_back_failed_writes(ctx, if_due=self.if_due)
+        elif service == COMPACTION:
+            yield from self._compact(ctx, options)
+
+    def _compact(self, ctx: WriterContext, options: RunOptions) -> Iterator[Result]:
+        """Planned ones first: as in Hudi also those that another writer planned, Java's included."""
+        execute = self.execute.get(COMPACTION, self._execute_compaction)
+        if options.executes or self.asked:
+            yield from self._executed(ctx, compaction.pending(ctx.publisher.timeline()), execute)
+        if self.stopping() or not (options.plans or self.asked):
+            return
+        planned = compaction.schedule(ctx, if_due=self.if_due)
+        if planned is not None and (options.executes or self.asked):
+            yield from self._executed(ctx, [planned], execute)
+
+    def _execute_compaction(self, ctx: WriterContext, time: str) -> Result | None:
+        return compaction.execute(ctx, time, self.progress)
+
+    def _executed(
+        self, ctx: WriterContext, times: Sequence[str], execute: Execute
+    ) -> Iterator[Result]:
+        for time in times:
+            if self.stopping():
+                return
+            done = execute(ctx, time)
+            if done is not None:
+                yield done
+
+
+def warn_of_failures(runs: Sequence[ServiceRun], table: str) -> bool:
+    """A ``ServiceWarning`` for each service that failed; whether one did."""
+    failed = [run for run in runs if run.error is not None]
+    for run in failed:
+        warnings.warn(
+            f"table service {run.service} of {table} failed: {run.error}. Writers are not concerned; it"
+            " is tried again",
+            ServiceWarning,
+            stacklevel=3,
+        )
+    return bool(failed)
