@@ -15,17 +15,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any, Protocol
 
 from mainstem.errors import Invalid, MainstemError
-from mainstem.services import compaction
+from mainstem.services import cleaning, compaction
 from mainstem.services.progress import Progress, silent
-from mainstem.services.run_options import (
-    COMPACTION,
-    ROLL_BACK,
-    SERVICES,
-    RunOptions,
-)
+from mainstem.services.run_options import CLEANING, COMPACTION, ROLL_BACK, SERVICES, RunOptions
 from mainstem.writers.context import WriterContext
 from mainstem.writers.rollback import roll_back_failed_writes
 
@@ -75,7 +71,11 @@ def check_services(only: str | Sequence[str] | None) -> tuple[str, ...] | None:
     return tuple(service for service in SERVICES if service in names)
 
 
-Execute = Callable[[WriterContext, str], "Result | None"]
+#: executes one plan, or leaves it (None) to a living executor
+Execute = Callable[[WriterContext, str, Progress], "Result | None"]
+
+#: services that plan first: their modules have ``schedule``, ``pending`` and ``execute``
+PLANNED: Mapping[str, ModuleType] = {COMPACTION: compaction, CLEANING: cleaning}
 
 
 @dataclass(frozen=True)
@@ -127,30 +127,28 @@ class Round:
     def _steps(self, ctx: WriterContext, service: str, options: RunOptions) -> Iterator[Result]:
         if service == ROLL_BACK:
             yield from roll_back_failed_writes(ctx, if_due=self.if_due)
-        elif service == COMPACTION:
-            yield from self._compact(ctx, options)
+        elif service in PLANNED:
+            yield from self._planned(ctx, service, options)
 
-    def _compact(self, ctx: WriterContext, options: RunOptions) -> Iterator[Result]:
+    def _planned(self, ctx: WriterContext, service: str, options: RunOptions) -> Iterator[Result]:
         """Planned ones first: as in Hudi also those that another writer planned, Java's included."""
-        execute = self.execute.get(COMPACTION, self._execute_compaction)
-        if options.executes or self.asked:
-            yield from self._executed(ctx, compaction.pending(ctx.publisher.timeline()), execute)
-        if self.stopping() or not (options.plans or self.asked):
+        module = PLANNED[service]
+        executes = self.asked or service != COMPACTION or options.executes
+        plans = self.asked or service != COMPACTION or options.plans
+        if executes:
+            yield from self._executed(ctx, service, module.pending(ctx.publisher.timeline()))
+        if self.stopping() or not plans:
             return
-        planned = compaction.schedule(ctx, if_due=self.if_due)
-        if planned is not None and (options.executes or self.asked):
-            yield from self._executed(ctx, [planned], execute)
+        time = module.schedule(ctx, if_due=self.if_due)
+        if time is not None and executes:
+            yield from self._executed(ctx, service, [time])
 
-    def _execute_compaction(self, ctx: WriterContext, time: str) -> Result | None:
-        return compaction.execute(ctx, time, self.progress)
-
-    def _executed(
-        self, ctx: WriterContext, times: Sequence[str], execute: Execute
-    ) -> Iterator[Result]:
+    def _executed(self, ctx: WriterContext, service: str, times: Sequence[str]) -> Iterator[Result]:
+        execute = self.execute.get(service, PLANNED[service].execute)
         for time in times:
             if self.stopping():
                 return
-            done = execute(ctx, time)
+            done = execute(ctx, time, self.progress)
             if done is not None:
                 yield done
 

@@ -246,6 +246,17 @@ def test_an_inline_compaction_follows_the_commit_that_makes_it_due(path: Path) -
     )
 
 
+def test_cleaning_after_commits_comes_when_a_compaction_has_left_something_that_may_go(path: Path) -> None:
+    table = opened(
+        path, hoodie__compact__inline=True, hoodie__clean__automatic=True, hoodie__clean__commits__retained=3
+    )
+    commit(table, 10)
+    found = actions(table)
+    assert found.count("commit") == 5
+    assert 2 <= found.count("clean") <= 4  # not after each of the seven commits that its trigger allows
+    assert not by_service(table.run_services("clean"))["clean"].results  # and nothing was left for later
+
+
 def test_the_tables_own_properties_can_ask_for_it(path: Path) -> None:
     with open(path / paths.PROPERTIES, "a") as properties:  # as Hudi's `table update-configs` does
         properties.write("hoodie.compact.inline=true\nhoodie.compact.inline.max.delta.commits=2\n")
