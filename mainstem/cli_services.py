@@ -26,6 +26,10 @@ def add_service_commands(
         return sub
 
     service("rollback", _rollback, "roll back the instants of dead writers")
+    merging = service("log-compact", _log_compact, "merge the blocks of log files into one log file each")
+    merging.add_argument(
+        "--if-due", action="store_true", help="only file groups with hoodie.log.compaction.blocks.threshold"
+    )
     compact = service("compact", _compact, "merge log files into new base files")
     compact.add_argument(
         "--if-due", action="store_true", help="only if Hudi's trigger fires (hoodie.compact.inline.*)"
@@ -58,6 +62,22 @@ def _rollback(options: argparse.Namespace, out: TextIO) -> None:
         )
     if not done:
         out.write("nothing to roll back\n")
+
+
+def _log_compact(options: argparse.Namespace, out: TextIO) -> None:
+    done = [
+        c
+        for c in options.open(options).log_compact(if_due=options.if_due)
+        if c.completion is not None or c.given_up is not None
+    ]
+    if options.json:
+        shown = ({**vars(c), "files": len(c.files)} for c in done)
+        print_json([{"instant": c.pop("requested"), **c} for c in shown], out)
+        return
+    for c in done:
+        out.write(plain(c.describe()) + "\n")
+    if not done:
+        out.write("nothing to merge\n")
 
 
 def _compact(options: argparse.Namespace, out: TextIO) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mainstem.services.background import Background
     from mainstem.services.cleaning import Cleaned
     from mainstem.services.compaction import Compaction
+    from mainstem.services.log_compaction import LogCompaction
     from mainstem.services.progress import Progress
     from mainstem.services.runner import ServiceRun
     from mainstem.services.savepoints import Savepoint
@@ -87,6 +88,40 @@ class ServiceMethods:
         from mainstem.writers.rollback import roll_back_failed_writes
 
         return roll_back_failed_writes(self.writer_context())
+
+    def schedule_log_compaction(self, *, if_due: bool = False) -> str | None:
+        """Plan to merge the logs of file groups; its requested time, None if there is nothing to merge.
+
+        ``if_due``: only groups with ``hoodie.log.compaction.blocks.threshold`` blocks (5), and nothing
+        while writes are in flight. Without it such a write is named by ``Unavailable``.
+        """
+        from mainstem.services import log_compaction
+
+        return log_compaction.schedule(self.writer_context(), if_due=if_due)
+
+    def run_log_compaction(self, instant: str | None = None) -> list[LogCompaction]:
+        """Execute the planned log compactions, oldest first, or the one requested at ``instant``."""
+        from mainstem.services import log_compaction
+
+        ctx = self.writer_context()
+        planned = log_compaction.pending(ctx.publisher.timeline())
+        if instant is not None and instant not in planned:
+            raise Invalid(
+                f"no log compaction {instant} is planned; pending are {', '.join(planned) or 'none'}",
+                table=self.path,
+            )
+        done = (log_compaction.execute(ctx, time) for time in ([instant] if instant else planned))
+        return [found for found in done if found is not None]
+
+    def log_compact(self, *, if_due: bool = False) -> list[LogCompaction]:
+        """Finish the planned log compactions, then plan and execute one.
+
+        Small blocks of a file group's logs become one log file (Hudi RFC-48), which readers take in
+        place of them; base files stay as they are. See ``schedule_log_compaction``.
+        """
+        done = self.run_log_compaction()
+        time = self.schedule_log_compaction(if_due=if_due)
+        return done if time is None else done + self.run_log_compaction(time)
 
     def schedule_compaction(self, *, if_due: bool = False) -> str | None:
         """Plan a compaction of all that is completed now; its requested time, None if nothing is to do.

@@ -325,11 +325,15 @@ def delete_block(
     keys: pa.Array,
     partition_path: str,
     ordering: Sequence[pa.Array] | None,
+    extra: Mapping[Header, str] | None = None,
 ) -> list[bytes | memoryview]:
-    """A DELETE block; ``ordering`` None deletes whatever was written before (``IntWrapper(0)``)."""
+    """A DELETE block; ``ordering`` None deletes whatever was written before (``IntWrapper(0)``).
+
+    ``extra``: further headers.
+    """
     data = encode_deletes(keys, partition_path, ordering)
     frame = struct.pack(">ii", _CONTENT_VERSION, len(data))
-    headers = {Header.INSTANT_TIME: instant, Header.SCHEMA: schema_text}
+    headers = {Header.INSTANT_TIME: instant, Header.SCHEMA: schema_text, **(extra or {})}
     return _block(BlockKind.DELETE, headers, [frame, data])
 
 

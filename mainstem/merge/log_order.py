@@ -3,7 +3,8 @@
 Blocks arrive in the order of their files. Rollback commands take away every block of the instant
 they name, wherever the command stands: its file may sort before the data (equal version, smaller
 write token), and delta commits never use an instant again. A block of a log compaction replaces the
-blocks of the instants it lists, at the place of the latest of them.
+blocks of the instants it lists, at the place of the latest of them; if none of them is there, it counts
+for nothing: they went into the base file below it.
 """
 
 from __future__ import annotations
@@ -23,18 +24,9 @@ class BlockNote:
     replaces: frozenset[str] = field(default_factory=frozenset)
 
 
-def surviving(
-    notes: Iterable[BlockNote], *, until: str | None = None, only_with_sources: bool = False
-) -> list[BlockNote]:
-    """Blocks to replay, oldest first. ``until``: newest block instant of the query, inclusive.
-
-    ``only_with_sources`` leaves out a log compaction's block none of whose sources is there: what a
-    log compaction writes is no change by itself.
-    """
+def surviving(notes: Iterable[BlockNote], *, until: str | None = None) -> list[BlockNote]:
+    """Blocks to replay, oldest first. ``until``: newest block instant of the query, inclusive."""
     notes = [n for n in notes if until is None or n.instant <= until]
-    if only_with_sources:
-        there = {n.instant for n in notes}
-        notes = [n for n in notes if not n.replaces or n.replaces & there]
     cancelled = {n.rollback_of for n in notes if n.rollback_of is not None}
     live = _after_rollback(notes, cancelled)
     return _resolve_compactions(live)
@@ -67,9 +59,9 @@ def _resolve_compactions(notes: list[BlockNote]) -> list[BlockNote]:
                 place[owner] = at
     kept = []
     for at, note in enumerate(notes):
-        if note.instant in outermost:
-            continue  # its content is in a compacted block
-        kept.append((place.get(note.instant, at) if note.replaces else at, note))
+        if note.instant in outermost or (note.replaces and note.instant not in place):
+            continue  # its content is in a compacted block, or in the base file
+        kept.append((place[note.instant] if note.replaces else at, note))
     return [note for _, note in sorted(kept, key=lambda pair: pair[0])]
 
 

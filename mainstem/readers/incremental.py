@@ -72,7 +72,7 @@ def changes(
             from mainstem.readers.cdc import plan_change_data
 
             return plan_change_data(state, after, until, columns, filter, images, damaged)
-        window = completed_between(state, after, until)
+        window = _without_own_merges(state, completed_between(state, after, until))
         if deletes:
             return _plan_with_deletes(state, window, columns, filter, damaged)
         spec = read_spec(state, columns, filter, None, damaged)
@@ -80,6 +80,19 @@ def changes(
         return Planned(spec, _splits(state, window, spec))
 
     return ScanPlan(storage, plan, vanished=_CLEANED)
+
+
+def _without_own_merges(state: TableState, window: Window) -> Window:
+    """Our log compactions change no row, so what they merged is read where it was written.
+
+    Java's give the rows their own commit time and so have to be read, as Java does.
+    """
+
+    def merges(requested: str) -> bool:
+        metadata = state.metadata(requested)
+        return metadata is not None and metadata.ours and metadata.operation == "LOG_COMPACT"
+
+    return Window({t: done for t, done in window.instants.items() if not merges(t)})
 
 
 def _splits(state: TableState, window: Window, spec: ReadSpec) -> Iterator[Split]:

@@ -40,8 +40,7 @@ def log_runs(storage: Storage, split: Split) -> list[Run]:
             continue
         view = storage.view(path)
         notes += [_note(block, path) for block in read_blocks(view, path=path, damaged=split.spec.damaged)]
-    changes_only = split.spec.instants is not None
-    live = surviving(notes, until=split.spec.until, only_with_sources=changes_only)
+    live = surviving(notes, until=split.spec.until)
     # One schema text may mean other columns at another instant where columns have ids.
     return list(_runs([note.block for note in live], join=split.spec.ids is None))
 

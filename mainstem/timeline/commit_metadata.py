@@ -128,6 +128,59 @@ class CompactionStat:
         }
 
 
+@dataclass(frozen=True)
+class LogCompactionStat:
+    """One log file that a log compaction wrote (HoodieDeltaWriteStat as Java's append handle fills it).
+
+    ``merged``: rows and deleted keys in it; ``log_rows``: those of the logs that were merged.
+    """
+
+    partition: str
+    file_id: str
+    file_name: str
+    base_instant: str
+    writes: int
+    deletes: int
+    size_bytes: int
+    log_files: int
+    log_blocks: int
+    log_bytes: int
+    log_rows: int
+    taken_ms: int
+
+    @property
+    def merged(self) -> int:
+        return self.writes + self.deletes
+
+    def record(self) -> dict[str, Any]:
+        """The Avro record."""
+        longs: dict[str, Any] = dict.fromkeys(_STAT_LONGS, 0)
+        longs.update(
+            numWrites=self.writes,
+            numDeletes=self.deletes,
+            numUpdateWrites=self.writes,
+            totalWriteBytes=self.size_bytes,
+            fileSizeInBytes=self.size_bytes,
+            totalLogRecords=self.log_rows,
+            totalLogBlocks=self.log_blocks,
+            totalLogFilesCompacted=self.log_files,
+            totalLogSizeCompacted=self.log_bytes,
+            totalUpdatedRecordsCompacted=self.merged,
+        )
+        return {
+            **longs,
+            "fileId": self.file_id,
+            "path": paths.in_partition(self.partition, self.file_name),
+            "prevCommit": self.base_instant,
+            "partitionPath": self.partition,
+            "logVersion": 1,
+            "logOffset": 0,
+            "baseFile": "",
+            "logFiles": [self.file_name],
+            "runtimeStats": {"totalScanTime": 0, "totalCreateTime": 0, "totalUpsertTime": self.taken_ms},
+        }
+
+
 @dataclass
 class CommitMetadata:
     """Decoded metadata of a completed commit, delta commit or replace commit."""
@@ -153,7 +206,7 @@ class CommitMetadata:
 
 
 def encode_commit(
-    stats: Sequence[WriteStat | CompactionStat],
+    stats: Sequence[WriteStat | CompactionStat | LogCompactionStat],
     extra: Mapping[str, str],
     operation: str,
     *,

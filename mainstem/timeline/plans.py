@@ -17,7 +17,9 @@ from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import VERSION_MARK, schema_text
-from mainstem.timeline.instant import ACTIONS, COMPACTION, REQUESTED, ROLLBACK
+from mainstem.timeline.instant import ACTIONS, COMPACTION, LOGCOMPACTION, REQUESTED, ROLLBACK
+
+_LOG_COMPACTOR = "org.apache.hudi.table.action.compact.LogCompactionExecutionHelper"
 
 
 @dataclass(frozen=True)
@@ -118,9 +120,16 @@ class CompactionOperation:
 
 
 def encode_compaction_plan(
-    operations: Sequence[CompactionOperation], metrics: Sequence[Mapping[str, float]]
+    operations: Sequence[CompactionOperation],
+    metrics: Sequence[Mapping[str, float]],
+    action: str = COMPACTION,
 ) -> bytes:
-    """A plan as Java writes it (version 2: bare file names); ``metrics`` beside each operation."""
+    """A plan as Java writes it (version 2: bare file names); ``metrics`` beside each operation.
+
+    ``action``: compaction or logcompaction, whose plan names the class that executes it.
+    """
+    merges_logs = action == LOGCOMPACTION
+    executor = {"compactorClassName": _LOG_COMPACTOR, "strategyParams": {}, "version": 1}
     record = {
         "operations": [
             {
@@ -136,8 +145,8 @@ def encode_compaction_plan(
         ],
         "extraMetadata": {},
         "version": 2,
-        "strategy": None,
-        "preserveHoodieMetadata": False,
+        "strategy": executor if merges_logs else None,
+        "preserveHoodieMetadata": merges_logs,
         "missingSchedulePartitions": [],
     }
     return encode_container(schema_text("HoodieCompactionPlan"), record, VERSION_MARK)

@@ -1,0 +1,98 @@
+"""The logs of a file slice as one log: what a log compaction writes.
+
+Whoever merges what comes out gets what merging the entries would give, whatever follows them and
+whatever base file lies below: the fold of a log keeps one state per key (``merge.fold``), a row or a
+delete with its ordering value, and one entry brings about each of them. That holds for entries that
+nothing comes before: a row after an unconditional delete does not show that delete, so a log that sorts
+before the entries must not appear later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.errors import Unsupported
+from mainstem.formats.resolve import project_to
+from mainstem.merge.entries import DataRows, Entry
+from mainstem.merge.fold import Positions, fold, ordering_at, positions
+from mainstem.merge.partial import overlay
+from mainstem.merge.rules import MergeRules
+
+
+@dataclass(frozen=True)
+class FoldedLogs:
+    """``rows``: what is there; ``deleted``: keys deleted whatever came before; ``deleted_at``: keys
+    deleted at ``ordering``, one array per ordering field; ``total``: rows and deletes that were folded."""
+
+    rows: pa.Table
+    deleted: pa.Array
+    deleted_at: pa.Array
+    ordering: tuple[pa.Array, ...]
+    total: int
+
+
+def fold_logs(
+    entries: Sequence[Entry], schema: pa.Schema, rules: MergeRules, order_types: Sequence[pa.DataType]
+) -> FoldedLogs:
+    """Entries in replay order, folded. ``schema``: of the rows.
+
+    Raises ``Unsupported`` where one entry per key cannot say what the entries said: blocks with
+    IS_PARTIAL, mergers of the user's own, deletes whose ordering value Java would take for none.
+    """
+    if rules.merger is not None:
+        raise Unsupported(
+            f"logs merged by a function of the user's own (strategy {rules.merger}) are not folded: it may"
+            " give another result for the parts than for the whole; compact the table instead"
+        )
+    if any(isinstance(e, DataRows) and e.partial for e in entries):
+        raise Unsupported(
+            "partial updates (IS_PARTIAL log blocks) cannot be folded without the rows that they update;"
+            " compact the table instead"
+        )
+    entries = [e for e in entries if not isinstance(e, DataRows) or e.table.num_rows]
+    log = positions(entries, rules, order_types)
+    folded = fold(log)
+    gone = folded.is_delete
+    if rules.partial:
+        rows = overlay(entries, log, folded, schema, rules)[0].filter(pa.array(~gone))
+    else:
+        rows = _winning_rows(entries, log, folded.winner[~gone], schema)
+    keys, always = log.keys.cast(pa.string()), folded.unconditional
+    timed = gone & ~always
+    ordering = tuple(ordering_at(log.fields, folded.winner[timed]))
+    _check_ordering(ordering)
+    return FoldedLogs(
+        rows,
+        keys.filter(pa.array(gone & always)),
+        keys.filter(pa.array(timed)),
+        ordering,
+        len(log.codes),
+    )
+
+
+def _winning_rows(
+    entries: Sequence[Entry], log: Positions, winners: np.ndarray, schema: pa.Schema
+) -> pa.Table:
+    chosen = np.zeros(len(log.codes), bool)
+    chosen[winners] = True
+    parts = [
+        project_to(entry.table.filter(pa.array(chosen[start:end])), schema)
+        for entry, start, end in zip(entries, log.starts[:-1], log.starts[1:], strict=True)
+        if isinstance(entry, DataRows) and chosen[start:end].any()
+    ]
+    return pa.concat_tables([schema.empty_table(), *parts])
+
+
+def _check_ordering(ordering: tuple[pa.Array, ...]) -> None:
+    """Java takes no value, and a lone int 0, for a delete without an ordering value."""
+    default = [pa.types.is_int32(v.type) and bool(pc.any(pc.equal(v, 0)).as_py()) for v in ordering]
+    if any(values.null_count for values in ordering) or (len(ordering) == 1 and default[0]):
+        raise Unsupported(
+            "a row marked as deleted has no ordering value, or the int 0, which Java's delete blocks cannot"
+            " hold; compact the table instead"
+        )

@@ -1,0 +1,359 @@
+"""Log compaction: the small blocks of a file group's logs merged into one log file (Hudi RFC-48).
+
+  1. [[ lock: what was requested before every write in flight -> publish L.logcompaction.requested ]]
+  2. L.logcompaction.inflight
+  3. per file group: fold the planned logs into a private file, look at the plan, link to the final name,
+     look again
+  4. [[ lock: still pending, the runs unbroken, no older write in flight -> publish L_c.deltacommit ]]
+  5. remove private files and markers
+
+The sources stay on disk; readers put the merged blocks in their place. Which runs may be merged, and
+what must not have happened at step 4, is said in ``log_compaction_plan``. Under the lock every run is
+checked anew: if a compaction took its file group, or an older instant completed, the plan is taken back
+by a rollback, and nothing was changed.
+
+What a crash leaves, and what a process that was stopped can still do: after 1 or 2 a plan, which
+anybody executes later (compactions leave its file groups alone meanwhile). In 3 a private file, swept
+at completion, or a file of an instant that is not completed, which no reader shows and the next
+execution takes for its own: its name follows from plan and file group, its content from the plan's
+files. Who wakes up after the completion finds its private file gone or the name taken; who wakes up
+after the plan was taken back finds that at its second look and removes what it linked. In 4 the fence
+decides. After 4 markers, which are swept later.
+
+Hudi: ``RunCompactionActionExecutor`` (LOG_COMPACT), ``FileGroupReaderBasedAppendHandle``. Different from
+Java, rows keep the commit time of the write they come from, so a log compaction changes no cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mainstem.errors import OutcomeUnknown, Unavailable
+from mainstem.readers.state import TableState
+from mainstem.services.claim import claim, store_now_ms
+from mainstem.services.compaction_plan import FileListing
+from mainstem.services.log_compaction_plan import (
+    REPLACING,
+    BlockCounts,
+    LogCompactionOptions,
+    broken,
+    pending,
+    plan_runs,
+    writes_in_flight,
+)
+from mainstem.services.log_merge import LogMerge, final_name, log_spec
+from mainstem.services.progress import Progress, silent
+from mainstem.storage import paths
+from mainstem.table.properties import load_config
+from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.commit_metadata import LogCompactionStat, encode_commit
+from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, LOGCOMPACTION, REQUESTED, Instant
+from mainstem.timeline.plans import (
+    CompactionOperation,
+    encode_compaction_plan,
+    load_compaction_plan,
+)
+from mainstem.timeline.publish import Section
+from mainstem.writers.context import WriterContext
+from mainstem.writers.private_files import create_once, forget, prepare
+from mainstem.writers.rollback import condemned, roll_back, roll_back_failed_writes
+
+__all__ = ["LogCompaction", "LogCompactionOptions", "execute", "pending", "schedule"]
+
+LOG_COMPACT = "LOG_COMPACT"
+
+
+@dataclass(frozen=True)
+class LogCompaction:
+    """What became of one plan. ``completion`` is None if it is not completed by this call.
+
+    ``files``: paths of the new log files; ``rows`` and ``deletes``: rows and deleted keys in them;
+    ``log_files``: merged; ``given_up``: why the plan was taken back, None if it was not.
+    """
+
+    requested: str
+    completion: str | None
+    files: tuple[str, ...] = ()
+    rows: int = 0
+    deletes: int = 0
+    log_files: int = 0
+    given_up: str | None = None
+
+    def describe(self) -> str:
+        """One line for people."""
+        if self.given_up is not None:
+            return f"log compaction {self.requested} taken back: {self.given_up}"
+        if self.completion is None:
+            return f"log compaction {self.requested}: not completed"
+        return (
+            f"log compaction {self.requested}: {self.log_files:,} log files merged into {len(self.files):,},"
+            f" {self.rows:,} rows, {self.deletes:,} deletes"
+        )
+
+
+def schedule(ctx: WriterContext, *, if_due: bool = False) -> str | None:
+    """Plan a log compaction; its requested time, None if there is nothing to merge.
+
+    ``if_due``: only file groups with ``hoodie.log.compaction.blocks.threshold`` blocks (else two), and
+    nothing while writes are in flight where that matters (see ``log_compaction_plan``). Otherwise
+    ``Unavailable`` names the write that has to end first. Raises ``Unsupported`` for tables whose logs
+    cannot be folded, and what the lock raises.
+    """
+    options = _options(ctx)
+    roll_back_failed_writes(ctx, if_due=if_due)
+    try:
+        return _schedule(ctx, options, if_due)
+    except OutcomeUnknown:
+        raise
+    except OSError as error:
+        raise Unavailable(
+            f"planning a log compaction failed: {error}; nothing is planned, try again", table=ctx.base
+        ) from error
+
+
+def _options(ctx: WriterContext) -> LogCompactionOptions:
+    return LogCompactionOptions.from_properties({**ctx.config.raw, **ctx.given})
+
+
+def _schedule(ctx: WriterContext, options: LogCompactionOptions, if_due: bool) -> str | None:
+    listing = FileListing(ctx.seams.storage, ctx.config)
+    blocks_min = options.blocks_min if if_due else 0
+    state, files = listing.now()
+    if not state.writes:
+        return None
+    counts = BlockCounts(log_spec(ctx, state))
+    waiting = writes_in_flight(state.timeline) and not options.replacing
+    if waiting and if_due:
+        return None
+    if not waiting and not plan_runs(state, files, counts, blocks_min):
+        return None
+    made: list[str] = []
+
+    def plan(timeline: ActiveTimeline) -> str | None:
+        if not options.replacing and _must_wait(ctx, timeline, None, quietly=if_due):
+            return None
+        ctx.reread_config()
+        runs = plan_runs(*listing.now(), counts, blocks_min)
+        if not runs:
+            return None
+        data = encode_compaction_plan([r.operation for r in runs], [r.metrics for r in runs], LOGCOMPACTION)
+        made.append(prepare(ctx, LOGCOMPACTION, data))
+        return made[-1]
+
+    try:
+        published = ctx.publisher.publish(
+            lambda time: f"{time}.{LOGCOMPACTION}.{REQUESTED}", prepared=plan
+        )
+    finally:
+        for path in made:
+            forget(ctx, path)
+    return published.time
+
+
+def _must_wait(
+    ctx: WriterContext, timeline: ActiveTimeline, before: str | None, *, quietly: bool = False
+) -> bool:
+    """Whether a write in flight may yet complete where the merged blocks would hide it."""
+    found = writes_in_flight(timeline, before)
+    if found and not quietly:
+        raise Unavailable(
+            f"the {found[0].action} {found[0].requested} is in flight: merged logs could hide what it still"
+            " writes. Do it again when that has ended (dead writers: mainstem rollback). If the table or the"
+            f" caller says {REPLACING}=true, as readers of Hudi 1.0 and 1.1 then must too,"
+            " only writes older than the merged logs are in the way",
+            table=ctx.base,
+        )
+    return bool(found)
+
+
+def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> LogCompaction | None:
+    """Execute one plan; None if a living executor has it.
+
+    A plan that is completed or gone gives a ``LogCompaction`` without work done; one that can no longer
+    be followed is taken back (``given_up``). Other failures leave the plan pending: the next execution
+    goes on with the files that are done. Raises ``CorruptTable`` for damaged files, ``Unavailable``
+    for trouble with storage and while a write is in flight that has to end first.
+    """
+    if not claim(ctx, time):
+        return None
+    try:
+        return _execute(ctx, time, progress)
+    except OutcomeUnknown:
+        raise
+    except OSError as error:
+        raise Unavailable(
+            f"the log compaction {time} did not end: {error}; its plan stays, execute it again",
+            table=ctx.base,
+        ) from error
+    finally:
+        ctx.heartbeats.stop(time)
+
+
+def _execute(ctx: WriterContext, time: str, progress: Progress) -> LogCompaction:
+    storage = ctx.seams.storage
+    listing = FileListing(storage, ctx.config)
+    state, files = listing.now()
+    if time not in pending(state.timeline):
+        return _ended(state.timeline, time)
+    operations = load_compaction_plan(storage, time, LOGCOMPACTION)
+    reason = _broken(state, files, operations, _bound(ctx, time, operations))
+    if reason is not None:
+        return _give_up(ctx, time, reason)
+    _forget_other_attempt(ctx, time, operations)
+    create_once(storage, paths.timeline_file(f"{time}.{LOGCOMPACTION}.{INFLIGHT}"))
+    run = LogMerge.begin(ctx, time, state)
+    stats = []
+    for number, operation in enumerate(operations):
+        stats.append(run.merge(number, operation))
+        progress(f"log compaction {time}, file groups", len(stats), len(operations))
+    storage.settle([], sorted({s.partition for s in stats}), durable=ctx.options.fsync)
+    return _complete(run, operations, stats, listing)
+
+
+def _broken(
+    state: TableState,
+    files: Mapping[str, set[str]],
+    operations: Sequence[CompactionOperation],
+    bound: str,
+) -> str | None:
+    return next(filter(None, (broken(state, files, o, bound) for o in operations)), None)
+
+
+def _bound(ctx: WriterContext, time: str, operations: Sequence[CompactionOperation]) -> str:
+    """Writes requested before it must be merged or have ended: up to where merged blocks are read."""
+    if not _options(ctx).replacing:
+        return time
+    logs = (paths.parse_log_name(name) for o in operations for name in o.log_files)
+    return max((log.instant for log in logs if log is not None), default=time)
+
+
+def _ended(timeline: ActiveTimeline, time: str) -> LogCompaction:
+    for instant in timeline.completed:
+        if instant.requested == time and instant.action == DELTACOMMIT:
+            return LogCompaction(time, instant.completion)
+    return LogCompaction(time, None)
+
+
+def _give_up(ctx: WriterContext, time: str, reason: str) -> LogCompaction:
+    """Take the plan back by a rollback; whoever still executes it finds that."""
+    roll_back(ctx, Instant(time, LOGCOMPACTION, INFLIGHT), own=True)
+    _tidy(ctx, time)
+    return LogCompaction(time, None, given_up=reason)
+
+
+def _tidy(ctx: WriterContext, time: str) -> None:
+    """Nobody links a file of this plan any more."""
+    storage = ctx.seams.storage
+    try:
+        for name in sorted(storage.names(paths.PREPARED)):
+            if name.startswith(f"{time}-"):
+                storage.delete(f"{paths.PREPARED}/{name}")
+        storage.delete_folder(paths.marker_folder(time))
+    except OSError:
+        return  # swept later
+
+
+def _other_files(
+    ctx: WriterContext, time: str, operations: Sequence[CompactionOperation]
+) -> dict[str, int]:
+    """Path -> store time of log files that another engine's execution of the plan left."""
+    ours = {paths.in_partition(o.partition, final_name(time, n, o)) for n, o in enumerate(operations)}
+    groups = {(o.partition, o.file_id) for o in operations}
+    found = {}
+    for partition in sorted({o.partition for o in operations}):
+        for entry in ctx.seams.storage.entries(partition):
+            log = paths.parse_log_name(entry.name)
+            path = paths.in_partition(partition, entry.name)
+            if log is None or log.instant != time or path in ours:
+                continue
+            if (partition, log.file_id) in groups:
+                found[path] = entry.mtime_ms
+    return found
+
+
+def _forget_other_attempt(
+    ctx: WriterContext, time: str, operations: Sequence[CompactionOperation]
+) -> None:
+    """Remove what a dead Java executor left: readers that go by names would replay it beside ours.
+
+    Java's executors show no heartbeat: one counts as dead when its files have rested for as long.
+    """
+    files = _other_files(ctx, time, operations)
+    if not files:
+        return
+    if store_now_ms(ctx, time) - max(files.values()) <= ctx.heartbeats.expire_ms:
+        raise Unavailable(
+            f"another engine seems to execute the log compaction {time} ({min(files)} is new); wait until it"
+            f" ends, or for {ctx.heartbeats.expire_ms // 1000} s if it died",
+            table=ctx.base,
+        )
+    for path in sorted(files):
+        ctx.seams.storage.delete(path)
+        ctx.seams.storage.delete(paths.checksum_file(path))
+
+
+def _complete(
+    run: LogMerge,
+    operations: Sequence[CompactionOperation],
+    stats: list[LogCompactionStat],
+    listing: FileListing,
+) -> LogCompaction:
+    """Publish the delta commit, unless somebody else did or the runs are broken."""
+    ctx, time = run.ctx, run.time
+    extra = {"schema": run.user_schema}
+    prepared = prepare(ctx, time, encode_commit(stats, extra, LOG_COMPACT, compacted=True))
+
+    def ended(section: Section) -> LogCompaction | None:
+        return _ended_otherwise(run, section, operations, stats, listing)
+
+    try:
+        published = ctx.publisher.publish(
+            lambda done: f"{time}_{done}.{DELTACOMMIT}", prepared=prepared, decide=ended
+        )
+    finally:
+        forget(ctx, prepared)
+    found = published.decision
+    if found is not None:
+        return found if found.given_up is None else _give_up(ctx, time, found.given_up)
+    _tidy(ctx, time)
+    return LogCompaction(
+        time,
+        published.time,
+        tuple(paths.in_partition(s.partition, s.file_name) for s in stats),
+        sum(s.writes for s in stats),
+        sum(s.deletes for s in stats),
+        sum(s.log_files for s in stats),
+    )
+
+
+def _ended_otherwise(
+    run: LogMerge,
+    section: Section,
+    operations: Sequence[CompactionOperation],
+    stats: list[LogCompactionStat],
+    listing: FileListing,
+) -> LogCompaction | None:
+    """Under the lock: what became of the plan, or None if it may be completed now."""
+    ctx, time, storage = run.ctx, run.time, run.ctx.seams.storage
+    if time not in pending(section.timeline):
+        return _ended(section.timeline, time)
+    if time in condemned(storage, section.timeline):
+        return LogCompaction(time, None)
+    if ctx.config.changed(load_config(storage).completed_by(ctx.given)):
+        return LogCompaction(time, None, given_up="the table's properties changed meanwhile")
+    bound = _bound(ctx, time, operations)
+    reason = _broken(*listing.now(), operations, bound)
+    if reason is not None:
+        return LogCompaction(time, None, given_up=reason)
+    _must_wait(ctx, section.timeline, bound)
+    others = _other_files(ctx, time, operations)
+    made = [paths.in_partition(s.partition, s.file_name) for s in stats]
+    others.update((path, 0) for path in made if storage.stat(path) is None)
+    if others:
+        raise Unavailable(
+            f"another engine executes the log compaction {time} too, or rolled it back ({min(others)});"
+            " nothing was published, execute it again when that has ended",
+            table=ctx.base,
+        )
+    return None

@@ -1,0 +1,162 @@
+"""Planning a log compaction: which file groups, which run of their log files.
+
+Hudi: ``HoodieLogCompactionPlanGenerator``, which plans beside writers in flight as well. A merged block
+stands for its sources at the place of the latest of them, so nothing that sorts before that place may
+complete later: planned is only what was requested before the oldest write in flight. Readers of Hudi
+1.0 and 1.1 do not replace the sources but replay the merged block at its own time, after everything
+requested before it; for them nothing may be in flight at all. They replace the sources too under
+``hoodie.optimized.log.blocks.scan.enable``, as 1.2 always does: a table that says so is planned up to
+the oldest write in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mainstem.errors import CorruptTable, Unsupported
+from mainstem.formats.log_file import BlockKind
+from mainstem.options import flag, whole_number
+from mainstem.readers.log_rows import log_runs
+from mainstem.readers.split import ReadSpec, Split, split_paths
+from mainstem.readers.state import WRITES, TableState
+from mainstem.services.compaction_plan import PlannedGroup, measured, taken_groups
+from mainstem.storage import paths
+from mainstem.table.slicing import FileSlice
+from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.instant import CLUSTERING, LOGCOMPACTION, Instant
+from mainstem.timeline.plans import CompactionOperation
+
+ENABLE = "hoodie.log.compaction.enable"
+INLINE = "hoodie.log.compaction.inline"
+THRESHOLD = "hoodie.log.compaction.blocks.threshold"
+REPLACING = "hoodie.optimized.log.blocks.scan.enable"
+# A run of one block has nothing to merge.
+_BLOCKS_MIN = 2
+
+
+@dataclass(frozen=True)
+class LogCompactionOptions:
+    """Checked options, under Hudi's names and with its defaults.
+
+    ``blocks_min``: blocks that a file group's logs must have for a log compaction that is due;
+    ``replacing``: every reader replaces the sources of a merged block (see the module).
+    """
+
+    enabled: bool = False
+    inline: bool = False
+    blocks_min: int = 5
+    replacing: bool = False
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> LogCompactionOptions:
+        """Raises ``Invalid`` for a value that does not parse."""
+        return cls(
+            flag(properties, ENABLE, False),
+            flag(properties, INLINE, False),
+            whole_number(properties, THRESHOLD, cls.blocks_min, 1, 10**6),
+            flag(properties, REPLACING, False),
+        )
+
+
+@dataclass
+class BlockCounts:
+    """How many blocks a run of logs has, or that it cannot be merged; each run is looked at once.
+
+    The look opens every file, so it is taken before the lock; under the lock only runs are opened that
+    became longer meanwhile.
+    """
+
+    spec: ReadSpec
+    _known: dict[tuple[str, ...], int] = field(default_factory=dict)
+
+    def of(self, state: TableState, operation: CompactionOperation) -> int:
+        """Blocks that count; 0 for runs with blocks that are not merged (partial updates)."""
+        _, logs = split_paths(operation.partition, None, operation.log_files)
+        if logs not in self._known:
+            self._known[logs] = self._count(state, operation, logs)
+        return self._known[logs]
+
+    def _count(self, state: TableState, operation: CompactionOperation, logs: tuple[str, ...]) -> int:
+        split = Split(operation.partition, operation.file_id, None, logs, self.spec)
+        blocks = [block for run in log_runs(state.storage, split) for _, block in run]
+        merged = (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA, BlockKind.DELETE)
+        if any(block.partial or block.kind not in merged for block in blocks):
+            return 0
+        return len(blocks)
+
+
+def pending(timeline: ActiveTimeline) -> list[str]:
+    """Requested times of the log compactions that are planned and not completed, oldest first."""
+    return [i.requested for i in timeline.pending if i.action == LOGCOMPACTION]
+
+
+def writes_in_flight(timeline: ActiveTimeline, before: str | None = None) -> list[Instant]:
+    """Pending writes, oldest first; ``before``: of those only the ones requested earlier."""
+    return [i for i in timeline.pending if i.action in WRITES and (before is None or i.requested < before)]
+
+
+def plan_runs(
+    state: TableState, files: Mapping[str, set[str]], counts: BlockCounts, blocks_min: int
+) -> list[PlannedGroup]:
+    """The runs to merge: of each file group the newest slice's logs up to the oldest write in flight.
+
+    Left out are groups that a pending compaction or log compaction has, replaced ones, and those with
+    fewer than ``blocks_min`` blocks. Raises ``Unsupported`` while a clustering is pending.
+    """
+    if any(i.action == CLUSTERING for i in state.timeline.pending):
+        raise Unsupported(
+            "a clustering is pending, and mainstem does not read its plan, so it cannot tell which file"
+            " groups to leave alone; let Hudi finish it or roll it back",
+            table=state.storage.base,
+        )
+    in_flight = writes_in_flight(state.timeline)
+    until = in_flight[0].requested if in_flight else None
+    taken = taken_groups(state)
+    planned = []
+    for partition in sorted(files):
+        for group in state.group(partition, sorted(files[partition])):
+            operation = _run(group.slices[0], until)
+            if (partition, group.file_id) in taken or not operation.log_files:
+                continue
+            if counts.of(state, operation) >= max(blocks_min, _BLOCKS_MIN):
+                planned.append(measured(state.storage, operation))
+    return planned
+
+
+def _run(found: FileSlice, until: str | None) -> CompactionOperation:
+    logs = [log for log in map(paths.parse_log_name, found.log_files) if log is not None]
+    names = tuple(log.name for log in logs if until is None or log.instant < until)
+    return CompactionOperation(found.partition, found.file_id, found.base_instant, found.base_file, names)
+
+
+def broken(
+    state: TableState, files: Mapping[str, set[str]], operation: CompactionOperation, bound: str
+) -> str | None:
+    """Why the run of a plan can no longer be merged, None if it can.
+
+    ``bound``: whatever was requested before it has to be in the run.
+
+    Its logs must still be the first of the newest slice: a compaction that was planned since would take
+    them and leave the merged file to the slice after it, and a log that completed before or between
+    them would change its place.
+    """
+    where = f"{operation.file_id} in partition {operation.partition!r}"
+    if (operation.partition, operation.file_id) in state.replaced(None):
+        return f"file group {where} was replaced"
+    groups = state.group(operation.partition, sorted(files.get(operation.partition, ())))
+    newest = next((g.slices[0] for g in groups if g.file_id == operation.file_id), None)
+    if newest is None or newest.base_instant != operation.base_instant:
+        return f"a compaction of {where} was planned since, which takes its logs"
+    logs = [log for log in map(paths.parse_log_name, newest.log_files) if log is not None]
+    unknown = set(operation.log_files).difference(newest.log_files)
+    if unknown:
+        raise CorruptTable(
+            f"a log compaction's plan names {min(unknown)}, which is no log of {where}; nothing was changed,"
+            " take the plan back with mainstem rollback",
+            table=state.storage.base,
+        )
+    due = tuple(log.name for log in logs if log.instant < bound or log.name in operation.log_files)
+    if due != operation.log_files:
+        return f"an instant completed since that belongs before or between the logs of {where}"
+    return None

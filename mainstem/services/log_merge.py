@@ -1,0 +1,176 @@
+"""One execution of a log compaction's plan: the merged log file of each file group.
+
+The second look at the plan, after the link, is for an executor that was stopped before it while the
+plan was taken back: its file belongs to no instant, and Java would show it once its active timeline
+begins later. See ``log_compaction`` for the order of all steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mainstem.errors import Unavailable, Unsupported
+from mainstem.formats.avro_schema import arrow_to_avro
+from mainstem.formats.base_file import BaseFileFormat
+from mainstem.formats.log_file import Header, data_blocks, delete_block
+from mainstem.limits import MIB
+from mainstem.merge.folded_logs import FoldedLogs, fold_logs
+from mainstem.readers.log_rows import entries_of, log_runs
+from mainstem.readers.schema import full_schema, schema_text
+from mainstem.readers.snapshot import read_spec
+from mainstem.readers.split import ReadSpec, Split, split_paths
+from mainstem.readers.state import TableState
+from mainstem.services.log_compaction_plan import pending
+from mainstem.storage import paths
+from mainstem.table.schema import arrow_user_schema
+from mainstem.timeline.commit_metadata import LogCompactionStat
+from mainstem.timeline.plans import CompactionOperation
+from mainstem.writers.context import WriterContext
+from mainstem.writers.private_files import create_once, forget
+from mainstem.writers.rollback import condemned
+
+#: of rows in one block, before they are encoded; Java's default block size
+_BLOCK_BYTES = 256 * MIB
+
+
+def final_name(time: str, number: int, operation: CompactionOperation) -> str:
+    """Name of the merged log file of a plan's operation with this number."""
+    return paths.log_name(operation.file_id, time, 1, f"{number}-0-0")
+
+
+def log_spec(ctx: WriterContext, state: TableState) -> ReadSpec:
+    """How logs are read to be written again: all columns, as they are stored."""
+    spec = read_spec(state, None, None, None, "error")
+    if spec.ids is not None or spec.virtual_key:
+        what = "whose columns have ids (schema on read)" if spec.ids is not None else "without meta fields"
+        raise Unsupported(f"log compaction of a table {what}; compact the table instead", table=ctx.base)
+    schema = full_schema(schema_text(state))
+    return replace(spec, schema=schema, columns=tuple(schema.names))
+
+
+@dataclass(frozen=True)
+class LogMerge:
+    """One execution of one plan: what is read, and how it is written."""
+
+    ctx: WriterContext
+    time: str
+    state: TableState
+    spec: ReadSpec
+    user_schema: str
+    log_schema: str
+
+    @classmethod
+    def begin(cls, ctx: WriterContext, time: str, state: TableState) -> LogMerge:
+        text = schema_text(state)
+        schema = arrow_to_avro(arrow_user_schema(text), table_name=ctx.config.name, meta_fields=True)
+        return cls(ctx, time, state, log_spec(ctx, state), text, schema)
+
+    def merge(self, number: int, operation: CompactionOperation) -> LogCompactionStat:
+        """Make the new log file of one file group, or find that it is there."""
+        storage, clock = self.ctx.seams.storage, self.ctx.seams.clock
+        began = clock.monotonic_ms()
+        name = final_name(self.time, number, operation)
+        target = paths.in_partition(operation.partition, name)
+        folded, instants, blocks = self._folded(operation)
+        if storage.stat(target) is None:
+            self._make(target, operation, self._blocks(operation, folded, instants))
+        info = storage.stat(target)
+        if info is None:
+            raise Unavailable(
+                f"the log compaction {self.time} was ended by another executor, or {target} was removed",
+                table=self.ctx.base,
+            )
+        return LogCompactionStat(
+            operation.partition,
+            operation.file_id,
+            name,
+            operation.base_instant,
+            writes=folded.rows.num_rows,
+            deletes=len(folded.deleted) + len(folded.deleted_at),
+            size_bytes=info.size,
+            log_files=len(operation.log_files),
+            log_blocks=blocks,
+            log_bytes=sum(self._size(operation, log) for log in operation.log_files),
+            log_rows=folded.total,
+            taken_ms=int(clock.monotonic_ms() - began),
+        )
+
+    def _folded(self, operation: CompactionOperation) -> tuple[FoldedLogs, list[str], int]:
+        """The logs folded, the instants whose blocks count in them, and how many blocks."""
+        _, logs = split_paths(operation.partition, None, operation.log_files)
+        split = Split(operation.partition, operation.file_id, None, logs, self.spec)
+        runs = log_runs(self.state.storage, split)
+        entries = [entry for run in runs for entry in entries_of(run, self.spec)]
+        rules = self.spec.rules
+        types = [self.spec.schema.field(name).type for name in rules.ordering]
+        folded = fold_logs(entries, self.spec.schema, rules, types)
+        blocks = [block for run in runs for _, block in run]
+        return folded, list(dict.fromkeys(block.instant for block in blocks)), len(blocks)
+
+    def _blocks(
+        self, operation: CompactionOperation, folded: FoldedLogs, instants: list[str]
+    ) -> list[list[bytes | memoryview]]:
+        extra = {Header.COMPACTED_BLOCK_TIMES: ",".join(instants)}
+        blocks: list[list[bytes | memoryview]] = []
+        rows = folded.rows
+        if rows.num_rows:
+            at_once = max(1, rows.num_rows * _BLOCK_BYTES // max(rows.nbytes, 1))
+            blocks += data_blocks(
+                self.time,
+                self.log_schema,
+                rows,
+                [*range(0, rows.num_rows, at_once), rows.num_rows],
+                block_format=self.ctx.options.block_format,  # type: ignore[arg-type]
+                compression=BaseFileFormat.from_properties(self.ctx.config.raw).compression,
+                extra=extra,
+            )
+        for keys, ordering in ((folded.deleted, None), (folded.deleted_at, folded.ordering)):
+            if len(keys):
+                block = delete_block(
+                    self.time, self.log_schema, keys, operation.partition, ordering, extra
+                )
+                blocks.append(block)
+        return blocks
+
+    def _make(
+        self, target: str, operation: CompactionOperation, blocks: list[list[bytes | memoryview]]
+    ) -> None:
+        """Private file, a look at the plan, the link, a second look: see the module's text."""
+        storage = self.ctx.seams.storage
+        private = paths.prepared(self.time, f"{self.ctx.seams.random.getrandbits(64):016x}")
+        marker = paths.marker(self.time, operation.partition, target.rpartition("/")[2])
+        sink = storage.open_sink(private)
+        try:
+            try:
+                for block in blocks:
+                    sink.append(block)
+            finally:
+                storage.settle([sink], [paths.PREPARED], durable=self.ctx.options.fsync)
+            if not self._stands():
+                return
+            create_once(storage, marker)
+            storage.link(private, target)
+            if not self._stands():
+                storage.delete(target)
+                storage.delete_folder(paths.marker_folder(self.time))
+        except FileExistsError:
+            return  # another executor was faster; its rows are the same
+        except FileNotFoundError as error:
+            if storage.stat(private) is not None:
+                raise
+            raise Unavailable(
+                f"the log compaction {self.time} was ended by another executor", table=self.ctx.base
+            ) from error
+        finally:
+            forget(self.ctx, private)
+
+    def _stands(self) -> bool:
+        """Whether the plan is pending or completed, and not being taken back."""
+        state = TableState.load(self.ctx.seams.storage, self.state.config)
+        if self.time in condemned(self.ctx.seams.storage, state.timeline):
+            return False
+        return self.time in pending(state.timeline) or state.completion(self.time) is not None
+
+    def _size(self, operation: CompactionOperation, log: str) -> int:
+        info = self.ctx.seams.storage.stat(paths.in_partition(operation.partition, log))
+        return 0 if info is None else info.size
