@@ -27,13 +27,14 @@ WRITER_NAME = "hoodie.mainstem.writer.name"
 LOG_MAX = "hoodie.logfile.max.size"
 BLOCK_FORMAT = "hoodie.logfile.data.block.format"
 PARTIAL_BLOCKS = "hoodie.mainstem.write.partial.blocks"
+GZIP_LEVEL = "hoodie.mainstem.parquet.gzip.level"
 #: services run beside commits as Hudi's defaults say (services/run_options.py)
 SERVICES_AUTOMATIC = "hoodie.mainstem.services.automatic"
 
 #: keys under hoodie.mainstem. that some component reads
 OWN_KEYS = frozenset(
     (
-        FSYNC, AHEAD_MS, CLOCK_OFFSET, WRITER_NAME, PARTIAL_BLOCKS, SERVICES_AUTOMATIC,
+        FSYNC, AHEAD_MS, CLOCK_OFFSET, WRITER_NAME, PARTIAL_BLOCKS, GZIP_LEVEL, SERVICES_AUTOMATIC,
         "hoodie.mainstem.exclusive",
         "hoodie.mainstem.timeline.zone", "hoodie.mainstem.lock.expire_ms",
         "hoodie.mainstem.lock.zookeeper.auth",

@@ -7,7 +7,7 @@ out, since the two-level form of Hudi's Avro writer cannot hold null elements.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 
 from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
-from mainstem.formats.bloom_filter import DYNAMIC, TYPE_CODE_KEY, BloomSize, bloom_text
+from mainstem.formats.bloom_filter import DYNAMIC, TYPE_CODE_KEY, BloomFilter, BloomSize
 from mainstem.formats.resolve import project_to
 from mainstem.limits import MIB
+from mainstem.options import GZIP_LEVEL, whole_number
 
 KEY_COLUMN = META_FIELDS[2]
 SCHEMA_KEY = "parquet.avro.schema"
@@ -27,6 +28,8 @@ MIN_KEY = "hoodie_min_record_key"
 MAX_KEY = "hoodie_max_record_key"
 CODECS = ("gzip", "snappy", "zstd", "lz4", "brotli", "none")
 _PIECE_BYTES = 4 * MIB
+# pyarrow makes no larger row groups.
+_GROUP_ROWS_MAX = 64 * MIB
 # Java names the absence of compression; its lz4 is Hadoop's, which pyarrow calls the same.
 _CODEC_NAMES = {"uncompressed": "none", "lz4_raw": "lz4"}
 
@@ -45,10 +48,22 @@ class Sink(Protocol):
 
 @dataclass(frozen=True)
 class BaseFileFormat:
-    """How base files are written; picklable. ``bloom`` None leaves the filter out."""
+    """How base files are written; picklable.
+
+    ``bloom`` None leaves the filter out; ``group_bytes``: rows go to a new row group when they take so
+    many bytes in memory (Java counts encoded bytes, which are fewer); ``gzip_level``: 3 compresses more
+    than twice as fast as Java's 6, to 2 % more bytes.
+    """
 
     compression: str = "gzip"
     bloom: BloomSize | None = field(default_factory=BloomSize)
+    group_bytes: int = 120 * MIB
+    gzip_level: int = 3
+
+    @property
+    def level(self) -> int | None:
+        """Level of the codec; None: Arrow's own."""
+        return self.gzip_level if self.compression == "gzip" else codec_level(self.compression)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BaseFileFormat:
@@ -69,7 +84,12 @@ class BaseFileFormat:
             )
         except ValueError as error:
             raise Invalid(f"hoodie.index.bloom.* is no number: {error}") from error
-        return cls(codec, bloom if wanted == "true" else None)
+        return cls(
+            codec,
+            bloom if wanted == "true" else None,
+            whole_number(properties, "hoodie.parquet.block.size", cls.group_bytes, 1024, 2**40),
+            whole_number(properties, GZIP_LEVEL, cls.gzip_level, 1, 9),
+        )
 
 
 def encode_base_file(rows: pa.Table, avro_schema: str, how: BaseFileFormat | None = None) -> pa.Buffer:
@@ -85,7 +105,7 @@ def write_base_file(
     sink: Sink,
     how: BaseFileFormat | None = None,
 ) -> int:
-    """Write a base file, one row group per batch; returns the number of rows.
+    """Write a base file, batches gathered to row groups; returns the number of rows.
 
     ``avro_schema`` is the writer schema with the meta fields, and decides names, types and order of
     the columns; ``_hoodie_record_key`` must be filled. Raises ``Invalid`` for a null key or a null
@@ -95,35 +115,51 @@ def write_base_file(
 
     how = how or BaseFileFormat()
     schema = avro_to_arrow(avro_schema)
-    keys: list[pa.Array] = []
+    notes = _Notes(avro_schema, how)
     output = SinkFile(sink)
     count = 0
     with pq.ParquetWriter(
         pa.PythonFile(output, mode="w"),
         schema,
         compression=how.compression,
-        compression_level=codec_level(how.compression),
+        compression_level=how.level,
         store_schema=False,
         write_page_checksum=True,
         version="2.6",
         data_page_version="1.0",
     ) as writer:
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            keys += _keys(batch)
-            writer.write_table(_laid_out(batch, schema))
-            count += batch.num_rows
-        writer.add_key_value_metadata(_footer(pa.chunked_array(keys, pa.string()), avro_schema, how))
+        for group in _row_groups(batches, how.group_bytes):
+            notes.add(_keys(group))
+            writer.write_table(_laid_out(group, schema), row_group_size=group.num_rows)
+            count += group.num_rows
+        writer.add_key_value_metadata(notes.footer())
     output.flush()
     return count
 
 
-def _keys(batch: pa.Table) -> list[pa.Array]:
+def _row_groups(batches: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
+    """Neighbouring batches together, and large ones divided, to about ``size`` bytes."""
+    run: list[pa.Table] = []
+    waiting = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        rows = min(_GROUP_ROWS_MAX, max(1, size * batch.num_rows // max(1, batch.nbytes)))
+        for part in (batch.slice(at, rows) for at in range(0, batch.num_rows, rows)):
+            if run and waiting + part.nbytes > size:
+                yield pa.concat_tables(run)
+                run, waiting = [], 0
+            run.append(part)
+            waiting += part.nbytes
+    if run:
+        yield pa.concat_tables(run)
+
+
+def _keys(batch: pa.Table) -> pa.ChunkedArray:
     column = batch.column(KEY_COLUMN)
     if column.null_count:
         raise Invalid(f"{column.null_count} rows without {KEY_COLUMN}: a base file needs one in each")
-    return (column if column.type == pa.string() else column.cast(pa.string())).chunks
+    return column if column.type == pa.string() else column.cast(pa.string())
 
 
 def _laid_out(batch: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -137,15 +173,31 @@ def _laid_out(batch: pa.Table, schema: pa.Schema) -> pa.Table:
     return rows
 
 
-def _footer(keys: pa.ChunkedArray, avro_schema: str, how: BaseFileFormat) -> dict[str, str]:
-    notes = {SCHEMA_KEY: avro_schema, "writer.model.name": "avro"}
-    if how.bloom is not None:
-        notes[BLOOM_KEY] = bloom_text(keys, how.bloom)
-        if how.bloom.kind == DYNAMIC:
-            notes[TYPE_CODE_KEY] = DYNAMIC
-    if len(keys):
-        notes[MIN_KEY], notes[MAX_KEY] = key_range(keys)
-    return notes
+class _Notes:
+    """What the footer says about the rows, gathered while they are written."""
+
+    def __init__(self, avro_schema: str, how: BaseFileFormat) -> None:
+        self._schema = avro_schema
+        self._bloom = None if how.bloom is None else BloomFilter(how.bloom)
+        self._dynamic = how.bloom is not None and how.bloom.kind == DYNAMIC
+        self._ends: list[str] = []
+
+    def add(self, keys: pa.ChunkedArray) -> None:
+        """The keys of the next rows."""
+        if self._bloom is not None:
+            self._bloom.add(keys)
+        self._ends = list(key_range(pa.array([*self._ends, *key_range(keys)], pa.string())))
+
+    def footer(self) -> dict[str, str]:
+        """Key and value pairs."""
+        notes = {SCHEMA_KEY: self._schema, "writer.model.name": "avro"}
+        if self._bloom is not None:
+            notes[BLOOM_KEY] = self._bloom.text()
+            if self._dynamic:
+                notes[TYPE_CODE_KEY] = DYNAMIC
+        if self._ends:
+            notes[MIN_KEY], notes[MAX_KEY] = self._ends
+        return notes
 
 
 def key_range(keys: pa.Array | pa.ChunkedArray) -> tuple[str, str]:

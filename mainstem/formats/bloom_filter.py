@@ -64,52 +64,65 @@ def bloom_text(keys: pa.Array | pa.ChunkedArray, size: BloomSize | None = None) 
 
     ``keys``: strings without nulls, in the order of the rows.
     """
-    size = size or BloomSize()
-    head = _HEAD.pack(_VERSION, size.hashes, _MURMUR, size.bits)
-    if size.kind == SIMPLE:
-        rows = [np.zeros(len(keys), np.int64)]
-        return _encoded(head, _filled(keys, rows[0], 1, size))
-    row_of, current = _rows_of(len(keys), size)
-    count = int(row_of.max(initial=0)) + 1
-    bits = _filled(keys, row_of, count, size)
-    dynamic = head + struct.pack(">iii", size.entries, current, count)
-    return _encoded(dynamic, *(part for row in bits for part in (head, row)))
+    made = BloomFilter(size or BloomSize())
+    made.add(keys)
+    return made.text()
 
 
-def _encoded(*parts: bytes | list[bytes]) -> str:
-    flat = [p for part in parts for p in (part if isinstance(part, list) else [part])]
-    return base64.b64encode(b"".join(flat)).decode()
+class BloomFilter:
+    """A filter that grows with the rows of a file; see ``bloom_text``."""
+
+    def __init__(self, size: BloomSize) -> None:
+        self._size = size
+        self._count = 0
+        self._rows_max = 1
+        if size.kind == DYNAMIC:
+            self._rows_max = max(1, math.ceil(size.entries_max / size.entries))
+        self._bits = np.zeros((1, size.bits), np.bool_)
+
+    def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
+        """The keys of the next rows."""
+        for chunk in keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]:
+            for low in range(0, len(chunk), _KEYS_AT_ONCE):
+                part = chunk.slice(low, _KEYS_AT_ONCE)
+                row_of = self._rows_of(len(part))
+                if (most := int(row_of.max(initial=0)) + 1) > len(self._bits):
+                    more = np.zeros((most - len(self._bits), self._size.bits), np.bool_)
+                    self._bits = np.concatenate([self._bits, more])
+                _add(self._bits, part, row_of, self._size)
+                self._count += len(part)
+
+    def _rows_of(self, count: int) -> np.ndarray:
+        """Row of each of the next keys.
+
+        A full row is followed by a new one until together they hold ``entries_max``; from then on keys
+        go to the first row once more, then to all rows in turn.
+        """
+        if self._rows_max == 1:
+            return np.zeros(count, np.int64)
+        at = np.arange(self._count, self._count + count, dtype=np.int64)
+        row = np.minimum(at // self._size.entries, self._rows_max - 1)
+        over = at - self._rows_max * self._size.entries
+        row[over == 0] = 0
+        behind = over > 0
+        row[behind] = (over[behind] - 1) % self._rows_max
+        return row
+
+    def text(self) -> str:
+        """Base64 of the filter with the keys added so far."""
+        size = self._size
+        head = _HEAD.pack(_VERSION, size.hashes, _MURMUR, size.bits)
+        rows = [np.packbits(row, bitorder="little").tobytes() for row in self._bits]
+        if size.kind == SIMPLE:
+            return _encoded(head, *rows)
+        # The keys in the current row (currentNbRecord) count on when all rows are full.
+        current = self._count - (len(rows) - 1) * size.entries
+        dynamic = head + struct.pack(">iii", size.entries, current, len(rows))
+        return _encoded(dynamic, *(part for row in rows for part in (head, row)))
 
 
-def _rows_of(count: int, size: BloomSize) -> tuple[np.ndarray, int]:
-    """Row of each key, and the keys counted in the current row (``currentNbRecord``).
-
-    A full row is followed by a new one until together they hold ``entries_max``; from then on keys
-    go to the first row once more, then to all rows in turn.
-    """
-    rows_max = max(1, math.ceil(size.entries_max / size.entries))
-    at = np.arange(count, dtype=np.int64)
-    row = np.minimum(at // size.entries, rows_max - 1)
-    over = at - rows_max * size.entries
-    row[over == 0] = 0
-    behind = over > 0
-    row[behind] = (over[behind] - 1) % rows_max
-    rows = int(row.max(initial=0)) + 1
-    return row, count - (rows - 1) * size.entries
-
-
-def _filled(keys: pa.Array | pa.ChunkedArray, row_of: np.ndarray, rows: int, size: BloomSize) -> list[bytes]:
-    """The bits of each row, packed."""
-    bits = np.zeros((rows, size.bits), np.bool_)
-    chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
-    start = 0
-    for chunk in chunks:
-        for low in range(0, len(chunk), _KEYS_AT_ONCE):
-            part = chunk.slice(low, _KEYS_AT_ONCE)
-            rows_here = row_of[start + low : start + low + len(part)]
-            _add(bits, part, rows_here, size)
-        start += len(chunk)
-    return [np.packbits(row, bitorder="little").tobytes() for row in bits]
+def _encoded(*parts: bytes) -> str:
+    return base64.b64encode(b"".join(parts)).decode()
 
 
 def _add(bits: np.ndarray, keys: pa.Array, rows: np.ndarray, size: BloomSize) -> None:

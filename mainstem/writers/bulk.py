@@ -27,7 +27,6 @@ from mainstem.writers.append import BucketAppender
 from mainstem.writers.spec import BULK_INSERT, WriteSpec
 
 _KEY = META_FIELDS[2]
-_ROWS_PER_GROUP = 1_000_000
 
 Place = tuple[str, int]
 """Partition path and bucket."""
@@ -165,8 +164,7 @@ class BulkInserter(BucketAppender):
         stat = BaseFileStat(partition, self._file_id(*place), name, self._spec.instant, 0, blocks=1)
         self._closed.append(stat)
         try:
-            groups = [rows.slice(at, _ROWS_PER_GROUP) for at in range(0, rows.num_rows, _ROWS_PER_GROUP)]
-            stat.writes = write_base_file(groups, self._spec.log_schema, sink, self._layout)
+            stat.writes = write_base_file([rows], self._spec.log_schema, sink, self._layout)
         finally:
             sink.close(durable=self._spec.fsync)
         stat.size_bytes = sink.size

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from mainstem.formats.avro_schema import avro_to_arrow
 from mainstem.merge.rules import MergeRules
+from mainstem.options import GZIP_LEVEL
 from mainstem.table.keygen import KeyGenerator
 from mainstem.table.properties import EVENT_TIME
 
@@ -38,6 +39,7 @@ LAYOUT_OPTIONS = (
     "hoodie.parquet.compression.codec", "hoodie.parquet.bloom.filter.enabled",
     "hoodie.index.bloom.num_entries", "hoodie.index.bloom.fpp",
     "hoodie.bloom.index.filter.type", "hoodie.bloom.index.filter.dynamic.max.entries",
+    "hoodie.parquet.block.size", GZIP_LEVEL,
 )  # fmt: skip
 
 

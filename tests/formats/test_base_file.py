@@ -21,7 +21,7 @@ import pytest
 
 from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro, avro_to_arrow
-from mainstem.formats.base_file import BaseFileFormat, encode_base_file, key_range
+from mainstem.formats.base_file import BaseFileFormat, encode_base_file, key_range, write_base_file
 from mainstem.formats.bloom_filter import DYNAMIC, SIMPLE, BloomSize, bloom_text
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -152,10 +152,48 @@ def test_options_choose_codec_and_filter() -> None:
     assert notes[LOW] == b"_hoodie_record_key0"
 
 
+def _many(count: int) -> pa.Table:
+    return _with_meta(pa.concat_tables([ROWS] * (count // ROWS.num_rows)))
+
+
+def test_batches_are_gathered_to_row_groups_of_the_size_asked_for_and_large_ones_divided() -> None:
+    rows = _many(3000)
+    how = BaseFileFormat.from_properties({"hoodie.parquet.block.size": str(rows.nbytes // 4)})
+    small = [rows.slice(at, 10) for at in range(0, rows.num_rows, 10)]
+    for batches in ([rows], small):
+        sink = _Sink()
+        assert write_base_file(batches, TEXT, sink, how) == rows.num_rows
+        file = pq.ParquetFile(pa.BufferReader(bytes(sink.data)))
+        groups = [file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups)]
+        assert 4 <= len(groups) <= 6 and min(groups[:-1]) > rows.num_rows // 6
+        assert file.read().column("_hoodie_record_key").equals(rows.column("_hoodie_record_key"))
+        assert file.metadata.metadata[BLOOM] == bloom_text(rows.column("_hoodie_record_key")).encode()
+        assert file.metadata.metadata[HIGH].decode() == key_range(rows.column("_hoodie_record_key"))[1]
+
+
+def test_the_gzip_level_trades_time_for_bytes() -> None:
+    sizes = []
+    for level in ("1", "9"):
+        how = BaseFileFormat.from_properties({"hoodie.mainstem.parquet.gzip.level": level})
+        sizes.append(len(encode_base_file(_many(3000), TEXT, how)))
+    assert sizes[0] > sizes[1]
+
+
+class _Sink:
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def append(self, buffers: list[bytes | memoryview]) -> None:
+        for part in buffers:
+            self.data += part
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
         ("hoodie.parquet.compression.codec", "rar"),
+        ("hoodie.parquet.block.size", "12"),
+        ("hoodie.mainstem.parquet.gzip.level", "0"),
         ("hoodie.parquet.bloom.filter.enabled", "perhaps"),
         ("hoodie.index.bloom.num_entries", "many"),
         ("hoodie.index.bloom.num_entries", "0"),
