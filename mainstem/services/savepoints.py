@@ -26,8 +26,9 @@ from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.instant import INFLIGHT, SAVEPOINT, Instant
-from mainstem.timeline.publish import Section
+from mainstem.timeline.publish import Guarded, Section
 from mainstem.timeline.restore_records import SavepointRecord, decode_savepoint, encode_savepoint
+from mainstem.truetime.fence import note_newest
 from mainstem.writers.context import WriterContext
 from mainstem.writers.private_files import create_once, forget, prepare
 from mainstem.writers.rollback import delete_with_checksum
@@ -176,18 +177,26 @@ def delete(ctx: WriterContext, instant: str) -> None:
     """Remove a savepoint: cleaning and archiving no longer keep its files.
 
     Raises ``Invalid`` if there is none. The completed file goes first: the savepoint stands or is gone.
+    Under the lock, for the savepoint's own time may be the newest on the timeline, and no instant may be
+    given it again.
     """
     storage = ctx.seams.storage
-    timeline = ctx.publisher.timeline()
     inflight = f"{instant}.{SAVEPOINT}.{INFLIGHT}"
-    found = [i for i in savepoint_instants(timeline) if i.requested == instant]
-    if not found and not timeline.has(inflight):
-        known = ", ".join(i.requested for i in savepoint_instants(timeline)) or "none"
-        raise Invalid(f"there is no savepoint of {instant}; there are {known}", table=ctx.base)
-    try:
+
+    def remove(section: Guarded) -> None:
+        timeline = section.timeline
+        found = [i for i in savepoint_instants(timeline) if i.requested == instant]
+        if not found and not timeline.has(inflight):
+            known = ", ".join(i.requested for i in savepoint_instants(timeline)) or "none"
+            raise Invalid(f"there is no savepoint of {instant}; there are {known}", table=ctx.base)
+        note_newest(storage, timeline.newest_time)
+        section.check()
         for name in (*(i.file_name for i in found), inflight):
             delete_with_checksum(storage, paths.timeline_file(name))
         storage.sync_folder(paths.TIMELINE)
+
+    try:
+        ctx.publisher.guarded(remove)
     except OSError as error:
         raise Unavailable(
             f"the savepoint {instant} was not deleted: {error}; try again", table=ctx.base

@@ -185,6 +185,17 @@ def ticket(epoch: int, identity: str) -> str:
     return f"{FENCE}/ticket-{epoch}-{identity}"
 
 
+def newest_note(time: str) -> str:
+    """Fence file that keeps a time which is no longer on the timeline from being given again."""
+    return f"{FENCE}/newest-{time}"
+
+
+def parse_newest_note(name: str) -> str | None:
+    """Instant time in a note's name."""
+    time = name.removeprefix("newest-")
+    return time if time != name and is_instant_time(time) else None
+
+
 def prepared(instant: str, identity: str) -> str:
     """Private durable content that a ticket will name; left over only by a crash."""
     return f"{PREPARED}/{instant}-{identity}"

@@ -39,6 +39,8 @@ class Epoch:
         self.ticket = paths.ticket(number, identity)
         #: another kind of writer was seen on this table before
         self.foreign_seen = FOREIGN_NOTE in names
+        #: no time may be given at or below this one, whatever the timeline shows ("": any)
+        self.newest_noted = max(filter(None, map(paths.parse_newest_note, names)), default="")
 
     def sweep(self) -> None:
         """Step 2: whoever entered before can no longer publish.
@@ -108,6 +110,22 @@ def enter_epoch(storage: Storage, random: Randomness) -> Epoch:
         raise LeaseLost(f"epoch {last + 1} was begun by another holder") from error
     epoch.sweep()
     return epoch
+
+
+def note_newest(storage: Storage, time: str) -> None:
+    """Before a file with the newest time leaves the timeline, under the lock: it is not given again.
+
+    Somebody may have read up to that time; an instant at or below it would never be seen by him.
+    """
+    try:
+        storage.create(paths.newest_note(time), b"", durable=True)
+    except FileExistsError:
+        return
+    storage.sync_folder(paths.FENCE)
+    for name in sorted(storage.names(paths.FENCE)):
+        noted = paths.parse_newest_note(name)
+        if noted is not None and noted < time:
+            storage.delete(f"{paths.FENCE}/{name}")
 
 
 def note_foreign_writer(storage: Storage, evidence: str) -> None:
