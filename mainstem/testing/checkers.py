@@ -179,7 +179,8 @@ class Watch:
             raise Violation("legal states", f"{path}: completed at or before it was requested")
         self._needs(name, "requested")
         self._needs(name, "inflight")
-        if any(p.requested == name.requested for p in self.published):
+        again = [p for p in self.published if (p.requested, p.action) == (name.requested, name.action)]
+        if again and name.action != "savepoint":
             raise Violation("created twice", f"{name.requested} completed twice")
         if name.requested in self.rolled_back:
             raise Violation(
@@ -231,6 +232,9 @@ class Watch:
             path = folder
 
     def _timeline_deleted(self, name: TimelineName, path: str) -> None:
+        if name.action == "savepoint":
+            self._made.discard(path)  # an instant may be saved again; its time is not given again
+            return
         self._deletion_allowed(name, path)
         times = [plain.timeline_name(n) for n in self.disk.folders[TIMELINE]]
         self._newest = max([max(n.requested, n.completion or "") for n in times if n], default="")
@@ -384,7 +388,7 @@ class Audit:
         for name in sorted(self.disk.folders.get(MARKERS, {})):
             raise Violation("no orphans", f"the marker folder of {name} is still there")
         fence = self.disk.folders.get(".hoodie/.mainstem/fence", {})
-        if len(fence) > 3:
+        if len(fence) > 4:  # the epoch, and at most three notes
             raise Violation("constant files", f"the fence folder holds {sorted(fence)}")
 
 

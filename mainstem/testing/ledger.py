@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mainstem.testing import plain_format as plain
-from mainstem.testing.oracle import Mode, Row, put_delete, put_row, shown
+from mainstem.testing.oracle import Mode, Row, Where, onto_base, put_delete, put_row
 from mainstem.testing.plain_format import TIMELINE, Block, CommitOnDisk, LogFile, TimelineName
 from mainstem.testing.sim_storage import Disk
 
 Group = tuple[str, str]  # partition, file id
-Where = tuple[str, str]  # partition, record key
 
 
 @dataclass
@@ -224,30 +223,32 @@ class Ledger:
         self, mode: Mode, group: Group, until: str | None, done: list[Compacted], last: str | None = None
     ) -> dict[Where, Row]:
         logs = [w for w in self._written_rows(group) if until is None or w.completion <= until]
-        state: dict[Where, Any] = {}
+        rows: dict[Where, Row] = {}
         barrier = ""
         if bulk := self._bulk_of(group, until):
             barrier = bulk.instant
-            state = {(row["part"], row["id"]): user_columns(row) for row in bulk.rows}
+            rows = {(row["part"], row["id"]): user_columns(row) for row in bulk.rows}
         for time in [*(c.time for c in done), *([last] if last else [])]:
-            _merge(mode, state, [w for w in logs if barrier <= w.completion < time])
-            state, barrier = shown(state), time  # a base file holds rows, and no memory of deletes
+            rows = _merged(mode, rows, [w for w in logs if barrier <= w.completion < time])
+            barrier = time
         if last is None:
-            _merge(mode, state, [w for w in logs if w.completion >= barrier])
-        return shown(state)
+            rows = _merged(mode, rows, [w for w in logs if w.completion >= barrier])
+        return rows
 
     def _written_rows(self, group: Group) -> list[WrittenLog]:
         """Log files that writers wrote; a log compaction repeats their rows and changes none."""
         return [w for w in self.logs_of(group) if not self.commits[w.log.instant].is_service]
 
 
-def _merge(mode: Mode, state: dict[Where, Any], logs: Iterable[WrittenLog]) -> None:
+def _merged(mode: Mode, base: dict[Where, Row], logs: Iterable[WrittenLog]) -> dict[Where, Row]:
+    entries: dict[Where, Any] = {}
     for written in logs:
         for block in written.blocks:
             for row in block.rows:
-                put_row(mode, state, user_columns(row))
+                put_row(mode, entries, user_columns(row))
             for delete in block.deletes:
-                put_delete(mode, state, (delete.partition, delete.key), delete.ordering)
+                put_delete(mode, entries, (delete.partition, delete.key), delete.ordering)
+    return onto_base(mode, base, entries)
 
 
 def user_columns(row: Row) -> Row:

@@ -1,7 +1,8 @@
 """What writers meant to write, and how rows merge: plain dictionaries.
 
-The rules are Hudi's (format-core 8: log files merge in order of requested time, whatever order they
-completed in), written down a second time and without columns.
+The rules are Hudi's (format-core 8: log files merge among themselves in order of requested time,
+whatever order they completed in, and the result with the base file), written down a second time and
+without columns.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Row = dict[str, Any]
+Where = tuple[str, str]  # partition, record key
 KEY, PARTITION, ORDERING = "id", "part", "ts"
 
 
@@ -51,32 +53,40 @@ class _Deleted:
     ordering: int | None = None
 
 
-def put_row(mode: Mode, state: dict[tuple[str, str], Any], row: Row) -> None:
-    """Merge one row into (partition, key) -> row or deletion."""
+def put_row(mode: Mode, entries: dict[Where, Any], row: Row) -> None:
+    """Merge one row of a log file over what the log files before it left of its key."""
     where = (row[PARTITION], row[KEY])
-    old = state.get(where)
+    old = entries.get(where)
     if isinstance(old, _Deleted):
         if not mode.event_time or old.ordering is None or row[ORDERING] >= old.ordering:
-            state[where] = dict(row)
+            entries[where] = dict(row)
     else:
-        state[where] = dict(row) if old is None else _winner(mode, old, row)
+        entries[where] = dict(row) if old is None else _winner(mode, old, row)
 
 
-def put_delete(
-    mode: Mode, state: dict[tuple[str, str], Any], where: tuple[str, str], ordering: int | None
-) -> None:
-    """Merge one deletion; without an ordering value (Java's 0) it always wins."""
-    old = state.get(where)
+def put_delete(mode: Mode, entries: dict[Where, Any], where: Where, ordering: int | None) -> None:
+    """Merge one deletion of a log file; without an ordering value (Java's 0) it always wins."""
+    old = entries.get(where)
     if mode.event_time and ordering is not None and old is not None:
         before = old.ordering if isinstance(old, _Deleted) else old[ORDERING]
-        if before is not None and before > ordering:
+        if before is None or before > ordering:
             return
-    state[where] = _Deleted(ordering if mode.event_time else None)
+    entries[where] = _Deleted(ordering if mode.event_time else None)
 
 
-def shown(state: dict[tuple[str, str], Any]) -> dict[tuple[str, str], Row]:
-    """What a reader sees of it."""
-    return {where: row for where, row in state.items() if not isinstance(row, _Deleted)}
+def onto_base(mode: Mode, base: dict[Where, Row], entries: dict[Where, Any]) -> dict[Where, Row]:
+    """Java's final merge: what the log files left of each key, over the row of the base file.
+
+    A deletion that a later log row overtook is forgotten here: that row meets the base row.
+    """
+    found = dict(base)
+    for where, entry in entries.items():
+        old = base.get(where)
+        if not isinstance(entry, _Deleted):
+            found[where] = entry if old is None else _winner(mode, old, entry)
+        elif old is not None and (entry.ordering is None or entry.ordering >= old[ORDERING]):
+            del found[where]
+    return found
 
 
 def _winner(mode: Mode, old: Row, new: Row) -> Row:

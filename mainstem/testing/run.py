@@ -16,6 +16,7 @@ from collections import Counter
 from mainstem.testing.bulk import BulkInserts
 from mainstem.testing.mixed import Mixed
 from mainstem.testing.publishers import Publishers
+from mainstem.testing.services_world import Services
 from mainstem.testing.simulation import Result, Simulation
 from mainstem.testing.tables import Compactions, Tables
 from mainstem.testing.world import Counts, Faults, Violation
@@ -25,6 +26,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "compactions": Compactions,
     "mixed": Mixed,
     "publishers": Publishers,
+    "services": Services,
     "tables": Tables,
 }
 REPEAT_EVERY = 100

@@ -45,14 +45,19 @@ class Tables(Simulation):
     scenario = "tables"
     busy_calls = 2500
     always_compacting = False
+    #: deletes, equal ordering values and every merge mode beside compactions (the ledger knows Java's rule)
+    late_rows = False
     strangers = False  # another kind of writer takes part
     retention: Retention | None = None
 
     def build(self) -> None:
         rng = self.random
-        self.mode: Mode = MODES["event" if self.always_compacting else rng.choice(sorted(MODES))]
+        only_event = self.always_compacting and not self.late_rows
+        self.mode: Mode = MODES["event" if only_event else rng.choice(sorted(MODES))]
         self.exclusive = rng.random() < 0.6
-        self.compacting = self.mode.event_time and (self.always_compacting or rng.random() < 0.6)
+        self.compacting = self.late_rows or (
+            self.mode.event_time and (self.always_compacting or rng.random() < 0.6)
+        )
         self.partitions = rng.choice([["x"], ["x", "y"]])
         self.intents: list[Intent] = []
         self.settling = False
@@ -85,11 +90,16 @@ class Tables(Simulation):
             properties["hoodie.table.partial.update.mode"] = "IGNORE_DEFAULTS"
         merge = "EVENT_TIME_ORDERING" if self.mode.event_time else "COMMIT_TIME_ORDERING"
         properties["hoodie.record.merge.mode"] = merge
+        properties.update(self.more_properties())
         order = ["ts"] if self.mode.event_time else []
         raw = create.new_properties(
             self.base, SCHEMA, ["id"], order, ["part"], 2, 9, properties, "simulated"
         )
         create.put_table(self.seams(self.world.process("builder")), raw)
+
+    def more_properties(self) -> dict[str, str]:
+        """Properties of the table that a scenario adds."""
+        return {}
 
     def _background(self) -> None:
         rng = self.random
@@ -139,7 +149,7 @@ class Tables(Simulation):
             row: Row = {
                 "id": f"k{rng.randrange(6)}",
                 "part": rng.choice(self.partitions),
-                "ts": rng.randrange(1000) * 1_000_000 + self.numbers * self.compacting,
+                "ts": self._ordering(rng),
                 "v": mark,
                 "a": mark,
                 "b": mark,
@@ -150,6 +160,11 @@ class Tables(Simulation):
                 row[owned] = mark
             rows.append(row)
         return rows
+
+    def _ordering(self, rng: random.Random) -> int:
+        if self.late_rows:
+            return rng.randrange(20)
+        return rng.randrange(1000) * 1_000_000 + self.numbers * self.compacting
 
     def _tracer(self, intent: Intent, rng: random.Random) -> Row:
         """A row on a key of its own, by which an incremental window shows the transaction."""
@@ -166,7 +181,7 @@ class Tables(Simulation):
             self.left[name] -= 1
             rng = self.random
             kind = rng.choice(["upsert"] * 6 + ["delete", "empty", "abort", "two"])
-            if kind == "delete" and self.compacting:
+            if kind == "delete" and self.compacting and not self.late_rows:
                 kind = "upsert"  # a compaction forgets deletes, also in Java (protocols T39)
             if self.mode.partial and kind == "upsert" and rng.random() < 0.5:
                 kind = "update_columns"
@@ -301,7 +316,7 @@ class Tables(Simulation):
                 self.world.counts.refused += 1
 
     def _ours_compact(self) -> bool:
-        return random.Random(f"{self.seed}/compactor").random() < 0.7
+        return self.late_rows or random.Random(f"{self.seed}/compactor").random() < 0.7
 
     def _java_compaction(self, process: Process) -> Callable[[], Any]:
         return Compactor(self.seams(process), self.disk, exclusive=self.exclusive).run
