@@ -46,6 +46,10 @@ def add_service_commands(
     savepoint.add_argument("--comment", default="", help="why")
     savepoint.add_argument("--list", action="store_true", help="show the savepoints instead")
     savepoint.add_argument("--delete", metavar="TIME", help="delete the savepoint of this instant instead")
+    restore = service("restore", _restore, "remove everything that completed after a savepoint's instant")
+    restore.add_argument(
+        "savepoint", metavar="SAVEPOINT", nargs="?", help="left out: finish a restore whose process died"
+    )
 
 def _rollback(options: argparse.Namespace, out: TextIO) -> None:
     done = [
@@ -132,3 +136,11 @@ def _savepoint(options: argparse.Namespace, out: TextIO) -> None:
         out.write(plain(savepoint.describe()) + "\n")
     if not found:
         out.write("no savepoints\n")
+
+
+def _restore(options: argparse.Namespace, out: TextIO) -> None:
+    done = options.open(options).restore(options.savepoint)
+    if options.json:
+        print_json([asdict(done)], out)
+    else:
+        out.write(plain(done.describe()) + "\n")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mainstem.services.compaction import Compaction
     from mainstem.services.log_compaction import LogCompaction
     from mainstem.services.progress import Progress
+    from mainstem.services.restoring import Restored
     from mainstem.services.runner import ServiceRun
     from mainstem.services.savepoints import Savepoint
     from mainstem.writers.context import WriterContext
@@ -208,3 +209,17 @@ class ServiceMethods:
         from mainstem.services import savepoints
 
         savepoints.delete(self.writer_context(), instant)
+
+    def restore(self, savepoint: str | None = None, *, progress: Progress | None = None) -> Restored:
+        """Remove everything that completed after the instant of a savepoint, for good.
+
+        The table's rows, schema and streaming guards are then those of that moment. Writers must have
+        ended: one that lives and has a transaction open makes the restore refuse, dead ones are rolled
+        back. Without ``savepoint`` a restore whose process died is finished; nobody can write before.
+        Raises ``Invalid`` where the state cannot be had, ``Unavailable`` while a clean is pending or
+        another process executes the restore.
+        """
+        from mainstem.services import restoring
+        from mainstem.services.progress import silent
+
+        return restoring.restore(self.writer_context(), savepoint, progress=progress or silent)

@@ -19,9 +19,9 @@ from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.readers.state import TableState
 from mainstem.storage import paths
 from mainstem.table.slicing import FileSlice, base_slice, query_slice
-from mainstem.timeline.active import load_timeline
+from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.clean_records import named_files
-from mainstem.timeline.instant import CLEAN, RESTORE, Instant
+from mainstem.timeline.instant import CLEAN, RESTORE, ROLLBACK, Instant
 
 _CLEAN_FILE = "a clean on the timeline"
 
@@ -136,10 +136,28 @@ def check_no_new_clean(state: TableState) -> None:
 
     It may have removed files that the listing should have shown; the query starts again.
     """
-    known = {i.requested for i in state.timeline.instants if i.action == CLEAN}
-    now = {i.requested for i in load_timeline(state.storage).instants if i.action == CLEAN}
-    if now - known:
-        raise FileNotFoundError(f"clean {max(now - known)} began while files were listed")
+    now = load_timeline(state.storage)
+    began = _begun_since(state, now, (CLEAN,))
+    if began:
+        raise FileNotFoundError(f"clean {max(began)} began while files were listed")
+    check_nothing_undone(state, now)
+
+
+def check_nothing_undone(state: TableState, now: ActiveTimeline | None = None) -> None:
+    """After files were listed: ``FileNotFoundError`` if a restore or a rollback took completed instants of
+    this view back meanwhile (``now``: a listing made after the files were listed).
+
+    Their timeline files go before their data files, so a listing of files that lacks one comes after that.
+    """
+    now = now if now is not None else load_timeline(state.storage)
+    began = _begun_since(state, now, (RESTORE, ROLLBACK))
+    if began and not all(now.has(i.file_name) for i in state.writes):
+        raise FileNotFoundError(f"{max(began)} took back instants while files were listed")
+
+
+def _begun_since(state: TableState, now: ActiveTimeline, actions: Container[str]) -> set[str]:
+    known = {i.requested for i in state.timeline.instants if i.action in actions}
+    return {i.requested for i in now.instants if i.action in actions} - known
 
 
 def _clean_records(state: TableState, moment: str) -> Iterator[dict[str, Any]]:

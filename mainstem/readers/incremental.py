@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Invalid
+from mainstem.readers.history import check_nothing_undone
 from mainstem.readers.scan import Planned, ScanPlan
 from mainstem.readers.snapshot import make_split, read_spec
 from mainstem.readers.split import ReadSpec, Split
@@ -107,6 +108,7 @@ def _splits(state: TableState, window: Window, spec: ReadSpec) -> Iterator[Split
             found = query_slice(group, None)
             if found is not None:
                 yield make_split(found, spec, state.config)
+    check_nothing_undone(state)
 
 
 def _plan_with_deletes(

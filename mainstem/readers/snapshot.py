@@ -11,7 +11,15 @@ import pyarrow.compute as pc
 
 from mainstem.errors import Invalid, Unsupported
 from mainstem.merge.rules import merge_rules
-from mainstem.readers.history import PastState, check_no_new_clean, check_settled, past_state
+from mainstem.readers.history import (
+    PastState,
+    check_no_new_clean,
+    check_nothing_undone,
+    check_settled,
+    check_there,
+    cleaned_since,
+    past_state,
+)
 from mainstem.readers.pruning import may_match, partition_guarantee
 from mainstem.readers.scan import Planned, ScanPlan
 from mainstem.readers.schema import (
@@ -67,7 +75,8 @@ def scan(
             spec = read_spec(past, columns, filter, None, damaged)
             return Planned(spec, list(_past_splits(past, spec, base_only=mode == READ_OPTIMIZED)))
         spec = read_spec(state, columns, filter, until, damaged)
-        return Planned(spec, _splits(state, spec, until, base_only=mode == READ_OPTIMIZED))
+        splits = _splits(state, spec, until, base_only=mode == READ_OPTIMIZED)
+        return Planned(spec, splits if until is None else list(splits))
 
     def refined(fewer: Sequence[str] | None, more: pc.Expression | None) -> ScanPlan:
         both = filter if more is None else more if filter is None else filter & more
@@ -83,15 +92,23 @@ def scan(
 def _splits(state: TableState, spec: ReadSpec, until: str | None, *, base_only: bool) -> Iterator[Split]:
     pick = base_slice if base_only else query_slice
     replaced = state.replaced(until)
+    cleaned = {} if until is None else cleaned_since(state, until)
     for listing in state.partitions():
         if not _wanted(listing.partition, spec, state.config):
             continue
-        for group in state.group(listing.partition, listing.names):
+        gone = cleaned.get(listing.partition, set()).difference(listing.names)
+        for group in state.group(listing.partition, sorted((*listing.names, *gone))):
             if (group.partition, group.file_id) in replaced:
                 continue
             found = pick(group, until)
             if found is not None:
+                if gone:
+                    check_there(state, found, listing.names, f"as_of={until}", base_only)
                 yield make_split(found, spec, state.config, base_only=base_only)
+    if until is None:
+        check_nothing_undone(state)
+    else:
+        check_no_new_clean(state)
 
 
 def _wanted(partition: str, spec: ReadSpec, config: TableConfig) -> bool:

@@ -32,6 +32,7 @@ from mainstem.timeline.instant import (
     Instant,
 )
 from mainstem.timeline.plans import load_compaction_plan
+from mainstem.timeline.restore_records import shown_timeline
 
 WRITES = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
 
@@ -67,7 +68,8 @@ class TableState:
     def load(cls, storage: Storage, config: TableConfig) -> TableState:
         """List the timeline now. Raises ``Unsupported`` for tables that cannot be read right."""
         config.check_readable(storage.base)
-        return cls(storage, config, steady_timeline(storage), Archive.load(storage, config.history))
+        timeline = shown_timeline(storage, steady_timeline(storage))
+        return cls(storage, config, timeline, Archive.load(storage, config.history))
 
     def completion(self, requested: str) -> str | None:
         """Completion time, None for an instant that is not completed in this view.

@@ -52,9 +52,6 @@ class RestoredState(PastState):
         assert self.whole is not None
         return None if requested in self.removed else self.whole.completion(requested)
 
-    def _check_there(self, found: FileSlice, listed: set[str], base_only: bool) -> None:
-        check_kept(self, found, listed)
-
 
 def restored_state(state: TableState, removed: Iterable[Instant], savepoint: Instant) -> RestoredState:
     """``state`` after a restore to ``savepoint`` that removes these instants."""

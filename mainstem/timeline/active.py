@@ -120,14 +120,14 @@ class ActiveTimeline:
         """The same listing without some files."""
         return ActiveTimeline(self.names.difference(names), self._parsed)
 
-
-class TimelineReader:
-    """Lists the timeline again and again, parsing each name once (a commit lists it twice)."""
-
     def without_instants(self, requested: Container[str]) -> ActiveTimeline:
         """The same listing without any file of these instants (by requested time)."""
         found = ((name, self._instant(name)) for name in self.names)
         return self.without(name for name, i in found if i is not None and i.requested in requested)
+
+
+class TimelineReader:
+    """Lists the timeline again and again, parsing each name once (a commit lists it twice)."""
 
     def __init__(self, storage: Storage, folder: str = paths.TIMELINE) -> None:
         self._storage = storage

@@ -31,9 +31,11 @@ from mainstem.timeline.instant import (
     DELTACOMMIT,
     INFLIGHT,
     REQUESTED,
+    RESTORE,
     Instant,
     parse_instant,
 )
+from mainstem.timeline.restore_records import pending_restores
 from mainstem.truetime.fence import Epoch, enter_epoch, note_foreign_writer
 from mainstem.truetime.generator import InstantTimes
 from mainstem.truetime.lock import Lease
@@ -208,6 +210,7 @@ class Publisher:
             planned_on = None
             if callable(prepared):
                 planned_on = self._reader.load()
+                self._refuse_beside_restore(planned_on, target(planned_on.newest_time))
                 prepared = prepared(planned_on)
                 if prepared is None:
                     return None, None
@@ -219,8 +222,9 @@ class Publisher:
             decision = decide(Section(timeline, epoch, lambda: self._store_now_ms(epoch)))
             if decision is not None:
                 return None, decision
+            self._refuse_beside_restore(timeline, target(timeline.newest_time))
             wait_ms = self._skew_wait_ms(timeline, epoch)
-            newest = max(timeline.newest_time, self._last_time)
+            newest = max(timeline.newest_time, self._last_time, epoch.newest_noted)
             time = self._times.next(self._seams.clock.now_ms(), newest)
             self._seams.clock.sleep_ms(wait_ms)
             before_link(time)
@@ -232,6 +236,19 @@ class Publisher:
             return time, None
         finally:
             _quietly(epoch.drop_ticket)
+
+    def _refuse_beside_restore(self, timeline: ActiveTimeline, name: str) -> None:
+        """While a restore is pending, nothing else is published: it may be what the restore removes, or
+        rest on it (``services.restoring``)."""
+        waiting = pending_restores(timeline)
+        instant = parse_instant(name)
+        if waiting and (instant is None or instant.action != RESTORE):
+            raise Unavailable(
+                f"the restore {waiting[-1]} is not finished, and nothing else is published before it is: wait"
+                " for it or, if its process died, finish it (Table.restore(), mainstem restore PATH)",
+                table=self._seams.storage.base,
+                instant=waiting[-1],
+            )
 
     def _settle(self, step: Callable[[], None], name: str) -> None:
         """A step after the link: what is published stays so, whatever this step meets."""

@@ -19,7 +19,8 @@ from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import VERSION_MARK, schema_text
-from mainstem.timeline.instant import REQUESTED, RESTORE, WRITE_ACTIONS
+from mainstem.timeline.instant import REQUESTED, RESTORE, ROLLBACK, WRITE_ACTIONS
+from mainstem.timeline.plans import load_rollback_plan
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,12 @@ def _time(text: str, path: str) -> str:
 
 
 def pending_restores(timeline: ActiveTimeline) -> list[str]:
-    """Requested times of restores that are planned and not completed, oldest first."""
-    return [i.requested for i in timeline.pending if i.action == RESTORE]
+    """Requested times of restores that are planned and not completed, oldest first.
+
+    One without its plan is the mark of an execution that woke up after everything was done.
+    """
+    found = (i.requested for i in timeline.pending if i.action == RESTORE)
+    return [time for time in found if timeline.has(f"{time}.{RESTORE}.{REQUESTED}")]
 
 
 def being_restored(storage: Storage, timeline: ActiveTimeline) -> dict[str, str]:
@@ -142,6 +147,19 @@ def being_restored(storage: Storage, timeline: ActiveTimeline) -> dict[str, str]
         for instant in plan.instants if plan is not None else ():
             found[instant.requested] = restore
     return found
+
+
+def shown_timeline(storage: Storage, timeline: ActiveTimeline) -> ActiveTimeline:
+    """The timeline as queries see it: without instants that a pending restore removes, and without completed
+    ones that a pending rollback takes back. Their files go one by one; for readers they go at once.
+    """
+    undone = set(being_restored(storage, timeline))
+    for instant in timeline.pending:
+        if instant.action == ROLLBACK:
+            plan = load_rollback_plan(storage, instant.requested)
+            if plan is not None and plan.instant in timeline.completion_times:
+                undone.add(plan.instant)
+    return timeline.without_instants(undone) if undone else timeline
 
 
 def encode_restore_metadata(

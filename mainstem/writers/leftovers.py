@@ -15,8 +15,9 @@ from mainstem.lsm_archive.reader import Archive
 from mainstem.storage import paths
 from mainstem.table.partitions import list_partitions
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.instant import ROLLBACK
+from mainstem.timeline.instant import RESTORE, ROLLBACK
 from mainstem.timeline.plans import load_rollback_plan
+from mainstem.timeline.restore_records import load_restore_plan
 from mainstem.writers.context import WriterContext
 from mainstem.writers.task import marked_files
 
@@ -94,13 +95,14 @@ def _sweep_rolled_back(ctx: WriterContext, timeline: ActiveTimeline) -> None:
 
 
 def _rolled_back(ctx: WriterContext, timeline: ActiveTimeline) -> set[str]:
-    """Instants that a completed rollback on the active timeline removed."""
-    present = {i.requested for i in timeline.instants}
+    """Instants that a completed rollback or restore on the active timeline removed."""
+    storage = ctx.seams.storage
     gone: set[str] = set()
     for instant in timeline.completed:
-        if instant.action != ROLLBACK:
-            continue
-        plan = load_rollback_plan(ctx.seams.storage, instant.requested)
-        if plan is not None and plan.instant not in present:
-            gone.add(plan.instant)
-    return gone
+        if instant.action == ROLLBACK:
+            plan = load_rollback_plan(storage, instant.requested)
+            gone.update(() if plan is None else (plan.instant,))
+        elif instant.action == RESTORE:
+            removed = load_restore_plan(storage, instant.requested)
+            gone.update(() if removed is None else (i.requested for i in removed.instants))
+    return gone - {i.requested for i in timeline.instants}

@@ -35,6 +35,7 @@ from mainstem.timeline.plans import (
     load_rollback_plan,
 )
 from mainstem.timeline.publish import Section
+from mainstem.timeline.restore_records import being_restored, pending_restores
 from mainstem.writers.context import WriterContext
 from mainstem.writers.leftovers import sweep_leftovers
 from mainstem.writers.private_files import create_once, forget, prepare
@@ -76,7 +77,11 @@ def roll_back_failed_writes(ctx: WriterContext, *, if_due: bool = False) -> list
 
 
 def _roll_back_all(ctx: WriterContext, *, thorough: bool) -> list[RolledBackInstant]:
-    done = [r for r in (_resume(ctx, i) for i in _pending_rollbacks(ctx)) if r is not None]
+    timeline = ctx.publisher.timeline()
+    if pending_restores(timeline):
+        return []  # it removes them, and a Java restore its rollbacks too
+    pending = [i for i in timeline.pending if i.action == ROLLBACK]
+    done = [r for r in (_resume(ctx, i) for i in pending) if r is not None]
     timeline = ctx.publisher.timeline()
     for instant in _candidates(timeline):
         rolled = roll_back(ctx, instant)
@@ -101,10 +106,6 @@ def _due(ctx: WriterContext) -> bool:
 def _candidates(timeline: ActiveTimeline) -> list[Instant]:
     """Pending ingestion instants, newest first."""
     return [i for i in reversed(timeline.pending) if i.action in _INGESTION]
-
-
-def _pending_rollbacks(ctx: WriterContext) -> list[Instant]:
-    return [i for i in ctx.publisher.timeline().pending if i.action == ROLLBACK]
 
 
 def condemned(storage: Storage, timeline: ActiveTimeline) -> dict[str, str]:
@@ -137,6 +138,8 @@ def roll_back(
             return "gone"
         if instant.requested in condemned(ctx.seams.storage, section.timeline):
             return "condemned"
+        if instant.requested in being_restored(ctx.seams.storage, section.timeline):
+            return "restored"
         if not own and not ctx.heartbeats.expired(instant.requested, section.store_now_ms()):
             return "alive"
         return None

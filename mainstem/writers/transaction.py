@@ -31,6 +31,7 @@ from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, RESTORE, Instant
 from mainstem.timeline.publish import Section
+from mainstem.timeline.restore_records import being_restored
 from mainstem.writers import task
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.bulk import appender_for, check_one_base_file_each
@@ -189,7 +190,8 @@ class Transaction:
         for instant in section.timeline.pending:
             if instant.action == RESTORE:
                 raise Unsupported(
-                    f"a restore ({instant.requested}) is pending: no write may start before it is done",
+                    f"a restore ({instant.requested}) is pending: no write may start before it is done; wait"
+                    " for it or, if its process died, finish it (Table.restore(), mainstem restore PATH)",
                     table=self._ctx.base,
                 )
 
@@ -391,6 +393,14 @@ class Transaction:
             raise RolledBack(
                 "the transaction was rolled back by another writer, which found its heartbeat expired;"
                 " nothing of it is visible: write the data again in a new transaction",
+                table=ctx.base,
+                instant=self.instant,
+            )
+        restore = being_restored(ctx.seams.storage, timeline).get(self.instant)
+        if restore is not None:
+            raise RolledBack(
+                f"the restore {restore} removes this transaction, whose heartbeat had expired; nothing of it"
+                " is visible: write the data again in a new transaction",
                 table=ctx.base,
                 instant=self.instant,
             )

@@ -15,8 +15,10 @@ import pyarrow as pa
 import pytest
 
 import mainstem
-from mainstem.errors import Invalid
+from mainstem.errors import Invalid, RolledBack, Unavailable, Unsupported
 from mainstem.formats.avro_container import encode_container
+from mainstem.readers.state import TableState
+from mainstem.services import restoring
 from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import schema_text
 
@@ -147,3 +149,209 @@ def test_an_instant_whose_files_are_gone_cannot_be_saved(table):
     with pytest.raises(Invalid, match="a clean removed, or is about to"):
         table.savepoint(first.instant)
     table.savepoint()  # of the compaction: its files stay
+
+
+# -- restores ------------------------------------------------------------------------------------
+
+
+def test_a_restore_brings_back_rows_schema_and_files_of_the_savepoint(table):
+    table.upsert(rows(range(8), 1))
+    table.compact()
+    table.upsert(rows(range(4), 2))
+    saved = table.savepoint()
+    before, files, schema = content(table), data_files(table), table.schema
+    table.delete(rows(range(2), 4))
+    table.compact()
+    table.upsert(rows(range(6, 12), 3))
+    table.upsert(rows(range(12), 5).append_column("note", pa.array(["n"] * 12)))
+    done = table.restore(saved.instant)
+    assert len(done.instants) == 4
+    assert content(table).equals(before)
+    assert data_files(table) == files
+    assert table.schema.equals(schema)
+    assert "4 instants" in done.describe()
+    assert table.restore(saved.instant).restore is None  # it is there already
+
+
+def test_writers_compactions_and_savepoints_go_on_after_a_restore(table):
+    table.upsert(rows(range(8), 1))
+    saved = table.savepoint()
+    table.upsert(rows(range(8), 2))
+    table.restore(saved.instant)
+    table.upsert(rows(range(4), 3, "w"))
+    table.compact()
+    assert content(table)["value"].to_pylist() == [f"{'w' if k < 4 else 'v'}{k}" for k in range(8)]
+    again = table.savepoint()
+    table.upsert(rows(range(8), 4))
+    table.restore(again.instant)
+    assert content(table)["value"].to_pylist() == [f"{'w' if k < 4 else 'v'}{k}" for k in range(8)]
+
+
+def test_what_was_requested_early_and_completed_late_goes(table):
+    late = table.begin()
+    late.write(rows(range(4, 8), 9, "late"))
+    table.upsert(rows(range(4), 1))
+    saved = table.savepoint()
+    before = content(table)
+    done = late.commit()
+    assert done.instant < saved.instant
+    assert table.restore(saved.instant).instants == (done.instant,)
+    assert content(table).equals(before)
+
+
+def test_what_was_requested_late_and_completed_early_stays(table):
+    slow = table.begin()
+    slow.write(rows(range(4), 1))
+    quick = table.upsert(rows(range(4, 8), 1))
+    saved = table.savepoint(slow.commit().instant)
+    assert quick.instant > saved.instant
+    before = content(table)
+    table.upsert(rows(range(8), 2))
+    table.restore(saved.instant)
+    assert content(table).equals(before)
+
+
+def test_a_live_writer_stops_a_restore_which_names_it(table):
+    table.upsert(rows(range(4), 1))
+    saved = table.savepoint()
+    table.upsert(rows(range(4), 2))
+    files = data_files(table)
+    with table.begin() as txn:
+        txn.write(rows(range(4), 3, "live"))
+        with pytest.raises(Invalid, match=f"{txn.instant} of a living writer"):
+            table.restore(saved.instant)
+        txn.commit()
+    assert files < data_files(table)
+    assert content(table)["value"].to_pylist() == [f"live{k}" for k in range(4)]
+
+
+def test_dead_writers_go_with_a_restore_and_leave_no_file(table):
+    table.upsert(rows(range(4), 1))
+    saved = table.savepoint()
+    files = data_files(table)
+    dead = table.begin()
+    dead.write(rows(range(4), 2))
+    table.upsert(rows(range(4), 3))
+    aged(table)
+    table.restore(saved.instant)
+    assert data_files(table) == files
+    with pytest.raises(RolledBack):
+        dead.write(rows(range(4, 8), 2))
+    assert data_files(table) == files
+
+
+def test_a_restore_says_why_it_cannot_be(table):
+    first = table.upsert(rows(range(4), 1)).instant
+    with pytest.raises(Invalid, match="there is no savepoint of"):
+        table.restore(first)
+    with pytest.raises(Invalid, match="no restore is pending"):
+        table.restore()
+    table.savepoint(first)
+    second = table.upsert(rows(range(4), 2)).instant
+    table.savepoint(second)
+    with pytest.raises(Invalid, match=f"{second} would go and has a savepoint"):
+        table.restore(first)
+    table.delete_savepoint(second)
+    plan_clean(table, sorted(data_files(table))[0])
+    with pytest.raises(Invalid, match="a clean removed, or is about to"):
+        table.restore(first)
+
+
+def test_a_compaction_in_flight_across_the_savepoint_changes_nothing(table):
+    """Planned before the savepoint and executed after it, it stays, as in Java."""
+    table.upsert(rows(range(8), 1))
+    planned = table.schedule_compaction()
+    table.upsert(rows(range(4), 2))
+    saved = table.savepoint()
+    before = content(table)
+    table.run_compaction(planned)
+    table.upsert(rows(range(8), 3))
+    assert planned not in table.restore(saved.instant).instants
+    assert content(table).equals(before)
+
+
+def test_a_compaction_planned_after_the_savepoint_goes_with_its_plan(table):
+    table.upsert(rows(range(8), 1))
+    saved = table.savepoint()
+    before, files = content(table), data_files(table)
+    table.upsert(rows(range(4), 2))
+    planned = table.schedule_compaction()
+    assert planned in table.restore(saved.instant).instants
+    assert content(table).equals(before)
+    assert data_files(table) == files
+    assert not [name for name in os.listdir(Path(table.path) / paths.TIMELINE) if planned in name]
+
+
+# -- beside a restore ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def planned(table):
+    """A table with a restore that is planned and not begun: (table, rows to come back, restore)."""
+    table.upsert(rows(range(8), 1))
+    table.compact()
+    saved = table.savepoint()
+    before = content(table)
+    table.upsert(rows(range(4), 2))
+    table.compact()
+    table.upsert(rows(range(8), 3))
+    ctx = table.writer_context()
+    return table, before, restoring.schedule(ctx, saved.instant)
+
+
+def test_nothing_is_begun_planned_or_saved_while_a_restore_is_pending(planned):
+    table, _, time = planned
+    with pytest.raises(Unsupported, match=f"a restore \\({time}\\) is pending"):
+        table.upsert(rows(range(4), 4))
+    for refused in (table.savepoint, table.schedule_compaction):
+        with pytest.raises(Unavailable, match=f"the restore {time} is not finished"):
+            refused()
+    assert table.rollback_failed_writes() == []
+    assert table.restore().restore == time
+    table.upsert(rows(range(4), 4))
+
+
+def test_queries_see_the_restored_table_from_the_plan_on(planned):
+    table, before, _ = planned
+    assert content(table).equals(before)
+    table.restore()
+    assert content(table).equals(before)
+
+
+def test_a_query_that_listed_the_timeline_before_the_restore_starts_again(table, monkeypatch):
+    table.upsert(rows(range(8), 1))
+    saved = table.savepoint()
+    before = content(table)
+    table.upsert(rows(range(8), 2))
+    listed = TableState.partitions
+    restores = []
+
+    def restored_meanwhile(state):
+        if not restores:
+            restores.append(None)
+            restores[0] = mainstem.open_table(table.path, QUICK).restore(saved.instant)
+        return listed(state)
+
+    monkeypatch.setattr(TableState, "partitions", restored_meanwhile)
+    assert content(table).equals(before)
+    assert restores[0].completion is not None
+
+
+def test_a_writer_that_wakes_up_while_its_restore_is_pending_commits_nothing(table):
+    table.upsert(rows(range(4), 1))
+    saved = table.savepoint()
+    before = content(table)
+    table.upsert(rows(range(4), 2))
+    stopped = table.begin()
+    stopped.write(rows(range(4), 9, "stopped"))
+    ctx = mainstem.open_table(table.path, QUICK).writer_context()
+    monkey = restoring.roll_back_failed_writes
+    restoring.roll_back_failed_writes = lambda ctx: aged(table)  # it dies between the look and the lock
+    try:
+        time = restoring.schedule(ctx, saved.instant)
+    finally:
+        restoring.roll_back_failed_writes = monkey
+    with pytest.raises(RolledBack, match=f"the restore {time} removes this transaction"):
+        stopped.commit()
+    table.restore()
+    assert content(table).equals(before)
