@@ -81,31 +81,34 @@ class BaseFile:
         """Those of the columns that the file has."""
         return [name for name in names if name in self.names]
 
-    def batches(self, names: Sequence[str], groups: Sequence[int] | None = None) -> Iterator[pa.Table]:
-        """The rows of these row groups (None: all), in order, batch by batch."""
-        return self._batches(self.source, names, groups)
-
-    def _batches(
-        self, source: pq.ParquetFile, names: Sequence[str], groups: Sequence[int] | None
+    def batches(
+        self, names: Sequence[str], groups: Sequence[int] | None = None, *, coded: Sequence[str] = ()
     ) -> Iterator[pa.Table]:
-        names = self.held(names) or self.names[:1]  # a batch without columns would have no rows
-        schema = source.schema_arrow
+        """The rows of these row groups (None: all), in order, batch by batch.
+
+        ``coded``: columns that may come as dictionaries and codes where they are stored so, which is
+        cheaper when rows are dropped before texts are written out.
+        """
         for number in range(self.group_count) if groups is None else groups:
             # One row group at a time: pyarrow holds on to what it read of all that it is asked for.
-            size = self._batch_rows(number)
+            yield from self._group(self._coded(number, coded), number, names)
+
+    def _group(self, source: pq.ParquetFile, number: int, names: Sequence[str]) -> Iterator[pa.Table]:
+        names = self.held(names) or self.names[:1]  # a batch without columns would have no rows
+        schema, size = source.schema_arrow, self._batch_rows(number)
+        with _reading(self.path):
+            twice = doubles(self.file, source, number, names)
+            once = [name for name in names if name not in twice]
+            batches = source.iter_batches(batch_size=size, row_groups=[number], columns=once)
+        while True:
             with _reading(self.path):
-                twice = doubles(self.file, source, number, names)
-                once = [name for name in names if name not in twice]
-                batches = source.iter_batches(batch_size=size, row_groups=[number], columns=once)
-            while True:
-                with _reading(self.path):
-                    batch = next(batches, None)
-                if batch is None:
-                    break
-                table = pa.Table.from_batches([batch])
-                for name, same in twice.items():
-                    table = table.append_column(schema.field(name), table.column(same))
-                yield table.select(names)
+                batch = next(batches, None)
+            if batch is None:
+                return
+            table = pa.Table.from_batches([batch])
+            for name, same in twice.items():
+                table = table.append_column(schema.field(name), table.column(same))
+            yield table.select(names)
 
     def _batch_rows(self, group: int) -> int:
         found = self.source.metadata.row_group(group)
@@ -116,7 +119,7 @@ class BaseFile:
         """Some rows (ascending numbers within the row group), in one part per batch that has any."""
         schema = pa.schema([self.source.schema_arrow.field(name) for name in self.held(names)])
         first = 0
-        for table in self._batches(self._coded(group, schema), names, [group]):
+        for table in self._group(self._coded(group, schema.names), group, names):
             low, high = np.searchsorted(rows, (first, first + table.num_rows))
             if high > low:
                 yield table.take(pa.array(rows[low:high] - first)).cast(schema)
@@ -124,11 +127,11 @@ class BaseFile:
             if high == len(rows):
                 return
 
-    def _coded(self, group: int, schema: pa.Schema) -> pq.ParquetFile:
-        """The file with its repetitive texts left behind their dictionaries: where few rows are taken,
-        the others are never written out."""
+    def _coded(self, group: int, names: Sequence[str]) -> pq.ParquetFile:
+        """The file with those of the columns that are repetitive texts left behind their dictionaries:
+        where rows are dropped, theirs are never written out."""
         texts = []
-        for field in schema:
+        for field in (self.source.schema_arrow.field(name) for name in self.held(names)):
             chunk = self.column_of(group, field.name)
             flat = field.type in (pa.string(), pa.binary()) and chunk is not None
             if flat and chunk.total_uncompressed_size < _CODED_BYTES_PER_ROW * chunk.num_values:

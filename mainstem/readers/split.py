@@ -133,10 +133,19 @@ def _base_tables(storage: Storage, split: Split, *, merged: bool) -> Iterator[pa
     stored = spec.stored_columns("" if name is None else name.instant)
     wanted = spec.wanted if keyed else spec.plain
     with open_base(storage, split.base_file) as base:
-        for table in base.batches(wanted if stored is None else stored.names(wanted)):
+        names = wanted if stored is None else stored.names(wanted)
+        for table in base.batches(names, coded=_carried(spec) if merged else ()):
             table = table if stored is None else stored.shown(table)
             table = with_keys(table, spec, split.base_file) if keyed else table
             yield written_in(table, spec, split.base_file)
+
+
+def _carried(spec: ReadSpec) -> list[str]:
+    """Columns that a merge only carries along, so that they may come as dictionaries and codes."""
+    if spec.ids is not None or spec.instants is not None or spec.rules.merger is not None:
+        return []
+    looked_at = {*spec.rules.needed_columns, *spec.virtual_key}
+    return [name for name in spec.read_schema.names if name not in looked_at]
 
 
 def split_paths(partition: str, base: str | None, logs: Sequence[str]) -> tuple[str | None, tuple]:

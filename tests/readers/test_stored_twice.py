@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import mainstem
 from mainstem.readers.base_rows import open_base
 from mainstem.storage.local import LocalStorage
 
@@ -65,3 +66,48 @@ def test_columns_of_the_same_bytes_and_another_type_are_both_read(tmp_path):
 
     assert found.equals(table)
     assert found.schema.types == table.schema.types
+
+
+FAST = {"hoodie.mainstem.exclusive": "true", "hoodie.time.generator.max_expected_clock_skew_ms": "0"}
+
+
+@pytest.mark.parametrize("rules", ({}, {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}))
+def test_repetitive_texts_of_a_base_file_come_out_of_the_merge_as_texts(tmp_path, rules):
+    """They stay behind their dictionaries until it is known which rows come out."""
+    schema = pa.schema(
+        [
+            ("id", pa.string()),
+            ("ts", pa.int64()),
+            ("city", pa.string()),
+            ("raw", pa.binary()),
+            ("n", pa.int64()),
+        ]
+    )
+
+    def rows(first, ts):
+        numbers = range(first, first + ROWS)
+        cities = [None if n % 7 == 0 else f"{'' if n % 5 else 'city'}{n % 3}" for n in numbers]
+        columns = [
+            KEYS, [ts] * ROWS, cities, [b"\xff" * (n % 4) for n in numbers], list(numbers),
+        ]  # fmt: skip
+        return pa.table(columns, schema=schema)
+
+    path = str(tmp_path / "t")
+    mainstem.create_table(
+        path, schema, record_key=["id"], ordering=["ts"], buckets=1, properties=FAST | rules
+    )
+    table = mainstem.open_table(path)
+    table.bulk_insert(rows(0, 1))
+    table.upsert(rows(1, 2).slice(0, 500))
+    if not rules:
+        table.upsert(rows(2, 0).slice(100, 900))  # late rows, which lose
+    expected = {row["id"]: row for row in rows(0, 1).to_pylist()}
+    for row in rows(1, 2).slice(0, 500).to_pylist():
+        kept = expected[row["id"]] if rules else {}
+        expected[row["id"]] = {k: kept.get(k) if v is None else v for k, v in row.items()}
+    for names in (schema.names, ["city", "id"], ["raw", "id"]):
+        found = table.scan(columns=names).to_arrow()
+        assert found.schema.types == [schema.field(name).type for name in names]
+        assert {row["id"]: row for row in found.to_pylist()} == {
+            key: {name: row[name] for name in names} for key, row in expected.items()
+        }
