@@ -48,11 +48,7 @@ class PastState(TableState):
     def cleaned(self) -> dict[str, set[str]]:
         """Partition -> names of files that cleans removed after the moment, or may be removing."""
         assert self.whole is not None
-        gone: dict[str, set[str]] = {}
-        for record in _clean_records(self.whole, self.moment):
-            for partition, names in named_files(record, _CLEAN_FILE):
-                gone.setdefault(partition, set()).update(names)
-        return gone
+        return cleaned_since(self.whole, self.moment)
 
     def slices(
         self,
@@ -77,19 +73,31 @@ class PastState(TableState):
                 continue
             found = base_slice(group, None) if base_only else query_slice(group, None)
             if found is not None:
-                self._check_there(found, listed, base_only)
+                check_there(self, found, listed, f"the view at completion time {self.moment}", base_only)
                 yield found
 
-    def _check_there(self, found: FileSlice, listed: set[str], base_only: bool) -> None:
-        files = [found.base_file, *(() if base_only else found.log_files)]
-        missing = [name for name in files if name is not None and name not in listed]
-        if missing:
-            raise Invalid(
-                f"the view at completion time {self.moment} needs"
-                f" {paths.in_partition(found.partition, missing[0])}, which a clean has removed; ask"
-                " for a later time, and raise hoodie.clean.commits.retained to keep more",
-                table=self.storage.base,
-            )
+
+def cleaned_since(state: TableState, moment: str) -> dict[str, set[str]]:
+    """Partition -> names of files that cleans removed after a moment, or may be removing."""
+    gone: dict[str, set[str]] = {}
+    for record in _clean_records(state, moment):
+        for partition, names in named_files(record, _CLEAN_FILE):
+            gone.setdefault(partition, set()).update(names)
+    return gone
+
+
+def check_there(
+    state: TableState, found: FileSlice, listed: Container[str], view: str, base_only: bool
+) -> None:
+    """Raises ``Invalid`` if a clean has removed a file that ``view`` reads of the slice."""
+    files = [found.base_file, *(() if base_only else found.log_files)]
+    missing = [name for name in files if name is not None and name not in listed]
+    if missing:
+        raise Invalid(
+            f"{view} needs {paths.in_partition(found.partition, missing[0])}, which a clean has removed; ask"
+            " for a later time, and raise hoodie.clean.commits.retained to keep more",
+            table=state.storage.base,
+        )
 
 
 def past_state(state: TableState, moment: str) -> PastState:
