@@ -297,6 +297,20 @@ class JavaHudi:
         self.run_compaction(path, options, instant)
         return instant
 
+    def schedule_log_compaction(self, path: str | Path, options: Mapping[str, str]) -> str | None:
+        """Plans a log compaction (of two blocks already); None where Java planned nothing."""
+        due = {
+            **options,
+            "hoodie.log.compaction.enable": "true",
+            "hoodie.log.compaction.blocks.threshold": "2",
+        }
+        return self.call("schedule_log_compaction", path=str(path), options=due)["instant"]
+
+    def run_log_compaction(self, path: str | Path, options: Mapping[str, str], instant: str) -> None:
+        """Executes a planned log compaction."""
+        enabled = {**options, "hoodie.log.compaction.enable": "true"}
+        self.call("run_log_compaction", path=str(path), options=enabled, instant=instant)
+
     def try_lock(self, path: str | Path, options: Mapping[str, str] | None = None) -> bool:
         """One tryLock of Java's FileSystemBasedLockProvider on the table."""
         return bool(self.call("lock", path=str(path), options=dict(options or {}))["held"])

@@ -246,6 +246,24 @@ class Worker:
             client.close()
         return {}
 
+    def schedule_log_compaction(self, path: str, options: dict) -> dict:
+        """Plans a log compaction; answers with its instant or null."""
+        client = self._client(path, options)
+        try:
+            instant = client.scheduleLogCompaction(self._none())
+            return {"instant": instant.get() if instant.isPresent() else None}
+        finally:
+            client.close()
+
+    def run_log_compaction(self, path: str, options: dict, instant: str) -> dict:
+        """Executes a planned log compaction and completes it."""
+        client = self._client(path, options)
+        try:
+            client.commitLogCompaction(instant, client.logCompact(instant), self._none())
+        finally:
+            client.close()
+        return {}
+
     def sql(self, text: str, conf: dict | None = None, out: str | None = None) -> dict:
         """Runs one SQL statement under temporary settings; answers with its rows as text."""
         conf = conf or {}
