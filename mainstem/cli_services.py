@@ -34,12 +34,15 @@ def add_service_commands(
     compact.add_argument(
         "--if-due", action="store_true", help="only if Hudi's trigger fires (hoodie.compact.inline.*)"
     )
-    add_rounds_command(service)
     clean = service("clean", _clean, "remove files that no retained view, savepoint or plan needs")
     clean.add_argument(
         "--if-due", action="store_true", help="only if Hudi's trigger fires (hoodie.clean.trigger.*)"
     )
-
+    archive = service("archive", _archive, "move old instants from the active timeline into the archive")
+    archive.add_argument(
+        "--if-due", action="store_true", help="only if there are more than hoodie.keep.max.commits"
+    )
+    add_rounds_command(service)
     savepoint = service("savepoint", _savepoint, "keep the files of a completed instant, to restore it later")
     savepoint.add_argument("--instant", metavar="TIME", help="requested time; default: completed last")
     savepoint.add_argument("--user", default="", help="who makes it")
@@ -50,6 +53,15 @@ def add_service_commands(
     restore.add_argument(
         "savepoint", metavar="SAVEPOINT", nargs="?", help="left out: finish a restore whose process died"
     )
+
+
+def _archive(options: argparse.Namespace, out: TextIO) -> None:
+    done = options.open(options).archive(if_due=options.if_due)
+    if options.json:
+        print_json([] if done is None else [asdict(done)], out)
+        return
+    out.write("nothing to archive\n" if done is None else plain(done.describe()) + "\n")
+
 
 def _rollback(options: argparse.Namespace, out: TextIO) -> None:
     done = [

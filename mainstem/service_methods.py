@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from mainstem.errors import Invalid
 
 if TYPE_CHECKING:
+    from mainstem.services.archiving import Archived
     from mainstem.services.background import Background
     from mainstem.services.cleaning import Cleaned
     from mainstem.services.compaction import Compaction
@@ -187,6 +188,18 @@ class ServiceMethods:
         from mainstem.services.progress import silent
 
         return cleaning.clean(self.writer_context(), if_due=if_due, progress=progress or silent)
+
+    def archive(self, *, if_due: bool = False, progress: Progress | None = None) -> Archived | None:
+        """Move the oldest instants from the active timeline into the archive, down to
+        ``hoodie.keep.min.commits`` (20) commits; None if none may go.
+
+        ``if_due``: only when there are more than ``hoodie.keep.max.commits`` (30). Queries give the same
+        answers before and after. Raises ``Invalid`` for bounds below what the cleaner retains.
+        """
+        from mainstem.services import archiving
+        from mainstem.services.progress import silent
+
+        return archiving.run(self.writer_context(), if_due=if_due, progress=progress or silent)
 
     def savepoint(self, instant: str | None = None, user: str = "", comment: str = "") -> Savepoint:
         """Keep the files of a completed instant (by default the one completed last) until the savepoint is

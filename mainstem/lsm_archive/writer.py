@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mainstem.formats.base_file import SCHEMA_KEY, Sink, SinkFile, codec_level
 from mainstem.limits import MIB
-from mainstem.lsm_archive.names import LEVELS_MAX, ArchiveFile, data_name
+from mainstem.lsm_archive.names import LEVELS_MAX, ArchiveFile
 from mainstem.options import whole_number
 
 BATCH_SIZE = "hoodie.timeline.compaction.batch.size"
@@ -131,10 +131,11 @@ def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 @dataclass(frozen=True)
 class Merge:
-    """Files of one level that become one file of the next; ``name`` is the new file's."""
+    """Files of one level that become one file of the next, with the range of their requested times."""
 
     sources: tuple[ArchiveFile, ...]
-    name: str
+    first: str
+    last: str
 
 
 def next_merge(
@@ -159,5 +160,4 @@ def next_merge(
             break
     if len(sources) < 2:
         return None
-    name = data_name(min(f.first for f in sources), max(f.last for f in sources), level + 1)
-    return Merge(tuple(sources), name)
+    return Merge(tuple(sources), min(f.first for f in sources), max(f.last for f in sources))

@@ -28,7 +28,7 @@ class InstantTimes:
 
     def format(self, epoch_ms: int) -> str:
         """17 digits ``yyyyMMddHHmmssSSS``."""
-        return _text(self._wall(epoch_ms))
+        return instant_text(self._wall(epoch_ms))
 
     def _wall(self, epoch_ms: int) -> datetime:
         if self._zone is UTC:
@@ -49,15 +49,16 @@ class InstantTimes:
             if ahead_ms > self._ahead_ms_max:
                 raise Invalid(
                     f"the newest instant on the timeline, {newest}, is {ahead_ms / 1000:.1f} s ahead of"
-                    f" this machine's clock ({_text(wall)}); at most {self._ahead_ms_max / 1000:.0f} s"
+                    f" this machine's clock ({instant_text(wall)}); at most {self._ahead_ms_max / 1000:.0f} s"
                     " is accepted: set the clock right, check hoodie.table.timeline.timezone, or raise"
                     " hoodie.mainstem.timeline.ahead.max.ms if the instant is genuine"
                 )
             wall = max(wall, floor)
-        return _text(wall)
+        return instant_text(wall)
 
 
-def _text(wall: datetime) -> str:
+def instant_text(wall: datetime) -> str:
+    """An instant time of 17 digits; what ``parse_wall`` reads."""
     return wall.strftime("%Y%m%d%H%M%S") + f"{wall.microsecond // 1000:03d}"
 
 

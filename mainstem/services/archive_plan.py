@@ -1,0 +1,222 @@
+"""Which instants may leave the active timeline (TimelineArchiverV2, ArchivalUtils).
+
+When more commits are completed than ``hoodie.keep.max.commits``, the oldest go, down to
+``hoodie.keep.min.commits``; never fewer stay than the cleaner retains. Instants go in the order of their
+requested times, and the first that must stay keeps all after it:
+
+* at or after the newest completed commit before the oldest pending write, and everything while a restore
+  is pending; what a pending rollback undoes
+* delta commits that the trigger of compaction still counts, and the compaction that it counts from
+* a replace commit whose replaced files are still there
+* at or after the first savepoint (``hoodie.archive.beyond.savepoint``: only the savepointed ones), and
+  what completed after a savepointed commit although it was requested before it: a restore would undo it
+* an instant that completed twice (an engine without election did that): in doubt it stays visible
+* whatever completed last: new times are chosen above everything on the active timeline
+
+Completed cleans and rollbacks older than the newest commit that goes are taken along, but not the newest
+clean: the next one goes on from it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from mainstem.errors import Invalid
+from mainstem.lsm_archive.writer import LevelOptions
+from mainstem.options import flag, whole_number
+from mainstem.readers.state import TableState
+from mainstem.services.clean_plan import (
+    COMMITS_RETAINED,
+    KEEP_LATEST_COMMITS,
+    CleanOptions,
+    boundary,
+)
+from mainstem.services.compaction_plan import CompactionOptions, last_compaction
+from mainstem.storage import paths
+from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.instant import (
+    CLEAN,
+    COMMIT,
+    DELTACOMMIT,
+    REPLACECOMMIT,
+    RESTORE,
+    ROLLBACK,
+    SAVEPOINT,
+    WRITE_ACTIONS,
+    Instant,
+    parse_instant,
+)
+from mainstem.writers.rollback import condemned
+
+MIN_COMMITS = "hoodie.keep.min.commits"
+MAX_COMMITS = "hoodie.keep.max.commits"
+BEYOND_SAVEPOINT = "hoodie.archive.beyond.savepoint"
+BLOCK_ON_CLEAN = "hoodie.archive.block.on.latest.clean.ectr"
+
+_COMMITS = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
+
+
+@dataclass(frozen=True)
+class ArchiveOptions:
+    """Checked options, under Hudi's names and with its defaults."""
+
+    min_commits: int = 20
+    max_commits: int = 30
+    beyond_savepoint: bool = False
+    block_on_clean: bool = False
+    clean: CleanOptions = field(default_factory=CleanOptions)
+    compaction: CompactionOptions = field(default_factory=CompactionOptions)
+    levels: LevelOptions = field(default_factory=LevelOptions)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> ArchiveOptions:
+        """Raises ``Invalid`` for a value that does not parse, and for bounds that cannot hold together.
+
+        Bounds that were not given follow the cleaner's, as in Hudi; given ones below them are refused.
+        """
+        options = cls(
+            whole_number(properties, MIN_COMMITS, cls.min_commits, 1, 10**9),
+            whole_number(properties, MAX_COMMITS, cls.max_commits, 1, 10**9),
+            flag(properties, BEYOND_SAVEPOINT, cls.beyond_savepoint),
+            flag(properties, BLOCK_ON_CLEAN, cls.block_on_clean),
+            CleanOptions.from_properties(properties),
+            CompactionOptions.from_properties(properties),
+            LevelOptions.from_properties(properties),
+        )
+        if options.max_commits <= options.min_commits:
+            raise Invalid(
+                f"{MAX_COMMITS}={options.max_commits} must be greater than"
+                f" {MIN_COMMITS}={options.min_commits}; nothing was archived"
+            )
+        kept = options.clean.commits
+        if (
+            MIN_COMMITS in properties
+            and options.clean.policy == KEEP_LATEST_COMMITS
+            and options.min_commits <= kept
+        ):
+            raise Invalid(
+                f"{MIN_COMMITS}={options.min_commits} must be greater than {COMMITS_RETAINED}={kept}:"
+                " archiving would take commits from the timeline whose files the cleaner keeps for"
+                " queries; nothing was archived"
+            )
+        return options
+
+    def bounds(self, timeline: ActiveTimeline, now: str) -> tuple[int, int]:
+        """Least and greatest number of completed commits on the active timeline, with what the cleaner
+        needs now (``now``: an instant time in the table's zone)."""
+        retained = boundary(timeline, self.clean, now)
+        if retained is None:
+            return self.min_commits, self.max_commits
+        after = sum(1 for i in _commits(timeline) if i.requested > retained.earliest.requested)
+        more = max(0, after + 2 - self.min_commits)
+        return self.min_commits + more, self.max_commits + more
+
+
+def _commits(timeline: ActiveTimeline) -> list[Instant]:
+    return [i for i in timeline.completed if i.action in _COMMITS]
+
+
+def is_due(timeline: ActiveTimeline, options: ArchiveOptions, now: str) -> bool:
+    """Whether more commits are completed than may stay."""
+    return len(_commits(timeline)) > options.bounds(timeline, now)[1]
+
+
+def instants_to_archive(
+    state: TableState, options: ArchiveOptions, now: str, *, if_due: bool
+) -> list[Instant]:
+    """What may go now, oldest request first; [] if nothing may, or ``if_due`` and nothing must."""
+    timeline = state.timeline
+    if if_due and not is_due(timeline, options, now):
+        return []
+    if any(i.action == RESTORE for i in timeline.pending):
+        return []
+    commits = _commits(timeline)
+    least, _ = options.bounds(timeline, now)
+    candidates = commits[: max(0, len(commits) - least)]
+    if not candidates:
+        return []
+    limit = min(_limits(state, options), default=None)
+    chosen = [i for i in candidates if limit is None or i.requested < limit]
+    if options.beyond_savepoint:
+        saved = _savepointed(timeline)
+        chosen = [i for i in chosen if i.requested not in saved]
+    if not chosen:
+        return []
+    chosen = sorted([*chosen, *_along(timeline, chosen[-1].requested)], key=lambda i: i.requested)
+    return _below_the_newest(timeline, chosen)
+
+
+def _limits(state: TableState, options: ArchiveOptions) -> Iterator[str]:
+    """Requested times at which archiving must stop."""
+    timeline = state.timeline
+    commits = _commits(timeline)
+    if waiting := [i.requested for i in timeline.pending if i.action in WRITE_ACTIONS]:
+        yield max((i.requested for i in commits if i.requested < min(waiting)), default=min(waiting))
+    yield from condemned(state.storage, timeline)
+    yield from _counted_for_compaction(timeline, options.compaction)
+    yield from _still_replacing(state, commits)
+    yield from _completed_twice(timeline)
+    if not options.beyond_savepoint:
+        saved = _savepointed(timeline)
+        yield from saved
+        done = min((i.completion or "" for i in commits if i.requested in saved), default=None)
+        yield from (i.requested for i in commits if done is not None and (i.completion or "") > done)
+    if options.block_on_clean and state.earliest_retained is not None:
+        yield state.earliest_retained
+
+
+def _savepointed(timeline: ActiveTimeline) -> set[str]:
+    return {i.requested for i in timeline.instants if i.action == SAVEPOINT}
+
+
+def _counted_for_compaction(timeline: ActiveTimeline, options: CompactionOptions) -> Iterator[str]:
+    """The oldest instant that the trigger needs to count delta commits since the last compaction."""
+    if options.trigger == "TIME_ELAPSED":
+        return
+    last = last_compaction(timeline, requested=False)
+    since = [i for i in timeline.completed if i.action == DELTACOMMIT and (i.completion or "") > last]
+    if len(since) >= options.delta_commits:
+        yield since[-options.delta_commits].requested
+    elif last:
+        yield last
+    elif since:
+        yield since[0].requested
+
+
+def _still_replacing(state: TableState, commits: list[Instant]) -> Iterator[str]:
+    """Replace commits of which a replaced file is still there: readers must go on to hide it."""
+    for instant in commits:
+        if instant.action != REPLACECOMMIT:
+            continue
+        metadata = state.metadata(instant.requested)
+        for partition, file_ids in metadata.replaced.items() if metadata else ():
+            there = {paths.file_id_of(name) for name in state.storage.names(partition)}
+            if there & set(file_ids):
+                yield instant.requested
+                return
+
+
+def _completed_twice(timeline: ActiveTimeline) -> Iterator[str]:
+    found = (parse_instant(name) for name in timeline.names if "_" in name)
+    counted = Counter((i.requested, i.action) for i in found if i is not None)
+    yield from sorted(requested for (requested, _), times in counted.items() if times > 1)
+
+
+def _along(timeline: ActiveTimeline, before: str) -> Iterator[Instant]:
+    newest_clean = max((i.requested for i in timeline.completed if i.action == CLEAN), default="")
+    for instant in timeline.completed:
+        old = instant.requested < before and instant.requested != newest_clean
+        if old and instant.action in (CLEAN, ROLLBACK):
+            yield instant
+
+
+def _below_the_newest(timeline: ActiveTimeline, chosen: list[Instant]) -> list[Instant]:
+    """Up to the first that completed after everything that stays."""
+    going = {i.file_name for i in chosen}
+    staying = max((i.completion or "" for i in timeline.completed if i.file_name not in going), default="")
+    for at, instant in enumerate(chosen):
+        if (instant.completion or "") > staying:
+            return chosen[:at]
+    return chosen
