@@ -118,6 +118,8 @@ class _Where:
         """The file's name, if the path is one of a data file in this partition."""
         if partition:
             paths.inside(partition, source=self.plan)
+        if partition.split("/")[0] == paths.HOODIE:
+            raise CorruptTable(f"clean plan names {partition!r}, which is no partition", path=self.plan)
         folder, _, name = path.rpartition("/")
         if paths.parse_log_name(name) is None and paths.parse_base_name(name) is None:
             raise CorruptTable(f"clean plan names {path!r}, no data file", path=self.plan)
