@@ -199,6 +199,16 @@ class Watch:
             Publication(name.requested, name.completion, name.action, self.world.now)
         )
         self._content(name, path)
+        self._count(name)
+
+    def _count(self, name: TimelineName) -> None:
+        counts = self.world.counts
+        merged_logs = self.disk.exists(f"{TIMELINE}/{name.requested}.logcompaction.requested")
+        counts.compactions += name.action == "commit"
+        counts.log_compactions += name.action == "deltacommit" and merged_logs
+        counts.cleans += name.action == "clean"
+        counts.savepoints += name.action == "savepoint"
+        counts.restores += name.action == "restore"
 
     def _content(self, name: TimelineName, path: str) -> None:
         """Whole and durable at the moment of becoming visible, with every file that it names."""
@@ -245,6 +255,7 @@ class Watch:
 
     def _deletion_allowed(self, name: TimelineName, path: str) -> None:
         if self.rules is not None and self.rules.may_leave_timeline(name):
+            self.world.counts.archived += name.state == "completed"
             return
         if name.state == "completed":
             raise Violation("legal states", f"completed {path} was deleted")

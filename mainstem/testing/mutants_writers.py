@@ -21,8 +21,7 @@ def no_inflight_check() -> list[Patch]:
     def may_complete(self: Transaction, section: Section) -> str | None:
         if self._guard is None:
             return None
-        self._ctx.guards.refresh(section.timeline)
-        return self._ctx.guards.committed(self._guard)
+        return self._ctx.guards.committed(self._guard, section.timeline)
 
     return [patch.object(Transaction, "_may_complete", may_complete)]
 

@@ -10,6 +10,7 @@ import io
 import json
 import re
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -237,16 +238,20 @@ def archived(disk: Disk) -> list[Archived]:
 
 
 def archive_files(disk: Disk) -> list[str]:
-    """The files that the archive's current version names: ``_version_``, else the newest manifest."""
-    names = disk.folders.get(HISTORY, {})
-    current = disk.get(f"{HISTORY}/_version_")
-    numbers = [int(match[1]) for match in map(_MANIFEST.match, names) if match]
+    """The files that the archive's current version names."""
+    return files_of_archive(disk.folders.get(HISTORY, {}))
+
+
+def files_of_archive(folder: Mapping[str, Inode | None]) -> list[str]:
+    """The files named by ``_version_``'s manifest or, where there is none, by the newest manifest."""
+    current = folder.get("_version_")
+    numbers = [int(match[1]) for match in map(_MANIFEST.match, folder) if match]
     if current is not None and current.data:
         numbers = [int(current.data)]
-    if not numbers:
+    newest = folder.get(f"manifest_{max(numbers)}") if numbers else None
+    if newest is None:
         return []
-    manifest = json.loads(bytes(disk.need(f"{HISTORY}/manifest_{max(numbers)}").data))
-    return [entry["fileName"] for entry in manifest["files"]]
+    return [entry["fileName"] for entry in json.loads(bytes(newest.data))["files"]]
 
 
 def _rows_of(inode: Inode) -> list[tuple]:

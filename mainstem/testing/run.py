@@ -96,6 +96,9 @@ class Search:
             f" {total.crashes} crashes, {total.host_crashes} host crashes, {total.pauses} stops,"
             f" {total.errors} I/O errors, {total.lease_losses} lease losses,"
             f" {total.refused} calls refused\n"
+            f"{total.compactions} compactions, {total.log_compactions} log compactions,"
+            f" {total.cleans} cleans, {total.savepoints} savepoints, {total.restores} restores,"
+            f" {total.archived} instants archived\n"
             f"{len(self.failures)} violations"
         )
 

@@ -197,16 +197,11 @@ class ServiceRules:
         return True
 
     def _durable(self, file: str) -> bool:
-        """The archive file, and a manifest that names it, survive a crash of the machine."""
+        """Whether after a crash of the machine the archive's version names this file, and it is whole."""
         durable = self.disk.durable.get(HISTORY, {})
         inode = durable.get(file)
-        if inode is None or inode.synced < len(inode.data) or "_version_" not in durable:
-            return False
-        return all(
-            inode is not None and inode.synced == len(inode.data)
-            for path, inode in durable.items()
-            if path == "_version_" or path == f"manifest_{bytes(durable['_version_'].data).decode()}"
-        )
+        whole = inode is not None and inode.synced == len(inode.data)
+        return whole and file in plain.files_of_archive(durable)
 
     def archive(self) -> None:
         """Active and archived instants are all that completed, each once."""

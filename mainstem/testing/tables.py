@@ -425,7 +425,11 @@ class Tables(Simulation):
             self._write(txn, intent, "upsert", [self._tracer(intent, self.random)])
             self._commit(txn, intent)
         table.rollback_failed_writes()
+        self._serve(table)
         self._audit(table)
+
+    def _serve(self, table: Table) -> None:
+        """Services that finish what is pending, once everybody else has ended."""
 
     def _audit(self, table: Table) -> None:
         self.audit.committed()
@@ -446,8 +450,13 @@ class Tables(Simulation):
         rng = random.Random(f"{self.seed}/past")
         for at in sorted(rng.sample(range(count), min(count, 3))):
             moment = self.watch.published[at].completion
-            rows = table.scan(columns=SCHEMA.names, as_of_completion=moment).to_arrow().to_pylist()
-            same_rows(rows, self._rows_after(at + 1), f"the view at {moment}")
+            rows = self._view(table, moment)
+            if rows is not None:
+                same_rows(rows, self._rows_after(at + 1), f"the view at {moment}")
+
+    def _view(self, table: Table, moment: str) -> list[Row] | None:
+        """The table at a completion time; None where no promise is made."""
+        return table.scan(columns=SCHEMA.names, as_of_completion=moment).to_arrow().to_pylist()
 
     def _slices(self, table: Table) -> None:
         """Every committed log file is in exactly one slice."""

@@ -97,6 +97,12 @@ class Counts:
     fenced: int = 0
     refused: int = 0
     reads: int = 0
+    compactions: int = 0
+    log_compactions: int = 0
+    cleans: int = 0
+    savepoints: int = 0
+    restores: int = 0
+    archived: int = 0  # instants
     virtual_ms: float = 0.0
 
     def add(self, other: Counts) -> None:
