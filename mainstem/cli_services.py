@@ -25,7 +25,8 @@ def add_service_commands(
         sub.set_defaults(open=open_table)
         return sub
 
-    service("rollback", _rollback, "roll back the instants of dead writers")
+    rollback = service("rollback", _rollback, "roll back the instants of dead writers, or one instant")
+    rollback.add_argument("--instant", metavar="TIME", help="this one: pending, or the one completed last")
     merging = service("log-compact", _log_compact, "merge the blocks of log files into one log file each")
     merging.add_argument(
         "--if-due", action="store_true", help="only file groups with hoodie.log.compaction.blocks.threshold"
@@ -64,9 +65,10 @@ def _archive(options: argparse.Namespace, out: TextIO) -> None:
 
 
 def _rollback(options: argparse.Namespace, out: TextIO) -> None:
+    table = options.open(options)
     done = [
         {"instant": r.instant, "action": r.action, "rollback": r.rollback, "files": r.files}
-        for r in options.open(options).rollback_failed_writes()
+        for r in ([table.rollback(options.instant)] if options.instant else table.rollback_failed_writes())
     ]
     if options.json:
         print_json(done, out)

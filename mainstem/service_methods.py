@@ -223,6 +223,16 @@ class ServiceMethods:
 
         savepoints.delete(self.writer_context(), instant)
 
+    def rollback(self, instant: str) -> RolledBackInstant:
+        """Take one instant back for good: a pending write of a dead writer, a pending compaction that nobody
+        executes, or the write or compaction that completed last, if nothing rests on it.
+
+        Raises ``Invalid`` with the reason for everything else; ``restore`` goes back further.
+        """
+        from mainstem.services.rolling_back import roll_back_instant
+
+        return roll_back_instant(self.writer_context(), instant)
+
     def restore(self, savepoint: str | None = None, *, progress: Progress | None = None) -> Restored:
         """Remove everything that completed after the instant of a savepoint, for good.
 

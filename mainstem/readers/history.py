@@ -22,6 +22,7 @@ from mainstem.table.slicing import FileSlice, base_slice, query_slice
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.clean_records import named_files
 from mainstem.timeline.instant import CLEAN, RESTORE, ROLLBACK, Instant
+from mainstem.timeline.plans import taken_back
 
 _CLEAN_FILE = "a clean on the timeline"
 
@@ -137,6 +138,14 @@ def check_settled(state: TableState, moment: str) -> None:
             table=state.storage.base,
             instant=restored[-1].requested,
         )
+    for path, data in _files_since(state, moment, ROLLBACK):
+        completion = taken_back(data, path=path)
+        if completion is not None and completion <= moment:
+            raise Invalid(
+                f"as_of_completion={moment} is before a rollback that took back the instant completed at"
+                f" {completion}; ask for a later time, or for one before {completion}",
+                table=state.storage.base,
+            )
 
 
 def check_no_new_clean(state: TableState) -> None:
@@ -170,23 +179,31 @@ def _begun_since(state: TableState, now: ActiveTimeline, actions: Container[str]
 
 def _clean_records(state: TableState, moment: str) -> Iterator[dict[str, Any]]:
     """Clean metadata and plans that may have removed files after the moment."""
+    for path, data in _files_since(state, moment, CLEAN):
+        if data:
+            yield decode_container(data, path=path)[0]
+
+
+def _files_since(state: TableState, moment: str, action: str) -> Iterator[tuple[str, bytes]]:
+    """Path and content of the instants of an action that completed after the moment, active and archived;
+    of pending ones the plan."""
     for instant in state.timeline.instants:
-        if instant.action == CLEAN and (instant.completion is None or instant.completion > moment):
-            yield _clean_record(state, instant)
+        if instant.action == action and (instant.completion is None or instant.completion > moment):
+            yield _file(state, instant)
     archived = state.archive.completed(moment)
-    for requested, action in zip(archived[0].to_pylist(), archived[2].to_pylist(), strict=True):
-        if action == CLEAN and (data := state.archive.metadata(requested, CLEAN)):
-            yield decode_container(data, path=f"archived clean {requested}")[0]
+    for requested, found in zip(archived[0].to_pylist(), archived[2].to_pylist(), strict=True):
+        if found == action and (data := state.archive.metadata(requested, action)):
+            yield f"archived {action} {requested}", data
 
 
-def _clean_record(state: TableState, instant: Instant) -> dict[str, Any]:
-    name = instant.file_name if instant.is_completed else f"{instant.requested}.{CLEAN}.requested"
+def _file(state: TableState, instant: Instant) -> tuple[str, bytes]:
+    name = instant.file_name if instant.is_completed else f"{instant.requested}.{instant.action}.requested"
     path = paths.timeline_file(name)
     try:
-        data = state.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+        return path, state.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
     except FileNotFoundError:  # archived since the timeline was listed
         state.archive.refresh()
-        data = state.archive.metadata(instant.requested, CLEAN) or b""
+        data = state.archive.metadata(instant.requested, instant.action) or b""
         if not data:
             raise
-    return decode_container(data, path=path)[0] if data else {}
+        return path, data

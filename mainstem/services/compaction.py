@@ -52,6 +52,7 @@ from mainstem.timeline.plans import (
 from mainstem.timeline.publish import Section
 from mainstem.writers.context import WriterContext
 from mainstem.writers.private_files import create_once, forget, prepare
+from mainstem.writers.rollback import condemned
 
 __all__ = ["Compaction", "Execution", "GroupTask", "execute", "executing", "pending", "schedule"]
 
@@ -311,6 +312,13 @@ class Execution:
         """Under the lock: what became of the plan, None if it is still ours to complete."""
         if self.time not in pending(section.timeline):
             return _ended(section.timeline, self.time)
+        rollback = condemned(self.ctx.seams.storage, section.timeline).get(self.time)
+        if rollback is not None:
+            raise Unavailable(
+                f"the rollback {rollback} of the compaction {self.time} is not finished; nothing was"
+                " published: finish it (mainstem rollback) and compact again",
+                table=self.ctx.base,
+            )
         others = _other_files(self.ctx, self.time, self.operations)
         if others:
             raise Unavailable(

@@ -61,9 +61,7 @@ from mainstem.timeline.instant import (
     REQUESTED,
     RESTORE,
     ROLLBACK,
-    WRITE_ACTIONS,
     Instant,
-    parse_instant,
     state_rank,
 )
 from mainstem.timeline.publish import Section
@@ -77,7 +75,14 @@ from mainstem.timeline.restore_records import (
 )
 from mainstem.writers.context import WriterContext
 from mainstem.writers.private_files import create_once, forget, prepare
-from mainstem.writers.rollback import condemned, delete_with_checksum, roll_back_failed_writes
+from mainstem.writers.rollback import (
+    condemned,
+    delete_with_checksum,
+    remove_private_files,
+    roll_back_failed_writes,
+    shown_on_timeline,
+    unpublish,
+)
 
 pending = pending_restores
 
@@ -362,39 +367,23 @@ class _Run:
 
     def remove(self) -> dict[str, dict[str, list[str]]]:
         """Steps 1 to 5; instant -> partition -> names of the data files that this execution removed."""
-        self._unpublish()
+        unpublish(self._storage, self._times)
         self._remove_data_files()
         self._remove_pending_files()
-        self._remove_private_files()
+        merges = (COMMIT, COMPACTION, LOGCOMPACTION)
+        remove_private_files(self._storage, {i.requested for i in self._plan.instants if i.action in merges})
         self._remove_data_files()
         for requested in sorted(self._times):
             self._storage.delete_folder(paths.marker_folder(requested))
             self._ctx.heartbeats.stop(requested)
         return self._deleted
 
-    def _timeline_files(self) -> list[Instant]:
-        """What the timeline shows of the planned instants, in any state."""
-        names = sorted(self._storage.names(paths.TIMELINE))
-        found = (parse_instant(name) for name in names)
-        return [
-            i for i in found if i is not None and i.requested in self._times and i.action in WRITE_ACTIONS
-        ]
-
-    def _unpublish(self) -> None:
-        shown = [i for i in self._timeline_files() if i.is_completed]
-        for number, instant in enumerate(sorted(shown, key=lambda i: i.completion or "", reverse=True), 1):
-            self._delete_instant(instant)
-            self._progress("restore, completed instants", number, len(shown))
-        self._storage.sync_folder(paths.TIMELINE)
-
     def _remove_pending_files(self) -> None:
         # Inflight before requested: a plan must not vanish from under what executes it.
-        for instant in sorted(self._timeline_files(), key=state_rank, reverse=True):
-            self._delete_instant(instant)
+        shown = shown_on_timeline(self._storage, self._times)
+        for instant in sorted(shown, key=state_rank, reverse=True):
+            delete_with_checksum(self._storage, paths.timeline_file(instant.file_name))
         self._storage.sync_folder(paths.TIMELINE)
-
-    def _delete_instant(self, instant: Instant) -> None:
-        delete_with_checksum(self._storage, paths.timeline_file(instant.file_name))
 
     def _remove_data_files(self) -> None:
         touched = []
@@ -412,15 +401,6 @@ class _Run:
                 by_partition.setdefault(listing.partition, []).append(name)
             self._progress("restore, partitions", number, len(listings))
         self._storage.sync_folders(sorted(set(touched)))
-
-    def _remove_private_files(self) -> None:
-        """Executors that look at their plan from now on see that it is gone; those that looked before find
-        nothing to link."""
-        merges = (COMMIT, COMPACTION, LOGCOMPACTION)
-        merging = {i.requested for i in self._plan.instants if i.action in merges}
-        for name in sorted(self._storage.names(paths.PREPARED)):
-            if name.partition("-")[0] in merging:
-                self._storage.delete(f"{paths.PREPARED}/{name}")
 
     def forget_rollbacks(self) -> None:
         """Rollbacks of planned instants, by which a Java restore does its work; nothing is left of them."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mainstem.errors import CorruptTable
-from mainstem.formats.avro_container import decode_container, encode_container, part
+from mainstem.formats.avro_container import decode_container, encode_container, part, read_header
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -21,17 +21,29 @@ from mainstem.timeline.instant import ACTIONS, COMPACTION, LOGCOMPACTION, REQUES
 
 _LOG_COMPACTOR = "org.apache.hudi.table.action.compact.LogCompactionExecutionHelper"
 
+# In the header of a rollback of a completed instant: that instant's completion time.
+_WAS_COMPLETED = "mainstem.rolled.back.completion"
+
 
 @dataclass(frozen=True)
 class RollbackPlan:
-    """Which instant a rollback undoes. The files are found anew at execution, never taken from it."""
+    """Which instant a rollback undoes. The files are found anew at execution, never taken from it.
+
+    ``completion``: when that instant had been completed, where mainstem took a completed one back; Java's
+    records have no place for it, so it stands in the file's header.
+    """
 
     instant: str
     action: str
+    completion: str | None = None
 
 
 def encode_rollback_plan(
-    instant: str, action: str, files: Sequence[tuple[str, str, str]], base: str
+    instant: str,
+    action: str,
+    files: Sequence[tuple[str, str, str]],
+    base: str,
+    completion: str | None = None,
 ) -> bytes:
     """``files``: (partition, file id, file name). Java wants absolute paths with a scheme."""
     requests = [
@@ -49,7 +61,17 @@ def encode_rollback_plan(
         "RollbackRequests": requests,
         "version": 1,
     }
-    return encode_container(schema_text("HoodieRollbackPlan"), record, VERSION_MARK)
+    return encode_container(schema_text("HoodieRollbackPlan"), record, _marks(completion))
+
+
+def _marks(completion: str | None) -> dict[str, bytes]:
+    return VERSION_MARK if completion is None else {**VERSION_MARK, _WAS_COMPLETED: completion.encode()}
+
+
+def taken_back(data: bytes, *, path: str) -> str | None:
+    """Completion time of the completed instant that a rollback took back, from its plan or metadata."""
+    mark = read_header(data, path=path)[0].get(_WAS_COMPLETED) if data else None
+    return None if mark is None else mark.decode("ascii", "replace")
 
 
 def decode_rollback_plan(data: bytes, *, path: str) -> RollbackPlan | None:
@@ -65,7 +87,7 @@ def decode_rollback_plan(data: bytes, *, path: str) -> RollbackPlan | None:
         raise CorruptTable(f"rollback of {instant!r}, expected an instant time", path=path)
     if action not in ACTIONS:
         raise CorruptTable(f"rollback of the action {action!r}, which Hudi does not have", path=path)
-    return RollbackPlan(instant, action)
+    return RollbackPlan(instant, action, taken_back(data, path=path))
 
 
 def load_rollback_plan(storage: Storage, rollback: str) -> RollbackPlan | None:
@@ -85,8 +107,9 @@ def encode_rollback_metadata(
     action: str,
     taken_ms: int,
     deleted: dict[str, list[str]],
+    completion: str | None = None,
 ) -> bytes:
-    """``deleted``: partition -> names of the files that are gone."""
+    """``deleted``: partition -> names of the files that are gone; ``completion`` as in ``RollbackPlan``."""
     record = {
         "startRollbackTime": rollback_time,
         "timeTakenInMillis": taken_ms,
@@ -105,7 +128,7 @@ def encode_rollback_metadata(
         "version": 1,
         "instantsRollback": [{"commitTime": instant, "action": action}],
     }
-    return encode_container(schema_text("HoodieRollbackMetadata"), record, VERSION_MARK)
+    return encode_container(schema_text("HoodieRollbackMetadata"), record, _marks(completion))
 
 
 @dataclass(frozen=True)

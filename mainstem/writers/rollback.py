@@ -11,7 +11,7 @@ halfway is taken up again from its plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from mainstem.errors import MainstemError, OutcomeUnknown, Unavailable
@@ -21,15 +21,20 @@ from mainstem.table.partitions import list_partitions
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import (
     COMMIT,
+    COMPACTION,
     DELTACOMMIT,
     INFLIGHT,
+    LOGCOMPACTION,
     REPLACECOMMIT,
     REQUESTED,
     ROLLBACK,
     SAVEPOINT,
+    WRITE_ACTIONS,
     Instant,
+    parse_instant,
 )
 from mainstem.timeline.plans import (
+    RollbackPlan,
     encode_rollback_metadata,
     encode_rollback_plan,
     load_rollback_plan,
@@ -41,6 +46,7 @@ from mainstem.writers.leftovers import sweep_leftovers
 from mainstem.writers.private_files import create_once, forget, prepare
 
 _INGESTION = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
+_MERGES = (COMMIT, COMPACTION, LOGCOMPACTION)
 
 
 @dataclass(frozen=True)
@@ -126,8 +132,7 @@ def roll_back(
 
     Returns None when it completed, lives, or is being rolled back by somebody else.
     """
-    plan_files = list(_files_of(ctx, instant.requested))
-    plan = encode_rollback_plan(instant.requested, instant.action, plan_files, ctx.base)
+    plan = RollbackPlan(instant.requested, instant.action)
 
     def still_dead(section: Section) -> str | None:
         # The second look, under the lock: a writer that completed has no heartbeat either.
@@ -144,7 +149,7 @@ def roll_back(
             return "alive"
         return None
 
-    prepared = prepare(ctx, instant.requested, plan)
+    prepared = prepare(ctx, instant.requested, plan_of(ctx, plan))
     try:
         published = ctx.publisher.publish(
             lambda time: f"{time}.{ROLLBACK}.{REQUESTED}", prepared=prepared, decide=still_dead
@@ -153,7 +158,13 @@ def roll_back(
         forget(ctx, prepared)
     if published.time is None:
         return None
-    return _execute(ctx, published.time, instant.requested, instant.action)
+    return execute_rollback(ctx, published.time, plan)
+
+
+def plan_of(ctx: WriterContext, plan: RollbackPlan) -> bytes:
+    """The plan's file; it lists the instant's files of this moment, as Java wants them."""
+    files = list(_files_of(ctx, plan.instant))
+    return encode_rollback_plan(plan.instant, plan.action, files, ctx.base, plan.completion)
 
 
 def _resume(ctx: WriterContext, rollback: Instant) -> RolledBackInstant | None:
@@ -161,15 +172,23 @@ def _resume(ctx: WriterContext, rollback: Instant) -> RolledBackInstant | None:
     plan = load_rollback_plan(ctx.seams.storage, rollback.requested)
     if plan is None:
         return None
-    return _execute(ctx, rollback.requested, plan.instant, plan.action)
+    return execute_rollback(ctx, rollback.requested, plan, shown=True)
 
 
-def _execute(
-    ctx: WriterContext, rollback: str, instant: str, action: str
+def execute_rollback(
+    ctx: WriterContext, rollback: str, plan: RollbackPlan, *, shown: bool = False
 ) -> RolledBackInstant | None:
+    """Do what a plan on the timeline says; None if somebody else ended it.
+
+    ``shown``: the instant may be completed. Then it is taken off the timeline before its files go, so that
+    no query misses rows of an instant that it counts as completed.
+    """
     storage, clock = ctx.seams.storage, ctx.seams.clock
+    instant, action = plan.instant, plan.action
     began = clock.monotonic_ms()
     create_once(storage, paths.timeline_file(f"{rollback}.{ROLLBACK}.{INFLIGHT}"))
+    if shown:
+        unpublish(storage, {instant})
     deleted: dict[str, list[str]] = {}
     for partition, _, name in list(_files_of(ctx, instant)):
         delete_with_checksum(storage, paths.in_partition(partition, name))
@@ -180,6 +199,7 @@ def _execute(
         action=action,
         taken_ms=int(clock.monotonic_ms() - began),
         deleted=deleted,
+        completion=plan.completion,
     )
 
     def not_done_yet(section: Section) -> str | None:
@@ -190,9 +210,13 @@ def _execute(
         return "done" if done else None
 
     def remove_instant(time: str) -> None:
-        # Inflight first: an instant that is only requested has nothing to lose.
-        delete_with_checksum(storage, paths.timeline_file(_inflight_name(instant, action)))
-        delete_with_checksum(storage, paths.timeline_file(f"{instant}.{action}.{REQUESTED}"))
+        # Inflight first: an instant that is only requested has nothing to lose. A completed compaction is a
+        # commit, its plan is a compaction's.
+        pending_as = (COMPACTION, COMMIT) if action == COMMIT else (action,)
+        for name in pending_as:
+            delete_with_checksum(storage, paths.timeline_file(_inflight_name(instant, name)))
+        for name in pending_as:
+            delete_with_checksum(storage, paths.timeline_file(f"{instant}.{name}.{REQUESTED}"))
 
     prepared = prepare(ctx, instant, metadata)
     try:
@@ -204,11 +228,37 @@ def _execute(
         )
     finally:
         forget(ctx, prepared)
+    if action in _MERGES:
+        remove_private_files(storage, {instant})
+        for partition, _, name in list(_files_of(ctx, instant)):
+            delete_with_checksum(storage, paths.in_partition(partition, name))
     storage.delete_folder(paths.marker_folder(instant))
     ctx.heartbeats.stop(instant)
     if published.time is None:
         return None
     return RolledBackInstant(instant, action, rollback, sum(map(len, deleted.values())))
+
+
+def shown_on_timeline(storage: Storage, requested: Container[str]) -> list[Instant]:
+    """What the timeline shows of some write instants, each in every state that has a file."""
+    found = (parse_instant(name) for name in sorted(storage.names(paths.TIMELINE)))
+    return [i for i in found if i is not None and i.requested in requested and i.action in WRITE_ACTIONS]
+
+
+def unpublish(storage: Storage, requested: Container[str]) -> None:
+    """Take completed instants back to pending, newest first and durably, before any of their files goes."""
+    done = [i for i in shown_on_timeline(storage, requested) if i.is_completed]
+    for instant in sorted(done, key=lambda i: i.completion or "", reverse=True):
+        delete_with_checksum(storage, paths.timeline_file(instant.file_name))
+    storage.sync_folder(paths.TIMELINE)
+
+
+def remove_private_files(storage: Storage, requested: Container[str]) -> None:
+    """Private files of compactions whose plans are gone: an executor that looks at its plan from now on sees
+    that, one that looked before finds nothing to link."""
+    for name in sorted(storage.names(paths.PREPARED)):
+        if name.partition("-")[0] in requested:
+            storage.delete(f"{paths.PREPARED}/{name}")
 
 
 def delete_with_checksum(storage: Storage, path: str) -> None:

@@ -18,9 +18,11 @@ import mainstem
 from mainstem.errors import Invalid, RolledBack, Unavailable, Unsupported
 from mainstem.formats.avro_container import encode_container
 from mainstem.readers.state import TableState
-from mainstem.services import restoring
+from mainstem.services import compaction, restoring, rolling_back
+from mainstem.services.claim import claim
 from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import schema_text
+from mainstem.timeline.plans import RollbackPlan
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("value", pa.string())])
 QUICK = {"hoodie.mainstem.exclusive": True, "hoodie.mainstem.fsync": False}
@@ -355,3 +357,106 @@ def test_a_writer_that_wakes_up_while_its_restore_is_pending_commits_nothing(tab
         stopped.commit()
     table.restore()
     assert content(table).equals(before)
+
+
+# -- rolling back one instant --------------------------------------------------------------------
+
+
+def test_the_write_completed_last_is_taken_back(table):
+    table.upsert(rows(range(8), 1))
+    before, files = content(table), data_files(table)
+    last = table.upsert(rows(range(4), 2))
+    done = table.rollback(last.instant)
+    assert done.instant == last.instant
+    assert done.files == last.files
+    assert content(table).equals(before)
+    assert data_files(table) == files
+    with pytest.raises(Invalid, match="not on the active timeline"):
+        table.rollback(last.instant)
+    table.upsert(rows(range(4), 3))
+
+
+def test_a_compaction_completed_last_is_taken_back_with_its_plan(table):
+    table.upsert(rows(range(8), 1))
+    before, files = content(table), data_files(table)
+    (compaction,) = table.compact()
+    table.rollback(compaction.requested)
+    assert content(table).equals(before)
+    assert data_files(table) == files
+    names = os.listdir(Path(table.path) / paths.TIMELINE)
+    assert not [n for n in names if n.startswith(compaction.requested)]
+    table.compact()
+    assert content(table).equals(before)
+
+
+def test_a_planned_compaction_is_taken_back_unless_somebody_executes_it(table):
+    table.upsert(rows(range(8), 1))
+    before, files = content(table), data_files(table)
+    planned = table.schedule_compaction()
+    ctx = mainstem.open_table(table.path, QUICK).writer_context()
+    assert claim(ctx, planned)
+    with pytest.raises(Invalid, match="its executor lives"):
+        table.rollback(planned)
+    aged(table)
+    table.rollback(planned)
+    assert compaction.pending(ctx.publisher.timeline()) == []
+    assert content(table).equals(before)
+    assert data_files(table) == files
+
+
+def test_a_pending_write_is_taken_back_if_its_writer_is_dead(table):
+    txn = table.begin()
+    txn.write(rows(range(4), 1))
+    with pytest.raises(Invalid, match="its writer lives"):
+        table.rollback(txn.instant)
+    aged(table)
+    table.rollback(txn.instant)
+    assert data_files(table) == set()
+    with pytest.raises(RolledBack):
+        txn.commit()
+
+
+def test_an_instant_that_others_rest_on_stays(table):
+    first = table.upsert(rows(range(8), 1))
+    second = table.upsert(rows(range(8), 2))
+    with pytest.raises(Invalid, match=f"{second.instant} completed after it"):
+        table.rollback(first.instant)
+    table.savepoint(second.instant)
+    with pytest.raises(Invalid, match="it has a savepoint"):
+        table.rollback(second.instant)
+    table.delete_savepoint(second.instant)
+    planned = table.schedule_compaction()
+    with pytest.raises(Invalid, match=f"compaction {planned} reads its files"):
+        table.rollback(second.instant)
+    table.run_compaction()
+    with pytest.raises(Invalid, match=f"{planned} completed after it"):
+        table.rollback(second.instant)
+    plan_clean(table, sorted(data_files(table))[0])
+    with pytest.raises(Invalid, match="is not finished"):
+        table.rollback(planned)
+
+
+def test_a_view_that_a_rollback_changed_is_refused(table):
+    first = table.upsert(rows(range(4), 1))
+    before = content(table)
+    last = table.upsert(rows(range(4), 2))
+    table.rollback(last.instant)
+    table.upsert(rows(range(4), 3))
+    assert content(table, as_of_completion=first.completion_time).equals(before)
+    with pytest.raises(Invalid, match="before a rollback that took back"):
+        content(table, as_of_completion=last.completion_time)
+
+
+def test_a_rollback_that_died_after_its_plan_is_gone_on_with_by_the_next_writer(table):
+    table.upsert(rows(range(4), 1))
+    before, files = content(table), data_files(table)
+    last = table.upsert(rows(range(4), 2))
+    ctx = table.writer_context()
+    instant = next(i for i in table.timeline() if i.requested == last.instant)
+    plan = RollbackPlan(last.instant, instant.action, instant.completion)
+    rolling_back._publish(ctx, instant, plan)
+    assert content(table).equals(before)  # to queries it is gone already
+    (done,) = table.rollback_failed_writes()
+    assert done.instant == last.instant
+    assert content(table).equals(before)
+    assert data_files(table) == files

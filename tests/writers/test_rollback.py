@@ -110,7 +110,7 @@ def test_a_rollback_that_died_after_its_plan_is_taken_up_again(make_table, monke
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(rollback, "_execute", crash)
+        patched.setattr(rollback, "execute_rollback", crash)
         with pytest.raises(KeyboardInterrupt):
             mainstem.open_table(table.path).rollback_failed_writes()
     with pytest.raises(errors.RolledBack, match="rollback"):

@@ -1,0 +1,195 @@
+"""Rolling back one named instant, as Hudi's ``rollback_to_instant`` procedure, where nothing is lost by it.
+
+What can be taken back:
+
+- a pending write whose writer is dead (its heartbeat expired);
+- a pending compaction or log compaction that no living executor has: the files that it made, and its plan.
+  Hudi keeps the plan. Here it goes, because the names of new base files follow from the plan: a rollback
+  that was stopped half way and wakes up would delete the files of a later execution of the same plan.
+  What the plan held is planned again by the next ``schedule``;
+- the completed write or compaction that completed last, if nothing rests on it: no savepoint of it, no
+  pending plan that reads its files, no clean that removed what lay below it or is about to.
+
+Everything else is refused with the reason; to go back further there is ``services.restoring``.
+
+  [[ lock: the checks -> publish r.rollback.requested with the plan ]] -> r.rollback.inflight
+  -> a completed instant: its completed file goes -> its data files go
+  -> [[ lock: its pending files go -> publish r_c.rollback ]] -> of compactions: private files, late files
+
+From the plan on the instant cannot complete (commits and compactions look for such plans under the lock),
+and queries do not show it (``timeline.restore_records.shown_timeline``). A crash leaves the plan, which the
+next writer or ``roll_back_failed_writes`` goes on with. Whoever wakes up late deletes only what names the
+instant, whose time is never given again.
+
+A view at a completion time between the instant's completion and its rollback would change; it is refused
+(``readers.history.check_settled``), for which the rollback's files hold the completion time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mainstem.errors import Invalid, OutcomeUnknown, Unavailable
+from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.readers.state import WRITES
+from mainstem.services.savepoints import savepoint_instants
+from mainstem.storage import paths
+from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.commit_metadata import decode_commit
+from mainstem.timeline.instant import (
+    CLEAN,
+    CLUSTERING,
+    COMPACTION,
+    LOGCOMPACTION,
+    REPLACECOMMIT,
+    REQUESTED,
+    ROLLBACK,
+    Instant,
+)
+from mainstem.timeline.plans import RollbackPlan, load_compaction_plan
+from mainstem.timeline.publish import Section
+from mainstem.writers.context import WriterContext
+from mainstem.writers.private_files import forget, prepare
+from mainstem.writers.rollback import RolledBackInstant, condemned, execute_rollback, plan_of
+
+_PLANS = (COMPACTION, LOGCOMPACTION)
+
+
+def roll_back_instant(ctx: WriterContext, requested: str) -> RolledBackInstant:
+    """Take one instant back for good; goes on with a rollback of it that died.
+
+    Raises ``Invalid`` where it must not be taken back, with the reason, ``Unavailable`` if it may be tried
+    again later.
+    """
+    try:
+        return _roll_back(ctx, requested)
+    except OutcomeUnknown:
+        raise
+    except OSError as error:
+        raise Unavailable(
+            f"the rollback of {requested} did not end: {error}; roll back again",
+            table=ctx.base,
+            instant=requested,
+        ) from error
+
+
+def _roll_back(ctx: WriterContext, requested: str) -> RolledBackInstant:
+    timeline = ctx.publisher.timeline()
+    instant = _find(timeline, requested, ctx.base)
+    completion = instant.completion if instant.is_completed else None
+    plan = RollbackPlan(requested, instant.action, completion)
+    rollback = condemned(ctx.seams.storage, timeline).get(requested)
+    if rollback is None:
+        rollback = _publish(ctx, instant, plan)
+    done = execute_rollback(ctx, rollback, plan, shown=True)
+    if done is None:
+        raise Unavailable(
+            f"{requested} was rolled back by another process just now", table=ctx.base, instant=requested
+        )
+    return done
+
+
+def _publish(ctx: WriterContext, instant: Instant, plan: RollbackPlan) -> str:
+    def may_go(section: Section) -> None:
+        now = _find(section.timeline, instant.requested, ctx.base)
+        if now.is_completed != instant.is_completed:
+            raise Unavailable(
+                f"the {instant.action} {instant.requested} was completed just now; look again",
+                table=ctx.base,
+                instant=instant.requested,
+            )
+        reason = _why_not(ctx, section, now)
+        if reason is not None:
+            raise Invalid(
+                f"the {now.action} {now.requested} cannot be rolled back: {reason}",
+                table=ctx.base,
+                instant=now.requested,
+            )
+
+    prepared = prepare(ctx, ROLLBACK, plan_of(ctx, plan))
+    try:
+        published = ctx.publisher.publish(
+            lambda time: f"{time}.{ROLLBACK}.{REQUESTED}", prepared=prepared, decide=may_go
+        )
+    finally:
+        forget(ctx, prepared)
+    assert published.time is not None
+    return published.time
+
+
+def _find(timeline: ActiveTimeline, requested: str, base: str) -> Instant:
+    found = [i for i in timeline.instants if i.requested == requested]
+    for instant in found:
+        if instant.action in (*WRITES, *_PLANS):
+            return instant
+    what = f"a {found[0].action}, which is not rolled back" if found else "not on the active timeline"
+    raise Invalid(
+        f"{requested} is {what}; writes, compactions and log compactions are", table=base, instant=requested
+    )
+
+
+def _why_not(ctx: WriterContext, section: Section, instant: Instant) -> str | None:
+    """Under the lock: why the instant must stay, None if it may go."""
+    if instant.requested in condemned(ctx.seams.storage, section.timeline):
+        return "another rollback of it has just begun; call again to go on with it"
+    if not instant.is_completed:
+        if ctx.heartbeats.expired(instant.requested, section.store_now_ms()):
+            return None
+        who = "executor" if instant.action in _PLANS else "writer"
+        return f"its {who} lives (the heartbeat is {ctx.heartbeats.expire_ms // 1000} s old at most)"
+    checks: tuple[Callable[[WriterContext, ActiveTimeline, Instant], str | None], ...] = (
+        _not_the_newest,
+        _saved,
+        _read_by_a_plan,
+        _cleaned,
+    )
+    return next((why for check in checks if (why := check(ctx, section.timeline, instant))), None)
+
+
+def _not_the_newest(ctx: WriterContext, timeline: ActiveTimeline, instant: Instant) -> str | None:
+    if instant.action == REPLACECOMMIT:
+        return "it replaced file groups; roll it back with Hudi"
+    writes = (i for i in timeline.completed if i.action in WRITES)
+    later = [i for i in writes if (i.completion or "") > (instant.completion or "")]
+    if not later:
+        return None
+    first = min(later, key=lambda i: i.completion or "")
+    return f"the {first.action} {first.requested} completed after it; restore to a savepoint to remove both"
+
+
+def _saved(ctx: WriterContext, timeline: ActiveTimeline, instant: Instant) -> str | None:
+    if all(i.requested != instant.requested for i in savepoint_instants(timeline)):
+        return None
+    return "it has a savepoint; delete that first"
+
+
+def _read_by_a_plan(ctx: WriterContext, timeline: ActiveTimeline, instant: Instant) -> str | None:
+    for plan in timeline.pending:
+        if plan.action == CLUSTERING:
+            return f"the clustering {plan.requested} is pending"
+        if plan.action not in _PLANS:
+            continue
+        for operation in load_compaction_plan(ctx.seams.storage, plan.requested, plan.action):
+            names = [*operation.log_files, *([operation.base_file] if operation.base_file else [])]
+            parsed = (paths.parse_log_name(n) or paths.parse_base_name(n) for n in names)
+            if any(p is not None and p.instant == instant.requested for p in parsed):
+                return (
+                    f"the pending {plan.action} {plan.requested} reads its files; roll that back first, or"
+                    " execute it"
+                )
+    return None
+
+
+def _cleaned(ctx: WriterContext, timeline: ActiveTimeline, instant: Instant) -> str | None:
+    cleans = [i for i in timeline.instants if i.action == CLEAN]
+    pending = [i.requested for i in cleans if not i.is_completed]
+    if pending:
+        return f"the clean {pending[0]} is not finished"
+    after = [i.requested for i in cleans if (i.completion or "") > (instant.completion or "")]
+    if not after:
+        return None
+    path = paths.timeline_file(instant.file_name)
+    data = ctx.seams.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+    if not decode_commit(data, path=path).compacted:
+        return None  # what it wrote lies on files that a clean keeps
+    return f"the clean {after[0]} may have removed the files that it merged"
