@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
+    from mainstem.merge.cautions import Caution
     from mainstem.merge.rules import MergeRules
     from mainstem.readers.scan import ScanPlan
     from mainstem.table.slicing import FileSlice
@@ -77,6 +78,20 @@ class Table(ServiceMethods):
 
         state = TableState.load(self._seams.storage, self._config)
         return arrow_user_schema(table_schema(state).text)
+
+    @property
+    def cautions(self) -> tuple[Caution, ...]:
+        """Where a compaction of this table may change what a later write does, by Hudi's rules.
+
+        See docs/services.md, "Where compaction changes the answer". Everywhere else a table's content is
+        the same before and after every service, and what follows is too.
+        """
+        from mainstem.merge.cautions import cautions
+        from mainstem.merge.rules import DELETED_COLUMN, merge_rules
+
+        rules = merge_rules(self._config.raw)
+        marked = rules.delete_field is not None or DELETED_COLUMN in self.schema.names
+        return cautions(rules, timed_deletes=marked)
 
     def _schema_text(self) -> str:
         from mainstem.readers.schema import schema_text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,8 @@ from mainstem.truetime.lock_options import FILE_SYSTEM, PROVIDER
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_BUCKETS = 256
 # Java looks for a free lock file only this often; its default, 5 s, would starve it beside writers that
@@ -64,6 +67,13 @@ def create_table(
     without them it is COMMIT_TIME_ORDERING. ``buckets`` is per partition and cannot change (Hudi's Java
     default, 256, if neither it nor ``hoodie.bucket.index.num.buckets`` is given). Instants are in UTC.
     Raises ``Invalid`` if a table exists there, or for fields that the schema lacks.
+
+    By Hudi's rules, which Java follows too, a compaction may change what a later write does. Whatever
+    the merge mode: a write that was in flight when a compaction was planned lies on top of what the
+    compaction took in, which matters by commit time always, with ordering fields for equal values and
+    for ``delete()``. With ordering fields and rows that may be deletes (``_hoodie_is_deleted``): a row
+    older than a delete comes back if a compaction lay between. ``Table.cautions`` names the cases that
+    this table can hit, and they are logged here (logger ``mainstem.create``, level INFO).
     """
     import pyarrow as pa
 
@@ -84,7 +94,10 @@ def create_table(
     WriterOptions.from_properties(given)
     seams = local_seams(local, config, options)
     put_table(seams, raw)
-    return Table(seams, config, options)
+    table = Table(seams, config, options)
+    for caution in table.cautions:
+        _log.info("table %s: where compaction changes the answer: %s", local, caution)
+    return table
 
 
 def _names(value: Sequence[str] | str) -> list[str]:

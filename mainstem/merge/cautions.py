@@ -1,0 +1,77 @@
+"""Where a compaction changes what a later row does: the cases that a table's merge rules allow.
+
+A base file knows rows only. What the logs knew beyond that, deletes and who was requested first, ends
+with the compaction that takes them in; so a row or delete that comes later may meet another answer than
+it would have met without the compaction. These are Hudi's rules, and Java does the same. ``tests/model``
+enumerates every short history and finds each of these cases, and no other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mainstem.merge.rules import MergeRules
+
+
+@dataclass(frozen=True)
+class Caution:
+    """One case. ``name``: as in docs/services.md; ``text``: what happens, in one sentence."""
+
+    name: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.text}"
+
+
+CROSSING = "crossing write"
+LATE = "late row"
+COVERED = "covered delete"
+TWO_KINDS = "two kinds of deletes"
+REGROUPED = "late partial rows"
+
+_CROSSING_ALWAYS = Caution(
+    CROSSING,
+    "a write that is in flight while a compaction is planned lies on top of the rows that the compaction"
+    " took in, also of those requested later",
+)
+_CROSSING_ON_TIES = Caution(
+    CROSSING,
+    "a write that is in flight while a compaction is planned wins against rows that the compaction took in"
+    " with the same ordering value, also if they were requested later; a delete() that crosses deletes them,"
+    " and a row that crosses is not deleted by a delete() that the compaction took in",
+)
+_LATE = Caution(
+    LATE,
+    "a compaction forgets deletes and their ordering values: a row that arrives later with a smaller one"
+    " comes back",
+)
+_COVERED = Caution(
+    COVERED,
+    "where a key is deleted and written again between two compactions, the base file's older row is not"
+    " forgotten: it wins if its ordering value is greater, and fills in columns that the new row leaves"
+    " out",
+)
+_TWO_KINDS = Caution(
+    TWO_KINDS,
+    "behind a delete() in the logs a delete with an ordering value does nothing; once a compaction took in"
+    " one of the two, it deletes rows with smaller ordering values",
+)
+_REGROUPED = Caution(
+    REGROUPED,
+    "columns of late partial rows are filled in from other rows if a compaction lies between them",
+)
+
+
+def cautions(rules: MergeRules, *, timed_deletes: bool) -> tuple[Caution, ...]:
+    """The cases that a table can hit, the likeliest first.
+
+    ``timed_deletes``: rows can say that they are deletes (``_hoodie_is_deleted``, a delete marker), which
+    then have an ordering value. Tables merged by a function of the user's own: whatever it does.
+    """
+    if not rules.ordering:
+        return (_CROSSING_ALWAYS, _COVERED) if rules.partial else (_CROSSING_ALWAYS,)
+    found = [_LATE] if timed_deletes else []
+    found += [_CROSSING_ON_TIES, _COVERED]
+    found += [_TWO_KINDS] if timed_deletes else []
+    return (*found, _REGROUPED) if rules.partial else tuple(found)

@@ -1,0 +1,167 @@
+"""Real tables that hold every history of the model: one key per history, one partition per way to cut it.
+
+Every write of a history is part of a transaction that is shared by all keys: one per number of the
+write, kind (rows, or ``delete()``) and layer. All begin in the order of the writes, so requested times
+are as the histories say; those of layer 0 commit, a compaction runs, the others commit.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+import mainstem
+from tests.model.compaction_model import (
+    COMMIT,
+    EVENT,
+    PARTIAL_COMMIT,
+    PARTIAL_EVENT,
+    Cells,
+    History,
+    Layers,
+    Mode,
+    Write,
+    answer,
+    cuts,
+    writes,
+)
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()), ("cut", pa.string()), ("t1", pa.int64()), ("t2", pa.int64()),
+        ("a", pa.string()), ("b", pa.string()), ("_hoodie_is_deleted", pa.bool_()),
+    ]
+)  # fmt: skip
+UNAVAILABLE = "__unavailable__"
+# Ordering values 1, 2, 3 in two fields, so that neither field alone tells.
+_TWO = {1: (1, 9), 2: (2, 1), 3: (2, 5)}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of table that merges by a mode of the model."""
+
+    name: str
+    mode: Mode
+    ordering: tuple[str, ...] = ()
+    properties: dict[str, str] = field(default_factory=dict)
+    absent: str | None = None
+
+    def make(self, path: Any) -> mainstem.Table:
+        """An empty table."""
+        return mainstem.create_table(
+            path, SCHEMA, record_key="id", ordering=self.ordering, partition_by="cut", buckets=1, name="cuts",
+            properties={
+                **self.properties, "hoodie.mainstem.exclusive": True, "hoodie.mainstem.fsync": False,
+            },
+        )  # fmt: skip
+
+
+def filling(mode: str) -> dict[str, str]:
+    """Properties of a partial update mode."""
+    properties = {"hoodie.table.partial.update.mode": mode}
+    if mode == "FILL_UNAVAILABLE":
+        key = "hoodie.record.merge.property.hoodie.write.partial.update.unavailable.value"
+        properties[key] = UNAVAILABLE
+    return properties
+
+
+KINDS = [
+    Kind("event time", EVENT, ("t1",)),
+    Kind("two ordering fields", EVENT, ("t1", "t2")),
+    Kind("commit time", COMMIT),
+    Kind("ignore defaults, commit time", PARTIAL_COMMIT, (), filling("IGNORE_DEFAULTS")),
+    Kind("fill unavailable, commit time", PARTIAL_COMMIT, (), filling("FILL_UNAVAILABLE"), UNAVAILABLE),
+    Kind("ignore defaults, event time", PARTIAL_EVENT, ("t1",), filling("IGNORE_DEFAULTS")),
+]
+Wanted = dict[tuple[str, str], Cells | None]
+
+
+@dataclass(frozen=True)
+class Histories:
+    """All histories of so many writes, cut in all ways by one compaction."""
+
+    kind: Kind
+    length: int = 3
+
+    def __post_init__(self) -> None:
+        choices = writes(self.kind.mode)
+        object.__setattr__(self, "all", list(itertools.product(choices, repeat=self.length)))
+        object.__setattr__(self, "layers", list(cuts(self.length, 1)))
+
+    all: list[History] = field(init=False)
+    layers: list[Layers] = field(init=False)
+
+    def write(self, table: mainstem.Table, compact: Callable[[], Any]) -> None:
+        """Write everything; ``compact`` is called when what the compaction takes in is committed."""
+        slots = itertools.product(range(self.length), (False, True), (0, 1))
+        began = []
+        for number, deleting, layer in slots:
+            rows = self._rows(number, deleting, layer)
+            if rows.num_rows:
+                transaction = table.begin("delete" if deleting else "upsert")
+                transaction.write(rows.select(["id", "cut"]) if deleting else rows)
+                began.append((layer, transaction))
+        for _, transaction in (b for b in began if b[0] == 0):
+            transaction.commit()
+        compact()
+        for _, transaction in reversed([b for b in began if b[0] == 1]):
+            transaction.commit()
+
+    def _rows(self, number: int, deleting: bool, layer: int) -> pa.Table:
+        chosen = [
+            (str(n), history[number])
+            for n, history in enumerate(self.all)
+            if (history[number].kind == "delete") == deleting
+        ]
+        parts = [self._part(chosen, cut, number) for cut in self.layers if cut[number] == layer]
+        return pa.concat_tables([SCHEMA.empty_table(), *parts])
+
+    def _part(self, chosen: list[tuple[str, Write]], cut: Layers, number: int) -> pa.Table:
+        found = [write for _, write in chosen]
+        orders = [(w.order, 0) for w in found]
+        if len(self.kind.ordering) > 1:
+            orders = [_TWO.get(w.order, (0, 0)) for w in found]
+        cells = {
+            name: [str(number) if w.kind == "row" and name in w.columns else self.kind.absent for w in found]
+            for name in "ab"
+        }
+        return pa.table(
+            {
+                "id": [key for key, _ in chosen],
+                "cut": [cut_name(cut)] * len(chosen),
+                "t1": [first for first, _ in orders],
+                "t2": [second for _, second in orders],
+                **cells,
+                "_hoodie_is_deleted": [w.kind == "flag" for w in found],
+            },
+            schema=SCHEMA,
+        )
+
+    def wanted(self, *, compacted: bool) -> Wanted:
+        """(cut, key) -> cells, by the model."""
+        mode, uncut = self.kind.mode, (0,) * self.length
+        return {
+            (cut_name(cut), str(n)): answer(mode, history, cut if compacted else uncut)
+            for cut in self.layers
+            for n, history in enumerate(self.all)
+        }
+
+    def found(self, rows: pa.Table) -> Wanted:
+        """(cut, key) -> cells, as a reader gave them."""
+        listed = rows.select(["cut", "id", "a", "b"]).to_pylist()
+        absent = (None, self.kind.absent)
+        cells = {
+            (r["cut"], r["id"]): tuple(None if r[c] in absent else int(r[c]) for c in "ab") for r in listed
+        }
+        assert len(cells) == rows.num_rows
+        keys = ((cut_name(cut), str(n)) for cut in self.layers for n in range(len(self.all)))
+        return {key: cells.get(key) for key in keys}
+
+
+def cut_name(layers: Layers) -> str:
+    return "cut" + "".join(map(str, layers))

@@ -1,0 +1,116 @@
+"""Goal: where a compaction changes what later writes do is known completely, named, and Hudi's rule.
+
+Method: every history of up to three writes of one key, cut in every way by up to two compactions, and of
+four by one, is answered by a model of Hudi's rules with and without the compactions. Of those that
+differ the minimal ones must have a name. Real tables that hold all histories at once are written,
+compacted and read by mainstem and must give the model's answers (by Java:
+tests/interop/test_interop_compaction_cases.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import mainstem
+from mainstem.merge.cautions import Caution
+from tests.model import compaction_model as model
+from tests.model.compacted_tables import KINDS, SCHEMA, Histories
+from tests.model.compaction_model import EVENT, MODES, PARTIAL_EVENT
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "services.md"
+
+BY_NAME = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+BY_MODE = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+
+
+def cases(mode: model.Mode) -> dict[str | None, int]:
+    found: dict[str | None, int] = {}
+    # Partial rows by event time have too many histories of four writes; three show every case.
+    four = [] if mode == PARTIAL_EVENT else [(4, 1)]
+    for length, compactions in [(1, 1), (2, 1), (3, 2), *four]:
+        for history, layers in model.minimal(mode, length, compactions):
+            name = model.case(mode, history, layers)
+            assert name is not None, f"{', '.join(map(str, history))} cut as {layers} has no name"
+            found[name] = found.get(name, 0) + 1
+    return found
+
+
+@BY_MODE
+def test_every_minimal_history_that_a_compaction_changes_has_a_name_and_is_told_to_users(mode, tmp_path):
+    table = next(kind for kind in KINDS if kind.mode == mode).make(tmp_path / "t")
+    assert set(cases(mode)) == {caution.name for caution in table.cautions}
+
+
+@BY_MODE
+def test_where_no_write_crosses_and_nothing_is_deleted_only_late_partial_rows_can_differ(mode):
+    rows = [w for w in model.writes(mode) if w.kind == "row"]
+    for layers in model.cuts(3, 2):
+        if list(layers) != sorted(layers):
+            continue
+        differ = any(model.changed(mode, h, layers) for h in itertools.product(rows, repeat=3))
+        assert not differ or mode == PARTIAL_EVENT
+
+
+def test_rows_with_ordering_values_of_their_own_and_no_deletes_never_differ():
+    for layers in model.cuts(3, 2):
+        for orders in itertools.permutations(model.ORDERS):
+            history = tuple(model.Write("row", order) for order in orders)
+            assert not model.changed(EVENT, history, layers)
+
+
+def documented() -> list[tuple[str, str, str]]:
+    """(case, history, "with" / "without" answers) of the table in the documentation."""
+    section = DOCS.read_text().split("## Where compaction changes the answer")[1].split("\n## ")[0]
+    return re.findall(r"^\| \*\*(.+?)\*\* \|.*?\| `(.+?)` \| (.+?) \|$", section, re.MULTILINE)
+
+
+def test_the_documented_histories_are_minimal_ones_of_their_case():
+    found = documented()
+    assert {name for name, _, _ in found} == {name for mode in MODES for name in cases(mode)}
+    for name, text, _ in found:
+        history, layers = model.parse(text)
+        fitting = [m for m in MODES if model.is_minimal(m, history, layers)]
+        assert name in {model.case(m, history, layers) for m in fitting}, text
+
+
+@pytest.mark.supports("Services", "compaction by Hudi's rules in every short history")
+@BY_NAME
+def test_our_reader_and_compaction_give_the_models_answers(tmp_path, kind):
+    histories = Histories(kind, 2 if kind.mode == PARTIAL_EVENT else 3)
+    table = kind.make(tmp_path / "t")
+    histories.write(table, lambda: None)
+    assert histories.found(table.scan().to_arrow()) == histories.wanted(compacted=False)
+    table.compact()
+    assert histories.found(table.scan().to_arrow()) == histories.wanted(compacted=False)
+    table = kind.make(tmp_path / "compacted")
+    histories.write(table, table.compact)
+    assert histories.found(table.scan().to_arrow()) == histories.wanted(compacted=True)
+    table.compact()
+    assert histories.found(table.scan().to_arrow()) == histories.wanted(compacted=True)
+
+
+@pytest.mark.supports("Services", "log compaction")
+@BY_NAME
+def test_a_log_compaction_changes_no_history(tmp_path, kind):
+    histories = Histories(kind, 2 if kind.mode == PARTIAL_EVENT else 3)
+    table = kind.make(tmp_path / "t")
+    replacing = mainstem.open_table(table.path, {"hoodie.optimized.log.blocks.scan.enable": "true"})
+    histories.write(table, replacing.log_compact)
+    assert histories.found(table.scan().to_arrow()) == histories.wanted(compacted=False)
+    table.log_compact()
+    assert histories.found(table.scan().to_arrow()) == histories.wanted(compacted=False)
+
+
+def test_a_new_table_names_its_cases_in_the_log_and_warns_nobody(tmp_path, caplog, recwarn):
+    schema = pa.schema([f for f in SCHEMA if f.name != "_hoodie_is_deleted"])
+    with caplog.at_level(logging.INFO, "mainstem.create"):
+        table = mainstem.create_table(tmp_path / "t", schema, record_key="id", ordering="t1", buckets=1)
+    assert [c.name for c in table.cautions] == ["crossing write", "covered delete"]
+    assert all(isinstance(c, Caution) and str(c) in caplog.text for c in table.cautions)
+    assert not recwarn.list
