@@ -23,6 +23,7 @@ from mainstem.lsm_archive.manifest import Manifest, current_version, load_manife
 from mainstem.lsm_archive.names import ArchiveFile
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
+from mainstem.timeline.instant import COMMIT, DELTACOMMIT, REPLACECOMMIT
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,15 +118,22 @@ class Archive:
         """Bytes of the completed instant's file, None if not archived (or archived without)."""
         return self._retrying(lambda: next(self._found(requested, action), None))
 
-    def newest_first(self) -> Iterator[tuple[str, Any]]:
-        """(requested time, metadata) of every instant, about newest first; read by row groups."""
-        files = sorted(self.manifest.files, key=lambda f: f.last, reverse=True)
-        for opened in self._retrying(lambda: [self._file(f) for f in files]):
-            for group in reversed(range(opened.groups)):
-                keys = opened.times(group)[0]
-                blobs = opened.blobs(group)
-                for at in range(len(keys) - 1, -1, -1):
-                    yield keys[at].decode(), blobs[at]
+    def with_bytes(self, needle: bytes) -> Iterator[tuple[str, bytes]]:
+        """Requested time and metadata of every completed write whose metadata holds these bytes.
+
+        Reads the whole archive, one row group at a time.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        wanted = pa.array([COMMIT, DELTACOMMIT, REPLACECOMMIT])
+        for opened in self._retrying(lambda: [self._file(f) for f in self.manifest.files]):
+            for group in range(opened.groups):
+                rows, blobs = opened.texts(group), opened.blobs(group)
+                hits = pc.match_substring(blobs, needle.decode("ascii")).fill_null(False)
+                hits = pc.and_(hits, pc.is_in(rows["action"], wanted))
+                for at in pc.indices_nonzero(hits.combine_chunks()).to_pylist():
+                    yield rows[_REQUESTED][at].as_py(), blobs[at].as_py()
 
     def times(self) -> tuple[Any, Any]:
         """Requested and completion times of all instants, each once, as numpy bytes sorted by requested."""

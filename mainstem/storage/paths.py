@@ -52,6 +52,7 @@ _EPOCH = re.compile(r"^epoch-([0-9]{1,18})\Z")
 _TICKET = re.compile(r"^ticket-([0-9]{1,18})-[0-9a-f]{1,64}\Z")
 _MARKER = re.compile(r"^(.+)\.marker\.(CREATE|MERGE|APPEND)\Z")
 _SCHEMA_COMMIT = re.compile(r"^([0-9]{17})_[0-9]{17}\.schemacommit\Z")
+_GUARD_NOTE = re.compile(r"^guard-([0-9]{1,18})-([0-9]{1,18}|all)-([0-9]{14,20})\Z")
 _NO_PATH = re.compile(r"[\x00-\x1f\x7f\\]")  # control characters and Windows separators
 _TIME = re.compile(r"^[0-9]{17}\Z")
 
@@ -211,6 +212,20 @@ def parse_ticket_epoch(name: str) -> int | None:
     """Epoch in a ticket's name."""
     match = _TICKET.match(name)
     return int(match.group(1)) if match else None
+
+
+def guard_note(batch_id: int, ordinal: int | None, instant: str) -> str:
+    """Name of a note in a stream's folder: this write of this batch may be committed as ``instant``."""
+    return f"guard-{batch_id}-{'all' if ordinal is None else ordinal}-{instant}"
+
+
+def parse_guard_note(name: str) -> tuple[int, int | None, str] | None:
+    """Batch, ordinal (None: the whole batch) and instant of a note's name."""
+    match = _GUARD_NOTE.match(name)
+    if match is None:
+        return None
+    batch_id, ordinal, instant = match.groups()
+    return int(batch_id), None if ordinal == "all" else int(ordinal), instant
 
 
 def is_instant_time(text: str) -> bool:

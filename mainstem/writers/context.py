@@ -100,7 +100,7 @@ def open_context(
         seams.storage, seams.clock, options.heartbeat_ms, options.heartbeat_misses
     )
     return WriterContext(
-        seams, config, options, buckets, publisher, heartbeats, GuardIndex(seams.storage),
+        seams, config, options, buckets, publisher, heartbeats, GuardIndex(seams.storage, config.history),
         given=dict(given or {}),
     )
 

@@ -3,23 +3,33 @@
 Java's form (HoodieStreamingSink): ``extraMetadata["_hudi_streaming_sink_checkpoint"]`` holds
 ``{"<checkpoint identifier>": "<batch id>"}``, and a batch is skipped when the newest stored id is not
 smaller. mainstem keeps that and adds the ordinal of the write within its batch, so that several writes
-of one batch are told apart; it looks again under the lock, so two live drivers cannot both commit.
+of one batch are told apart; it looks again under the lock, so two live drivers cannot both commit. Java
+finds a batch only while its instant is on the active timeline; here it is found for ever
+(``guard_notes``).
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mainstem.errors import CorruptTable, Invalid
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.lsm_archive.reader import Archive
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import STREAM_KEY, decode_commit
 from mainstem.timeline.instant import COMMIT, DELTACOMMIT, REPLACECOMMIT
+from mainstem.writers.guard_notes import Note, Notes
+from mainstem.writers.ordinals import stream_folder
 
 GUARD_KEY = "mainstem.stream.guard"
+_WRITES = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
+# So many notes of a stream are looked through for what can be forgotten.
+_NOTES_MANY = 64
 
 
 @dataclass(frozen=True)
@@ -44,58 +54,159 @@ class StreamGuard:
         }
 
 
+@dataclass(frozen=True)
+class _Fact:
+    """A completed instant holds this write; ordinal None: the whole batch (Java's form)."""
+
+    identifier: str
+    batch_id: int
+    ordinal: int | None
+    instant: str
+
+
 class GuardIndex:
-    """Newest committed batch of every stream, read from completed instants, each once."""
+    """Which batches are committed: facts of the active timeline, each instant read once, and of archived
+    instants that notes lead to."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, history: str = paths.HISTORY) -> None:
         self._storage = storage
-        self._seen: set[str] = set()
-        #: identifier -> (newest batch id, {ordinal or None for a whole batch: instant})
-        self._newest: dict[str, tuple[int, dict[int | None, str]]] = {}
+        self._history = history
+        #: file name -> what it says, for files of the active timeline; threads may replace it any time
+        self._known: dict[str, tuple[_Fact, ...]] = {}
+        #: requested time -> what an archived instant says; it never changes
+        self._archived: dict[str, tuple[_Fact, ...]] = {}
+        self._notes: dict[str, Notes] = {}
 
-    def refresh(self, timeline: ActiveTimeline) -> None:
-        """Read instants that completed since the last call."""
+    def refresh(self, timeline: ActiveTimeline) -> dict[str, tuple[_Fact, ...]]:
+        """Read instants that completed since the last call; forget those that are gone."""
+        known = self._known
+        found: dict[str, tuple[_Fact, ...]] = {}
         for instant in timeline.completed:
             name = instant.file_name
-            if name in self._seen or instant.action not in (COMMIT, DELTACOMMIT, REPLACECOMMIT):
-                continue
-            path = paths.timeline_file(name)
-            try:
-                data = self._storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
-            except FileNotFoundError:
-                continue
-            self._seen.add(name)
-            self._note(instant.requested, decode_commit(data, path=path).extra, path)
+            if name in known:
+                found[name] = known[name]
+            elif instant.action in _WRITES:
+                path = paths.timeline_file(name)
+                try:
+                    data = self._storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+                except FileNotFoundError:
+                    continue  # archived or taken back since: its note leads to it
+                found[name] = _facts(instant.requested, decode_commit(data, path=path).extra, path)
+        self._known = found
+        return found
 
-    def _note(self, instant: str, extra: dict[str, str], path: str) -> None:
-        try:
-            if GUARD_KEY in extra:
-                identifier, batch_id, ordinal = json.loads(extra[GUARD_KEY])
-                self._put(str(identifier), int(batch_id), int(ordinal), instant)
-            elif STREAM_KEY in extra:
-                for identifier, batch_text in json.loads(extra[STREAM_KEY]).items():
-                    self._put(str(identifier), int(batch_text), None, instant)
-        except (ValueError, TypeError, AttributeError) as error:
-            raise CorruptTable(
-                f"streaming checkpoint in the commit does not parse: {error}", path=path
-            ) from error
-
-    def _put(self, identifier: str, batch_id: int, ordinal: int | None, instant: str) -> None:
-        newest, ordinals = self._newest.get(identifier, (-1, {}))
-        if batch_id > newest:
-            self._newest[identifier] = (batch_id, {ordinal: instant})
-        elif batch_id == newest:
-            ordinals[ordinal] = instant
-
-    def committed(self, guard: StreamGuard) -> str | None:
+    def committed(self, guard: StreamGuard, timeline: ActiveTimeline) -> str | None:
         """Requested time of the instant that already holds this write, if there is one.
 
-        As in Java a batch older than the newest committed one counts as committed: a stale driver must
-        not write it again.
+        ``timeline`` was listed before this call. As in Java a batch older than the newest committed one
+        counts as committed: a stale driver must not write it again. Raises ``CorruptTable`` for a damaged
+        archive.
         """
-        newest, ordinals = self._newest.get(guard.identifier, (-1, {}))
-        if guard.batch_id < newest:
-            return next(iter(ordinals.values()))
+        facts = [*self._active(guard, timeline), *self._noted(guard, timeline)]
+        newest = max((fact.batch_id for fact in facts), default=-1)
         if guard.batch_id > newest:
             return None
-        return ordinals.get(guard.ordinal, ordinals.get(None))
+        decisive = {fact.ordinal: fact.instant for fact in facts if fact.batch_id == newest}
+        if guard.batch_id < newest:
+            return min(decisive.values())
+        return decisive.get(guard.ordinal, decisive.get(None))
+
+    def prepare(self, guard: StreamGuard, timeline: ActiveTimeline) -> None:
+        """At begin, outside the lock: see to it that notes lead to everything that may be archived.
+
+        The first time a stream is seen at a table the archive is read through for it; and batches that
+        Java committed are noted while they are on the active timeline.
+        """
+        notes = self._of(guard.identifier)
+        present = notes.read()
+        newest = max((note.batch_id for note in present), default=-1)
+        known = {note.instant for note in present}
+        for fact in self._active(guard, timeline):
+            if fact.batch_id >= newest and fact.instant not in known:
+                notes.write(Note(fact.batch_id, fact.ordinal, fact.instant))
+        if not notes.archive_searched:
+            for fact in _newest_archived(self._archive(), guard.identifier):
+                notes.write(Note(fact.batch_id, fact.ordinal, fact.instant))
+            notes.note_search()
+        if len(present) > _NOTES_MANY:
+            notes.forget(self._superfluous(guard, timeline, present))
+
+    def announce(self, guard: StreamGuard, instant: str) -> None:
+        """Before the instant is published: leave a durable note of it."""
+        self._of(guard.identifier).write(Note(guard.batch_id, guard.ordinal, instant))
+
+    def _of(self, identifier: str) -> Notes:
+        if identifier not in self._notes:
+            self._notes[identifier] = Notes(self._storage, stream_folder(identifier))
+        return self._notes[identifier]
+
+    def _archive(self) -> Archive:
+        """The newest version: what a timeline listed before does not show is in it, or nowhere."""
+        return Archive.load(self._storage, self._history)
+
+    def _active(self, guard: StreamGuard, timeline: ActiveTimeline) -> Iterator[_Fact]:
+        for facts in self.refresh(timeline).values():
+            yield from (fact for fact in facts if fact.identifier == guard.identifier)
+
+    def _noted(self, guard: StreamGuard, timeline: ActiveTimeline) -> Iterator[_Fact]:
+        """Facts of archived instants, as far as they can decide about this write."""
+        notes = [n for n in self._of(guard.identifier).read() if n.batch_id >= guard.batch_id]
+        shown = {i.requested for i in timeline.instants} if notes else set()
+        for note in notes:
+            if note.instant not in shown:  # else pending, or completed and read there
+                yield from self._of_archived(guard, note.instant)
+
+    def _of_archived(self, guard: StreamGuard, instant: str) -> list[_Fact]:
+        if instant not in self._archived:
+            data = self._archive().metadata(instant)
+            if data is None:
+                return []
+            path = f"archived instant {instant}"
+            self._archived[instant] = _facts(instant, decode_commit(data, path=path).extra, path)
+        return [fact for fact in self._archived[instant] if fact.identifier == guard.identifier]
+
+    def _superfluous(
+        self, guard: StreamGuard, timeline: ActiveTimeline, notes: list[Note]
+    ) -> list[Note]:
+        """Notes of instants that are over, and everything below the newest archived batch."""
+        shown = {i.requested for i in timeline.instants}
+        gone: list[Note] = []
+        for note in sorted(notes, reverse=True, key=lambda n: (n.batch_id, n.instant)):
+            if note.instant in shown:
+                continue
+            if self._of_archived(guard, note.instant):
+                return gone + [n for n in notes if n.batch_id < note.batch_id]
+            gone.append(note)
+        return gone
+
+
+def _facts(instant: str, extra: dict[str, str], path: str) -> tuple[_Fact, ...]:
+    """The streaming guards in a commit's extra metadata."""
+    try:
+        if GUARD_KEY in extra:
+            identifier, batch_id, ordinal = json.loads(extra[GUARD_KEY])
+            return (_Fact(str(identifier), int(batch_id), int(ordinal), instant),)
+        if STREAM_KEY in extra:
+            found = json.loads(extra[STREAM_KEY]).items()
+            return tuple(_Fact(str(name), int(text), None, instant) for name, text in found)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise CorruptTable(
+            f"streaming checkpoint in the commit does not parse: {error}", path=path
+        ) from error
+    return ()
+
+
+def _newest_archived(archive: Archive, identifier: str) -> list[_Fact]:
+    """What the archive says about the newest batch of a stream, by reading it through."""
+    # No JSON writer escapes letters and digits: whatever does not hold this is not looked at.
+    needle = max(re.findall("[A-Za-z0-9]+", identifier), key=len, default="").encode()
+    newest: list[_Fact] = []
+    for requested, data in archive.with_bytes(needle):
+        path = f"archived instant {requested}"
+        for fact in _facts(requested, decode_commit(data, path=path).extra, path):
+            if fact.identifier != identifier or (newest and fact.batch_id < newest[0].batch_id):
+                continue
+            if newest and fact.batch_id > newest[0].batch_id:
+                newest = []
+            newest.append(fact)
+    return newest

@@ -104,10 +104,11 @@ class Transaction:
         roll_back_failed_writes(ctx, if_due=True)
         if guard is not None:
             try:
-                ctx.guards.refresh(ctx.publisher.timeline())
+                timeline = ctx.publisher.timeline()
+                ctx.guards.prepare(guard, timeline)
+                earlier = ctx.guards.committed(guard, timeline)
             except OSError as error:
                 raise _unavailable("begin", error, ctx.base) from error
-            earlier = ctx.guards.committed(guard)
             if earlier is not None:
                 txn._end(Outcome(ALREADY_COMMITTED, instant=earlier))
                 return txn
@@ -313,6 +314,8 @@ class Transaction:
 
     def _publish_completed(self, stats: list[WriteStat], rows: int) -> Outcome:
         ctx = self._ctx
+        if self._guard is not None:
+            ctx.guards.announce(self._guard, self.instant)
         for _ in range(_SCHEMA_ROUNDS_MAX):
             self._moved = None
             content = encode_commit(stats, self._extra_metadata(), OPERATIONS[self._spec.operation])
@@ -414,8 +417,7 @@ class Transaction:
             )
         ctx.reread_config()
         if self._guard is not None:
-            ctx.guards.refresh(timeline)
-            earlier = ctx.guards.committed(self._guard)
+            earlier = ctx.guards.committed(self._guard, timeline)
             if earlier is not None:
                 return earlier
         self._overlap = self._overlaps.find(timeline) if self._overlaps is not None else None
