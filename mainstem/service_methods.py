@@ -106,7 +106,7 @@ class ServiceMethods:
         from mainstem.services import log_compaction
 
         ctx = self.writer_context()
-        planned = log_compaction.pending(ctx.publisher.timeline())
+        planned = log_compaction.pending(ctx.timeline())
         if instant is not None and instant not in planned:
             raise Invalid(
                 f"no log compaction {instant} is planned; pending are {', '.join(planned) or 'none'}",
@@ -147,7 +147,7 @@ class ServiceMethods:
         from mainstem.services.progress import silent
 
         ctx = self.writer_context()
-        planned = compaction.pending(ctx.publisher.timeline())
+        planned = compaction.pending(ctx.timeline())
         if instant is not None and instant not in planned:
             raise Invalid(
                 f"no compaction {instant} is planned; pending are {', '.join(planned) or 'none'}",

@@ -47,6 +47,7 @@ from mainstem.services.clean_plan import (
     is_due,
     is_older,
     kept_files,
+    partitions_to_look_at,
     plan_clean,
 )
 from mainstem.services.progress import Progress, silent
@@ -102,7 +103,7 @@ class Cleaned:
 
 def clean(ctx: WriterContext, *, if_due: bool = False, progress: Progress = silent) -> list[Cleaned]:
     """Finish the pending cleans, ours or Java's; then plan one, if there is anything, and execute it."""
-    done = [execute(ctx, time, progress) for time in pending(ctx.publisher.timeline())]
+    done = [execute(ctx, time, progress) for time in pending(ctx.timeline())]
     time = schedule(ctx, if_due=if_due)
     if time is not None:
         done.append(execute(ctx, time, progress))
@@ -122,7 +123,7 @@ def schedule(ctx: WriterContext, *, if_due: bool = False) -> str | None:
     the rollback of a completed instant is pending, and what the lock raises.
     """
     options = CleanOptions.from_properties({**ctx.config.raw, **ctx.given})
-    timeline = ctx.publisher.timeline()
+    timeline = ctx.timeline()
     if pending(timeline) or (if_due and not is_due(timeline, options)):
         return None
     if ctx.options.lazy_rollback:
@@ -156,10 +157,13 @@ def _schedule(ctx: WriterContext, options: CleanOptions) -> str | None:
 
 def _plan(ctx: WriterContext, state: TableState, options: CleanOptions) -> CleanPlan | None:
     now = ctx.publisher.now()
-    if not options.by_versions and boundary(state.timeline, options, now) is None:
-        return None  # without listing a folder
-    files = {found.partition: found.names for found in state.partitions()}
-    return plan_clean(state, files, options, now)
+    limit = boundary(state.timeline, options, now)
+    if limit is None and not options.by_versions:
+        return None
+    wanted = partitions_to_look_at(state, options, limit)
+    if wanted is None:
+        return plan_clean(state, {found.partition: found.names for found in state.partitions()}, options, now)
+    return plan_clean(state, {p: state.storage.names(p) for p in wanted}, options, now)
 
 
 def _publish(

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from mainstem.errors import Invalid, Unsupported
+from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.options import WriterOptions
 from mainstem.seams import Seams
 from mainstem.table.properties import LOCAL_ZONE, TableConfig, load_config
@@ -43,6 +43,15 @@ class WriterContext:
     @property
     def base(self) -> str:
         return self.seams.storage.base
+
+    def timeline(self) -> ActiveTimeline:
+        """A listing outside the lock. Raises ``Unavailable`` for trouble with storage."""
+        try:
+            return self.publisher.timeline()
+        except OSError as error:
+            raise Unavailable(
+                f"the timeline cannot be listed: {error}; nothing was begun, try again", table=self.base
+            ) from error
 
     def reread_config(self) -> None:
         """Under the lock: the table must still be what the transaction was planned for.
