@@ -14,6 +14,7 @@ import time
 from collections import Counter
 
 from mainstem.testing.bulk import BulkInserts
+from mainstem.testing.log_compactor import LogCompactions
 from mainstem.testing.mixed import Mixed
 from mainstem.testing.publishers import Publishers
 from mainstem.testing.services_world import Services
@@ -24,6 +25,7 @@ from mainstem.testing.world import Counts, Faults, Violation
 SCENARIOS: dict[str, type[Simulation]] = {
     "bulk": BulkInserts,
     "compactions": Compactions,
+    "logs": LogCompactions,
     "mixed": Mixed,
     "publishers": Publishers,
     "services": Services,
