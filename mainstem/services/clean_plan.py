@@ -21,12 +21,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from mainstem.options import one_of, whole_number
+from mainstem.options import flag, one_of, whole_number
 from mainstem.readers.state import TableState
 from mainstem.storage import paths
 from mainstem.table.slicing import FileGroup
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.clean_records import SAVEPOINTED, CleanPlan, savepointed_files
+from mainstem.timeline.clean_records import (
+    SAVEPOINTED,
+    CleanPlan,
+    load_clean_boundary,
+    savepointed_files,
+)
 from mainstem.timeline.instant import (
     CLEAN,
     CLUSTERING,
@@ -49,6 +54,7 @@ VERSIONS_RETAINED = "hoodie.clean.fileversions.retained"
 HOURS_RETAINED = "hoodie.clean.hours.retained"
 TRIGGER = "hoodie.clean.trigger.strategy"
 MAX_COMMITS = "hoodie.clean.trigger.max.commits"
+INCREMENTAL = "hoodie.clean.incremental.enabled"
 #: names that Hudi still takes for the same options
 OLD_NAMES = {
     POLICY: "hoodie.cleaner.policy",
@@ -56,6 +62,7 @@ OLD_NAMES = {
     VERSIONS_RETAINED: "hoodie.cleaner.fileversions.retained",
     HOURS_RETAINED: "hoodie.cleaner.hours.retained",
     MAX_COMMITS: "hoodie.clean.max.commits",
+    INCREMENTAL: "hoodie.cleaner.incremental.mode",
 }
 
 _COMMITS = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
@@ -71,6 +78,7 @@ class CleanOptions:
     versions: int = 3
     hours: int = 24
     max_commits: int = 1
+    incremental: bool = True
 
     @property
     def by_versions(self) -> bool:
@@ -92,6 +100,7 @@ class CleanOptions:
             whole_number(given, VERSIONS_RETAINED, cls.versions, 1, 10**9),
             whole_number(given, HOURS_RETAINED, cls.hours, 1, 10**6),
             whole_number(given, MAX_COMMITS, cls.max_commits, 1, 10**9),
+            flag(given, INCREMENTAL, cls.incremental),
         )
 
 
@@ -137,7 +146,40 @@ def boundary(timeline: ActiveTimeline, options: CleanOptions, now: str) -> Bound
         if not before:
             return None
         recent = commits[len(before) - 1 :]
-    return Boundary(recent[0], min(i.completion for i in recent if i.completion is not None))
+    return _boundary_of(recent)
+
+
+def _boundary_of(retained: list[Instant]) -> Boundary:
+    return Boundary(retained[0], min(i.completion for i in retained if i.completion is not None))
+
+
+def partitions_to_look_at(
+    state: TableState, options: CleanOptions, limit: Boundary | None
+) -> list[str] | None:
+    """Where something may have become superfluous since the last clean; None: anywhere.
+
+    A slice does when the boundary passes a newer base file of its group, or what replaced the group: only
+    partitions of commits between the last clean's boundary and this one are of interest
+    (``CleanPlanner.getPartitionPathsForIncrementalCleaning``). Nothing is known without such a clean, once
+    savepoints kept files back, or when its boundary is archived.
+    """
+    cleans = [i for i in state.timeline.completed if i.action == CLEAN]
+    if limit is None or not options.incremental or not cleans or not state.config.partition_fields:
+        return None
+    earliest, extra = load_clean_boundary(state.storage, cleans[-1])
+    saved = any(i.action == SAVEPOINT for i in state.timeline.instants)
+    commits = [i for i in state.timeline.completed if i.action in _COMMITS and i.requested >= earliest]
+    if not earliest or SAVEPOINTED in extra or saved or not commits or commits[0].requested != earliest:
+        return None
+    last = _boundary_of(commits)
+    found: set[str] = set()
+    for instant in (i for i in state.writes if limit.excludes(i.requested, i.completion)):
+        # The base file of a bulk insert is the first one of its group: nothing lies below it.
+        if instant.action != DELTACOMMIT and not last.excludes(instant.requested, instant.completion):
+            metadata = state.metadata(instant.requested)
+            found.update((*metadata.stats, *metadata.replaced) if metadata is not None else ())
+    return sorted(found)
+
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import VERSION_MARK, schema_text
-from mainstem.timeline.instant import CLEAN, COMPLETED, REQUESTED, SAVEPOINT
+from mainstem.timeline.instant import CLEAN, COMPLETED, REQUESTED, SAVEPOINT, Instant
 
 #: CleanPlanner.SAVEPOINTED_TIMESTAMPS: by it Java's next clean finds what a deleted savepoint had kept.
 SAVEPOINTED = "savepointed_timestamps"
@@ -177,6 +177,15 @@ def encode_clean_metadata(plan: CleanPlan, *, requested: str, taken_ms: int) -> 
         "extraMetadata": dict(plan.extra),
     }
     return encode_container(schema_text("HoodieCleanMetadata"), record, VERSION_MARK)
+
+
+def load_clean_boundary(storage: Storage, clean: Instant) -> tuple[str, Mapping[str, str]]:
+    """Of a completed clean: its oldest retained commit ("" under KEEP_LATEST_FILE_VERSIONS) and what it noted
+    besides."""
+    path = paths.timeline_file(clean.file_name)
+    record, _ = decode_container(storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX), path=path)
+    extra = part(record.get("extraMetadata"), dict, path)
+    return part(record.get("earliestCommitToRetain"), str, path), extra
 
 
 def named_files(record: Mapping[str, Any], path: str) -> Iterator[tuple[str, set[str]]]:

@@ -114,7 +114,8 @@ class History:
 @pytest.mark.parametrize("seed", range(4))
 def test_by_commits_exactly_the_slices_go_that_no_retained_view_and_no_plan_reads(tmp_path, seed):
     retained = 1 + seed % 3
-    history = History(make(tmp_path / "t", **{RETAINED: str(retained)}), seed)
+    given = {RETAINED: str(retained), "hoodie.clean.incremental.enabled": str(seed != 1)}
+    history = History(make(tmp_path / "t", **given), seed)
     table, removed = history.table, 0
     for _ in range(28):
         history.step()
@@ -307,21 +308,39 @@ def test_files_of_a_dead_writer_go_and_those_of_a_living_one_stay(table):
     assert alive.commit().status == "committed"
 
 
-def test_nothing_goes_while_everything_is_retained_and_no_folder_is_listed_for_it(tmp_path, monkeypatch):
-    table = make(tmp_path / "t", **{RETAINED: "8"})
-    for number in range(4):
+def test_only_folders_in_which_something_may_go_are_listed(tmp_path, monkeypatch):
+    table = make(tmp_path / "t", **{RETAINED: "2"})
+    listed, names, entries = [], LocalStorage.names, LocalStorage.entries
+
+    def folders() -> set[str]:
+        """Those that planning a clean lists."""
+        listed.clear()
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalStorage, "names", lambda self, at: listed.append(at) or names(self, at))
+            patched.setattr(LocalStorage, "entries", lambda self, at: listed.append(at) or entries(self, at))
+            table.schedule_clean()
+        return {at for at in listed if not at.startswith(".hoodie")} - {""}
+
+    # Looking for files of rolled-back writers lists all folders, which is not a matter of cleans.
+    table.upsert(rows(range(8), 1))
+    assert folders() == set(), "everything is retained"
+    for number in range(2, 5):
         turn(table, number)
-
-    def listed(*_):
-        raise AssertionError("partitions were listed")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(cleaning.TableState, "partitions", listed)
-        assert table.schedule_clean() is None
-    turn(table, 5)
-    monkeypatch.setattr(cleaning.TableState, "partitions", listed)
-    with pytest.raises(AssertionError, match="partitions were listed"):
-        table.schedule_clean()
+    assert folders() == {"a", "b"}, "no clean was there before"
+    table.clean()
+    assert folders() == set(), "nothing changed"
+    table.upsert(rows([0], 5))
+    assert folders() == set(), "the newest base files are not behind the boundary yet"
+    table.upsert(rows([0], 6))
+    assert folders() == {"a", "b"}
+    table.clean()
+    for number in range(7, 10):
+        table.upsert(rows([0], number))
+        assert folders() == set(), "log files push nothing out"
+    table.compact()
+    table.upsert(rows([1], 10))
+    table.upsert(rows([1], 11))
+    assert folders() == {"a"}
 
 
 def test_hudis_trigger_counts_the_commits_since_the_last_clean(table):
