@@ -127,7 +127,7 @@ def schedule(ctx: WriterContext, *, if_due: bool = False) -> str | None:
     if pending(timeline) or (if_due and not is_due(timeline, options)):
         return None
     if ctx.options.lazy_rollback:
-        roll_back_failed_writes(ctx)
+        roll_back_failed_writes(ctx, if_due=if_due)
     try:
         return _schedule(ctx, options)
     except OutcomeUnknown:
