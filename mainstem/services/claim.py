@@ -15,14 +15,19 @@ from mainstem.writers.private_files import create_once, forget, prepare
 def claim(ctx: WriterContext, time: str) -> bool:
     """Whether nobody alive executes the plan; our heartbeat says so from now on.
 
-    The caller ends it with ``ctx.heartbeats.stop(time)``.
+    The caller ends it with ``ctx.heartbeats.stop(time)``. Raises ``Unavailable`` for trouble with storage.
     """
     storage = ctx.seams.storage
-    if storage.stat(paths.heartbeat(time)) is not None:
-        if not ctx.heartbeats.expired(time, store_now_ms(ctx, time)):
+    try:
+        if storage.stat(paths.heartbeat(time)) is not None:
+            if not ctx.heartbeats.expired(time, store_now_ms(ctx, time)):
+                return False
+        elif not create_once(storage, paths.heartbeat(time)):
             return False
-    elif not create_once(storage, paths.heartbeat(time)):
-        return False
+    except OSError as error:
+        raise Unavailable(
+            f"the plan {time} could not be claimed: {error}; it stays, execute it again", table=ctx.base
+        ) from error
     ctx.heartbeats.adopt(time)
     return True
 
