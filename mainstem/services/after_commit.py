@@ -6,18 +6,35 @@ for the commit has just listed the timeline. A failing service is a warning, nev
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from mainstem.errors import MainstemError
-from mainstem.services import clean_plan, cleaning, compaction, compaction_plan
+from mainstem.services import (
+    archive_plan,
+    clean_plan,
+    cleaning,
+    compaction,
+    compaction_plan,
+    log_compaction,
+)
+from mainstem.services.archive_plan import ArchiveOptions
 from mainstem.services.background import Background
 from mainstem.services.clean_plan import CleanOptions
 from mainstem.services.compaction_plan import CompactionOptions
-from mainstem.services.run_options import CLEANING, COMPACTION, RunOptions
+from mainstem.services.log_compaction_plan import LogCompactionOptions
+from mainstem.services.run_options import (
+    ARCHIVING,
+    CLEANING,
+    COMPACTION,
+    LOG_COMPACTION,
+    RunOptions,
+)
 from mainstem.services.runner import Round, ServiceRun, warn_of_failures
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.instant import COMMIT, REPLACECOMMIT
+from mainstem.timeline.instant import COMMIT, LOGCOMPACTION, REPLACECOMMIT, REQUESTED
 from mainstem.writers.context import WriterContext
+
+_LOG_COMPACTION_PLAN = f".{LOGCOMPACTION}.{REQUESTED}"
 
 
 class AfterCommits:
@@ -26,7 +43,7 @@ class AfterCommits:
     def __init__(self, ctx: WriterContext, options: RunOptions) -> None:
         self._ctx = ctx
         self._options = options
-        self._due = Due(ctx)
+        self._due = Due(ctx, self._services(options))
         self._background = Background(self._beside)
 
     def __call__(self, timeline: ActiveTimeline) -> None:
@@ -38,6 +55,11 @@ class AfterCommits:
         warn_of_failures(runs, self._ctx.base)
         if any(service in due for service in self._options.beside):
             self._background.wake()
+
+    @staticmethod
+    def _services(options: RunOptions) -> tuple[str, ...]:
+        planned = (COMPACTION,) if options.after_plans else ()
+        return (*options.after, *options.beside, *planned)
 
     def _plan(self) -> ServiceRun:
         try:
@@ -56,29 +78,50 @@ class AfterCommits:
 
 
 class Due:
-    """Which services may have something to do, from names on the timeline alone."""
+    """Which of some services may have something to do, from names on the timeline alone."""
 
-    def __init__(self, ctx: WriterContext) -> None:
+    def __init__(self, ctx: WriterContext, services: Iterable[str]) -> None:
         properties = {**ctx.config.raw, **ctx.given}
         self._now = ctx.publisher.now
         self._compaction = CompactionOptions.from_properties(properties)
         self._clean = CleanOptions.from_properties(properties)
+        self._log_blocks = LogCompactionOptions.from_properties(properties).blocks_min
+        self._archive = ArchiveOptions.from_properties(properties) if ARCHIVING in services else None
         self._freed = ""
+        asked = {
+            LOG_COMPACTION: self._grew_logs,
+            COMPACTION: self._grew,
+            CLEANING: self._frees_files,
+            ARCHIVING: self._grew_long,
+        }
+        self._asked = {service: asked[service] for service in services if service in asked}
 
     def find(self, timeline: ActiveTimeline) -> set[str]:
         """A service that is not in it has nothing to do; one that is may still find that it has not."""
-        due = set()
-        if compaction.pending(timeline) or compaction_plan.is_due(timeline, self._compaction, self._now()):
-            due.add(COMPACTION)
-        if cleaning.pending(timeline) or self._frees_files(timeline):
-            due.add(CLEANING)
-        return due
+        return {service for service, due in self._asked.items() if due(timeline)}
+
+    def _grew(self, timeline: ActiveTimeline) -> bool:
+        if compaction.pending(timeline):
+            return True
+        return compaction_plan.is_due(timeline, self._compaction, self._now())
+
+    def _grew_logs(self, timeline: ActiveTimeline) -> bool:
+        if log_compaction.pending(timeline):
+            return True
+        last = compaction_plan.last_compaction(timeline, requested=False)
+        planned = (n.partition(".")[0] for n in timeline.names if n.endswith(_LOG_COMPACTION_PLAN))
+        return compaction_plan.commits_since(timeline, max(last, *planned, "")) >= self._log_blocks
+
+    def _grew_long(self, timeline: ActiveTimeline) -> bool:
+        return self._archive is not None and archive_plan.is_due(timeline, self._archive, self._now())
 
     def _frees_files(self, timeline: ActiveTimeline) -> bool:
         """Only what a compaction replaced can go, and only once the retained commits begin after it.
 
         Without that look a clean would list the table after every commit, as often as its trigger fires.
         """
+        if cleaning.pending(timeline):
+            return True
         if not clean_plan.is_due(timeline, self._clean):
             return False
         done = (i.completion or "" for i in timeline.completed if i.action in (COMMIT, REPLACECOMMIT))

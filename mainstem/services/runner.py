@@ -19,9 +19,17 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from mainstem.errors import Invalid, MainstemError
-from mainstem.services import cleaning, compaction
+from mainstem.services import archiving, cleaning, compaction, log_compaction
 from mainstem.services.progress import Progress, silent
-from mainstem.services.run_options import CLEANING, COMPACTION, ROLL_BACK, SERVICES, RunOptions
+from mainstem.services.run_options import (
+    ARCHIVING,
+    CLEANING,
+    COMPACTION,
+    LOG_COMPACTION,
+    ROLL_BACK,
+    SERVICES,
+    RunOptions,
+)
 from mainstem.writers.context import WriterContext
 from mainstem.writers.rollback import roll_back_failed_writes
 
@@ -75,7 +83,11 @@ def check_services(only: str | Sequence[str] | None) -> tuple[str, ...] | None:
 Execute = Callable[[WriterContext, str, Progress], "Result | None"]
 
 #: services that plan first: their modules have ``schedule``, ``pending`` and ``execute``
-PLANNED: Mapping[str, ModuleType] = {COMPACTION: compaction, CLEANING: cleaning}
+PLANNED: Mapping[str, ModuleType] = {
+    LOG_COMPACTION: log_compaction,
+    COMPACTION: compaction,
+    CLEANING: cleaning,
+}
 
 
 @dataclass(frozen=True)
@@ -127,7 +139,11 @@ class Round:
     def _steps(self, ctx: WriterContext, service: str, options: RunOptions) -> Iterator[Result]:
         if service == ROLL_BACK:
             yield from roll_back_failed_writes(ctx, if_due=self.if_due)
-        elif service in PLANNED:
+        elif service == ARCHIVING:
+            done = archiving.run(ctx, if_due=self.if_due, progress=self.progress)
+            if done is not None:
+                yield done
+        else:
             yield from self._planned(ctx, service, options)
 
     def _planned(self, ctx: WriterContext, service: str, options: RunOptions) -> Iterator[Result]:

@@ -256,6 +256,16 @@ def test_cleaning_after_commits_comes_when_a_compaction_has_left_something_that_
     assert 2 <= found.count("clean") <= 4  # not after each of the seven commits that its trigger allows
 
 
+def test_archiving_after_commits_keeps_the_timeline_short(path: Path) -> None:
+    table = opened(
+        path, hoodie__compact__inline=True, hoodie__clean__automatic=True, hoodie__clean__commits__retained=2,
+        hoodie__archive__automatic=True, hoodie__keep__min__commits=4, hoodie__keep__max__commits=6,
+    )  # fmt: skip
+    commit(table, 20)
+    assert 4 <= sum(action in ("commit", "deltacommit") for action in actions(table)) <= 8
+    assert table.scan(columns=["id"]).to_arrow().num_rows == 8
+
+
 def test_the_tables_own_properties_can_ask_for_it(path: Path) -> None:
     with open(path / paths.PROPERTIES, "a") as properties:  # as Hudi's `table update-configs` does
         properties.write("hoodie.compact.inline=true\nhoodie.compact.inline.max.delta.commits=2\n")
@@ -290,8 +300,9 @@ def test_to_know_that_nothing_is_due_takes_no_look_at_storage(path: Path) -> Non
     commit(table)
     timeline = ctx.publisher.timeline()
     blind = replace(ctx, seams=replace(ctx.seams, storage=SimpleNamespace(base=ctx.base)))
-    assert Due(blind).find(timeline) == set()
-    assert "compact" in Due(blind).find(timeline.with_file("20990101000000000_20990101000000001.deltacommit"))
+    assert Due(blind, SERVICES).find(timeline) == set()
+    one_more = timeline.with_file("20990101000000000_20990101000000001.deltacommit")
+    assert Due(blind, SERVICES).find(one_more) == {"compact"}
 
 
 # -- beside commits ------------------------------------------------------------------------------
