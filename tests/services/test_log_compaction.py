@@ -19,7 +19,7 @@ import pytest
 import mainstem
 from mainstem.errors import CorruptTable, Invalid, Unavailable, Unsupported
 from mainstem.formats.log_file import BlockKind, Header, read_blocks
-from mainstem.services import compaction_plan, log_compaction
+from mainstem.services import compaction_plan, log_compaction, log_compaction_plan
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.timeline.plans import CompactionOperation, encode_compaction_plan
@@ -279,6 +279,25 @@ def test_a_plan_whose_logs_a_compaction_took_is_taken_back(table):
     assert [i.action for i in table.timeline() if i.completion][-1] == "rollback"
     table.run_compaction(executed[0])
     assert values(table) == before
+
+
+def test_a_plan_made_over_a_write_in_flight_waits_for_it_and_is_taken_back(tmp_path):
+    """Java plans so."""
+    table = make(tmp_path / "t", "commit time")
+    table.upsert(rows([0], 1, "oldest"))
+    with table.begin() as early:
+        table.upsert(rows([0], 1, "newest"))
+        with patch.object(log_compaction_plan, "writes_in_flight", lambda *_: []), patch.object(
+            log_compaction, "writes_in_flight", lambda *_: []
+        ):
+            planned = table.schedule_log_compaction()
+        with pytest.raises(Unavailable, match=f"{early.instant} is in flight"):
+            table.run_log_compaction(planned)
+        early.write(rows([0, 2], 1, "early"))
+        early.commit()
+    (done,) = table.run_log_compaction(planned)
+    assert "belongs before or between the logs" in done.given_up
+    assert [row["value"] for row in values(table)] == ["newest0", "early2"]
 
 
 def test_a_merged_block_whose_sources_went_into_the_base_file_counts_for_nothing(tmp_path):
