@@ -30,7 +30,9 @@ def test_hudi_rs_reads_merged_logs_as_we_do(tmp_path, ordering):
 
     def same() -> list[dict]:
         ours = table.scan(columns=SCHEMA.names).to_arrow().sort_by("id").to_pylist()
-        assert read(table.path).select(SCHEMA.names).sort_by("id").to_pylist() == ours
+        theirs, error = read(table.path)
+        assert theirs is not None, error
+        assert theirs.select(SCHEMA.names).sort_by("id").to_pylist() == ours
         return ours
 
     for number in range(3):
