@@ -132,7 +132,9 @@ def _found_among_many(column: pa.ChunkedArray, keys: pa.Array) -> pa.ChunkedArra
     return pa.chunked_array([pa.array(codes, mask=codes < 0)])
 
 
-def joined(base: Iterable[pa.Table], log: Positions) -> Iterator[pa.Table]:
+def joined(
+    base: Iterable[pa.Table], log: Positions, *, bytes_max: int = _RUN_BYTES_MAX
+) -> Iterator[pa.Table]:
     """Neighbouring batches together until they have several times as many rows as the log has keys.
 
     Every probe makes a hash table of those keys, so that small batches would cost more than they hold.
@@ -142,7 +144,7 @@ def joined(base: Iterable[pa.Table], log: Positions) -> Iterator[pa.Table]:
     for table in base:
         run.append(table)
         rows, size = rows + table.num_rows, size + table.nbytes
-        if rows >= _RUN_PER_KEY * log.key_count or size >= _RUN_BYTES_MAX:
+        if rows >= _RUN_PER_KEY * log.key_count or size >= bytes_max:
             yield pa.concat_tables(run)
             run, rows, size = [], 0, 0
     if run:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from mainstem.storage.protocol import Storage
 if TYPE_CHECKING:
     from mainstem.readers.split import ReadSpec, Split
 
+Kept = TypeVar("Kept")
 Run = list[tuple[str, LogBlock]]
 """Neighbouring blocks that are decoded together, with the paths of their files."""
 
@@ -32,6 +33,15 @@ def log_entries(storage: Storage, split: Split) -> list[Entry]:
 
 def log_runs(storage: Storage, split: Split) -> list[Run]:
     """The blocks of the split's log files that count, in replay order; nothing is decoded yet."""
+    # One schema text may mean other columns at another instant where columns have ids.
+    return list(_runs(live_blocks(storage, split, lambda block: block), join=split.spec.ids is None))
+
+
+def live_blocks(
+    storage: Storage, split: Split, keep: Callable[[LogBlock], Kept]
+) -> list[tuple[str, Kept]]:
+    """What ``keep`` makes of the blocks of the split's log files that count, in replay order, with the
+    paths of their files; ``keep`` is called for all of them, file by file."""
     notes: list[BlockNote] = []
     for path in split.log_files:
         name = paths.parse_log_name(path.rsplit("/", 1)[-1])
@@ -39,17 +49,16 @@ def log_runs(storage: Storage, split: Split) -> list[Run]:
         if split.spec.until is not None and instant > split.spec.until:
             continue
         view = storage.view(path)
-        notes += [_note(block, path) for block in read_blocks(view, path=path, damaged=split.spec.damaged)]
-    live = surviving(notes, until=split.spec.until)
-    # One schema text may mean other columns at another instant where columns have ids.
-    return list(_runs([note.block for note in live], join=split.spec.ids is None))
+        blocks = read_blocks(view, path=path, damaged=split.spec.damaged)
+        notes += [_note(block, (path, keep(block))) for block in blocks]
+    return [note.block for note in surviving(notes, until=split.spec.until)]
 
 
 def _runs(blocks: Sequence[tuple[str, LogBlock]], *, join: bool) -> Iterator[Run]:
     """Neighbouring Avro blocks of one schema together: small blocks cost more apart."""
     run: Run = []
     for item in blocks:
-        if run and not (join and _joinable(item[1]) and _joinable(run[-1][1], item[1])):
+        if run and not (join and joinable(run[-1][1], item[1])):
             yield run
             run = []
         run.append(item)
@@ -57,19 +66,20 @@ def _runs(blocks: Sequence[tuple[str, LogBlock]], *, join: bool) -> Iterator[Run
         yield run
 
 
-def _joinable(block: LogBlock, other: LogBlock | None = None) -> bool:
-    plain = block.kind is BlockKind.AVRO_DATA and not block.partial
-    return plain and (other is None or block.schema_text == other.schema_text)
+def joinable(block: LogBlock, other: LogBlock) -> bool:
+    """Whether two neighbouring blocks can be decoded together: Avro rows of one schema."""
+    plain = all(b.kind is BlockKind.AVRO_DATA and not b.partial for b in (block, other))
+    return plain and block.schema_text == other.schema_text
 
 
-def _note(block: LogBlock, path: str) -> BlockNote:
+def _note(block: LogBlock, kept: object) -> BlockNote:
     headers = block.headers
     if block.kind is BlockKind.COMMAND:
         target = headers.get(Header.TARGET_INSTANT_TIME)
-        return BlockNote(block.instant, (path, block), rollback_of=target)
+        return BlockNote(block.instant, kept, rollback_of=target)
     listed = headers.get(Header.COMPACTED_BLOCK_TIMES, "").split(",")
     replaced = frozenset(t for t in listed if t)
-    return BlockNote(block.instant, (path, block), replaces=replaced)
+    return BlockNote(block.instant, kept, replaces=replaced)
 
 
 def entries_of(run: Run, spec: ReadSpec) -> list[Entry]:

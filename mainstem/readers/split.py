@@ -93,26 +93,28 @@ def read_split(storage: Storage, split: Split) -> Iterator[pa.Table]:
     that a clean removed meanwhile.
     """
     spec = split.spec
-    order_types = [_ordering_type(spec, name) for name in spec.rules.ordering]
+    order_types = ordering_types(spec)
     runs = log_runs(storage, split)
     if spec.ids is None and suits(spec, runs):  # with ids, every file calls the columns otherwise
         rows = late_rows(storage, split, runs, order_types)
     else:
         entries = [entry for run in runs for entry in entries_of(run, spec)]
-        base = _base_tables(storage, split, merged=bool(entries))
+        base = base_tables(storage, split, merged=bool(entries))
         excerpt = spec.instants is not None
         merged = merge_slice(base, entries, spec.read_schema, spec.rules, order_types, excerpt=excerpt)
         rows = (_selected(table, split) for table in merged)
     yield from (table for table in rows if table.num_rows)
 
 
-def _ordering_type(spec: ReadSpec, name: str) -> pa.DataType:
-    if name not in spec.schema.names:
-        raise Unsupported(
-            f"ordering field {name!r} is no column of the table; its columns are"
-            f" {', '.join(spec.schema.names)} (nested ordering fields are not supported)"
-        )
-    return spec.schema.field(name).type
+def ordering_types(spec: ReadSpec) -> list[pa.DataType]:
+    """Types of the ordering columns; ``Unsupported`` for a field that is no column."""
+    for name in spec.rules.ordering:
+        if name not in spec.schema.names:
+            raise Unsupported(
+                f"ordering field {name!r} is no column of the table; its columns are"
+                f" {', '.join(spec.schema.names)} (nested ordering fields are not supported)"
+            )
+    return [spec.schema.field(name).type for name in spec.rules.ordering]
 
 
 def _selected(table: pa.Table, split: Split) -> pa.Table:
@@ -123,8 +125,11 @@ def _selected(table: pa.Table, split: Split) -> pa.Table:
     return table.select(list(spec.columns))
 
 
-def _base_tables(storage: Storage, split: Split, *, merged: bool) -> Iterator[pa.Table]:
-    """``merged``: with what the merge needs; else the columns that come out are enough."""
+def base_tables(storage: Storage, split: Split, *, merged: bool) -> Iterator[pa.Table]:
+    """The slice's base rows, batch by batch.
+
+    ``merged``: with what the merge needs; else the columns that come out are enough.
+    """
     if split.base_file is None:
         return
     spec = split.spec

@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 from mainstem.errors import Unavailable
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.base_file import BaseFileFormat, write_base_file
-from mainstem.readers.split import ReadSpec, Split, read_split, split_paths
+from mainstem.readers.bounded import read_bounded
+from mainstem.readers.split import ReadSpec, Split, split_paths
 from mainstem.services.compaction_plan import pending
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
@@ -41,7 +42,8 @@ class GroupTask:
     """What is needed to compact one file group; ``base`` is the table's absolute path.
 
     ``number``: place in the plan; ``schema``: Avro schema of the new base file; ``log_rows``: rows and
-    deleted keys that the commits say the logs hold; ``durable``: fsync what is written.
+    deleted keys that the commits say the logs hold; ``memory_bytes``: what the task may take, about;
+    ``durable``: fsync what is written.
     """
 
     base: str
@@ -52,6 +54,7 @@ class GroupTask:
     schema: str = field(repr=False)
     how: BaseFileFormat
     log_rows: int
+    memory_bytes: int
     durable: bool
 
     @property
@@ -127,7 +130,7 @@ class GroupTask:
         operation = self.operation
         base, logs = split_paths(operation.partition, operation.base_file, operation.log_files)
         split = Split(operation.partition, operation.file_id, base, logs, self.spec)
-        for table in read_split(storage, split):
+        for table in read_bounded(storage, split, self.memory_bytes):
             at = table.schema.get_field_index(FILE_NAME)
             column = pa.repeat(pa.scalar(self.file_name, table.schema.field(at).type), table.num_rows)
             yield table.set_column(at, table.schema.field(at), column)

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from mainstem.errors import Invalid, OutcomeUnknown, Unavailable
+from mainstem.errors import CorruptTable, Invalid, OutcomeUnknown, Unavailable
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.base_file import BaseFileFormat
+from mainstem.limits import MIB
 from mainstem.readers.schema import schema_text
 from mainstem.readers.snapshot import read_spec
 from mainstem.readers.state import TableState
@@ -33,6 +34,7 @@ from mainstem.services.compaction_plan import (
     CompactionOptions,
     FileListing,
     PlannedGroup,
+    check_operations,
     is_due,
     pending,
     plan_groups,
@@ -57,6 +59,8 @@ from mainstem.writers.rollback import condemned
 __all__ = ["Compaction", "Execution", "GroupTask", "execute", "executing", "pending", "schedule"]
 
 COMPACT = "COMPACT"
+# A row group that waits for being written takes this part of a task's memory at most.
+_GROUPS_PER_MEMORY = 8
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def schedule(ctx: WriterContext, *, if_due: bool = False) -> str | None:
     and lose nothing: their log files will belong to the new base files. Raises what the lock raises.
     """
     options = CompactionOptions.from_properties({**ctx.config.raw, **ctx.given})
-    if if_due and not is_due(ctx.publisher.timeline(), options, ctx.publisher.now()):
+    if if_due and not is_due(ctx.timeline(), options, ctx.publisher.now()):
         return None
     try:
         return _schedule(ctx, options, if_due=if_due)
@@ -132,17 +136,18 @@ def _encoded(groups: list[PlannedGroup]) -> bytes:
 
 
 @contextmanager
-def executing(ctx: WriterContext, time: str) -> Iterator[Execution | None]:
+def executing(ctx: WriterContext, time: str, *, at_once: int = 1) -> Iterator[Execution | None]:
     """Claim one plan and lay out its work; None if a living executor has it.
 
     For who runs the tasks elsewhere (``GroupTask.run``): a heartbeat shows that this process lives until
-    the block ends. An ``OSError`` in the block becomes ``Unavailable``; the plan stays pending then.
+    the block ends. ``at_once``: tasks that share one process and so ``hoodie.memory.compaction.max.size``.
+    An ``OSError`` in the block becomes ``Unavailable``; the plan stays pending then.
     """
     if not claim(ctx, time):
         yield None
         return
     try:
-        yield _begun(ctx, time)
+        yield _begun(ctx, time, at_once)
     except OutcomeUnknown:
         raise
     except OSError as error:
@@ -158,10 +163,10 @@ def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Compa
 
     A plan that is completed or gone gives a ``Compaction`` without completion. Whatever fails leaves the
     plan pending: the next execution goes on with the files that are done. Raises ``CorruptTable`` for
-    damaged files, ``Unavailable`` for trouble with storage.
+    damaged files and for a plan that cannot be of this table, ``Unavailable`` for trouble with storage.
     """
     storage, clock = ctx.seams.storage, ctx.seams.clock
-    with executing(ctx, time) as execution:
+    with executing(ctx, time, at_once=storage.width) as execution:
         if execution is None:
             return None
         tasks = execution.tasks
@@ -175,21 +180,31 @@ def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Compa
         return execution.complete(stats)
 
 
-def _begun(ctx: WriterContext, time: str) -> Execution:
+def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
     storage = ctx.seams.storage
     state = TableState.load(storage, load_config(storage).completed_by(ctx.given))
     user_schema, base_schema = _schemas(ctx, state)
     if time not in pending(state.timeline):
         return Execution(ctx, time, (), user_schema, ())
     operations = load_compaction_plan(storage, time)
+    try:
+        check_operations(storage, operations, time)
+    except CorruptTable:
+        if time in pending(ctx.publisher.timeline()):
+            raise
+        return Execution(ctx, time, (), user_schema, ())  # it ended meanwhile, its files were cleaned
     _forget_other_attempt(ctx, time, operations)
     create_once(storage, paths.timeline_file(f"{time}.{COMPACTION}.{INFLIGHT}"))
-    how = BaseFileFormat.from_properties({**ctx.config.raw, **ctx.given})
+    properties = {**ctx.config.raw, **ctx.given}
+    memory = CompactionOptions.from_properties(properties).memory_bytes
+    memory //= max(1, min(at_once, len(operations)))
+    how = BaseFileFormat.from_properties(properties)
+    how = replace(how, group_bytes=min(how.group_bytes, max(MIB, memory // _GROUPS_PER_MEMORY)))
     spec = read_spec(state, None, None, None, "error")
     tasks = [
         GroupTask(
             ctx.base, time, number, operation, spec, base_schema, how,
-            _log_rows(state, operation), ctx.options.fsync,
+            _log_rows(state, operation), memory, ctx.options.fsync,
         )
         for number, operation in enumerate(operations)
     ]  # fmt: skip

@@ -9,11 +9,11 @@ made under the table lock, from files listed before it and what completed since 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mainstem.errors import Unsupported
-from mainstem.limits import MIB
+from mainstem.errors import CorruptTable, Unsupported
+from mainstem.limits import GIB, MIB
 from mainstem.options import one_of, whole_number
 from mainstem.readers.state import TableState
 from mainstem.readers.window import written_files
@@ -27,6 +27,7 @@ from mainstem.timeline.instant import (
     COMPACTION,
     DELTACOMMIT,
     LOGCOMPACTION,
+    REQUESTED,
 )
 from mainstem.timeline.plans import CompactionOperation, load_compaction_plan
 from mainstem.truetime.generator import parse_wall
@@ -38,6 +39,8 @@ STRATEGY = "hoodie.compaction.strategy"
 TARGET_IO = "hoodie.compaction.target.io"
 SIZE_THRESHOLD = "hoodie.compaction.logfile.size.threshold"
 COUNT_THRESHOLD = "hoodie.compaction.logfile.num.threshold"
+MEMORY = "hoodie.memory.compaction.max.size"
+MERGE_MEMORY = "hoodie.memory.merge.max.size"
 
 TRIGGERS = (
     "NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_OR_TIME", "NUM_AND_TIME",
@@ -63,6 +66,7 @@ class CompactionOptions:
     target_io_mb: int = 500 * 1024
     log_bytes_min: int = 0
     log_files_min: int = 0
+    memory_bytes: int = GIB
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> CompactionOptions:
@@ -81,6 +85,10 @@ class CompactionOptions:
             whole_number(properties, TARGET_IO, cls.target_io_mb, 1, 10**12),
             whole_number(properties, SIZE_THRESHOLD, 0, 0, 2**62),
             whole_number(properties, COUNT_THRESHOLD, 0, 0, 10**9),
+            # Java's own size for compactions has no default; that of all merges is 1 GiB.
+            whole_number(
+                properties, MEMORY, whole_number(properties, MERGE_MEMORY, GIB, MIB, 2**50), MIB, 2**50
+            ),
         )
 
 
@@ -109,6 +117,40 @@ class PlannedGroup:
 def pending(timeline: ActiveTimeline) -> list[str]:
     """Requested times of the compactions that are planned and not completed, oldest first."""
     return [i.requested for i in timeline.pending if i.action == COMPACTION]
+
+
+def check_operations(storage: Storage, operations: Sequence[CompactionOperation], time: str) -> None:
+    """Before anything is done for a plan: its files must be there, of their file groups, each named once.
+
+    Raises ``CorruptTable``. (That every path stays inside the table was checked when it was decoded.)
+    """
+    where = paths.timeline_file(f"{time}.{COMPACTION}.{REQUESTED}")
+    names: dict[str, set[str]] = {}
+    seen: set[tuple[str, str]] = set()
+    for operation in operations:
+        group = (operation.partition, operation.file_id)
+        if group in seen:
+            raise _no_plan(f"names the file group {operation.file_id!r} twice", where)
+        seen.add(group)
+        files = [*operation.log_files, *filter(None, [operation.base_file])]
+        if len(set(files)) < len(files):
+            raise _no_plan(f"names a file of {operation.file_id!r} twice", where)
+        if operation.partition not in names:
+            names[operation.partition] = set(storage.names(operation.partition))
+        for name in files:
+            path = paths.in_partition(operation.partition, name)
+            if paths.file_id_of(name) != operation.file_id:
+                raise _no_plan(f"names {path} for the file group {operation.file_id!r}", where)
+            if name not in names[operation.partition]:
+                raise _no_plan(f"names {path}, which does not exist", where)
+
+
+def _no_plan(what: str, path: str) -> CorruptTable:
+    return CorruptTable(
+        f"the compaction plan {what}; nothing was changed: restore the table from a copy, or roll the"
+        " plan back with Hudi",
+        path=path,
+    )
 
 
 def is_due(timeline: ActiveTimeline, options: CompactionOptions, now: str) -> bool:

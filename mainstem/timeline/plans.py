@@ -199,10 +199,9 @@ def _operation(raw: dict[str, Any], path: str) -> CompactionOperation:
     partition = part(raw.get("partitionPath"), str, path)
     if partition:
         paths.inside(partition, source=path)
-    # Plans of version 1 hold paths; only the names matter, the partition is named beside them.
-    logs = tuple(str(p).rsplit("/", 1)[-1] for p in part(raw.get("deltaFilePaths"), list, path))
+    logs = tuple(_name(str(p), partition, path) for p in part(raw.get("deltaFilePaths"), list, path))
     base = raw.get("dataFilePath")
-    base = str(base).rsplit("/", 1)[-1] if base else None
+    base = _name(str(base), partition, path) if base else None
     for name in logs:
         if paths.parse_log_name(name) is None:
             raise CorruptTable(f"compaction plan names {name!r}, no log file", path=path)
@@ -211,3 +210,14 @@ def _operation(raw: dict[str, Any], path: str) -> CompactionOperation:
     return CompactionOperation(
         partition, str(raw.get("fileId") or ""), str(raw.get("baseInstantTime") or ""), base, logs
     )
+
+
+def _name(found: str, partition: str, path: str) -> str:
+    """The file name. Plans of version 1 hold whole paths; their partition is named beside them."""
+    folder, _, name = found.rpartition("/")
+    if folder and partition and not f"/{folder}".endswith(f"/{partition}"):
+        raise CorruptTable(
+            f"compaction plan names {found!r}, which is not in the partition {partition!r} beside it",
+            path=path,
+        )
+    return name
