@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 
+from mainstem.testing.archive_world import Archives
 from mainstem.testing.bulk import BulkInserts
 from mainstem.testing.log_compactor import LogCompactions
 from mainstem.testing.mixed import Mixed
@@ -23,6 +24,7 @@ from mainstem.testing.tables import Compactions, Tables
 from mainstem.testing.world import Counts, Faults, Violation
 
 SCENARIOS: dict[str, type[Simulation]] = {
+    "archives": Archives,
     "bulk": BulkInserts,
     "compactions": Compactions,
     "logs": LogCompactions,

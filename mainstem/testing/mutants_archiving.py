@@ -1,0 +1,80 @@
+"""Seeded bugs of archiving, of look-ups in the archive, and of guards that were archived."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+from mainstem.readers.state import TableState
+from mainstem.services import archiving
+from mainstem.services.archiving import _Round
+from mainstem.storage import paths
+from mainstem.testing.mutant import LOSING_LEASES, Patch, nothing, seeded_bug
+from mainstem.testing.world import Faults
+from mainstem.timeline.publish import Guarded
+from mainstem.writers.guard import GuardIndex
+
+CRASHING = Faults(crash=0.01)
+MACHINE = Faults(host_crash=0.004)
+
+
+@seeded_bug("completed files go before requested ones: what is archived looks pending", "archives", CRASHING)
+def completed_goes_first() -> list[Patch]:
+    whole = archiving._delete_active
+
+    def hasty(section: Guarded, going: list[Any]) -> None:
+        for instant in going:
+            section.storage.delete(paths.timeline_file(instant.file_name))
+        whole(section, going)
+
+    return [patch.object(archiving, "_delete_active", hasty)]
+
+
+@seeded_bug("instants are deleted before the archive's version is switched", "archives", CRASHING)
+def deletes_before_the_switch() -> list[Patch]:
+    def move(self: _Round, section: Guarded, going: list[Any], switch: Any) -> bool:
+        if not self._still_right(section, going, switch):
+            return False
+        archiving._delete_active(section, going)
+        return switch is None or self._switch(section, switch)
+
+    return [patch.object(_Round, "_move", move)]
+
+
+@seeded_bug("the switch trusts the lock: no ticket, no look at the epoch", "archives", LOSING_LEASES)
+def switches_without_the_fence() -> list[Patch]:
+    def replace(self: Guarded, prepared: str, target: str) -> None:
+        self.storage.rename(prepared, target)
+
+    return [patch.object(Guarded, "replace", replace), patch.object(Guarded, "check", nothing)]
+
+
+@seeded_bug("the switch is not made durable before instants are deleted", "archives", MACHINE)
+def switch_not_synced() -> list[Patch]:
+    whole = _Round._switch
+
+    def hasty(self: _Round, section: Guarded, switch: Any) -> bool:
+        storage = self.ctx.seams.storage
+        with patch.object(storage, "sync_folder", nothing):
+            return whole(self, section, switch)
+
+    return [patch.object(_Round, "_switch", hasty)]
+
+
+@seeded_bug("the archive is asked before the active timeline is listed", "archives")
+def archive_before_timeline() -> list[Patch]:
+    load = TableState.load.__func__
+
+    def early(cls: type, storage: Any, config: Any) -> TableState:
+        archive = archiving.Archive.load(storage, config.history)
+        assert archive.manifest is not None
+        state = load(cls, storage, config)
+        state.archive = archive
+        return state
+
+    return [patch.object(TableState, "load", classmethod(early))]
+
+
+@seeded_bug("a guard is looked for on the active timeline only", "archives")
+def archived_guards_forgotten() -> list[Patch]:
+    return [patch.object(GuardIndex, "_noted", lambda self, guard, timeline: iter(()))]
