@@ -71,6 +71,7 @@ class BaseFile:
         self.source = source
         self.path = path
         self.names = source.schema_arrow.names
+        self._places = {source.schema.column(n).path: n for n in range(source.metadata.num_columns)}
 
     @property
     def group_count(self) -> int:
@@ -89,9 +90,11 @@ class BaseFile:
         ``coded``: columns that may come as dictionaries and codes where they are stored so, which is
         cheaper when rows are dropped before texts are written out.
         """
-        for number in range(self.group_count) if groups is None else groups:
+        groups = range(self.group_count) if groups is None else groups
+        source = self._coded(groups, coded)
+        for number in groups:
             # One row group at a time: pyarrow holds on to what it read of all that it is asked for.
-            yield from self._group(self._coded(number, coded), number, names)
+            yield from self._group(source, number, names)
 
     def _group(self, source: pq.ParquetFile, number: int, names: Sequence[str]) -> Iterator[pa.Table]:
         names = self.held(names) or self.names[:1]  # a batch without columns would have no rows
@@ -119,7 +122,7 @@ class BaseFile:
         """Some rows (ascending numbers within the row group), in one part per batch that has any."""
         schema = pa.schema([self.source.schema_arrow.field(name) for name in self.held(names)])
         first = 0
-        for table in self._group(self._coded(group, schema.names), group, names):
+        for table in self._group(self._coded([group], schema.names), group, names):
             low, high = np.searchsorted(rows, (first, first + table.num_rows))
             if high > low:
                 yield table.take(pa.array(rows[low:high] - first)).cast(schema)
@@ -127,14 +130,16 @@ class BaseFile:
             if high == len(rows):
                 return
 
-    def _coded(self, group: int, names: Sequence[str]) -> pq.ParquetFile:
+    def _coded(self, groups: Sequence[int], names: Sequence[str]) -> pq.ParquetFile:
         """The file with those of the columns that are repetitive texts left behind their dictionaries:
-        where rows are dropped, theirs are never written out."""
-        texts = []
-        for field in (self.source.schema_arrow.field(name) for name in self.held(names)):
-            chunk = self.column_of(group, field.name)
-            flat = field.type in (pa.string(), pa.binary()) and chunk is not None
-            if flat and chunk.total_uncompressed_size < _CODED_BYTES_PER_ROW * chunk.num_values:
+        where rows are dropped, theirs are never written out. All row groups come in one schema."""
+        texts, schema = [], self.source.schema_arrow
+        for field in (schema.field(name) for name in self.held(names)):
+            if field.type not in (pa.string(), pa.binary()):
+                continue
+            chunks = [c for c in (self.column_of(group, field.name) for group in groups) if c is not None]
+            size = sum(chunk.total_uncompressed_size for chunk in chunks)
+            if size < _CODED_BYTES_PER_ROW * sum(chunk.num_values for chunk in chunks):
                 texts.append(field.name)
         if not texts:
             return self.source
@@ -148,12 +153,11 @@ class BaseFile:
 
     def column_of(self, group: int, name: str) -> Any:
         """The metadata of a flat column's chunk; None where the file has no such column."""
+        number = self._places.get(name)
         described = self.source.metadata.row_group(group)
-        for number in range(described.num_columns):
-            chunk = described.column(number)
-            if chunk.path_in_schema == name:
-                return chunk
-        return None
+        if number is None or number >= described.num_columns:
+            return None
+        return described.column(number)
 
 
 def _damaged(path: str, error: Exception) -> CorruptTable:

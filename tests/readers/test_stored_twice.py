@@ -111,3 +111,16 @@ def test_repetitive_texts_of_a_base_file_come_out_of_the_merge_as_texts(tmp_path
         assert {row["id"]: row for row in found.to_pylist()} == {
             key: {name: row[name] for name in names} for key, row in expected.items()
         }
+
+
+def test_row_groups_come_in_one_schema_whatever_their_sizes(tmp_path):
+    """A last group of few rows stores short texts no cheaper than plain ones."""
+    table = pa.table({"city": [f"city{n % 3}" for n in range(ROWS)], "n": range(ROWS)})
+    pq.write_table(table, tmp_path / "f.parquet", row_group_size=ROWS - 2, store_schema=False)
+
+    with open_base(LocalStorage(str(tmp_path)), "f.parquet") as base:
+        found = list(base.batches(["n", "city"], coded=["city"]))
+
+    assert len({part.schema for part in found}) == 1
+    assert pa.types.is_dictionary(found[0].schema.field("city").type)
+    assert pa.concat_tables(found).column("city").cast(pa.string()).equals(table.column("city"))
