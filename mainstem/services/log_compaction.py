@@ -55,6 +55,7 @@ from mainstem.timeline.plans import (
     load_compaction_plan,
 )
 from mainstem.timeline.publish import Section
+from mainstem.timeline.restore_records import pending_restores
 from mainstem.writers.context import WriterContext
 from mainstem.writers.private_files import create_once, forget, prepare
 from mainstem.writers.rollback import condemned, roll_back, roll_back_failed_writes
@@ -340,6 +341,8 @@ def _ended_otherwise(
         return _ended(section.timeline, time)
     if time in condemned(storage, section.timeline):
         return LogCompaction(time, None)
+    if pending_restores(section.timeline):
+        return None  # logs of the plan may be going: the publisher refuses, and says why
     if ctx.config.changed(load_config(storage).completed_by(ctx.given)):
         return LogCompaction(time, None, given_up="the table's properties changed meanwhile")
     bound = _bound(ctx, time, operations)
