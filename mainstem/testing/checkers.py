@@ -73,6 +73,9 @@ class Watch:
         for name in names:
             if name is not None and name.action == "rollback" and name.completion is None:
                 self._note_rollback(name)
+            elif name is not None and name.action == "restore" and name.state == "requested":
+                self._note_restore(name)
+        self.published.sort(key=lambda p: p.completion)
 
     # -- events -----------------------------------------------------------------------------------
 
@@ -126,6 +129,8 @@ class Watch:
             self._note_rollback(name)
         elif self.rules is not None and name.state == "requested":
             self.rules.requested(name)
+            if name.action == "restore":
+                self._note_restore(name)  # after the rules have read the plan
 
     def _fence(self, path: str, source: str) -> None:
         ticket = _TICKET.match(source)
@@ -144,6 +149,18 @@ class Watch:
             raise Violation("plan first", f"{path} has no plan")
         target = plain.container(bytes(inode.data))["instantToRollback"]["commitTime"]
         self.rolled_back[target] = name.requested
+
+    def _note_restore(self, name: TimelineName) -> None:
+        """From its plan on the table is what it was at the savepoint, and nothing that goes may complete."""
+        if self.rules is None:
+            return
+        done = {p.requested for p in self.published}
+        for instant, restore in self.rules.ledger.restored.items():
+            if instant not in done:
+                self.rolled_back.setdefault(instant, restore)
+        self.published.append(
+            Publication(name.requested, name.requested, "restore planned", self.world.now)
+        )
 
     def _requested(self, name: TimelineName) -> None:
         if name.requested in self.requested:
@@ -317,7 +334,7 @@ class Audit:
         visible = [commit for commit in plain.commits(self.disk) if commit.requested not in restored]
         seen = {commit.requested for commit in visible}
         for intent in self.intents.values():
-            if intent.fate == "committed" and intent.instant not in seen | restored:
+            if intent.fate == "committed" and intent.instant not in seen | set(restored):
                 raise Violation("nothing lost", f"{intent.writer} was told {intent.instant} committed")
             if intent.fate == "failed" and intent.instant in seen:
                 raise Violation("honest outcome", f"{intent.instant} is visible but was said to fail")

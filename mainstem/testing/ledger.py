@@ -66,13 +66,16 @@ class Ledger:
     logs: dict[str, WrittenLog] = field(default_factory=dict)  # by path
     compactions: dict[str, Compacted] = field(default_factory=dict)
     bulk: dict[Group, Bulk] = field(default_factory=dict)
-    #: requested times of instants that a restore took back
-    restored: set[str] = field(default_factory=set)
+    #: requested times of instants that a restore took back -> requested time of the restore
+    restored: dict[str, str] = field(default_factory=dict)
 
     # -- noting -------------------------------------------------------------------------------------
 
     def requested(self, name: TimelineName) -> None:
         """A plan became visible."""
+        if name.action == "restore":
+            plan = plain.container(self._bytes(f"{name.requested}.restore.requested"))
+            self.restored.update((i["commitTime"], name.requested) for i in plan["instantsToRollback"])
         if name.action != "compaction":
             return
         plan = plain.container(self._bytes(f"{name.requested}.compaction.requested"))
@@ -114,15 +117,21 @@ class Ledger:
         for compacted in self.compactions.values():
             if compacted.time not in self.commits:
                 compacted.completion = None
+        self.restored = {t: r for t, r in self.restored.items() if r in still_there}
 
     def _bytes(self, name: str) -> bytes:
         return bytes(self.disk.need(f"{TIMELINE}/{name}").data)
 
     # -- asking -------------------------------------------------------------------------------------
 
+    def stands(self, instant: str, until: str | None = None) -> bool:
+        """Whether no restore (planned at or before ``until``) took the instant back."""
+        restore = self.restored.get(instant)
+        return restore is None or (until is not None and restore > until)
+
     def writes(self) -> list[CommitOnDisk]:
         """Completed writes that no restore took back, in order of completion; services left out."""
-        kept = [c for c in self.commits.values() if c.requested not in self.restored and not c.is_service]
+        kept = [c for c in self.commits.values() if self.stands(c.requested) and not c.is_service]
         return sorted((c for c in kept if c.action == "deltacommit"), key=lambda c: c.completion)
 
     def rows_of(self, instant: str) -> list[Row]:
@@ -134,11 +143,13 @@ class Ledger:
         """All log blocks that an instant wrote."""
         return [b for w in self.logs.values() if w.log.instant == instant for b in w.blocks]
 
-    def logs_of(self, group: Group) -> list[WrittenLog]:
-        """Completed log files of a group (a log compaction's too) in merge order."""
+    def logs_of(self, group: Group, until: str | None = None) -> list[WrittenLog]:
+        """Log files of a group (a log compaction's too) completed at or before ``until``, in merge order."""
         found = [w for w in self.logs.values() if group_of(w.log.path) == group]
-        kept = [w for w in found if w.log.instant not in self.restored]
-        return sorted(kept, key=lambda w: w.log.order)
+        kept = [w for w in found if self.stands(w.log.instant, until)]
+        return sorted(
+            (w for w in kept if until is None or w.completion <= until), key=lambda w: w.log.order
+        )
 
     def groups(self) -> list[Group]:
         """Every file group that a completed write has a file in."""
@@ -148,7 +159,7 @@ class Ledger:
         """Completed compactions of a group, completed at or before ``until``, oldest plan first."""
         done = [
             c for c in self.compactions.values()
-            if group in c.operations and c.completion is not None and c.time not in self.restored
+            if group in c.operations and c.completion is not None and self.stands(c.time, until)
         ]  # fmt: skip
         return sorted(
             (c for c in done if until is None or c.completion <= until), key=lambda c: c.time
@@ -165,7 +176,7 @@ class Ledger:
 
     def _bulk_of(self, group: Group, until: str | None = None) -> Bulk | None:
         bulk = self.bulk.get(group)
-        if bulk is None or bulk.instant in self.restored:
+        if bulk is None or not self.stands(bulk.instant, until):
             return None
         return bulk if until is None or bulk.completion <= until else None
 
@@ -179,20 +190,20 @@ class Ledger:
         return sorted(
             c.time
             for c in self.compactions.values()
-            if group in c.operations and c.completion is None and c.time not in self.restored
+            if group in c.operations and c.completion is None and self.stands(c.time)
         )
 
     def files_at(self, group: Group, until: str) -> set[str]:
         """Paths of the files that the view at a completion time reads of a group."""
         bases = self.bases_of(group, until)
         since = bases[-1].time if bases else ""
-        logs = {w.log.path for w in self.logs_of(group) if since <= w.completion <= until}
+        logs = {w.log.path for w in self.logs_of(group, until) if since <= w.completion}
         return logs | ({bases[-1].path} if bases else set())
 
     def barriers_of(self, group: Group) -> list[str]:
         """Requested times of the base files of a group: compactions, planned or done, and a bulk insert."""
         times = [
-            t for t, c in self.compactions.items() if group in c.operations and t not in self.restored
+            t for t, c in self.compactions.items() if group in c.operations and self.stands(t)
         ]
         if bulk := self._bulk_of(group):
             times.append(bulk.instant)
@@ -222,7 +233,8 @@ class Ledger:
     def _group_rows(
         self, mode: Mode, group: Group, until: str | None, done: list[Compacted], last: str | None = None
     ) -> dict[Where, Row]:
-        logs = [w for w in self._written_rows(group) if until is None or w.completion <= until]
+        # A log compaction repeats rows that writers wrote, and changes none.
+        logs = [w for w in self.logs_of(group, until) if not self.commits[w.log.instant].is_service]
         rows: dict[Where, Row] = {}
         barrier = ""
         if bulk := self._bulk_of(group, until):
@@ -234,10 +246,6 @@ class Ledger:
         if last is None:
             rows = _merged(mode, rows, [w for w in logs if w.completion >= barrier])
         return rows
-
-    def _written_rows(self, group: Group) -> list[WrittenLog]:
-        """Log files that writers wrote; a log compaction repeats their rows and changes none."""
-        return [w for w in self.logs_of(group) if not self.commits[w.log.instant].is_service]
 
 
 def _merged(mode: Mode, base: dict[Where, Row], logs: Iterable[WrittenLog]) -> dict[Where, Row]:

@@ -57,6 +57,8 @@ class ServiceRules:
             self._compaction_planned(name.requested)
         elif name.action == "clean":
             self._clean_planned(name.requested)
+        elif name.action == "restore":
+            self._restore_planned(name.requested)
 
     def _compaction_planned(self, time: str) -> None:
         ledger = self.ledger
@@ -84,6 +86,24 @@ class ServiceRules:
             if self._written(path):
                 self._not_needed(path)
                 self._not_retained(path)
+
+    def _restore_planned(self, time: str) -> None:
+        """Exactly what completed after the savepoint's instant goes."""
+        plan = plain.container(bytes(self.disk.need(f"{TIMELINE}/{time}.restore.requested").data))
+        going = {instant["commitTime"] for instant in plan["instantsToRollback"]}
+        saved = self.ledger.commits[plan["savepointToRestoreTimestamp"]].completion
+        for instant, commit in self.ledger.commits.items():
+            if self.ledger.restored.get(instant, time) != time:
+                continue  # an earlier restore took it back
+            after = commit.completion > saved
+            # A compaction planned before holds nothing that completed after: it may stay or go.
+            free = commit.action == "commit" and instant < saved < commit.completion
+            if after != (instant in going) and not free:
+                raise Violation(
+                    "restore",
+                    f"{time} restores to {saved} and {'keeps' if after else 'removes'} {instant}, completed"
+                    f" at {commit.completion}",
+                )
 
     def _inside_table(self, path: str) -> str:
         """A plan's path, absolute with or without a scheme, as a path of the table."""
@@ -117,7 +137,7 @@ class ServiceRules:
 
     def may_delete(self, path: str, instant: str) -> None:
         """Whether a data file that a completed instant names may go: raises ``Violation`` if not."""
-        if instant in self.ledger.restored:
+        if not self.ledger.stands(instant):
             return
         if not any(path in named for named in self._clean_plans.values()):
             raise Violation("nothing lost", f"{path} was deleted after its instant completed, by no plan")
@@ -144,7 +164,7 @@ class ServiceRules:
             raise Violation("nothing lost", f"{path} is in the newest slice of {group}, or a pending one")
         for compacted in self.ledger.compactions.values():
             base, logs = compacted.operations.get(group, (None, frozenset()))
-            pending = compacted.completion is None and compacted.time not in self.ledger.restored
+            pending = compacted.completion is None and self.ledger.stands(compacted.time)
             if pending and (path in logs or path.rsplit("/", 1)[-1] == base):
                 raise Violation("nothing lost", f"{path} is in the pending plan {compacted.time}")
         for instant in self._savepoints():
@@ -155,7 +175,8 @@ class ServiceRules:
         """Completion times of the savepointed instants."""
         names = filter(None, map(plain.timeline_name, self.disk.folders.get(TIMELINE, {})))
         points = {n.requested for n in names if n.action == "savepoint" and n.completion is not None}
-        return [c.completion for t, c in sorted(self.ledger.commits.items()) if t in points]
+        commits = sorted(self.ledger.commits.items())
+        return [c.completion for t, c in commits if t in points and self.ledger.stands(t)]
 
     def _not_retained(self, path: str) -> None:
         """Not of a slice that the clean policy keeps (CleanPlanner)."""
@@ -166,7 +187,7 @@ class ServiceRules:
                 "retention", f"{path} is of the newest {self.retention.versions} versions of {group}"
             )
         if self.retention.commits is not None:
-            times = sorted(t for t in self.ledger.commits if t not in self.ledger.restored)
+            times = sorted(t for t in self.ledger.commits if self.ledger.stands(t))
             kept = times[-self.retention.commits :]
             if len(times) < self.retention.commits or not any(time < kept[0] for time in later):
                 raise Violation(
@@ -180,7 +201,7 @@ class ServiceRules:
 
     def may_leave_timeline(self, name: TimelineName) -> bool:
         """Whether this file of an instant may be deleted because the archive holds the instant."""
-        if name.requested in self.ledger.restored:
+        if not self.ledger.stands(name.requested):
             return True
         held = [row for row in plain.archived(self.disk) if row.requested == name.requested]
         if not held:
@@ -209,7 +230,7 @@ class ServiceRules:
         count = Counter((row.requested, row.action) for row in rows)
         if twice := [key for key, number in count.items() if number > 1]:
             raise Violation("archive", f"{twice[0]} is archived twice")
-        known = {(t, c.completion) for t, c in self.ledger.commits.items() if t not in self.ledger.restored}
+        known = {(t, c.completion) for t, c in self.ledger.commits.items() if self.ledger.stands(t)}
         there = {key[:2] for key in plain.completed(self.disk) if key[2] in ("commit", "deltacommit")}
         if known != there:
             raise Violation(

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mainstem.client import Table
-from mainstem.errors import Invalid, MainstemError, Unavailable
+from mainstem.errors import Invalid, MainstemError, Unavailable, Unsupported
 from mainstem.readers.state import TableState
 from mainstem.testing.oracle import Row
 from mainstem.testing.service_rules import Retention
@@ -64,8 +64,12 @@ class Services(Tables):
             "archiver'": lambda process, table: table.archive(if_due=True),
             "log compactor": lambda process, table: table.log_compact(),
         }
-        if self.random.random() < 0.4:
+        self.restoring = False
+        if self.random.random() < 0.5:
             chores["saver"] = self._save
+            if self.random.random() < 0.6:
+                self.restores = 12
+                self.start("restorer", self._restorer)
         for name, work in chores.items():
             self.start(name, self._chore(work), counted=False)
 
@@ -98,6 +102,63 @@ class Services(Tables):
         except Invalid:
             self.world.counts.refused += 1  # cleaned, archived or taken back meanwhile
 
+    def _restorer(self, process: Process) -> None:
+        """Holds the writers back, restores to a savepoint, lets them go on; an heir finishes its work."""
+        table = self._patiently(process, lambda: self.open(process))
+        while self.restores > 0:
+            self.pause_between(process, 500 if self.restoring else 5000)
+            points = self._patiently(process, table.savepoints)
+            self.restores -= 1
+            if not points and not self.restoring:
+                continue
+            self.restoring = True
+            try:
+                over = self._restore(process, table, self.random.choice(points).instant if points else None)
+            except MainstemError as error:
+                self._accept(error)
+                over = False
+            if over:
+                self._rewind()
+            elif self._restore_is_pending(process, table):
+                self.restores += 1
+                continue  # nobody may go on before
+            self.restoring = over is None and self.restores > 0
+
+    def _restore(self, process: Process, table: Table, savepoint: str | None) -> bool | None:
+        """None if it was refused: a writer's transaction is open still, or the state is gone."""
+        waiting = self._restore_is_pending(process, table)
+        try:
+            table.restore(None if waiting else savepoint)
+        except Invalid:
+            self.world.counts.refused += 1
+            return None
+        return True
+
+    def _restore_is_pending(self, process: Process, table: Table) -> bool:
+        timeline = self._patiently(process, table.timeline)
+        return any(i.action == "restore" and i.completion is None for i in timeline)
+
+    def _accept(self, error: MainstemError) -> None:
+        if isinstance(error, Unsupported) and "a restore (" in error.message:
+            self.world.counts.refused += 1
+        else:
+            super()._accept(error)
+
+    def _gate(self, process: Process) -> None:
+        while self.restoring:
+            self.pause_between(process, 500)
+
+    def _rewind(self) -> None:
+        """Sources of streams go back to what the table holds; readers of changes begin anew."""
+        self.rewinds += 1
+        held = [i.stream for i in self.audit.committed() if i.stream is not None]
+        for name in self.checkpoints:
+            whole = [b for b in range(99) if all((f"{name}/{o}", b) in held for o in (0, 1))]
+            self.checkpoints[name] = len(whole)
+            if len(whole) < self.batches[name]:
+                self.start(name + "'", self._stream)  # its driver may have ended already
+        self.windows = {}
+
     def _serve(self, table: Table) -> None:
         table.log_compact(if_due=True)
         table.compact()
@@ -116,7 +177,7 @@ class Services(Tables):
         state = TableState.load(ctx.seams.storage, ctx.config)
         for time in sorted({*self.watch.requested, *self.watch.rolled_back, *self.rules.ledger.commits}):
             commit = self.rules.ledger.commits.get(time)
-            meant = None if commit is None or time in self.rules.ledger.restored else commit.completion
+            meant = None if commit is None or not self.rules.ledger.stands(time) else commit.completion
             known = state.completion(time)
             if known != meant and (meant is not None or time in self.watch.rolled_back):
                 raise Violation("look-ups", f"{time} is said to be completed at {known}, was at {meant}")
@@ -125,6 +186,7 @@ class Services(Tables):
 
     def _window(self, table: Table) -> None:
         """A range whose files a clean removed is refused: the reader goes on behind it."""
+        restored = len(self.rules.ledger.restored)
         try:
             super()._window(table)
         except Unavailable:
@@ -133,13 +195,19 @@ class Services(Tables):
             self.windows["after"] = max(
                 (p.completion for p in self.watch.published), default=""
             )
+        except Violation:
+            if restored == len(self.rules.ledger.restored):
+                raise
+            self.windows = {}  # the range was restored away while it was read
 
     def _view(self, table: Table, moment: str) -> list[Row] | None:
         """None for a view that is older than what cleans keep."""
         try:
             return super()._view(table, moment)
         except Invalid as error:
-            if "a clean has removed" not in error.message or moment >= self._retained():
+            restored = any(moment < restore for restore in self.rules.ledger.restored.values())
+            cleaned = "a clean has removed" in error.message and moment < self._retained()
+            if not (restored or cleaned):
                 raise
             return None
 
@@ -147,6 +215,6 @@ class Services(Tables):
         """From this completion time on every view is kept, if the clean counts commits."""
         if self.retention.commits is None:
             return "9"
-        commits = [c for t, c in self.rules.ledger.commits.items() if t not in self.rules.ledger.restored]
+        commits = [c for t, c in self.rules.ledger.commits.items() if self.rules.ledger.stands(t)]
         newest = sorted(commits, key=lambda c: c.requested)[-self.retention.commits :]
         return min((c.completion for c in newest), default="")

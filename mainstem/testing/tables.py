@@ -62,6 +62,7 @@ class Tables(Simulation):
         self.intents: list[Intent] = []
         self.settling = False
         self.checkpoints: dict[str, int] = {}
+        self.rewinds = 0  # how often sources of streams were set back
         self.numbers = 0
         self._create()
         for folder in list(self.disk.folders):
@@ -179,6 +180,7 @@ class Tables(Simulation):
         table = self._patiently(process, lambda: self.open(process))
         while self.left[name] > 0:
             self.left[name] -= 1
+            self._gate(process)
             rng = self.random
             kind = rng.choice(["upsert"] * 6 + ["delete", "empty", "abort", "two"])
             if kind == "delete" and self.compacting and not self.late_rows:
@@ -195,6 +197,9 @@ class Tables(Simulation):
             except OSError as error:
                 raise Violation("an error that says what to do", repr(error)) from error
             self.pause_between(process, 300)
+
+    def _gate(self, process: Process) -> None:
+        """Where a scenario holds writers back between two transactions."""
 
     def _accept(self, error: MainstemError) -> None:
         if not isinstance(error, (*EXPECTED, RolledBack, OutcomeUnknown)):
@@ -280,12 +285,14 @@ class Tables(Simulation):
         name = process.name.rstrip("'")
         table = self._patiently(process, lambda: self.open(process))
         while self.checkpoints[name] < self.batches[name]:
-            batch = self.checkpoints[name]
+            self._gate(process)
+            batch, rewinds = self.checkpoints[name], self.rewinds
             try:
                 for ordinal in (0, 1):
                     self._stream_write(table, name, batch, ordinal)
                     self.pause_between(process, 30)
-                self.checkpoints[name] = max(self.checkpoints[name], batch + 1)
+                if rewinds == self.rewinds:
+                    self.checkpoints[name] = max(self.checkpoints[name], batch + 1)
             except MainstemError as error:
                 self._accept(error)
                 self.pause_between(process, 300)
@@ -391,6 +398,7 @@ class Tables(Simulation):
             # A rollback may be given the time of a transaction that took itself back.
             if p.action == "deltacommit"
             and (after or "") < p.completion <= until
+            and self.rules.ledger.stands(p.requested)
             and self._has_tracer(p.requested)
         )
         if found != meant:
