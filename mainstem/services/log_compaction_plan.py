@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mainstem.errors import CorruptTable, Unsupported
-from mainstem.formats.log_file import BlockKind
+from mainstem.formats.log_file import BlockKind, Header
 from mainstem.options import flag, whole_number
 from mainstem.readers.log_rows import log_runs
 from mainstem.readers.split import ReadSpec, Split, split_paths
@@ -71,7 +71,10 @@ class BlockCounts:
     _known: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     def of(self, state: TableState, operation: CompactionOperation) -> int:
-        """Blocks that count; 0 for runs with blocks that are not merged (partial updates)."""
+        """Blocks that count; 0 for runs with blocks that are not merged (partial updates).
+
+        What one log compaction wrote counts as one: it would otherwise be merged again for ever.
+        """
         _, logs = split_paths(operation.partition, None, operation.log_files)
         if logs not in self._known:
             self._known[logs] = self._count(state, operation, logs)
@@ -83,7 +86,8 @@ class BlockCounts:
         merged = (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA, BlockKind.DELETE)
         if any(block.partial or block.kind not in merged for block in blocks):
             return 0
-        return len(blocks)
+        merges = {block.instant for block in blocks if Header.COMPACTED_BLOCK_TIMES in block.headers}
+        return len(merges) + sum(block.instant not in merges for block in blocks)
 
 
 def pending(timeline: ActiveTimeline) -> list[str]:

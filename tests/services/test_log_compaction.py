@@ -182,6 +182,7 @@ def test_a_merged_file_says_what_it_stands_for_and_keeps_deletes_with_their_orde
         ("k04", None, True), ("k02", 9, False),
     ]  # fmt: skip
     assert (done.rows, done.deletes) == (1, 2)
+    assert table.log_compact() == [], "three blocks, but of one log compaction"
     assert [i.action for i in table.timeline()] == ["deltacommit"] * 4
 
 
