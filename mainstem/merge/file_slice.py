@@ -143,12 +143,25 @@ def joined(
     rows = size = 0
     for table in base:
         run.append(table)
-        rows, size = rows + table.num_rows, size + table.nbytes
+        rows, size = rows + table.num_rows, size + _written_out(table)
         if rows >= _RUN_PER_KEY * log.key_count or size >= bytes_max:
             yield pa.concat_tables(run)
             run, rows, size = [], 0, 0
     if run:
         yield pa.concat_tables(run)
+
+
+def _written_out(table: pa.Table) -> int:
+    """Bytes of the rows once texts that are dictionaries and codes are written out."""
+    size = 0
+    for column in table.columns:
+        if not pa.types.is_dictionary(column.type):
+            size += column.nbytes
+            continue
+        for chunk in column.chunks:
+            lengths = pc.binary_length(chunk.dictionary)
+            size += (pc.sum(lengths.take(chunk.indices)).as_py() or 0) + 4 * len(chunk)
+    return size
 
 
 def _base_ordering(table: pa.Table, name: str, kind: pa.DataType, hit: np.ndarray) -> pa.Array:

@@ -1,6 +1,7 @@
 """Columns that a base file holds twice, byte for byte, are decoded once; those that look alike are not."""
 
 import hashlib
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import mainstem
+from mainstem.merge.file_slice import joined
 from mainstem.readers.base_rows import open_base
 from mainstem.storage.local import LocalStorage
 
@@ -124,3 +126,16 @@ def test_row_groups_come_in_one_schema_whatever_their_sizes(tmp_path):
     assert len({part.schema for part in found}) == 1
     assert pa.types.is_dictionary(found[0].schema.field("city").type)
     assert pa.concat_tables(found).column("city").cast(pa.string()).equals(table.column("city"))
+
+
+def test_long_texts_behind_a_dictionary_count_as_long_when_batches_are_joined(tmp_path):
+    """What is bounded are the rows that come out, however small their codes are."""
+    table = pa.table({"note": ["n" * 1000] * 100_000, "n": range(100_000)})
+    pq.write_table(table, tmp_path / "f.parquet", store_schema=False)
+    log = SimpleNamespace(key_count=1_000_000)
+
+    with open_base(LocalStorage(str(tmp_path)), "f.parquet") as base:
+        found = list(joined(base.batches(["note", "n"], coded=["note"]), log, bytes_max=1_000_000))
+
+    assert all(pa.types.is_dictionary(part.schema.field("note").type) for part in found)
+    assert len(found) > 3 and sum(part.num_rows for part in found) == 100_000
