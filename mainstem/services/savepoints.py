@@ -27,7 +27,13 @@ from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.instant import INFLIGHT, SAVEPOINT, Instant
 from mainstem.timeline.publish import Guarded, Section
-from mainstem.timeline.restore_records import SavepointRecord, decode_savepoint, encode_savepoint
+from mainstem.timeline.restore_records import (
+    SavepointRecord,
+    decode_savepoint,
+    encode_savepoint,
+    load_restore_plan,
+    pending_restores,
+)
 from mainstem.truetime.fence import note_newest
 from mainstem.writers.context import WriterContext
 from mainstem.writers.private_files import create_once, forget, prepare
@@ -189,6 +195,14 @@ def delete(ctx: WriterContext, instant: str) -> None:
         if not found and not timeline.has(inflight):
             known = ", ".join(i.requested for i in savepoint_instants(timeline)) or "none"
             raise Invalid(f"there is no savepoint of {instant}; there are {known}", table=ctx.base)
+        for restore in pending_restores(timeline):
+            plan = load_restore_plan(storage, restore)
+            if plan is not None and plan.savepoint == instant:
+                raise Unavailable(
+                    f"the restore {restore} to this savepoint is not finished: finish it, then delete",
+                    table=ctx.base,
+                    instant=instant,
+                )
         note_newest(storage, timeline.newest_time)
         section.check()
         for name in (*(i.file_name for i in found), inflight):

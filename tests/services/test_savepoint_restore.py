@@ -7,8 +7,11 @@ at every storage call and gone on with; every answer is compared with the one be
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,8 +24,11 @@ from mainstem.readers.state import TableState
 from mainstem.services import compaction, restoring, rolling_back
 from mainstem.services.claim import claim
 from mainstem.storage import paths
+from mainstem.storage.local import LocalStorage
+from mainstem.timeline.active import load_timeline
 from mainstem.timeline.commit_metadata import schema_text
 from mainstem.timeline.plans import RollbackPlan
+from mainstem.writers.guard import StreamGuard
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("value", pa.string())])
 QUICK = {"hoodie.mainstem.exclusive": True, "hoodie.mainstem.fsync": False}
@@ -308,6 +314,8 @@ def test_nothing_is_begun_planned_or_saved_while_a_restore_is_pending(planned):
     for refused in (table.savepoint, table.schedule_compaction):
         with pytest.raises(Unavailable, match=f"the restore {time} is not finished"):
             refused()
+    with pytest.raises(Unavailable, match=f"the restore {time} to this savepoint"):
+        table.delete_savepoint(table.savepoints()[0].instant)
     assert table.rollback_failed_writes() == []
     assert table.restore().restore == time
     table.upsert(rows(range(4), 4))
@@ -357,6 +365,134 @@ def test_a_writer_that_wakes_up_while_its_restore_is_pending_commits_nothing(tab
         stopped.commit()
     table.restore()
     assert content(table).equals(before)
+
+
+class Dying(LocalStorage):
+    """A storage whose process dies at a call that changes something."""
+
+    calls_left = 10**9
+
+    def __getattribute__(self, name):
+        found = super().__getattribute__(name)
+        if name not in ("create", "link", "delete", "delete_folder", "sync_folder", "sync_folders"):
+            return found
+
+        def counted(*args, **options):
+            if self.calls_left <= 0:
+                raise KeyboardInterrupt
+            self.calls_left -= 1
+            return found(*args, **options)
+
+        return counted
+
+
+def dying(path: Path, calls: int) -> tuple[mainstem.Table, Dying]:
+    opened = mainstem.open_table(path, QUICK)
+    storage = Dying(str(path), sync=False)
+    storage.calls_left = calls
+    opened._seams = dataclasses.replace(opened._seams, storage=storage)
+    return opened, storage
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory) -> tuple[Path, str]:
+    """A table with a savepoint, and what a restore has to remove: writes, a compaction, one that is half
+    done, and a dead writer's files."""
+    table = make(tmp_path_factory.mktemp("busy") / "t")
+    table.upsert(rows(range(8), 1))
+    table.compact()
+    table.upsert(rows(range(4), 2))
+    saved = table.savepoint()
+    table.upsert(rows(range(8), 3))
+    table.compact()
+    dead = table.begin()
+    dead.write(rows(range(4), 4))
+    dead._appender.close()
+    table.upsert(rows(range(8), 5))
+    planned = table.schedule_compaction()
+    ctx = table.writer_context()
+    with compaction.executing(ctx, planned) as execution:
+        execution.tasks[0].run("ab")
+    aged(table)
+    return Path(table.path), saved.instant
+
+
+def at_every_call(path: Path, folder: Path, work, step: int) -> Iterator[Path]:
+    """A copy of the table for each call at which ``work`` died, until it does not die any more."""
+    for calls in range(0, 1000, step):
+        copy = folder / str(calls)
+        shutil.copytree(path, copy)
+        try:
+            work(dying(copy, calls)[0])
+            return
+        except KeyboardInterrupt:
+            yield copy
+
+
+@pytest.mark.timeout(120)
+def test_a_restore_that_dies_at_any_step_is_finished_by_the_next(busy, tmp_path):
+    path, saved = busy
+    table = mainstem.open_table(path, QUICK)
+    before = content(table)
+    shutil.copytree(path, tmp_path / "whole")
+    whole = mainstem.open_table(tmp_path / "whole", QUICK)
+    whole.restore(saved)
+    after, files = content(whole), data_files(whole)
+    deaths = 0
+    for copy in at_every_call(path, tmp_path, lambda table: table.restore(saved), 3):
+        heir = mainstem.open_table(copy, QUICK)
+        begun = any(i.action == "restore" for i in heir.timeline())
+        assert content(heir).equals(after if begun else before)
+        aged(heir)
+        heir.restore(saved)
+        heir.rollback_failed_writes()
+        assert content(heir).equals(after)
+        assert data_files(heir) == files
+        heir.upsert(rows(range(4), 9))
+        deaths += 1
+    assert deaths > 15
+
+
+def test_two_restorers_at_once_remove_the_same_and_one_completes(busy, tmp_path):
+    path, saved = busy
+    shutil.copytree(path, tmp_path / "t")
+    first, storage = dying(tmp_path / "t", 10**9)
+    second = mainstem.open_table(tmp_path / "t", QUICK)
+    listed = storage.entries
+    done = []
+
+    def overtaken(folder):
+        # It is stopped for long before it lists the first partition to delete from.
+        if folder == "a" and not done and restoring.pending(load_timeline(storage)):
+            done.append(None)
+            aged(second)
+            done[0] = second.restore()
+            second.upsert(rows(range(8), 9, "new"))
+        return listed(folder)
+
+    storage.entries = overtaken
+    late = first.restore(saved)
+    assert late.completion == done[0].completion
+    assert content(second)["value"].to_pylist() == [f"new{k}" for k in range(8)]
+
+
+def test_a_micro_batch_that_was_restored_away_is_written_again(table):
+    def write(opened: mainstem.Table, batch: int) -> str:
+        with opened.begin(guard=StreamGuard("stream", batch)) as txn:
+            txn.write(rows(range(batch, batch + 2), batch))
+            return txn.commit().status
+
+    other = mainstem.open_table(table.path, QUICK)
+    assert write(table, 1) == "committed"
+    saved = table.savepoint()
+    assert write(table, 2) == "committed"
+    assert write(other, 2) == "already_committed"  # it knows the batch now
+    table.restore(saved.instant)
+    assert write(other, 1) == "already_committed"
+    assert write(other, 2) == "committed"
+    assert write(table, 2) == "already_committed"
+    table.rollback(table.timeline()[-1].requested)
+    assert write(other, 2) == "committed"
 
 
 # -- rolling back one instant --------------------------------------------------------------------
