@@ -14,7 +14,7 @@ SERVICE_KEYS = frozenset(
         compaction_plan.COUNT_THRESHOLD,
         log_compaction_plan.THRESHOLD, log_compaction_plan.REPLACING,
         clean_plan.POLICY, clean_plan.COMMITS_RETAINED, clean_plan.VERSIONS_RETAINED,
-        clean_plan.HOURS_RETAINED, clean_plan.TRIGGER, clean_plan.MAX_COMMITS,
+        clean_plan.HOURS_RETAINED, clean_plan.TRIGGER, clean_plan.MAX_COMMITS, clean_plan.INCREMENTAL,
         *clean_plan.OLD_NAMES.values(),
         archive_plan.MIN_COMMITS, archive_plan.MAX_COMMITS, archive_plan.BEYOND_SAVEPOINT,
         archive_plan.BLOCK_ON_CLEAN, writer.BATCH_SIZE, writer.TARGET_BYTES, writer.RETAINED,
