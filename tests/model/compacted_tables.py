@@ -51,12 +51,13 @@ class Kind:
     properties: dict[str, str] = field(default_factory=dict)
     absent: str | None = None
 
-    def make(self, path: Any) -> mainstem.Table:
-        """An empty table."""
+    def make(self, path: Any, *, exclusive: bool = True) -> mainstem.Table:
+        """An empty table; not ``exclusive`` if Java writes it too."""
         return mainstem.create_table(
             path, SCHEMA, record_key="id", ordering=self.ordering, partition_by="cut", buckets=1, name="cuts",
             properties={
-                **self.properties, "hoodie.mainstem.exclusive": True, "hoodie.mainstem.fsync": False,
+                **self.properties, "hoodie.mainstem.exclusive": exclusive, "hoodie.mainstem.fsync": False,
+                "hoodie.time.generator.max_expected_clock_skew_ms": 1,
             },
         )  # fmt: skip
 
