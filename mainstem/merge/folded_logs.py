@@ -44,11 +44,7 @@ def fold_logs(
     Raises ``Unsupported`` where one entry per key cannot say what the entries said: blocks with
     IS_PARTIAL, mergers of the user's own, deletes whose ordering value Java would take for none.
     """
-    if rules.merger is not None:
-        raise Unsupported(
-            f"logs merged by a function of the user's own (strategy {rules.merger}) are not folded: it may"
-            " give another result for the parts than for the whole; compact the table instead"
-        )
+    refuse_own_merger(rules)
     if any(isinstance(e, DataRows) and e.partial for e in entries):
         raise Unsupported(
             "partial updates (IS_PARTIAL log blocks) cannot be folded without the rows that they update;"
@@ -73,6 +69,15 @@ def fold_logs(
         ordering,
         len(log.codes),
     )
+
+
+def refuse_own_merger(rules: MergeRules) -> None:
+    """``Unsupported`` for tables that a function of the user's own merges."""
+    if rules.merger is not None:
+        raise Unsupported(
+            f"logs merged by a function of the user's own (strategy {rules.merger}) are not folded: it may"
+            " give another result for the parts than for the whole; compact the table instead"
+        )
 
 
 def _winning_rows(

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mainstem.errors import OutcomeUnknown, Unavailable
+from mainstem.errors import OutcomeUnknown, Unavailable, Unsupported
 from mainstem.readers.state import TableState
 from mainstem.services.claim import claim, store_now_ms
 from mainstem.services.compaction_plan import FileListing
@@ -206,7 +206,10 @@ def _execute(ctx: WriterContext, time: str, progress: Progress) -> LogCompaction
     run = LogMerge.begin(ctx, time, state)
     stats = []
     for number, operation in enumerate(operations):
-        stats.append(run.merge(number, operation))
+        try:
+            stats.append(run.merge(number, operation))
+        except Unsupported as error:  # it would stand in the way of compactions for ever
+            return _give_up(ctx, time, error.message)
         progress(f"log compaction {time}, file groups", len(stats), len(operations))
     storage.settle([], sorted({s.partition for s in stats}), durable=ctx.options.fsync)
     return _complete(run, operations, stats, listing)

@@ -14,7 +14,7 @@ from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.base_file import BaseFileFormat
 from mainstem.formats.log_file import Header, data_blocks, delete_block
 from mainstem.limits import MIB
-from mainstem.merge.folded_logs import FoldedLogs, fold_logs
+from mainstem.merge.folded_logs import FoldedLogs, fold_logs, refuse_own_merger
 from mainstem.readers.log_rows import entries_of, log_runs
 from mainstem.readers.schema import full_schema, schema_text
 from mainstem.readers.snapshot import read_spec
@@ -39,8 +39,12 @@ def final_name(time: str, number: int, operation: CompactionOperation) -> str:
 
 
 def log_spec(ctx: WriterContext, state: TableState) -> ReadSpec:
-    """How logs are read to be written again: all columns, as they are stored."""
+    """How logs are read to be written again: all columns, as they are stored.
+
+    Raises ``Unsupported`` for tables whose logs cannot be.
+    """
     spec = read_spec(state, None, None, None, "error")
+    refuse_own_merger(spec.rules)
     if spec.ids is not None or spec.virtual_key:
         what = "whose columns have ids (schema on read)" if spec.ids is not None else "without meta fields"
         raise Unsupported(f"log compaction of a table {what}; compact the table instead", table=ctx.base)
