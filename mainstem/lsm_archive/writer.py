@@ -119,7 +119,8 @@ def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """The tables cut into row groups of bounded rows and bytes."""
     waiting: list[pa.Table] = []
     rows = size = 0
-    for table in tables:
+    pieces = (t.slice(at, _GROUP_ROWS) for t in tables for at in range(0, t.num_rows, _GROUP_ROWS))
+    for table in pieces:
         if waiting and (rows + table.num_rows > _GROUP_ROWS or size + table.nbytes > _GROUP_BYTES):
             yield pa.concat_tables(waiting)
             waiting, rows, size = [], 0, 0

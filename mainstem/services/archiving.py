@@ -42,7 +42,7 @@ from itertools import takewhile
 from mainstem.errors import CorruptTable, LeaseLost, OutcomeUnknown, Unavailable
 from mainstem.limits import MANIFEST_BYTES_MAX, MIB, TIMELINE_FILE_BYTES_MAX
 from mainstem.lsm_archive.data_file import DataFile
-from mainstem.lsm_archive.manifest import Manifest, encode_manifest, read_manifest
+from mainstem.lsm_archive.manifest import Manifest, current_version, encode_manifest, read_manifest
 from mainstem.lsm_archive.names import (
     VERSION_FILE,
     ArchiveFile,
@@ -143,6 +143,7 @@ def _one_round(ctx: WriterContext, options: ArchiveOptions) -> Archived | None:
         try:
             done = _Round(ctx, options, plan).run()
         except (FileNotFoundError, FileExistsError):
+            _check_whole(ctx, plan.manifest)
             continue  # archived or cleaned meanwhile, or a name was taken
         if done is not None:
             return done
@@ -151,6 +152,19 @@ def _one_round(ctx: WriterContext, options: ArchiveOptions) -> Archived | None:
         " nothing is lost, run it again",
         table=ctx.base,
     )
+
+
+def _check_whole(ctx: WriterContext, manifest: Manifest) -> None:
+    """Raises ``CorruptTable`` when a file that the current version names is gone for good."""
+    folder = ctx.config.history
+    there = set(ctx.seams.storage.names(folder))
+    missing = sorted(f.name for f in manifest.files if f.name not in there)
+    if missing and current_version(ctx.seams.storage, folder) == manifest.version:
+        raise CorruptTable(
+            f"archive file that {manifest_name(manifest.version)} names is missing; nothing was archived or"
+            " deleted: restore it from a copy",
+            path=f"{folder}/{missing[0]}",
+        )
 
 
 @dataclass(frozen=True)
@@ -367,11 +381,10 @@ class _Round:
         target = f"{self.folder}/{VERSION_FILE}"
         manifest = f"{self.folder}/{manifest_name(switch.version)}"
         if storage.stat(target) is None:
-            # Readers take the newest manifest then: it may not be there before this section.
-            try:
-                storage.link(switch.manifest, manifest)
-            except FileExistsError:
+            # Readers take the newest manifest then: it appears here, behind the fence, and is the switch.
+            if storage.stat(manifest) is not None:
                 return False
+            section.replace(switch.manifest, manifest)
             storage.sync_folder(self.folder)
         elif storage.read(manifest, max_bytes=MANIFEST_BYTES_MAX) != switch.content:
             return False

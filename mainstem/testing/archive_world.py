@@ -51,7 +51,7 @@ class Archives(Tables):
             except MainstemError as error:
                 self._accept(error)
             else:
-                self.world.counts.archived += 0 if done is None else done.instants
+                self.world.counts.archived += 0 if done is None else done.instants + done.finished
 
     def _serve(self, table: Table) -> None:
         table.archive()

@@ -1,0 +1,616 @@
+"""Goal: archiving takes old instants from the active timeline and changes no answer, whoever dies, stops,
+races or replays.
+
+Method: small tables with small bounds are archived while transactions are open; archivers die at every
+storage call; two meet in every order; archives are damaged; every answer, look-up and streaming guard
+before is compared with the one after.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import mainstem
+from mainstem.cli import main
+from mainstem.errors import CorruptTable, Invalid, LeaseLost, Unavailable
+from mainstem.lsm_archive import data_file
+from mainstem.lsm_archive.manifest import load_manifest
+from mainstem.lsm_archive.reader import Archive
+from mainstem.readers.state import TableState
+from mainstem.services import archiving
+from mainstem.storage import paths
+from mainstem.storage.local import LocalStorage
+from mainstem.timeline.instant import parse_instant
+from mainstem.timeline.publish import Guarded, Publisher
+from mainstem.truetime.generator import InstantTimes
+from mainstem.writers.guard import StreamGuard
+from tests.services.test_compaction import content, make, rows
+
+pytestmark = pytest.mark.supports("Services", "archiving into the LSM archive")
+
+# The cleaner's bound would be 10 commits; no compaction counts delta commits.
+SMALL = {
+    "hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS",
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "4",
+    "hoodie.compact.inline.trigger.strategy": "TIME_ELAPSED",
+}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> mainstem.Table:
+    return make(tmp_path / "t", **SMALL)
+
+
+def fill(table: mainstem.Table, count: int, first: int = 0) -> list[str]:
+    """That many commits; their requested times."""
+    return [table.upsert(rows(range(3), n, f"w{n}-")).instant for n in range(first, first + count)]
+
+
+def reopened(table: mainstem.Table, **more: str) -> mainstem.Table:
+    """Another handle with the same options, as another process has it."""
+    return mainstem.open_table(table.path, {**SMALL, "hoodie.mainstem.fsync": "false", **more})
+
+
+def history(table: mainstem.Table) -> Path:
+    return Path(table.path) / paths.HISTORY
+
+
+def active(table: mainstem.Table) -> list[str]:
+    """Requested times of the commits on the active timeline."""
+    return [i.requested for i in table.timeline() if i.is_completed and i.action != "clean"]
+
+
+def archived(table: mainstem.Table) -> list[str]:
+    archive = Archive.load(LocalStorage(table.path))
+    stored = [
+        time
+        for file in archive.manifest.files
+        for time in pq.read_table(history(table) / file.name)["instantTime"].to_pylist()
+    ]
+    assert len(stored) == len(set(stored)), "an instant is stored twice"
+    return sorted(stored)
+
+
+def answers(table: mainstem.Table) -> list[Any]:
+    """What users see: rows, change feed, a view of the past, and slices."""
+    table = reopened(table)
+    return [
+        content(table).to_pylist(),
+        sorted(table.changes().to_arrow()["value"].to_pylist()),
+        [(s.file_id, s.base_instant, sorted(s.log_files)) for s in table.file_slices()],
+    ]
+
+
+# -- which instants ------------------------------------------------------------
+
+
+def test_the_oldest_commits_go_down_to_the_minimum(table):
+    times = fill(table, 9)
+    before = answers(table)
+    done = table.archive()
+    assert done is not None and (done.instants, done.first, done.last) == (7, times[0], times[6])
+    assert "7 instants archived" in done.describe()
+    assert (archived(table), active(table)) == (times[:7], times[7:])
+    assert answers(table) == before
+    names = {name for name in os.listdir(Path(table.path) / paths.TIMELINE) if name[0].isdigit()}
+    assert all(name[:17] in times[7:] for name in names)
+    assert table.archive() is None
+
+
+def test_if_due_waits_for_more_than_the_maximum(table):
+    fill(table, 4)
+    assert table.archive(if_due=True) is None
+    fill(table, 1, 4)
+    assert table.archive(if_due=True).instants == 3
+
+
+def test_a_savepoint_stops_archiving_until_it_is_deleted(table):
+    times = fill(table, 3)
+    table.savepoint(times[2])
+    fill(table, 6, 3)
+    table.archive()
+    assert archived(table) == times[:2]
+    table.delete_savepoint(times[2])
+    table.archive()
+    assert archived(table)[2] == times[2]
+
+
+def test_beyond_a_savepoint_only_the_savepointed_instant_stays(tmp_path):
+    table = make(tmp_path / "t", **SMALL, **{"hoodie.archive.beyond.savepoint": "true"})
+    times = fill(table, 8)
+    table.savepoint(times[1])
+    before = answers(table)
+    table.archive()
+    assert active(table)[0] == times[1] and times[1] not in archived(table)
+    assert times[2] in archived(table)
+    assert answers(table) == before
+
+
+def test_what_completed_after_a_savepointed_commit_stays_for_a_restore(table):
+    """Requested before, completed after: a restore would have to remove it."""
+    late = table.begin("upsert")
+    late.write(rows(range(3), 50, "late"))
+    saved = fill(table, 1)[0]
+    late.commit()
+    table.savepoint(saved)
+    fill(table, 6, 1)
+    assert table.archive() is None
+
+
+def test_pending_instants_and_the_commit_before_them_stay(table):
+    times = fill(table, 3)
+    with table.begin("upsert") as open_one:
+        open_one.write(rows(range(2), 99, "slow"))
+        fill(table, 5, 3)
+        table.archive()
+        assert archived(table) == times[:2]
+        open_one.commit()
+    fill(table, 1, 8)
+    table.archive()
+    assert len(active(table)) == 2
+
+
+def test_what_completed_last_stays_so_that_times_never_repeat(table):
+    slow = table.begin("upsert")
+    slow.write(rows(range(2), 99, "slow"))
+    fill(table, 6)
+    slow.commit()
+    assert table.archive() is None
+    fill(table, 1, 6)
+    table.archive()
+    assert slow.instant in archived(table)
+
+
+def test_commits_that_the_compaction_trigger_counts_stay(tmp_path):
+    counted = {**SMALL, "hoodie.compact.inline.trigger.strategy": "NUM_COMMITS"}
+    table = make(tmp_path / "t", **counted)
+    times = fill(table, 8)
+    table.archive()
+    assert active(table) == times[3:], "five delta commits make a compaction due"
+    (compaction,) = table.compact()
+    fill(table, 3, 8)
+    table.archive()
+    assert active(table)[0] == compaction.requested
+
+
+def test_cleans_and_rollbacks_go_along_but_not_the_newest_clean(table):
+    cleans = []
+    for number in range(3):
+        fill(table, 2, 10 * number)
+        table.compact()
+        fill(table, 2, 10 * number + 5)
+        table.compact()
+        cleans += [c.requested for c in table.clean()]
+    assert len(cleans) > 1
+    fill(table, 3, 90)
+    before = answers(table)
+    table.archive()
+    there = [i.requested for i in table.timeline() if i.action == "clean"]
+    assert there == cleans[-1:] and set(cleans[:-1]) <= set(archived(table))
+    assert answers(table) == before
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"hoodie.keep.min.commits": "5", "hoodie.keep.max.commits": "5"}, "must be greater than"),
+        (
+            {"hoodie.clean.policy": "KEEP_LATEST_COMMITS", "hoodie.clean.commits.retained": "2"},
+            "hoodie.clean.commits.retained=2",
+        ),
+        ({"hoodie.keep.min.commits": "none"}, "expected a whole number"),
+    ],
+)
+def test_bounds_that_cannot_hold_together_are_refused(table, options, said):
+    fill(table, 6)
+    names = sorted(os.listdir(Path(table.path) / paths.TIMELINE))
+    with pytest.raises(Invalid, match=said):
+        reopened(table, **options).archive()
+    assert sorted(os.listdir(Path(table.path) / paths.TIMELINE)) == names
+
+
+def test_bounds_that_were_not_given_follow_the_cleaner(tmp_path):
+    table = make(tmp_path / "t", **{"hoodie.clean.commits.retained": "25"})
+    fill(table, 30)
+    assert table.archive() is not None
+    assert len(active(table)) == 26
+
+
+# -- levels, versions ------------------------------------------------------------
+
+
+def test_levels_are_merged_and_old_versions_removed(tmp_path):
+    levels = {"hoodie.timeline.compaction.batch.size": "3", "hoodie.timeline.manifest.retained.versions": "2"}
+    table = make(tmp_path / "t", **SMALL, **levels)
+    times = []
+    for number in range(12):
+        times += fill(table, 2, 2 * number)
+        table.archive()
+        assert archived(table) == times[: len(archived(table))]
+    archive = Archive.load(LocalStorage(table.path))
+    assert {file.level for file in archive.manifest.files} == {0, 2}
+    names = os.listdir(history(table))
+    assert sum(name.startswith("manifest_") for name in names) <= 4
+    listed = {f.name for f in archive.manifest.files}
+    assert len([n for n in names if n.endswith(".parquet")]) <= len(listed) + 6
+    assert [archive.completion_time(t) is not None for t in times[:-2]] == [True] * (len(times) - 2)
+
+
+def test_files_have_the_schema_and_footer_that_java_expects(table):
+    fill(table, 6)
+    table.compact()
+    fill(table, 6, 6)
+    table.archive()
+    (file,) = load_manifest(LocalStorage(table.path), paths.HISTORY).files
+    assert file.size == (history(table) / file.name).stat().st_size
+    stored = pq.ParquetFile(history(table) / file.name)
+    assert stored.metadata.metadata[b"writer.model.name"] == b"avro"
+    assert b'"name":"HoodieLSMTimelineInstant"' in stored.metadata.metadata[b"parquet.avro.schema"]
+    assert not stored.schema_arrow.field("version").nullable
+    plans = {row["action"]: row["plan"] is not None for row in stored.read().to_pylist()}
+    assert plans == {"deltacommit": False, "commit": True}
+
+
+def test_an_older_reader_goes_on_while_versions_come_and_go(tmp_path):
+    levels = {"hoodie.timeline.compaction.batch.size": "2", "hoodie.timeline.manifest.retained.versions": "1"}
+    table = make(tmp_path / "t", **SMALL, **levels)
+    times = fill(table, 4)
+    table.archive()
+    reader = Archive.load(LocalStorage(table.path))
+    assert reader.is_archived(times[0])
+    for number in range(8):
+        times += fill(table, 2, 10 + 2 * number)
+        table.archive()
+    assert reader.is_archived(times[1]), "its file is open"
+    assert not reader.is_archived(times[10])
+    reader.refresh()
+    assert reader.is_archived(times[10])
+
+
+# -- look-ups ------------------------------------------------------------
+
+
+def test_look_ups_by_instant_and_by_ranges_agree_with_the_timeline(table, monkeypatch):
+    monkeypatch.setattr("mainstem.lsm_archive.writer._GROUP_ROWS", 4)
+    fill(table, 14)
+    done = {i.requested: i.completion for i in table.timeline()}
+    folder = Path(table.path) / paths.TIMELINE
+    files = {t: (folder / f"{t}_{c}.deltacommit").read_bytes() for t, c in done.items()}
+    table.archive()
+    archive = Archive.load(LocalStorage(table.path))
+    gone = archived(table)
+    assert {t: archive.completion_time(t) for t in gone} == {t: done[t] for t in gone}
+    assert [archive.metadata(t) for t in gone] == [files[t] for t in gone]
+    assert archive.completion_time(active(table)[0]) is None
+    assert [i.requested for i in archive.instants(gone[3], gone[7])] == gone[3:8]
+    between = archive.completed(done[gone[3]], done[gone[7]])
+    assert between["instantTime"].to_pylist() == gone[4:8]
+    assert [k.decode() for k in archive.times()[0]] == gone
+
+
+def test_a_look_up_reads_one_row_group_and_very_many_read_all_times_once(table, monkeypatch):
+    monkeypatch.setattr("mainstem.lsm_archive.writer._GROUP_ROWS", 2)
+    monkeypatch.setattr("mainstem.lsm_archive.reader._SINGLE_READS_MAX", 3)
+    times = fill(table, 14)
+    table.archive()
+    read: list[int | None] = []
+    whole = data_file.DataFile.times
+    monkeypatch.setattr(
+        data_file.DataFile, "times", lambda self, group=None: read.append(group) or whole(self, group)
+    )
+    archive = Archive.load(LocalStorage(table.path))
+    archive.completion_time(times[5])
+    archive.completion_time(times[5])
+    assert len(read) == 1 and read[0] is not None
+    monkeypatch.setattr("mainstem.lsm_archive.reader._KEPT_ROWS", 0)
+    for time in 3 * times[:12]:
+        assert archive.is_archived(time)
+    assert read.count(None) == 1
+
+
+def test_a_slice_is_not_cut_differently_because_an_instant_was_archived(table):
+    """apache/hudi#14365: a log that completed after a compaction's plan belongs on top of it for ever."""
+    fill(table, 2)
+    slow = table.begin("upsert")
+    slow.write(rows(range(3), 70, "slow"))
+    planned = table.schedule_compaction()
+    slow.commit()
+    table.run_compaction(planned)
+    fill(table, 8, 2)
+    before = answers(table)
+    table.archive()
+    assert slow.instant in archived(table) and planned in archived(table)
+    assert answers(table) == before
+    table.compact()
+    assert content(table)["value"].to_pylist() == [row["value"] for row in before[0]]
+
+
+def test_a_reader_that_listed_before_and_asks_after_misses_nothing(table):
+    times = fill(table, 8)
+    config = table.config
+    state = TableState.load(LocalStorage(table.path), config)
+    known = {t: state.completion(t) for t in times}
+    late = TableState.load(LocalStorage(table.path), config)
+    assert late.archive.manifest.version == 0  # it has looked at the archive already
+    table.archive()
+    assert {t: late.completion(t) for t in times} == known
+    assert all(late.metadata(t) is not None for t in times)
+    assert {t: TableState.load(LocalStorage(table.path), config).completion(t) for t in times} == known
+
+
+# -- crashes and races ------------------------------------------------------------
+
+
+class Dead(BaseException):
+    """The process was killed here."""
+
+
+class Mortal:
+    """A storage that dies at the n-th call that changes something, before or after its effect."""
+
+    CHANGES = ("create", "link", "rename", "delete", "open_sink", "settle", "sync_folder", "sync_folders")
+
+    def __init__(self, storage: LocalStorage, at: int, after: bool) -> None:
+        self._storage, self._left, self._after = storage, at, after
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._storage, name)
+        if name not in self.CHANGES:
+            return found
+
+        def call(*given: Any, **named: Any) -> Any:
+            self._left -= 1
+            if self._left < 0 or (self._left == 0 and not self._after):
+                raise Dead
+            result = found(*given, **named)
+            if self._left == 0:
+                raise Dead
+            return result
+
+        return call
+
+
+def dying(table: mainstem.Table, at: int, after: bool) -> bool:
+    """Archive in a process that dies at that call; whether it did."""
+    ctx = reopened(table).writer_context()
+    seams = replace(ctx.seams, storage=Mortal(ctx.seams.storage, at, after))
+    ctx = replace(ctx, seams=seams, publisher=Publisher(seams, InstantTimes(), wait_ms=0, exclusive=True))
+    try:
+        archiving.run(ctx, if_due=False)
+    except Dead:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the call", "after it"])
+def test_an_archiver_that_dies_anywhere_loses_and_doubles_nothing(tmp_path, after):
+    levels = {"hoodie.timeline.compaction.batch.size": "2", "hoodie.timeline.manifest.retained.versions": "1"}
+    table = make(tmp_path / "t", **SMALL, **levels, **{"hoodie.write.lock.wait_time_ms": "2000"})
+    times = fill(table, 4)
+    at, died = 0, True
+    while died:
+        at += 1
+        times += fill(table, 1, 100 + at)
+        table = reopened(table)
+        died = dying(table, at, after)
+        gone, there = archived(table), active(table)
+        assert set(gone) | set(there) == set(times), at
+        pending = [i for i in table.timeline() if not i.is_completed]
+        assert not pending, (at, "an archived instant looks pending")
+        state = TableState.load(LocalStorage(table.path), table.config)
+        assert [t for t in times if state.completion(t) is None] == []
+    table.archive()
+    assert archived(table) + active(table) == times
+    assert at > 25
+
+
+def test_an_archiver_that_lost_the_lock_switches_nothing_and_deletes_nothing(table, monkeypatch):
+    times = fill(table, 8)
+    stopped = reopened(table)
+    whole = Guarded.replace
+    beaten: list[bool] = []
+
+    def overtaken(self: Guarded, prepared: str, target: str) -> None:
+        if not beaten:
+            beaten.append(True)
+            (Path(table.path) / ".hoodie/lock").unlink()  # whoever thought that its holder was dead
+            monkeypatch.setattr(Guarded, "replace", whole)
+            assert table.archive().instants == 6
+        whole(self, prepared, target)
+
+    monkeypatch.setattr(Guarded, "replace", overtaken)
+    assert stopped.archive() is None, "all was done when it woke up"
+    assert archived(table) + active(table) == times
+
+
+def test_two_archivers_at_once_archive_each_instant_once(table):
+    times = fill(table, 10)
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            reopened(table).archive()
+        except (Unavailable, LeaseLost) as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert archived(table) + active(table) == times
+
+
+@pytest.mark.parametrize("left", ["a data file", "a manifest", "a whole version"])
+def test_what_a_crashed_archiver_left_is_neither_believed_nor_overwritten(table, left):
+    times = fill(table, 4)
+    table.archive()
+    times += fill(table, 4, 10)
+    name = f"{times[2]}_{times[5]}_0.parquet"
+    if left != "a manifest":
+        (history(table) / name).write_bytes(b"cut off")
+    if left != "a data file":
+        listed = [{"fileName": name, "fileLen": 7}] if left == "a whole version" else []
+        (history(table) / "manifest_2").write_text(json.dumps({"files": listed}))
+    table.archive()
+    assert archived(table) + active(table) == times
+    if left != "a manifest":
+        assert (history(table) / name).read_bytes() == b"cut off"
+    if left != "a data file":
+        assert (history(table) / "_version_").read_text() == "3"
+
+
+def test_what_crashed_archivers_left_goes_with_old_versions(tmp_path):
+    table = make(tmp_path / "t", **SMALL, **{"hoodie.timeline.manifest.retained.versions": "1"})
+    fill(table, 4)
+    table.archive()
+    orphan = history(table) / "20200101000000000_20200101000000001_0.parquet"
+    orphan.write_bytes(b"cut off")
+    foreign = history(table) / "manifest_7.tmp-0"
+    foreign.write_bytes(b"not ours to delete")
+    fill(table, 4, 10)
+    table.archive()
+    assert not orphan.exists() and foreign.exists()
+
+
+# -- damage ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["manifest", "missing file", "outside"])
+def test_a_damaged_archive_is_an_error_and_nothing_is_deleted(table, kind):
+    fill(table, 4)
+    table.archive()
+    fill(table, 6, 10)
+    (file,) = load_manifest(LocalStorage(table.path), paths.HISTORY).files
+    if kind == "manifest":
+        (history(table) / "manifest_1").write_text('{"files": [')
+    elif kind == "outside":
+        entry = {"fileName": "../../hoodie.properties", "fileLen": 1}
+        (history(table) / "manifest_1").write_text(json.dumps({"files": [entry]}))
+    else:
+        (history(table) / file.name).unlink()
+        table = reopened(table, **{"hoodie.timeline.compaction.batch.size": "2"})
+    names = sorted(os.listdir(Path(table.path) / paths.TIMELINE))
+    with pytest.raises(CorruptTable) as caught:
+        table.archive()
+    assert paths.HISTORY in str(caught.value)
+    assert sorted(os.listdir(Path(table.path) / paths.TIMELINE)) == names
+
+
+def test_an_instant_that_completed_twice_stays_and_stops_archiving(table):
+    times = fill(table, 8)
+    folder = Path(table.path) / paths.TIMELINE
+    (twice,) = folder.glob(f"{times[2]}_*.deltacommit")
+    again = folder / f"{times[2]}_{int(twice.name[18:35]) + 1}.deltacommit"
+    again.write_bytes(twice.read_bytes())
+    table.archive()
+    assert archived(table) == times[:2]
+
+
+# -- streams ------------------------------------------------------------
+
+
+def put(table: mainstem.Table, batch: int, ordinal: int = 0, stream: str = "s") -> str:
+    with table.begin("upsert", guard=StreamGuard(stream, batch, ordinal)) as txn:
+        txn.write(rows([batch % 9], batch, f"{stream}{batch}."))
+        return txn.commit().status
+
+
+STATES: dict[str, Callable[[Path], None]] = {
+    "as it is": lambda table: None,
+    "without notes": lambda table: subprocess.run(
+        [sys.executable, "-c", f"import shutil; shutil.rmtree({str(table / paths.STREAMS)!r})"], check=True
+    ),
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_micro_batch_is_found_for_ever(table, state):
+    for batch, ordinal in ((0, 0), (1, 0), (1, 1)):
+        assert put(table, batch, ordinal) == "committed"
+    fill(table, 10)
+    table.archive()
+    assert not any("mainstem.stream" in p.read_text(errors="replace") for p in timeline_files(table))
+    STATES[state](Path(table.path))
+    for again in (table, reopened(table)):
+        assert [put(again, *w) for w in ((0, 0), (1, 0), (1, 1))] == ["already_committed"] * 3
+    assert put(table, 1, 2) == "committed"
+    assert put(table, 2) == "committed"
+    assert put(table, 1, 3) == "already_committed", "a newer batch is committed"
+    assert put(table, 0, stream="another") == "committed"
+
+
+def timeline_files(table: mainstem.Table) -> list[Path]:
+    folder = Path(table.path) / paths.TIMELINE
+    return [p for p in folder.iterdir() if (i := parse_instant(p.name)) and i.is_completed]
+
+
+def test_a_second_driver_that_slept_through_archiving_commits_nothing(table):
+    sleeping = reopened(table).begin("upsert", guard=StreamGuard("s", 0))
+    sleeping.write(rows([1], 5, "again"))
+    table.rollback_failed_writes()
+    assert put(reopened(table), 0) == "committed"
+    fill(table, 8)
+    committed = [t for t in active(table) if t > sleeping.instant]
+    assert table.archive() is None, "an open transaction keeps what came after it"
+    assert sleeping.commit().status == "already_committed"
+    table.archive()
+    assert committed[0] in archived(table)
+    assert put(table, 0) == "already_committed"
+
+
+def test_notes_of_a_stream_do_not_pile_up(table):
+    for batch in range(90):
+        put(table, batch)
+        table.archive(if_due=True)
+    (folder,) = (Path(table.path) / paths.STREAMS).iterdir()
+    assert len(os.listdir(folder)) < 70
+    assert put(table, 89) == "already_committed" and put(table, 3) == "already_committed"
+
+
+def test_a_restore_takes_the_guards_of_what_it_removes(table):
+    put(table, 0)
+    saved = fill(table, 1)[0]
+    table.savepoint(saved)
+    put(table, 1)
+    table.restore(saved)
+    table.delete_savepoint(saved)
+    fill(table, 8, 2)
+    table.archive()
+    assert put(table, 0) == "already_committed"
+    assert put(table, 1) == "committed"
+
+
+def test_the_command_archives_and_says_what(table, capsys):
+    fill(table, 6)
+    options = [part for key, value in SMALL.items() for part in ("--option", f"{key}={value}")]
+
+    def said(*more: str) -> str:
+        assert main(["archive", table.path, *options, *more]) == 0
+        return capsys.readouterr().out
+
+    assert json.loads(said("--json"))["instants"] == 4
+    assert said() == "nothing to archive\n"
+
+
+def test_marker_folders_of_archived_instants_go(table):
+    times = fill(table, 6)
+    marker = Path(table.path) / paths.marker_folder(times[0])
+    marker.mkdir(parents=True)
+    table.archive()
+    assert not marker.exists()
+    assert Counter(archived(table))[times[0]] == 1

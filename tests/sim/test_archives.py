@@ -1,0 +1,21 @@
+"""Goal: archiving beside writers, readers and replayed streams loses nothing, doubles nothing and hides
+nothing, whoever dies, stops or is overtaken.
+
+Method: the simulated world's scenario ``archives``, some seeds. Its seeded bugs are found by ``test_mutants``.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from mainstem.testing.run import simulate
+
+SEEDS = range(2, 5)
+
+
+@pytest.mark.supports("Services", "archiving into the LSM archive")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_archiving_changes_no_answer(seed: int) -> None:
+    result = simulate(seed, "archives")
+    assert result.failure is None, result.failure
+    assert result.counts.archived
