@@ -17,7 +17,7 @@ not completed are never planned: those of dead writers are the rollback's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -182,6 +182,42 @@ def partitions_to_look_at(
 
 
 
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A base or log file by its name. ``completed``: its instant's completion time, None if it has none."""
+
+    name: str
+    file_id: str
+    instant: str
+    completed: str | None
+    is_base: bool
+
+    @classmethod
+    def of(cls, state: TableState, name: str) -> DataFile | None:
+        """None for a name that is no data file's."""
+        log = paths.parse_log_name(name)
+        parsed = log or paths.parse_base_name(name)
+        if parsed is None:
+            return None
+        return cls(name, parsed.file_id, parsed.instant, state.completion(parsed.instant), log is None)
+
+    def is_older(self, cut: str) -> bool:
+        """Whether it belongs to a slice before the one whose base file has the instant ``cut``.
+
+        A log file does if its instant *completed* before that: requested long ago and completed since, it
+        lies on the new base file. False for files of instants that are not completed.
+        """
+        # Writers of Hudi 1.0.1 could complete "before" they were requested; then no slice is certain.
+        older = self.completed is not None and self.instant < cut
+        return older and (self.is_base or self.completed < cut)
+
+    def slice_of(self, bases: Collection[str]) -> str:
+        """Base instant of the slice that it is in, "" without a base file."""
+        if self.is_base:
+            return self.instant
+        return max((b for b in bases if b <= (self.completed or "")), default="")
+
+
 @dataclass(frozen=True)
 class _Planner:
     """What decides over every partition alike."""
@@ -195,20 +231,21 @@ class _Planner:
 
     def partition(self, partition: str, names: Iterable[str]) -> list[str]:
         """Names of the files that go."""
-        files: dict[str, list[str]] = {}
+        files: dict[str, list[DataFile]] = {}
         for name in names:
-            file_id = paths.file_id_of(name)
-            if file_id is not None and self.state.completion(instant_of(name)) is not None:
-                files.setdefault(file_id, []).append(name)
+            file = DataFile.of(self.state, name)
+            if file is not None and file.completed is not None:
+                files.setdefault(file.file_id, []).append(file)
         gone: list[str] = []
-        for group in self.state.group(partition, [name for found in files.values() for name in found]):
+        for group in self.state.group(partition, [f.name for mine in files.values() for f in mine]):
             mine = files[group.file_id]
             if (partition, group.file_id) in self.replaced:
                 older = mine if (partition, group.file_id) in self.expired else []
             else:
                 cut = self._cut(group)
-                older = [] if cut is None else [n for n in mine if is_older(self.state, n, cut)]
-            gone.extend(self._whole_slices(partition, mine, older))
+                older = [] if cut is None else [file for file in mine if file.is_older(cut)]
+            if older:
+                gone.extend(self._whole_slices(partition, mine, older))
         return gone
 
     def _cut(self, group: FileGroup) -> str | None:
@@ -223,49 +260,20 @@ class _Planner:
                 return found.base_instant
         return None
 
-    def _whole_slices(self, partition: str, files: list[str], older: list[str]) -> list[str]:
+    def _whole_slices(self, partition: str, mine: list[DataFile], older: list[DataFile]) -> list[str]:
         """``older`` without slices of which a file is kept; newest slices first, base file before logs."""
         kept = self.kept.get(partition, set())
-        bases = {base.instant for base in map(paths.parse_base_name, files) if base is not None}
-        slices: dict[str, list[str]] = {}
-        for name in older:
-            slices.setdefault(_barrier(self.state, name, bases), []).append(name)
-        gone = []
+        bases = {file.instant for file in mine if file.is_base}
+        slices: dict[str, list[DataFile]] = {}
+        for file in older:
+            slices.setdefault(file.slice_of(bases), []).append(file)
+        gone: list[str] = []
         for _, members in sorted(slices.items(), reverse=True):
-            if kept.isdisjoint(members):
-                members.sort(key=lambda name: (paths.parse_base_name(name) is not None, name), reverse=True)
-                gone += members
+            members.sort(key=lambda file: (file.is_base, file.name), reverse=True)
+            found = [file.name for file in members]
+            if kept.isdisjoint(found):
+                gone += found
         return gone
-
-
-def instant_of(name: str) -> str:
-    """Requested time in a data file's name."""
-    parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
-    return "" if parsed is None else parsed.instant
-
-
-def _barrier(state: TableState, name: str, bases: set[str]) -> str:
-    """Base instant of the slice that a completed file is in, "" without one."""
-    base = paths.parse_base_name(name)
-    if base is not None:
-        return base.instant
-    done = state.completion(instant_of(name)) or ""
-    return max((b for b in bases if b <= done), default="")
-
-
-def is_older(state: TableState, name: str, cut: str) -> bool:
-    """Whether a file belongs to a slice before the one whose base file has the instant ``cut``.
-
-    A log file does if its instant *completed* before that: requested long ago and completed since, it
-    lies on the new base file. False for files of instants that are not completed.
-    """
-    done = state.completion(instant_of(name))
-    if done is None:
-        return False
-    if paths.parse_base_name(name) is not None:
-        return instant_of(name) < cut
-    # Writers of Hudi 1.0.1 could complete "before" they were requested; then no slice is certain.
-    return instant_of(name) < cut and done < cut
 
 
 def kept_files(state: TableState) -> dict[str, set[str]]:

@@ -42,10 +42,9 @@ from mainstem.readers.state import TableState
 from mainstem.services.claim import claim, store_now_ms
 from mainstem.services.clean_plan import (
     CleanOptions,
+    DataFile,
     boundary,
-    instant_of,
     is_due,
-    is_older,
     kept_files,
     partitions_to_look_at,
     plan_clean,
@@ -326,17 +325,17 @@ def check_plan(state: TableState, time: str, plan: CleanPlan) -> None:
         there = set(state.storage.names(partition))
         cuts = _newest_bases(state, partition, there)
         for name in names:
-            if name not in there:
+            file = DataFile.of(state, name)
+            if name not in there or file is None:
                 continue
             if name in kept.get(partition, ()):
                 _refuse(time, partition, name, "which a savepoint or a pending compaction needs")
-            if instant_of(name) in waiting:
+            if file.instant in waiting:
                 _refuse(time, partition, name, "whose instant is not completed")
-            file_id = paths.file_id_of(name) or ""
-            if state.completion(instant_of(name)) is None or (partition, file_id) in replaced:
+            if file.completed is None or (partition, file.file_id) in replaced:
                 continue  # nobody reads it
-            cut = cuts.get(file_id)
-            if cut is None or not is_older(state, name, cut):
+            cut = cuts.get(file.file_id)
+            if cut is None or not file.is_older(cut):
                 _refuse(time, partition, name, "which is part of the newest file slice")
 
 
