@@ -18,7 +18,7 @@ LAST_STEP_S = 60.0
 RETRIES = 5
 RETRY_S = 2.0
 
-#: one round; it is given a function that says whether to end early, and says whether something failed
+#: one round; it is given a function that says whether to end early, and says whether to repeat it soon
 Work = Callable[[Callable[[], bool]], bool]
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
 
-from mainstem.errors import Invalid, MainstemError
+from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 from mainstem.services import archiving, cleaning, compaction, log_compaction
 from mainstem.services.progress import Progress, silent
 from mainstem.services.run_options import (
@@ -170,7 +170,7 @@ class Round:
 
 
 def warn_of_failures(runs: Sequence[ServiceRun], table: str) -> bool:
-    """A ``ServiceWarning`` for each service that failed; whether one did."""
+    """A ``ServiceWarning`` for each service that failed; whether one may succeed when it is repeated."""
     failed = [run for run in runs if run.error is not None]
     for run in failed:
         warnings.warn(
@@ -179,4 +179,4 @@ def warn_of_failures(runs: Sequence[ServiceRun], table: str) -> bool:
             ServiceWarning,
             stacklevel=3,
         )
-    return bool(failed)
+    return any(not isinstance(run.error, (Invalid, Unsupported, CorruptTable)) for run in failed)

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pytest
 
 import mainstem
-from mainstem.errors import Invalid, Unavailable
+from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.services import compaction, runner
 from mainstem.services.after_commit import Due
 from mainstem.services.background import Background
 from mainstem.services.run_options import SERVICES, RunOptions
-from mainstem.services.runner import Round, ServiceRun, ServiceWarning
+from mainstem.services.runner import Round, ServiceRun, ServiceWarning, warn_of_failures
 from mainstem.storage import paths
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
@@ -350,6 +350,15 @@ def test_a_failed_round_beside_commits_is_repeated_without_another_commit(path: 
         commit(table, 2)
         eventually(lambda: "commit" in actions(table))
     assert failing.calls >= 3
+
+
+def test_what_repeating_does_not_mend_waits_for_the_next_commit() -> None:
+    lasting, passing = ServiceRun("clean", error=Unsupported("no")), ServiceRun("clean", error=OSError(5))
+    with pytest.warns(ServiceWarning) as told:
+        assert not warn_of_failures([lasting], "t")
+        assert warn_of_failures([lasting, passing], "t")
+        assert not warn_of_failures([ServiceRun("clean")], "t")
+    assert len(told) == 3
 
 
 def test_a_woken_thread_ends_when_nothing_is_left_to_do_and_gives_up_after_some_failures(monkeypatch):
