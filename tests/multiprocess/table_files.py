@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -11,13 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import fastavro
+import pyarrow.parquet as pq
 
 _INSTANT = re.compile(r"^(\d{17})(?:_(\d{17}))?\.([a-z]+)(?:\.(requested|inflight))?$")
 _LOG = re.compile(r"^\.[^._/]+_(\d{17})\.log\.\d+_[\d-]+$")
 _BASE = re.compile(r"^[\w-]+_[\d-]+_(\d{17})\.parquet$")
-_COMPLETES_AS = {"compaction": "commit"}
+_ARCHIVE = re.compile(r"^manifest_(\d+)$")
+_COMPLETES_AS = {"compaction": "commit", "logcompaction": "deltacommit"}
 #: files that a quiet table has in .hoodie/.mainstem, the one current epoch marker aside
 _PERMANENT = {"fence/made-here", "lock-identity", "locks/removal"}
+#: and notes: of streams' batches, and of a time that left the timeline
+_NOTES = ("streams/", "fence/newest-")
 
 
 @dataclass(frozen=True)
@@ -54,21 +59,55 @@ def pending(base: Path) -> list[tuple[str, str]]:
     return sorted({(r, a) for r, c, a in files if c is None and (r, _COMPLETES_AS.get(a, a)) not in done})
 
 
-def commits(base: Path) -> list[Commit]:
-    """Completed delta commits and compactions by requested time."""
+def archived(base: Path) -> list[tuple[str, str, str, bytes]]:
+    """(requested, completion, action, metadata) of every row of the archive's current version."""
+    folder = base / ".hoodie/timeline/history"
+    if not folder.is_dir():
+        return []
+    numbers = [int(m[1]) for m in map(_ARCHIVE.match, os.listdir(folder)) if m]
+    if (folder / "_version_").exists():
+        numbers = [int((folder / "_version_").read_text())]
+    if not numbers:
+        return []
+    manifest = json.loads((folder / f"manifest_{max(numbers)}").read_text())
+    columns = ["instantTime", "completionTime", "action", "metadata"]
     found = []
+    for entry in manifest["files"]:
+        table = pq.read_table(folder / entry["fileName"], columns=columns)
+        found += zip(*table.to_pydict().values(), strict=True)
+    return found
+
+
+def completed(base: Path) -> dict[tuple[str, str, str], dict]:
+    """(requested, completion, action) -> record of everything completed, active or archived."""
+    found = {row[:3]: row[3] for row in archived(base)}
     for requested, completion, action in timeline(base):
-        if completion is None or action not in ("deltacommit", "commit"):
-            continue
-        name = f"{requested}_{completion}.{action}"
-        with open(base / ".hoodie/timeline" / name, "rb") as file:
-            (record,) = fastavro.reader(file)
-        guard = record["extraMetadata"].get("mainstem.stream.guard")
-        stats = record["partitionToWriteStats"].values()
-        files = frozenset(stat["path"] for part in stats for stat in part)
-        found.append(
-            Commit(requested, completion, tuple(json.loads(guard)) if guard else None, files)
-        )
+        if completion is not None:
+            path = base / f".hoodie/timeline/{requested}_{completion}.{action}"
+            found[requested, completion, action] = path.read_bytes()
+    return {key: next(fastavro.reader(io.BytesIO(data))) for key, data in found.items() if data}
+
+
+def commits(base: Path) -> list[Commit]:
+    """Completed delta commits and compactions by requested time, active or archived."""
+    found = []
+    for (requested, completion, action), record in sorted(completed(base).items()):
+        if action in ("deltacommit", "commit"):
+            guard = record["extraMetadata"].get("mainstem.stream.guard")
+            stats = record["partitionToWriteStats"].values()
+            files = frozenset(stat["path"] for part in stats for stat in part)
+            found.append(Commit(requested, completion, tuple(json.loads(guard)) if guard else None, files))
+    return found
+
+
+def cleaned(base: Path) -> set[str]:
+    """Files that completed cleans say they removed."""
+    found = set()
+    for (_, _, action), record in completed(base).items():
+        if action == "clean":
+            for partition, done in record["partitionMetadata"].items():
+                names = (path.rsplit("/", 1)[-1] for path in done["deletePathPatterns"])
+                found.update(f"{partition}/{name}" if partition else name for name in names)
     return found
 
 
@@ -115,11 +154,14 @@ def leftovers(base: Path) -> list[str]:
     found += [f"named twice {p}" for p in set(named) if named.count(p) > 1]
     on_disk = data_files(base)
     found += [f"orphan {p}" for p in on_disk - set(named)]
-    found += [f"missing {p}" for p in set(named) - on_disk]
+    found += [f"missing {p}" for p in set(named) - on_disk - cleaned(base)]
+    rows = [row[:3] for row in archived(base)]
+    found += [f"archived twice {r}" for r in set(rows) if rows.count(r) > 1]
+    found += [f"archived and active {r}" for r in set(rows) & set(timeline(base))]
     found += [f"heartbeat {n}" for n in _names(base / ".hoodie/.heartbeat")]
     found += [f"markers {n}" for n in _names(base / ".hoodie/.temp")]
     found += ["the lock file"] if (base / ".hoodie/lock").exists() else []
-    own = own_files(base) - _PERMANENT
+    own = {name for name in own_files(base) - _PERMANENT if not name.startswith(_NOTES)}
     markers = {name for name in own if name.startswith("fence/epoch-")}
     found += [f"own file {n}" for n in own - markers]
     if len(markers) != 1:
