@@ -18,6 +18,7 @@ from mainstem.testing.bulk import BulkInserts
 from mainstem.testing.log_compactor import LogCompactions
 from mainstem.testing.mixed import Mixed
 from mainstem.testing.publishers import Publishers
+from mainstem.testing.restore_world import Restores
 from mainstem.testing.services_world import Services
 from mainstem.testing.simulation import Result, Simulation
 from mainstem.testing.tables import Compactions, Tables
@@ -30,6 +31,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "logs": LogCompactions,
     "mixed": Mixed,
     "publishers": Publishers,
+    "restores": Restores,
     "services": Services,
     "tables": Tables,
 }

@@ -96,8 +96,9 @@ class ServiceRules:
             if self.ledger.restored.get(instant, time) != time:
                 continue  # an earlier restore took it back
             after = commit.completion > saved
-            # A compaction planned before holds nothing that completed after: it may stay or go.
-            free = commit.action == "commit" and instant < saved < commit.completion
+            # A compaction planned before holds nothing that completed after: it may stay or go (Hudi
+            # removes those requested after the savepoint's instant was).
+            free = commit.action == "commit" and instant < saved
             if after != (instant in going) and not free:
                 raise Violation(
                     "restore",
