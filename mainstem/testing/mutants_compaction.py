@@ -41,3 +41,8 @@ def plan_with_logs_in_flight() -> list[Patch]:
             return plan_groups(state_, files, options)
 
     return [patch.object(compaction, "plan_groups", plan)]
+
+
+@seeded_bug("a compaction is completed without asking whether it still is pending", "compactions")
+def complete_without_a_look() -> list[Patch]:
+    return [patch.object(compaction.Execution, "_ended", lambda self, section, stats: None)]
