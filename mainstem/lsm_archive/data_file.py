@@ -77,7 +77,7 @@ class DataFile:
             for group in range(self.groups):
                 told = self._source.metadata.row_group(group).column(at).statistics
                 # A legacy row without completion time counts with its requested time.
-                whole = told is not None and told.has_min_max and not told.null_count
+                whole = told is not None and told.has_min_max and told.null_count == 0
                 ends = (told.min, told.max) if whole else ()
                 found.append(ends if ends and all(map(_is_time, ends)) else None)
             return found
@@ -86,11 +86,11 @@ class DataFile:
         """Requested and completion times of a row group (None: of all), as numpy bytes, in file order."""
         import pyarrow.compute as pc
 
-        table = self.table(_TIMES, group)
-        requested = _as_bytes(table.column(0), self.path)
-        if not table.column(1).null_count:
-            return requested, _as_bytes(table.column(1), self.path)
-        return requested, _as_bytes(pc.coalesce(table.column(1), table.column(0)), self.path)
+        with self._decoding():
+            requested, completion = self.table(_TIMES, group).columns
+            if completion.null_count:
+                completion = pc.coalesce(completion, requested)
+            return _as_bytes(requested, self.path), _as_bytes(completion, self.path)
 
     def texts(self, group: int) -> pa.Table:
         """Requested time, completion time and action of a row group, as text, checked."""
@@ -101,11 +101,11 @@ class DataFile:
         with self._decoding():
             found = self.table(names, group).cast(pa.schema([(name, pa.string()) for name in names]))
             found.validate(full=True)  # parquet does not look at what it calls text
-        requested, completion, action = found.columns
-        if completion.null_count:
-            completion = pc.coalesce(completion, requested)
-        for times in (requested, completion):
-            _as_bytes(times, self.path)
+            requested, completion, action = found.columns
+            if completion.null_count:
+                completion = pc.coalesce(completion, requested)
+            for times in (requested, completion):
+                _as_bytes(times, self.path)
         return pa.table([requested, completion, action.fill_null("")], names=list(names))
 
     def blobs(self, group: int) -> pa.ChunkedArray:
@@ -180,6 +180,14 @@ def time_key(text: str) -> Any:
     if not text.isascii() or len(text) > TIME_BYTES:
         return None
     return np.array(text.encode(), f"S{TIME_BYTES}")
+
+
+def places_of(keys: Any, key: Any) -> list[int]:
+    """Where a time stands among the requested times of a row group, which are sorted as a rule."""
+    first, last = int(keys.searchsorted(key)), int(keys.searchsorted(key, "right"))
+    if first < last and keys[first] == key and last - first == 1:
+        return [first]
+    return (keys == key).nonzero()[0].tolist()
 
 
 def no_times() -> Any:

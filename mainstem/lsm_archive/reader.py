@@ -18,7 +18,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainstem.errors import CorruptTable
-from mainstem.lsm_archive.data_file import ARCHIVED_INSTANTS_MAX, DataFile, no_times, time_key
+from mainstem.lsm_archive.data_file import (
+    ARCHIVED_INSTANTS_MAX,
+    DataFile,
+    no_times,
+    places_of,
+    time_key,
+)
 from mainstem.lsm_archive.manifest import Manifest, current_version, load_manifest
 from mainstem.lsm_archive.names import ArchiveFile
 from mainstem.storage import paths
@@ -146,9 +152,8 @@ class Archive:
     def _single(self, requested: str, key: Any) -> str | None:
         for opened, group in self._groups_with(requested):
             keys, values = self._group_times(opened, group)
-            hits = (keys == key).nonzero()[0]
-            if len(hits):
-                return values[hits[0]].decode()
+            for at in places_of(keys, key):
+                return values[at].decode()
         return None
 
     def _groups_with(self, requested: str) -> Iterator[tuple[DataFile, int]]:
@@ -161,7 +166,7 @@ class Archive:
         key = time_key(requested)
         for opened, group in self._groups_with(requested) if key is not None else ():
             keys, _ = self._group_times(opened, group)
-            for at in (keys == key).nonzero()[0].tolist():
+            for at in places_of(keys, key):
                 if action is None or opened.texts(group).column(2)[at].as_py() == action:
                     blob = self._group_blobs(opened, group)[at].as_py()
                     if blob is not None:
