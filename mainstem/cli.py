@@ -7,6 +7,7 @@
     mainstem properties PATH    hoodie.properties
     mainstem rollback PATH      roll back the instants of writers whose heartbeat has expired
     mainstem compact PATH       merge log files into new base files, beside running writers
+    mainstem services PATH      all table services, whatever is due, every 30 s or --once
 
 ``--json`` prints one JSON object per line (``properties``: one object). ``scan`` and ``changes`` also
 write CSV, JSON lines or Parquet to a file (``--format``, ``--output``). Text output is for people:

@@ -1,8 +1,9 @@
-"""mainstem in Apache Spark 4.1 to 4.3: a streaming sink, a batch writer and a data source.
+"""mainstem in Apache Spark 4.1 to 4.3: a streaming sink, a batch writer, table services, a data source.
 
     from mainstem import spark as ms
     query = ms.write_stream(df, "/data/trips", options={...}, checkpoint="/chk/trips")
     ms.write_batch(df, "/data/trips")
+    ms.run_services(spark, "/data/trips")
     ms.register(spark); spark.read.format("mainstem").load("/data/trips")
 
 This module is imported in four kinds of Spark's Python workers, so it loads nothing by itself.
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from mainstem.spark.workers import speed_up_workers
 
 if TYPE_CHECKING:
+    from mainstem.spark.services import run_services
     from mainstem.spark.sink import use_session, write_batch, write_stream
     from mainstem.spark.source import HudiSource, MainstemSource, register
 
@@ -22,6 +24,7 @@ __all__ = [
     "HudiSource",
     "MainstemSource",
     "register",
+    "run_services",
     "use_session",
     "write_batch",
     "write_stream",
@@ -31,6 +34,7 @@ _HOMES = {
     "HudiSource": "source",
     "MainstemSource": "source",
     "register": "source",
+    "run_services": "services",
     "use_session": "sink",
     "write_batch": "sink",
     "write_stream": "sink",

@@ -96,16 +96,8 @@ _FIXED: dict[str, tuple[tuple[str, ...], str]] = {
     "hoodie.table.cdc.enabled": (("false",), "change data capture files are not written"),
     "hoodie.datasource.hive_sync.enable": (("false",), "no catalog is synchronised"),
     "hoodie.datasource.meta.sync.enable": (("false",), "no catalog is synchronised"),
-    "hoodie.datasource.write.streaming.disable.compaction": (("true", "false"), ""),
-    "hoodie.compact.inline": (("false",), "mainstem runs no table services; run them from Hudi"),
-    "hoodie.compact.schedule.inline": (("false",), "mainstem runs no table services"),
-    "hoodie.datasource.compaction.async.enable": (("false",), "mainstem runs no table services"),
     "hoodie.clustering.inline": (("false",), "clustering breaks non-blocking writers"),
     "hoodie.clustering.async.enabled": (("false",), "clustering breaks non-blocking writers"),
-    "hoodie.clean.automatic": (("false",), "mainstem runs no table services; run them from Hudi"),
-    "hoodie.clean.async": (("false",), "mainstem runs no table services"),
-    "hoodie.archive.automatic": (("false",), "mainstem does not archive; a Hudi writer may"),
-    "hoodie.archive.async": (("false",), "mainstem does not archive"),
     "hoodie.write.auto.upgrade": (("false",), "tables are never upgraded by mainstem"),
     "hoodie.auto.adjust.lock.configs": (
         ("false",), "it would replace the table lock by one that holds in one process only",
@@ -126,6 +118,14 @@ _HARMLESS_PREFIXES = (
 )  # fmt: skip
 _PASSED_PREFIXES = (
     "hoodie.write.lock.", "hoodie.time.generator.", "hoodie.client.heartbeat.",
+)  # fmt: skip
+# Options of table services: those that a service reads are passed on, the others are harmless or unknown.
+_SERVICE_PREFIXES = (
+    "hoodie.compact", "hoodie.clean", "hoodie.archive.", "hoodie.keep.", "hoodie.commits.archival.",
+    "hoodie.timeline.compaction.", "hoodie.timeline.manifest.", "hoodie.log.compaction.",
+    "hoodie.optimized.log.blocks.",
+    "hoodie.table.services.", "hoodie.datasource.compaction.",
+    "hoodie.datasource.write.streaming.disable.", "compaction.", "clean.",
 )  # fmt: skip
 _PASSED = (core.CONCURRENCY, core.FAILED_WRITES, core.LOG_MAX, core.BLOCK_FORMAT, SET_NULL, RECONCILE,
            *LAYOUT_OPTIONS)  # fmt: skip
@@ -363,6 +363,8 @@ def _sorted_out(
             given.setdefault(key, name)
         elif name in own or name in _PASSED or name.startswith(_PASSED_PREFIXES):
             passed[own.get(name, name)] = text
+        elif name.startswith(_SERVICE_PREFIXES) and name in _service_keys():
+            passed[name] = text
         elif name.startswith(_HARMLESS_PREFIXES):
             harmless.append(name)
         else:
@@ -374,6 +376,12 @@ def _sorted_out(
     return table, given, passed
 
 
+def _service_keys() -> frozenset[str]:
+    from mainstem.services.option_names import SERVICE_KEYS
+
+    return SERVICE_KEYS
+
+
 def _check_fixed(name: str, text: str) -> None:
     allowed, reason = _FIXED[name]
     if text.lower() not in allowed:
@@ -382,7 +390,7 @@ def _check_fixed(name: str, text: str) -> None:
 
 def _unknown(name: str) -> Exception:
     known = (
-        *_TABLE_ALIASES, *_FIXED, *_PASSED, *_STREAM, *_WAYS, *_READ, OPERATION, "path",
+        *_TABLE_ALIASES, *_FIXED, *_PASSED, *_STREAM, *_WAYS, *_READ, *_service_keys(), OPERATION, "path",
         "hoodie.write.lock.provider", "hoodie.time.generator.max_expected_clock_skew_ms",
     )  # fmt: skip
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)

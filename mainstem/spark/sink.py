@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from mainstem.errors import (
     Unavailable,
     Unsupported,
 )
+from mainstem.options import SERVICES_AUTOMATIC
 from mainstem.spark.batch_ids import GuardIds, guard_ids, in_driver, looks
 from mainstem.spark.options import WriteOptions
 from mainstem.spark.target import open_or_create
@@ -66,10 +68,12 @@ def write_stream(
     ``checkpoint`` is Spark's checkpoint folder, ``trigger`` a processing time ("1 second") or the
     arguments of ``DataStreamWriter.trigger`` ({"availableNow": True}). ``output_mode`` "update" is
     fine here, since rows replace older ones by key. ``on_outcome(batch id, outcome)`` is called
-    after every batch. Raises ``Invalid``/``Unsupported`` before the query starts for wrong options.
+    after every batch. Table services run beside the query in this process, where they are due, unless
+    options switch them off (``docs/services.md``); no batch waits for them. Raises ``Invalid`` or
+    ``Unsupported`` before the query starts for wrong options.
     """
     _check_output_mode(output_mode)
-    parsed = WriteOptions.parse(options or {}, path=path)
+    parsed = _beside_services(WriteOptions.parse(options or {}, path=path))
     if parsed.ordinal not in (None, 0) or parsed.batch_id is not None:
         raise Invalid("write_stream numbers its one write per batch itself: drop the stream options")
     session = df.sparkSession
@@ -106,8 +110,11 @@ def write_batch(
         given["hoodie.mainstem.stream.ordinal"] = ordinal
     parsed = WriteOptions.parse(given, path=path)
     ensure_python(df.sparkSession)
+    found = in_driver(df)
+    if found.streaming:
+        parsed = _beside_services(parsed)
     table = open_or_create(parsed, arrow_schema(df.schema, nullable=True))
-    ids = guard_ids(in_driver(df), parsed, table=table.path)
+    ids = guard_ids(found, parsed, table=table.path)
     ways = _Ways(table, parsed)
     if ids is None:
         return _with_retries(parsed, None, lambda: ways.write(df, None))
@@ -124,6 +131,11 @@ def use_session(session: SparkSession) -> None:
     context = session.sparkContext
     classic = getattr(context._jvm, "org.apache.spark.sql.classic.SparkSession")
     classic.setActiveSession(session._jsparkSession)  # type: ignore[attr-defined]
+
+
+def _beside_services(options: WriteOptions) -> WriteOptions:
+    """As in Hudi's streaming sink, services run beside a stream unless they are switched off."""
+    return replace(options, passed={SERVICES_AUTOMATIC: "true", **options.passed})
 
 
 def _check_output_mode(mode: str) -> None:

@@ -44,7 +44,7 @@ CREATE = {
         ("hoodie.datasource.write.recordkey.fields", "id", Invalid, "did you mean"),
         ("hoodie.nobody.knows.this", "1", Unsupported, "hoodie.nobody.knows.this"),
         ("hoodie.metadata.enable", "true", Unsupported, "hoodie.metadata.enable='true'"),
-        ("hoodie.compact.inline", "true", Unsupported, "no table services"),
+        ("compaction.async.enable", "true", Invalid, "did you mean 'compaction.async.enabled'"),
         (
             "hoodie.datasource.write.streaming.ignore.failed.batch",
             True,
@@ -81,6 +81,18 @@ def test_a_missing_path_is_refused() -> None:
 def test_an_option_without_effect_is_named_in_a_warning() -> None:
     with pytest.warns(UserWarning, match=r"hoodie.upsert.shuffle.parallelism"):
         WriteOptions.parse({"path": "/t", "hoodie.upsert.shuffle.parallelism": 8})
+
+
+def test_options_of_table_services_are_passed_on_under_hudis_names() -> None:
+    given = {
+        "hoodie.compact.inline": "true",
+        "hoodie.compact.inline.max.delta.commits": "3",
+        "hoodie.datasource.compaction.async.enable": "false",
+        "compaction.schedule.enabled": "false",
+        "hoodie.cleaner.commits.retained": "4",
+        "hoodie.table.services.enabled": "true",
+    }
+    assert WriteOptions.parse({"path": "/t", **given}).passed == given
 
 
 def test_two_names_of_one_property_may_not_disagree() -> None:
