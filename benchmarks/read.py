@@ -175,8 +175,9 @@ def _less(mor: Path, folder: Path, rows: int, repeats: int) -> list[Row]:
     table = read_tables.create(wide, buckets=2)
     step = max(1, rows // 10)
     for number in range(10):  # the order in which rows come is that of their times
-        table.upsert(data.rows(np.arange(number * step, (number + 1) * step), version=number))
-    read_tables.compacted(table, group_rows=max(1, rows // 200), sort_by=data.ORDERING)
+        batch = data.rows(np.arange(number * step, (number + 1) * step), version=number)
+        table.upsert(batch.sort_by(data.ORDERING))
+    read_tables.compacted(table, group_rows=max(1, rows // 200))
     table.upsert(data.rows(np.arange(9 * step, 10 * step), version=20))
     early = pc.field(data.ORDERING) < 1_700_000_000_100
     cheap = pc.field("fare") < 1.0

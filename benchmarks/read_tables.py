@@ -1,8 +1,6 @@
-"""Tables for the read benchmarks: base files and log files in the sizes asked for, quickly made.
+"""Tables for the benchmarks: base files and log files in the sizes asked for.
 
-Rows are written through mainstem. A compaction is imitated: what a file group holds becomes one base
-file of the columns, compression (gzip) and row groups (120 MiB at most) that Java Hudi writes, and a
-commit that names it is put on the timeline. Java and hudi-rs read these tables as they are.
+Rows are written and compacted by mainstem. Java and hudi-rs read these tables as they are.
 """
 
 from __future__ import annotations
@@ -12,13 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import mainstem
 from benchmarks import data
-from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
-from mainstem.timeline.commit_metadata import WriteStat, encode_commit
 
 FAST = {
     "hoodie.mainstem.fsync": "false",
@@ -26,8 +20,8 @@ FAST = {
     "hoodie.time.generator.max_expected_clock_skew_ms": "0",
 }
 BATCH = 500_000
-# Java flushes a row group at 120 MiB of encoded bytes, several times what these rows take on disk.
-JAVA_GROUP_ROWS = 1_000_000
+# A row of ``data.SCHEMA`` with its meta columns, as Arrow holds it.
+ROW_BYTES = 236
 
 
 def create(
@@ -48,38 +42,12 @@ def insert(table: mainstem.Table, first: int, count: int, *, version: int = 0) -
         table.upsert(data.rows(numbers, version=version))
 
 
-def compacted(
-    table: mainstem.Table,
-    *,
-    group_rows: int = JAVA_GROUP_ROWS,
-    sort_by: str | None = None,
-    compression: str = "gzip",
-) -> None:
-    """Turn all logs into base files, as a compaction that nobody wrote beside does."""
-    base = Path(table.path)
-    newest = max(i.completion or i.requested for i in table.timeline())
-    time, done = str(int(newest) + 1), str(int(newest) + 2)
-    stats, old = [], []
-    for split in table.scan().splits():
-        rows = pa.concat_tables(list(split.read(LocalStorage(table.path))))
-        if sort_by is not None:
-            rows = rows.sort_by(sort_by)
-        name = paths.base_name(split.file_id, "0-1-0", time)
-        at = rows.schema.get_field_index("_hoodie_file_name")
-        rows = rows.set_column(at, rows.schema.field(at), pa.repeat(name, rows.num_rows))
-        target = base / paths.in_partition(split.partition, name)
-        pq.write_table(
-            rows, target, compression=compression, row_group_size=group_rows, store_schema=False,
-            compression_level=6 if compression == "gzip" else None,
-        )  # fmt: skip
-        stat = WriteStat(split.partition, split.file_id, name, time, 1, writes=rows.num_rows)
-        stat.size_bytes = target.stat().st_size
-        stats.append(stat)
-        old += [base / path for path in split.log_files]
-    timeline = base / paths.TIMELINE
-    (timeline / f"{time}_{done}.commit").write_bytes(encode_commit(stats, {}, "COMPACT"))
-    for path in old:
-        path.unlink()
+def compacted(table: mainstem.Table, *, group_rows: int | None = None, compression: str = "gzip") -> None:
+    """Compact a table of ``data.SCHEMA`` into base files with about ``group_rows`` rows per row group."""
+    options = {**FAST, "hoodie.parquet.compression.codec": compression}
+    if group_rows is not None:
+        options["hoodie.parquet.block.size"] = str(group_rows * ROW_BYTES)
+    mainstem.open_table(table.path, options).compact()
 
 
 def data_bytes(folder: Path) -> int:
