@@ -7,6 +7,8 @@ Method: rounds, commits and threads on small tables; services are made to fail o
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -31,6 +33,7 @@ SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
 TIMES = itertools.count()
 EVERY_2 = {"hoodie.compact.inline.max.delta.commits": 2}
 WAIT_S = 20
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -350,6 +353,32 @@ def test_a_failed_round_beside_commits_is_repeated_without_another_commit(path: 
         commit(table, 2)
         eventually(lambda: "commit" in actions(table))
     assert failing.calls >= 3
+
+
+ENDS_AT_ONCE = """
+import sys, threading, time
+import pyarrow as pa
+import mainstem
+from mainstem.services import compaction
+execute, began = compaction.execute, threading.Event()
+def slow(*args, **how):
+    began.set()
+    time.sleep(0.5)
+    return execute(*args, **how)
+compaction.execute = slow
+table = mainstem.open_table(sys.argv[1], {"hoodie.mainstem.services.automatic": True})
+for ts in range(5):
+    table.upsert(pa.table({"id": ["a"], "ts": [ts]}))
+began.wait()
+"""
+
+
+def test_the_end_of_the_process_waits_for_the_step_under_way(path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS_AT_ONCE, str(path)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert actions(opened(path))[-1] == "commit"
 
 
 def test_what_repeating_does_not_mend_waits_for_the_next_commit() -> None:
