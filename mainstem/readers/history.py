@@ -167,8 +167,10 @@ def check_nothing_undone(state: TableState, now: ActiveTimeline | None = None) -
     Their timeline files go before their data files, so a listing of files that lacks one comes after that.
     """
     now = now if now is not None else load_timeline(state.storage)
+    if all(now.has(i.file_name) for i in state.writes):
+        return
     began = _begun_since(state, now, (RESTORE, ROLLBACK))
-    if began and not all(now.has(i.file_name) for i in state.writes):
+    if began:  # else they were archived
         raise FileNotFoundError(f"{max(began)} took back instants while files were listed")
 
 

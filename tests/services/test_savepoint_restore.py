@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 import mainstem
+from mainstem.cli import main
 from mainstem.errors import Invalid, RolledBack, Unavailable, Unsupported
 from mainstem.formats.avro_container import encode_container
 from mainstem.readers.state import TableState
@@ -439,7 +440,7 @@ def test_a_restore_that_dies_at_any_step_is_finished_by_the_next(busy, tmp_path)
     whole.restore(saved)
     after, files = content(whole), data_files(whole)
     deaths = 0
-    for copy in at_every_call(path, tmp_path, lambda table: table.restore(saved), 3):
+    for copy in at_every_call(path, tmp_path, lambda table: table.restore(saved), 4):
         heir = mainstem.open_table(copy, QUICK)
         begun = any(i.action == "restore" for i in heir.timeline())
         assert content(heir).equals(after if begun else before)
@@ -450,7 +451,7 @@ def test_a_restore_that_dies_at_any_step_is_finished_by_the_next(busy, tmp_path)
         assert data_files(heir) == files
         heir.upsert(rows(range(4), 9))
         deaths += 1
-    assert deaths > 15
+    assert deaths > 10
 
 
 def test_two_restorers_at_once_remove_the_same_and_one_completes(busy, tmp_path):
@@ -474,6 +475,27 @@ def test_two_restorers_at_once_remove_the_same_and_one_completes(busy, tmp_path)
     late = first.restore(saved)
     assert late.completion == done[0].completion
     assert content(second)["value"].to_pylist() == [f"new{k}" for k in range(8)]
+
+
+def test_an_executor_that_looked_at_its_plan_before_the_restore_leaves_nothing(table, monkeypatch):
+    table.upsert(rows(range(8), 1))
+    saved = table.savepoint()
+    before, files = content(table), data_files(table)
+    table.upsert(rows(range(8), 2))
+    planned = table.schedule_compaction()
+    linked = LocalStorage.link
+
+    def stopped(storage, source, target):
+        if target.endswith(".parquet"):
+            monkeypatch.setattr(LocalStorage, "link", linked)
+            mainstem.open_table(table.path, QUICK).restore(saved.instant)
+        linked(storage, source, target)
+
+    monkeypatch.setattr(LocalStorage, "link", stopped)
+    with pytest.raises(Unavailable):
+        table.run_compaction(planned)
+    assert data_files(table) == files
+    assert content(table).equals(before)
 
 
 def test_a_micro_batch_that_was_restored_away_is_written_again(table):
@@ -596,3 +618,45 @@ def test_a_rollback_that_died_after_its_plan_is_gone_on_with_by_the_next_writer(
     assert done.instant == last.instant
     assert content(table).equals(before)
     assert data_files(table) == files
+
+
+@pytest.mark.parametrize("last", ["write", "compaction"])
+def test_a_rollback_that_dies_at_any_step_is_gone_on_with(tmp_path, last):
+    table = make(tmp_path / "t")
+    table.upsert(rows(range(8), 1))
+    before, files = content(table), data_files(table)
+    if last == "write":
+        instant = table.upsert(rows(range(4), 2)).instant
+    else:
+        instant = table.compact()[0].requested
+    newest = content(table)
+    copies = tmp_path / "copies"
+    for copy in at_every_call(Path(table.path), copies, lambda table: table.rollback(instant), 5):
+        heir = mainstem.open_table(copy, QUICK)
+        begun = any(i.action == "rollback" for i in heir.timeline())
+        assert content(heir).equals(before if begun else newest)
+        aged(heir)
+        heir.rollback_failed_writes()
+        assert data_files(heir) == (files if begun else data_files(table))
+
+
+def test_the_commands_save_restore_and_roll_back(table, capsys):
+    table.upsert(rows(range(4), 1))
+    before = content(table)
+    path = table.path
+    assert main(["savepoint", path, "--comment", "why"]) == 0
+    assert main(["savepoint", path, "--list"]) == 0
+    assert capsys.readouterr().out.count("why") == 2
+    saved = table.savepoints()[0].instant
+    last = table.upsert(rows(range(4), 2)).instant
+    table.upsert(rows(range(4), 3))
+    assert main(["rollback", path, "--instant", last]) == 1
+    assert "completed after it" in capsys.readouterr().err
+    assert main(["restore", path, saved]) == 0
+    assert f"restored to savepoint {saved}" in capsys.readouterr().out
+    assert content(table).equals(before)
+    last = table.upsert(rows(range(4), 2)).instant
+    assert main(["rollback", path, "--instant", last]) == 0
+    assert main(["savepoint", path, "--delete", saved]) == 0
+    assert main(["savepoint", path, "--list", "--json"]) == 0
+    assert content(table).equals(before)
