@@ -11,6 +11,7 @@ import atexit
 import threading
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor  # noqa: F401  # its end is registered before ours
 
 #: at the end of the process: how long the step under way may take
 LAST_STEP_S = 60.0
@@ -100,7 +101,6 @@ class Background:
 _known: weakref.WeakSet[Background] = weakref.WeakSet()
 
 
-@atexit.register
 def _stop_all() -> None:
     """A thread that is cut off inside a library as the interpreter goes could take the exit code along."""
     running = list(_known)
@@ -108,3 +108,9 @@ def _stop_all() -> None:
         background.stop(0)
     for background in running:
         background.stop()
+
+
+# Thread pools, which services use, take no more work once their own end has been called, and that comes before
+# everything in ``atexit``. Ends are called in the reverse order of their registration: after the import of
+# the pools this one comes first. Should Python drop the name, steps under way fail at the end instead.
+getattr(threading, "_register_atexit", atexit.register)(_stop_all)
