@@ -110,7 +110,7 @@ def _stop_all() -> None:
         background.stop()
 
 
-# Thread pools, which services use, take no more work once their own end has been called, and that comes before
+# Thread pools, which services use, take no more work once their own end has been called, which comes before
 # everything in ``atexit``. Ends are called in the reverse order of their registration: after the import of
 # the pools this one comes first. Should Python drop the name, steps under way fail at the end instead.
 getattr(threading, "_register_atexit", atexit.register)(_stop_all)
