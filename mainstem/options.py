@@ -37,6 +37,7 @@ OWN_KEYS = frozenset(
         FSYNC, AHEAD_MS, CLOCK_OFFSET, WRITER_NAME, PARTIAL_BLOCKS, GZIP_LEVEL, SERVICES_AUTOMATIC,
         "hoodie.mainstem.exclusive",
         "hoodie.mainstem.timeline.zone", "hoodie.mainstem.lock.expire_ms",
+        "hoodie.mainstem.log.compaction.beside.writers",
         "hoodie.mainstem.lock.zookeeper.auth",
         "hoodie.mainstem.stream.ordinal", "hoodie.mainstem.spark.driver.rows.max",
         "hoodie.mainstem.spark.driver.bytes.max",

@@ -121,9 +121,13 @@ class ServiceMethods:
         Small blocks of a file group's logs become one log file (Hudi RFC-48), which readers take in
         place of them; base files stay as they are. See ``schedule_log_compaction``.
         """
+        from mainstem.services import log_compaction
+
         done = self.run_log_compaction()
         time = self.schedule_log_compaction(if_due=if_due)
-        return done if time is None else done + self.run_log_compaction(time)
+        # Another process may have executed it by now.
+        found = None if time is None else log_compaction.execute(self.writer_context(), time)
+        return done if found is None else [*done, found]
 
     def schedule_compaction(self, *, if_due: bool = False) -> str | None:
         """Plan a compaction of all that is completed now; its requested time, None if nothing is to do.
@@ -163,9 +167,14 @@ class ServiceMethods:
         ``if_due`` plans a new one only if Hudi's trigger fires. ``progress(what, done, total)`` is
         called after each file group.
         """
+        from mainstem.services import compaction
+        from mainstem.services.progress import silent
+
         done = self.run_compaction(progress=progress)
         time = self.schedule_compaction(if_due=if_due)
-        return done if time is None else done + self.run_compaction(time, progress=progress)
+        # Another process may have executed it by now.
+        found = None if time is None else compaction.execute(self.writer_context(), time, progress or silent)
+        return done if found is None else [*done, found]
 
     def schedule_clean(self, *, if_due: bool = False) -> str | None:
         """Roll back dead writers and plan which old files go (``hoodie.clean.policy`` and what belongs to

@@ -34,7 +34,7 @@ from mainstem.readers.state import TableState
 from mainstem.services.claim import claim, store_now_ms
 from mainstem.services.compaction_plan import FileListing
 from mainstem.services.log_compaction_plan import (
-    REPLACING,
+    BESIDE_WRITERS,
     BlockCounts,
     LogCompactionOptions,
     broken,
@@ -124,7 +124,7 @@ def _schedule(ctx: WriterContext, options: LogCompactionOptions, if_due: bool) -
     if not state.writes:
         return None
     counts = BlockCounts(log_spec(ctx, state))
-    waiting = writes_in_flight(state.timeline) and not options.replacing
+    waiting = writes_in_flight(state.timeline) and not options.beside_writers
     if waiting and if_due:
         return None
     if not waiting and not plan_runs(state, files, counts, blocks_min):
@@ -132,7 +132,7 @@ def _schedule(ctx: WriterContext, options: LogCompactionOptions, if_due: bool) -
     made: list[str] = []
 
     def plan(timeline: ActiveTimeline) -> str | None:
-        if not options.replacing and _must_wait(ctx, timeline, None, quietly=if_due):
+        if not options.beside_writers and _must_wait(ctx, timeline, None, quietly=if_due):
             return None
         ctx.reread_config()
         runs = plan_runs(*listing.now(), counts, blocks_min)
@@ -160,9 +160,9 @@ def _must_wait(
     if found and not quietly:
         raise Unavailable(
             f"the {found[0].action} {found[0].requested} is in flight: merged logs could hide what it still"
-            " writes. Do it again when that has ended (dead writers: mainstem rollback). If the table or the"
-            f" caller says {REPLACING}=true, as readers of Hudi 1.0 and 1.1 then must too,"
-            " only writes older than the merged logs are in the way",
+            " writes. Do it again when that has ended (dead writers: mainstem rollback). If nobody reads the"
+            f" table with Hudi before 1.2, {BESIDE_WRITERS}=true says so: then only writes"
+            " older than the merged logs are in the way",
             table=ctx.base,
         )
     return bool(found)
@@ -226,7 +226,7 @@ def _broken(
 
 def _bound(ctx: WriterContext, time: str, operations: Sequence[CompactionOperation]) -> str:
     """Writes requested before it must be merged or have ended: up to where merged blocks are read."""
-    if not _options(ctx).replacing:
+    if not _options(ctx).beside_writers:
         return time
     logs = (paths.parse_log_name(name) for o in operations for name in o.log_files)
     return max((log.instant for log in logs if log is not None), default=time)

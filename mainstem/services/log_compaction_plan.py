@@ -2,11 +2,11 @@
 
 Hudi: ``HoodieLogCompactionPlanGenerator``, which plans beside writers in flight as well. A merged block
 stands for its sources at the place of the latest of them, so nothing that sorts before that place may
-complete later: planned is only what was requested before the oldest write in flight. Readers of Hudi
-1.0 and 1.1 do not replace the sources but replay the merged block at its own time, after everything
-requested before it; for them nothing may be in flight at all. They replace the sources too under
-``hoodie.optimized.log.blocks.scan.enable``, as 1.2 always does: a table that says so is planned up to
-the oldest write in flight.
+complete later: planned is only what was requested before the oldest write in flight. So do readers of
+Hudi 1.2, and ours. Those of 1.0 and 1.1 replay the sources and then the merged block at its own time,
+after everything requested before it (seen with Spark and 1.1.1, whatever
+``hoodie.optimized.log.blocks.scan.enable`` says): for them nothing may be in flight at all, and that is
+the rule here unless ``hoodie.mainstem.log.compaction.beside.writers`` promises that nobody reads with them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mainstem.timeline.plans import CompactionOperation
 ENABLE = "hoodie.log.compaction.enable"
 INLINE = "hoodie.log.compaction.inline"
 THRESHOLD = "hoodie.log.compaction.blocks.threshold"
-REPLACING = "hoodie.optimized.log.blocks.scan.enable"
+BESIDE_WRITERS = "hoodie.mainstem.log.compaction.beside.writers"
 # A run of one block has nothing to merge.
 _BLOCKS_MIN = 2
 
@@ -40,13 +40,13 @@ class LogCompactionOptions:
     """Checked options, under Hudi's names and with its defaults.
 
     ``blocks_min``: blocks that a file group's logs must have for a log compaction that is due;
-    ``replacing``: every reader replaces the sources of a merged block (see the module).
+    ``beside_writers``: no reader is older than Hudi 1.2, so that writes may be in flight (see the module).
     """
 
     enabled: bool = False
     inline: bool = False
     blocks_min: int = 5
-    replacing: bool = False
+    beside_writers: bool = False
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> LogCompactionOptions:
@@ -55,7 +55,7 @@ class LogCompactionOptions:
             flag(properties, ENABLE, False),
             flag(properties, INLINE, False),
             whole_number(properties, THRESHOLD, cls.blocks_min, 1, 10**6),
-            flag(properties, REPLACING, False),
+            flag(properties, BESIDE_WRITERS, False),
         )
 
 

@@ -12,7 +12,7 @@ SERVICE_KEYS = frozenset(
         compaction_plan.TRIGGER, compaction_plan.DELTA_COMMITS, compaction_plan.DELTA_SECONDS,
         compaction_plan.STRATEGY, compaction_plan.TARGET_IO, compaction_plan.SIZE_THRESHOLD,
         compaction_plan.COUNT_THRESHOLD,
-        log_compaction_plan.THRESHOLD, log_compaction_plan.REPLACING,
+        log_compaction_plan.THRESHOLD, log_compaction_plan.BESIDE_WRITERS,
         clean_plan.POLICY, clean_plan.COMMITS_RETAINED, clean_plan.VERSIONS_RETAINED,
         clean_plan.HOURS_RETAINED, clean_plan.TRIGGER, clean_plan.MAX_COMMITS, clean_plan.INCREMENTAL,
         *clean_plan.OLD_NAMES.values(),

@@ -1,7 +1,7 @@
 """Scenario ``logs``: log compactors at work beside writers, streams, readers and compactors.
 
-All run the production code: one as readers of Hudi 1.0 need it (nothing may be in flight), two for
-readers that replace merged blocks' sources, as ours do. Those work beside every writer, so that merged
+All run the production code: one as readers before Hudi 1.2 need it (nothing may be in flight), two for
+readers like ours, which replace merged blocks' sources. Those work beside every writer, so that merged
 blocks meet late writes, deletes, compactions and each other. The ledger tells the rows that must come
 out: a log compaction changes none.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from mainstem.client import Table
 from mainstem.errors import MainstemError, Unavailable
-from mainstem.services.log_compaction_plan import REPLACING
+from mainstem.services.log_compaction_plan import BESIDE_WRITERS
 from mainstem.table.properties import load_config
 from mainstem.testing.tables import HEARTBEAT_MS, MISSES, Tables
 from mainstem.testing.world import Process
@@ -25,7 +25,7 @@ class LogCompactions(Tables):
     always_compacting = True
     late_rows = True
     busy_calls = 5000
-    settle_calls = 20_000
+    settle_calls = 60_000
 
     def build(self) -> None:
         super().build()
@@ -39,7 +39,7 @@ class LogCompactions(Tables):
         careful = process.name.startswith("careful")
         table = self._patiently(process, lambda: self._opened(process, careful))
         while not self.over():
-            self.pause_between(process, 400)
+            self.pause_between(process, 1000)
             try:
                 table.log_compact()
             except Unavailable:
@@ -51,7 +51,7 @@ class LogCompactions(Tables):
         properties = {
             "hoodie.client.heartbeat.interval_in_ms": str(HEARTBEAT_MS),
             "hoodie.client.heartbeat.tolerable.misses": str(MISSES),
-            REPLACING: str(not careful).lower(),
+            BESIDE_WRITERS: str(not careful).lower(),
         }
         seams = self.seams(process)
         return Table(seams, load_config(seams.storage), properties)

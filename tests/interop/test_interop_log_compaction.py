@@ -87,11 +87,11 @@ def test_java_reads_what_we_merged_and_what_follows_meets_what_it_would_have_met
     older = merged.timeline()
     answers = [java.read(path), java.read_as_of(path, older[2].requested)]
     answers.append(java.changes(path, older[1].completion, older[4].completion))
-    replacing = mainstem.open_table(
-        path, {"hoodie.optimized.log.blocks.scan.enable": "true", "hoodie.mainstem.fsync": False}
+    beside = mainstem.open_table(
+        path, {"hoodie.mainstem.log.compaction.beside.writers": "true", "hoodie.mainstem.fsync": False}
     )
     with merged.begin() as early, twin.begin() as early_twin:
-        (done,) = replacing.log_compact()
+        (done,) = beside.log_compact()
         assert done.completion and done.log_files == 12
         again = [java.read(path), java.read_as_of(path, older[2].requested)]
         again.append(java.changes(path, older[1].completion, older[4].completion))

@@ -104,8 +104,8 @@ def test_our_reader_and_compaction_give_the_models_answers(tmp_path, kind):
 def test_a_log_compaction_changes_no_history(tmp_path, kind):
     histories = Histories(kind, 2 if kind.mode == PARTIAL_EVENT else 3)
     table = kind.make(tmp_path / "t")
-    replacing = mainstem.open_table(table.path, {"hoodie.optimized.log.blocks.scan.enable": "true"})
-    histories.write(table, replacing.log_compact)
+    beside = mainstem.open_table(table.path, {"hoodie.mainstem.log.compaction.beside.writers": "true"})
+    histories.write(table, beside.log_compact)
     assert histories.found(table.scan().to_arrow()) == histories.wanted(compacted=False)
     table.log_compact()
     assert histories.found(table.scan().to_arrow()) == histories.wanted(compacted=False)

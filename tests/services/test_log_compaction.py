@@ -19,7 +19,7 @@ import pytest
 import mainstem
 from mainstem.errors import CorruptTable, Invalid, Unavailable, Unsupported
 from mainstem.formats.log_file import BlockKind, Header, read_blocks
-from mainstem.services import compaction_plan, log_compaction, log_compaction_plan
+from mainstem.services import compaction, compaction_plan, log_compaction, log_compaction_plan
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.timeline.plans import CompactionOperation, encode_compaction_plan
@@ -33,7 +33,7 @@ SCHEMA = pa.schema(
     ]
 )  # fmt: skip
 QUICK = {"hoodie.mainstem.exclusive": True, "hoodie.mainstem.fsync": False}
-REPLACING = {"hoodie.optimized.log.blocks.scan.enable": "true"}
+BESIDE_WRITERS = {"hoodie.mainstem.log.compaction.beside.writers": "true"}
 
 pytestmark = pytest.mark.supports("Services", "log compaction")
 
@@ -197,8 +197,8 @@ def test_while_a_write_is_in_flight_nothing_is_planned(table):
 
 
 @pytest.mark.parametrize("mode", ["event time", "commit time"])
-def test_readers_that_replace_sources_allow_runs_older_than_the_oldest_write_in_flight(tmp_path, mode):
-    table = make(tmp_path / "t", mode, **REPLACING)
+def test_beside_writers_what_is_older_than_the_oldest_write_in_flight_is_merged(tmp_path, mode):
+    table = make(tmp_path / "t", mode, **BESIDE_WRITERS)
     for number in range(2):
         table.upsert(rows(range(8), number, f"before{number}-"))
     with table.begin() as early, table.begin() as other:
@@ -381,6 +381,20 @@ def test_an_executor_that_wakes_up_after_the_plan_was_taken_back_leaves_no_file(
         table.run_log_compaction()
     assert not [f for f in log_files(table) if time_ in f.name]
     assert content(table).equals(before)
+
+
+@pytest.mark.parametrize("service", [log_compaction, compaction], ids=["log compaction", "compaction"])
+def test_a_plan_that_another_process_executes_at_once_is_no_error(table, service):
+    schedule, other = service.schedule, mainstem.open_table(table.path, QUICK)
+
+    def executed_by_another(ctx, **given):
+        time_ = schedule(ctx, **given)
+        service.execute(other.writer_context(), time_)
+        return time_
+
+    with patch.object(service, "schedule", executed_by_another):
+        (done,) = table.log_compact() if service is log_compaction else table.compact()
+    assert done.completion and not done.files
 
 
 def test_a_plan_that_a_living_executor_has_is_left_to_it(table):
