@@ -71,7 +71,8 @@ class BaseFile:
         self.source = source
         self.path = path
         self.names = source.schema_arrow.names
-        self._places = {source.schema.column(n).path: n for n in range(source.metadata.num_columns)}
+        paths = [source.schema.column(n).path for n in range(source.metadata.num_columns)]
+        self._places = {path: n for n, path in enumerate(paths) if "." not in path}
 
     @property
     def group_count(self) -> int:

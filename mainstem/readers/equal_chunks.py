@@ -18,37 +18,50 @@ from mainstem.limits import MIB
 
 # Below this size decoding is as cheap as comparing.
 _BYTES_MIN = 16 * 1024
+# Columns that begin alike are compared; nearly all others differ here already.
+_BEGINNING = 4 * 1024
 
 
 def doubles(file: pa.NativeFile, source: pq.ParquetFile, group: int, names: Sequence[str]) -> dict[str, str]:
-    """Column -> an earlier of ``names`` whose chunk in the row group has the same bytes."""
+    """Column -> an earlier of ``names`` whose chunk in the row group has the same bytes.
+
+    Each column is compared with one other at most, so that many columns of one size cost little.
+    """
     described, schema, arrow = source.metadata.row_group(group), source.schema, source.schema_arrow
-    alike: dict[tuple, list[tuple[str, int]]] = {}
-    found: dict[str, str] = {}
     places = {described.column(n).path_in_schema: n for n in range(described.num_columns)}
+    alike: dict[tuple, list[tuple[str, int]]] = {}
     for name in names:
-        number = places.get(name)
-        if number is None:  # nested
+        number = None if "." in name else places.get(name)  # None: nested, or its path could be
+        chunk = None if number is None else described.column(number)
+        if chunk is not None and chunk.total_compressed_size >= _BYTES_MIN:
+            traits = (*_traits(chunk, schema.column(number)), arrow.field(name).type)
+            alike.setdefault(traits, []).append((name, _start(chunk)))
+    found: dict[str, str] = {}
+    for (_, size, *_), columns in alike.items():
+        if len(columns) > 1:
+            found |= _same(file, columns, size)
+    return found
+
+
+def _same(file: pa.NativeFile, columns: Sequence[tuple[str, int]], size: int) -> dict[str, str]:
+    found: dict[str, str] = {}
+    first: dict[bytes, tuple[str, int]] = {}
+    for name, start in columns:
+        if start < 0:
             continue
-        chunk = described.column(number)
-        if chunk.total_compressed_size < _BYTES_MIN:
-            continue
-        start, size = _start(chunk), chunk.total_compressed_size
-        others = alike.setdefault((*_traits(chunk, schema.column(number)), arrow.field(name).type), [])
-        same = next((other for other, place in others if _equal(file, place, start, size)), None)
-        if same is None:
-            others.append((name, start))
-        else:
-            found[name] = same
+        other, place = first.setdefault(file.read_at(_BEGINNING, start), (name, start))
+        if other != name and _equal(file, place, start, size):
+            found[name] = other
     return found
 
 
 def _traits(chunk: Any, column: Any) -> tuple:
     """What besides its bytes decides how a chunk is decoded, and its sizes."""
     return (
-        chunk.physical_type, chunk.compression, chunk.num_values, chunk.total_compressed_size,
-        chunk.total_uncompressed_size, str(column.logical_type), column.converted_type, column.length,
-        column.precision, column.scale, column.max_definition_level, column.max_repetition_level,
+        chunk.num_values, chunk.total_compressed_size, chunk.total_uncompressed_size,
+        chunk.physical_type, chunk.compression, str(column.logical_type), column.converted_type,
+        column.length, column.precision, column.scale,
+        column.max_definition_level, column.max_repetition_level,
     )  # fmt: skip
 
 
@@ -58,8 +71,6 @@ def _start(chunk: Any) -> int:
 
 
 def _equal(file: pa.NativeFile, one: int, other: int, size: int) -> bool:
-    if min(one, other) < 0:
-        return False
     for at in range(0, size, MIB):
         part = min(MIB, size - at)
         ours = file.read_at(part, one + at)

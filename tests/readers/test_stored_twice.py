@@ -11,6 +11,7 @@ import pytest
 import mainstem
 from mainstem.merge.file_slice import joined
 from mainstem.readers.base_rows import open_base
+from mainstem.readers.equal_chunks import doubles
 from mainstem.storage.local import LocalStorage
 
 ROWS = 3000
@@ -68,6 +69,25 @@ def test_columns_of_the_same_bytes_and_another_type_are_both_read(tmp_path):
 
     assert found.equals(table)
     assert found.schema.types == table.schema.types
+
+
+def test_many_columns_of_one_size_are_not_compared_with_each_other(tmp_path):
+    numbers = np.random.default_rng(0).random((300, ROWS))
+    numbers[:, :1000] = 0  # they begin alike
+    table = pa.table({f"c{n}": column for n, column in enumerate(numbers)} | {"again": numbers[0]})
+    pq.write_table(table, tmp_path / "f.parquet", compression="none", use_dictionary=False)
+    reads = []
+
+    class Counted(pa.PythonFile):
+        def read_at(self, size, offset):
+            reads.append(size)
+            return super().read_at(size, offset)
+
+    with open(tmp_path / "f.parquet", "rb") as handle:
+        found = doubles(Counted(handle, "r"), pq.ParquetFile(tmp_path / "f.parquet"), 0, table.schema.names)
+
+    assert found == {"again": "c0"}
+    assert len(reads) <= 3 * table.num_columns
 
 
 FAST = {"hoodie.mainstem.exclusive": "true", "hoodie.time.generator.max_expected_clock_skew_ms": "0"}
