@@ -11,6 +11,7 @@ the number of steps and how the child ended.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -24,6 +25,8 @@ import traceback
 import pyarrow as pa
 
 import mainstem
+from mainstem.errors import Invalid
+from mainstem.storage.local import LocalStorage
 from mainstem.writers.guard import StreamGuard
 
 SCHEMA = pa.schema(
@@ -31,6 +34,14 @@ SCHEMA = pa.schema(
 )
 GUARD = StreamGuard("stream", 0)
 PROPERTIES = {"hoodie.mainstem.fsync": "false", "hoodie.mainstem.lock.expire_ms": "600000"}
+# So short that a handful of commits gives every service something to do.
+SERVICES = {
+    "hoodie.clean.commits.retained": "1",
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
+    "hoodie.timeline.compaction.batch.size": "2",
+    "hoodie.timeline.manifest.retained.versions": "1",
+}
 _CHANGES = {"os.link", "os.rename", "os.remove", "os.mkdir", "os.rmdir"}
 _WRITE_METHODS = ("write", "writev")
 
@@ -89,13 +100,36 @@ def roll_back(path: str) -> None:
     mainstem.open_table(path, properties=PROPERTIES).rollback_failed_writes()
 
 
-def compact(path: str) -> None:
-    mainstem.open_table(path, properties=PROPERTIES).compact()
+def serviced(path: str) -> mainstem.Table:
+    return mainstem.open_table(path, properties={**PROPERTIES, **SERVICES})
+
+
+def restore(path: str) -> None:
+    table = serviced(path)
+    table.restore(table.savepoints()[0].instant)
+
+
+def recover(path: str) -> None:
+    """What everybody does who comes after a death, one after the other."""
+    table = serviced(path)
+    with contextlib.suppress(Invalid):
+        table.restore()
+    table.rollback_failed_writes()
+    table.run_log_compaction()
+    table.compact()
+    table.upsert(rows("last", 20, "9"))
+    table.clean()
+    table.archive()
 
 
 ACTIONS = {
     "create": create, "upsert": upsert, "bulk_insert": bulk_insert, "abort": abort,
-    "roll_back": roll_back, "compact": compact,
+    "roll_back": roll_back, "restore": restore, "recover": recover,
+    "compact": lambda path: serviced(path).compact(),
+    "log_compact": lambda path: serviced(path).log_compact(),
+    "clean": lambda path: serviced(path).clean(),
+    "savepoint": lambda path: serviced(path).savepoint(),
+    "archive": lambda path: serviced(path).archive(),
 }  # fmt: skip
 
 
@@ -143,6 +177,7 @@ def run_in_child(action: str, path: str, kill_at: int | None) -> dict:
     child = os.fork()
     if child == 0:
         try:
+            LocalStorage.width = 1  # no step in another thread
             Steps(shared, kill_at)
             ACTIONS[action](path)
             os._exit(0)
@@ -156,7 +191,10 @@ def run_in_child(action: str, path: str, kill_at: int | None) -> dict:
 def warm_up() -> None:
     """Import everything that the actions need, before the forks, by doing them once."""
     with tempfile.TemporaryDirectory() as folder:
-        for action in ("create", "upsert", "abort", "roll_back", "compact", "bulk_insert"):
+        for action in (
+            "create", "upsert", "abort", "roll_back", "compact", "bulk_insert", "log_compact",
+            "savepoint", "upsert", "restore", "clean", "archive", "recover",
+        ):  # fmt: skip
             ACTIONS[action](f"{folder}/t")
 
 

@@ -1,20 +1,16 @@
 """Goal: a writer may be killed between any two steps; the table stays whole, usable, and gets clean.
 
-Method: ``crash_worker.py`` kills a real process at every single step of an action (every call that
-changes the file system, half-written files included), each time on a fresh copy of a table. Then this
-process reads, writes beside what was left, replays the batch, lets time pass (heartbeats and private
-files are made old) and cleans up. What must be gone is checked from file names, without our readers.
+Method: ``crash_worker.py`` kills a real process at steps of an action (calls that change the file system,
+half-written files included; all of them in ``make crash``, every second or third here, another sample
+each time), each time on a fresh copy of a table. Then this process reads, writes beside what was left,
+replays the batch, lets time pass (heartbeats and private files are made old) and cleans up. What must
+be gone is checked from file names, without our readers.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,10 +19,10 @@ import pytest
 import mainstem
 from mainstem.errors import Invalid
 from tests.crash import crash_worker
+from tests.crash.crash_matrix import Run, worker
 from tests.crash.crash_worker import GUARD, PROPERTIES, rows
 from tests.multiprocess import table_files
 
-ROOT = Path(__file__).resolve().parents[2]
 OLD = {k: f"old{k}" for k in "0246"}
 NEW = {**OLD, **{k: f"new{k}" for k in "0123456789"}}
 
@@ -34,28 +30,9 @@ pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture(scope="module")
-def run() -> Iterator[Callable[..., dict]]:
-    """Run one action in a child of a process that has imported everything already."""
-    worker = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("crash_worker.py"))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-
-    def call(action: str, path: Path, kill_at: int | None = None) -> dict:
-        worker.stdin.write(json.dumps({"action": action, "path": str(path), "kill_at": kill_at}) + "\n")
-        worker.stdin.flush()
-        answer = json.loads(worker.stdout.readline())
-        assert answer["status"] == (0 if kill_at is None else -signal.SIGKILL), answer
-        return answer
-
-    assert json.loads(worker.stdout.readline()) == "ready"
-    yield call
-    worker.stdin.close()
-    worker.wait()
-    worker.stdout.close()
+def run() -> Iterator[Run]:
+    with worker() as call:
+        yield call
 
 
 @pytest.fixture
@@ -82,7 +59,7 @@ def content(path: Path) -> dict[str, str]:
 
 
 def every_step(
-    run: Callable[..., dict], action: str, template: Path, tmp_path: Path, stride: int = 1
+    run: Run, action: str, template: Path, tmp_path: Path, stride: int = 1
 ) -> Iterator[tuple[int, Path]]:
     """A copy of the table for each step (or each ``stride``-th) at which the action was killed."""
     whole = tmp_path / "whole"
@@ -133,7 +110,7 @@ def test_a_writer_killed_at_any_step_of_a_commit_leaves_old_or_new_and_is_replay
     run, template, tmp_path
 ):
     seen = set()
-    for step, path in every_step(run, "upsert", template, tmp_path):
+    for step, path in every_step(run, "upsert", template, tmp_path, 2):
         seen.add(committed(path))
         check_replay(path, step)
         clean_up(path)
@@ -178,7 +155,7 @@ def test_a_rollback_killed_at_any_step_is_taken_up_and_the_dead_writer_is_gone(
     run, with_dead_writer, tmp_path
 ):
     (dead,) = (instant for instant, _ in table_files.pending(with_dead_writer))
-    for step, path in every_step(run, "roll_back", with_dead_writer, tmp_path):
+    for step, path in every_step(run, "roll_back", with_dead_writer, tmp_path, 2):
         assert content(path) == OLD, step
         check_replay(path, step)
         clean_up(path)

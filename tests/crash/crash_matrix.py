@@ -1,0 +1,316 @@
+"""``python -m tests.crash.crash_matrix``: every action killed at every step, gone on with by everybody.
+
+For each action (commit, bulk insert, abort, rollback, compaction, log compaction, clean, savepoint, restore,
+archiving, compaction of the archive's levels) a table is made on which it has something to do. The action
+is killed at each of its steps (``crash_worker``), and from each state that it leaves behind go on: a
+writer, a reader, a compactor, a cleaner, an archiver, a log compactor, each on a copy of its own, at
+once, while the dead process still looks alive. Then everybody comes, long after; now and then this
+recovery is killed as well. The rows are right at every moment, every commit is active or archived, once,
+and nothing is left over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import mainstem
+from mainstem.errors import MainstemError
+from tests.crash import crash_worker
+from tests.crash.crash_worker import PROPERTIES, SERVICES, rows
+from tests.multiprocess import table_files
+
+ROOT = Path(__file__).resolve().parents[2]
+KEYS = "0123456789"
+Content = dict[str, str]
+Run = Callable[..., dict]
+
+
+class Broken(AssertionError):
+    """A table that is not what it must be."""
+
+
+@contextmanager
+def worker() -> Iterator[Run]:
+    """Runs an action in a child of a process that has imported everything already."""
+    process = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("crash_worker.py"))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+    def call(action: str, path: Path, kill_at: int | None = None) -> dict:
+        process.stdin.write(json.dumps({"action": action, "path": str(path), "kill_at": kill_at}) + "\n")
+        process.stdin.flush()
+        answer = json.loads(process.stdout.readline())
+        assert answer["status"] == (0 if kill_at is None else -signal.SIGKILL), answer
+        return answer
+
+    try:
+        assert json.loads(process.stdout.readline()) == "ready"
+        yield call
+    finally:
+        process.stdin.close()
+        process.wait()
+        process.stdout.close()
+
+
+def opened(path: Path) -> mainstem.Table:
+    return mainstem.open_table(path, properties={**PROPERTIES, **SERVICES})
+
+
+def content(path: Path) -> Content:
+    found = opened(path).scan(columns=["id", "value"]).to_arrow().to_pylist()
+    if len({row["id"] for row in found}) != len(found):
+        raise Broken(f"a row is doubled: {found}")
+    return {row["id"]: row["value"] for row in found}
+
+
+# -- tables on which each action has something to do ------------------------------------------------
+
+
+def _written(path: Path, commits: int = 1) -> mainstem.Table:
+    crash_worker.create(str(path))
+    table = opened(path)
+    for number in range(commits):
+        table.upsert(rows(f"old{number}-", number + 1, "0246"))
+    return table
+
+
+def _dead_writer(path: Path, run: Run) -> None:
+    """A writer died inside its second critical section, long ago."""
+    steps = _steps_of(run, "upsert", lambda p: _written(p))
+    for kill_at in reversed(range(steps)):
+        _written(path)
+        run("upsert", path, kill_at)
+        if not _guarded(path) and (path / ".hoodie/lock").exists():
+            table_files.age(path)
+            return
+        shutil.rmtree(path)
+    raise AssertionError("no step lies inside the critical section")
+
+
+def _steps_of(run: Run, action: str, make: Callable[[Path], object]) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        make(Path(folder) / "t")
+        return run(action, Path(folder) / "t")["steps"]
+
+
+def _cleanable(path: Path) -> mainstem.Table:
+    table = _written(path, 2)
+    table.compact()
+    table.upsert(rows("old2-", 3, "0246"))
+    table.compact()
+    table.upsert(rows("old3-", 4, "0246"))
+    return table
+
+
+def _restorable(path: Path) -> None:
+    table = _written(path, 2)
+    table.savepoint()
+    table.upsert(rows("gone", 5))
+    table.compact()
+    crash_worker.upsert(str(path))
+    table.schedule_compaction()
+
+
+def _archivable(path: Path, files: int = 0) -> None:
+    """Instants that may be archived, and so many archive files that one more is merged with them."""
+    table = _cleanable(path)
+    history = path / ".hoodie/timeline/history"
+    while len(list(history.glob("*_0.parquet"))) < files:
+        table.archive()
+        table.upsert(rows("old4-", 5, "0246"))
+        table.compact()
+    for _ in range(2):
+        table.upsert(rows("old5-", 6, "0246"))
+    table.compact()
+    table.upsert(rows("old6-", 7, "0246"))
+
+
+def templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object]]]:
+    """Name -> the action that is killed, and what makes its table."""
+    return {
+        "upsert": ("upsert", _written),
+        "bulk_insert": ("bulk_insert", _written),
+        "abort": ("abort", _written),
+        "roll_back": ("roll_back", lambda path: _dead_writer(path, run)),
+        "compact": ("compact", lambda path: _written(path, 2)),
+        "log_compact": ("log_compact", lambda path: _written(path, 3)),
+        "clean": ("clean", _cleanable),
+        "savepoint": ("savepoint", lambda path: _written(path, 2)),
+        "restore": ("restore", _restorable),
+        "archive": ("archive", _archivable),
+        "archive_levels": ("archive", lambda path: _archivable(path, 1)),
+    }
+
+
+# -- what must hold -----------------------------------------------------------------------------------
+
+
+def _guarded(path: Path) -> int:
+    """How many visible commits hold the micro-batch of ``crash_worker.GUARD``."""
+    return sum(commit.guard is not None for commit in table_files.commits(path))
+
+
+def _restore_planned(path: Path) -> bool:
+    return any(action == "restore" for _, _, action in table_files.timeline(path))
+
+
+def expected(path: Path, before: Content, after: Content) -> Content:
+    """The rows that a table in this state must show, from names and files alone."""
+    done = _restore_planned(path) if before.get("1") == "new1" and "1" not in after else _guarded(path)
+    return after if done else before
+
+
+def check_content(path: Path, meant: Content) -> None:
+    found = content(path)
+    if found != meant:
+        raise Broken(f"shows {found}, expected {meant}")
+
+
+# Who goes on, at once: an error that says why not is as good as the work.
+ROLES: dict[str, Callable[[mainstem.Table], object]] = {
+    "writer": lambda table: table.upsert(rows("other", 30, "0")),
+    "reader": lambda table: table.changes().to_arrow(),
+    "compactor": lambda table: table.compact(),
+    "cleaner": lambda table: table.clean(),
+    "archiver": lambda table: table.archive(),
+    "log compactor": lambda table: table.log_compact(),
+}
+
+
+def go_on(path: Path, role: str, meant: Content) -> Content:
+    """One role works on what a dead process left; the rows that the table must show then."""
+    check_content(path, meant)
+    try:
+        ROLES[role](opened(path))
+        if role == "writer":
+            meant = {**meant, "0": "other0"}
+    except MainstemError:
+        pass  # for instance: a plan of somebody who may be alive, a restore that is not finished
+    check_content(path, meant)
+    return meant
+
+
+def settle(path: Path, meant: Content) -> None:
+    """Everybody who died is long dead, and everybody comes."""
+    known = {(c.requested, c.completion) for c in table_files.commits(path)}
+    table_files.age(path)
+    crash_worker.recover(str(path))
+    meant = {**meant, "9": "last9"}
+    check_content(path, meant)
+    visible = _guarded(path)
+    status = crash_worker.upsert(str(path))
+    if (status == "already_committed") != bool(visible):
+        raise Broken(f"the batch was {status}, but {visible} commits held it")
+    kept = {k: v for k, v in meant.items() if v.startswith(("other", "last"))}
+    check_content(path, {**meant, **{k: f"new{k}" for k in KEYS}, **kept} if not visible else meant)
+    opened(path).rollback_failed_writes()
+    if left := table_files.leftovers(path):
+        raise Broken(f"left over: {left}")
+    now = {(c.requested, c.completion) for c in table_files.commits(path)}
+    if not _restore_planned(path) and not known <= now:
+        raise Broken(f"completed, but neither active nor archived: {known - now}")
+
+
+class Matrix:
+    """Cells of the matrix, one after the other."""
+
+    def __init__(self, run: Run, folder: Path, chance: random.Random) -> None:
+        self.run, self.folder, self.chance = run, folder, chance
+        self.cells = self.twice = 0
+
+    def action(self, name: str, every: int = 1, roles: int | None = None) -> int:
+        """Kill one action at each ``every``-th step; how many steps it has."""
+        action, make = templates(self.run)[name]
+        template, whole = self.folder / "template", self.folder / "whole"
+        make(template)
+        shutil.copytree(template, whole)
+        before = content(template)
+        steps = self.run(action, whole)["steps"]
+        after = content(whole)
+        if steps < 5:
+            raise Broken(f"{name} found nothing to do")
+        for kill_at in range(self.chance.randrange(every), steps, every):
+            killed = self.folder / "killed"
+            shutil.copytree(template, killed)
+            self.run(action, killed, kill_at)
+            try:
+                self._step(killed, before, after, roles)
+            except (Broken, AssertionError, MainstemError, OSError) as error:
+                raise Broken(f"{name} killed at step {kill_at} of {steps}: {error!r}") from error
+            shutil.rmtree(killed)
+        shutil.rmtree(template)
+        shutil.rmtree(whole)
+        return steps
+
+    def _step(self, killed: Path, before: Content, after: Content, roles: int | None) -> None:
+        meant = expected(killed, before, after)
+        going = sorted(ROLES) if roles is None else self.chance.sample(sorted(ROLES), roles)
+        settled = self.chance.choice(going)
+        for role in going:
+            path = self.folder / "cell"
+            shutil.copytree(killed, path)
+            try:
+                shown = go_on(path, role, meant)
+                if role == settled:
+                    self._die_again(path)
+                    settle(path, shown)
+            except (Broken, AssertionError, MainstemError, OSError) as error:
+                raise Broken(f"then {role}: {error!r}") from error
+            self.cells += 1
+            shutil.rmtree(path)
+
+    def _die_again(self, path: Path) -> None:
+        """A recovery that is killed as well, at one of its first steps or at any."""
+        if self.chance.random() < 0.3:
+            table_files.age(path)
+            probe = self.folder / "probe"
+            shutil.copytree(path, probe)
+            steps = self.run("recover", probe)["steps"]
+            shutil.rmtree(probe)
+            self.run("recover", path, self.chance.randrange(min(steps, self.chance.choice([5, steps]))))
+            self.twice += 1
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.crash_matrix", description=__doc__)
+    parser.add_argument("--actions", nargs="*", default=None, help="these actions only")
+    parser.add_argument("--every", type=int, default=1, help="only each n-th step of an action")
+    parser.add_argument("--roles", type=int, default=None, help="only so many roles per step")
+    parser.add_argument("--seed", type=int, default=0, help="of which recoveries are killed, and where")
+    given = parser.parse_args(arguments)
+    logging.disable(logging.WARNING)  # that locks of the dead were taken over
+    began = time.monotonic()
+    with worker() as run, tempfile.TemporaryDirectory() as folder:
+        matrix = Matrix(run, Path(folder), random.Random(given.seed))
+        for name in given.actions or templates(run):
+            try:
+                steps = matrix.action(name, given.every, given.roles)
+            except Broken as error:
+                again = f"python -m tests.crash.crash_matrix --actions {name} --seed {given.seed}"
+                print(f"{error}\nreplay: {again}")
+                return 1
+            seconds = time.monotonic() - began
+            print(f"{name}: {steps} steps, {matrix.cells} cells so far, {seconds:.0f} s", flush=True)
+    print(f"{matrix.cells} cells, {matrix.twice} recoveries killed, nothing lost")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

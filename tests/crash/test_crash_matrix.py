@@ -1,0 +1,33 @@
+"""Goal: whoever dies at whatever step, everybody else can go on, and nothing is lost or left over.
+
+Method: a sample of ``tests.crash.crash_matrix`` (some steps of every action, one role for each); the whole is
+``make crash``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from tests.crash.crash_matrix import Matrix, Run, templates, worker
+
+# About ten steps of each action.
+EVERY = {"upsert": 13, "bulk_insert": 13, "abort": 20, "roll_back": 13}
+ACTIONS = sorted(templates(lambda *given: {}))
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    with worker() as call:
+        yield call
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_whatever_step_an_action_dies_at_everybody_goes_on(run: Run, tmp_path, action: str) -> None:
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    Matrix(run, tmp_path, random.Random(seed)).action(action, EVERY.get(action, 9), roles=1)
