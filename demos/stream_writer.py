@@ -33,6 +33,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WIDE, STATUS = "wide", "status"
+#: Services run beside every stream, which is the default; so that a short job sees much of them:
+SERVICES = {
+    "hoodie.compact.inline.max.delta.commits": 5,
+    "hoodie.clean.commits.retained": 3,
+    "hoodie.keep.min.commits": 6,
+    "hoodie.keep.max.commits": 10,
+}
 
 
 def options(stream: str, clock_offset_ms: int) -> dict[str, object]:
@@ -46,6 +53,7 @@ def options(stream: str, clock_offset_ms: int) -> dict[str, object]:
         "hoodie.client.heartbeat.tolerable.misses": 3,
         # The demo promises that nothing fails, so nothing may be tried again in silence.
         "hoodie.datasource.write.streaming.retry.count": 0,
+        **SERVICES,
     }
 
 

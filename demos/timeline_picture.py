@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
@@ -20,10 +21,12 @@ from pathlib import Path
 
 import mainstem
 from mainstem.formats.avro_container import decode_container
+from mainstem.lsm_archive.reader import Archive
 from mainstem.options import WRITER_NAME
 from mainstem.storage import paths
-from mainstem.timeline.commit_metadata import decode_commit
-from mainstem.timeline.instant import DELTACOMMIT, ROLLBACK, Instant
+from mainstem.storage.local import LocalStorage
+from mainstem.timeline.commit_metadata import CommitMetadata, decode_commit
+from mainstem.timeline.instant import COMPLETED, DELTACOMMIT, ROLLBACK, Instant
 
 COMMITTED, ROLLED_BACK, PENDING = "committed", "rolled back", "pending"
 UNKNOWN_WRITER = "unknown"
@@ -87,7 +90,7 @@ def instant_ms(text: str) -> int:
 
 
 def read_picture(path: str | Path, *, title: str = "", dead: Mapping[str, str] | None = None) -> Picture:
-    """Read what is drawn from a table's active timeline and its file slices.
+    """Read what is drawn from a table's timeline, active and archived, and its file slices.
 
     ``dead``: requested time -> writer, for transactions that were rolled back: their own files,
     which named the writer, are gone.
@@ -98,46 +101,52 @@ def read_picture(path: str | Path, *, title: str = "", dead: Mapping[str, str] |
 
 
 def read_spans(table: mainstem.Table, dead: Mapping[str, str]) -> list[Span]:
-    """Every transaction on the active timeline, rolled back ones too, by requested time."""
-    spans = []
-    for instant in table.timeline():
-        if instant.action == DELTACOMMIT:
-            spans.append(_span(table, instant))
-        elif instant.action == ROLLBACK and instant.completion is not None:
-            spans += _rolled_back(table, instant, dead)
-    return sorted(spans, key=lambda span: span.instant)
+    """Every transaction, active or archived, rolled back ones too, by requested time."""
+    spans: dict[str, Span] = {}
+    listed = table.timeline()  # before the archive is asked: what goes there meanwhile is found twice
+    for instant in listed:
+        if instant.completion is None:
+            if instant.action == DELTACOMMIT:
+                spans[instant.requested] = _open_span(table, instant)
+        elif instant.action in (DELTACOMMIT, ROLLBACK):
+            name = paths.timeline_file(instant.file_name)
+            with suppress(FileNotFoundError):  # archived since
+                spans |= _spans(instant, name, (Path(table.path) / name).read_bytes(), dead)
+    archive = Archive.load(LocalStorage(table.path))
+    for old in archive.instants():
+        if old.action in (DELTACOMMIT, ROLLBACK):
+            instant = Instant(old.requested, old.action, COMPLETED, old.completion)
+            data = archive.metadata(old.requested, old.action)
+            spans |= _spans(instant, f"archived {old.requested}", data or b"", dead)
+    return sorted(spans.values(), key=lambda span: span.instant)
 
 
-def _span(table: mainstem.Table, instant: Instant) -> Span:
-    start = instant_ms(instant.requested)
-    try:
-        name, data = _instant_file(table, instant)
-        metadata = decode_commit(data, path=name)
-    except (FileNotFoundError, mainstem.CorruptTable):
-        # Still empty, or completed or rolled back since the timeline was listed.
-        if instant.completion is not None:
-            raise
-        return Span(UNKNOWN_WRITER, instant.requested, PENDING, start, None)
-    rows = sum(stat.get("numWrites") or 0 for stats in metadata.stats.values() for stat in stats)
-    writer = metadata.extra.get(WRITER_NAME) or ("mainstem" if metadata.ours else "Java Hudi")
-    if instant.completion is None:
-        return Span(writer, instant.requested, PENDING, start, None)
-    end = instant_ms(instant.completion)
-    return Span(writer, instant.requested, COMMITTED, start, end, rows, metadata.extra)
-
-
-def _rolled_back(table: mainstem.Table, rollback: Instant, dead: Mapping[str, str]) -> Iterable[Span]:
-    name, data = _instant_file(table, rollback)
-    record, _ = decode_container(data, path=name)
-    end = instant_ms(rollback.completion or rollback.requested)
-    for time in record["commitsRollback"]:
-        writer = dead.get(time, UNKNOWN_WRITER)
-        yield Span(writer, time, ROLLED_BACK, instant_ms(time), end)
-
-
-def _instant_file(table: mainstem.Table, instant: Instant) -> tuple[str, bytes]:
+def _open_span(table: mainstem.Table, instant: Instant) -> Span:
+    writer = UNKNOWN_WRITER
     name = paths.timeline_file(instant.file_name)
-    return name, (Path(table.path) / name).read_bytes()
+    with suppress(FileNotFoundError, mainstem.CorruptTable):  # still empty, or ended meanwhile
+        writer = _writer(decode_commit((Path(table.path) / name).read_bytes(), path=name))
+    return Span(writer, instant.requested, PENDING, instant_ms(instant.requested), None)
+
+
+def _writer(metadata: CommitMetadata) -> str:
+    return metadata.extra.get(WRITER_NAME) or ("mainstem" if metadata.ours else "Java Hudi")
+
+
+def _spans(instant: Instant, name: str, data: bytes, dead: Mapping[str, str]) -> dict[str, Span]:
+    """The transaction that a completed instant is, or those that it rolled back."""
+    end = instant_ms(instant.completion or instant.requested)
+    if instant.action == ROLLBACK:
+        record, _ = decode_container(data, path=name)
+        return {
+            time: Span(dead.get(time, UNKNOWN_WRITER), time, ROLLED_BACK, instant_ms(time), end)
+            for time in record["commitsRollback"]
+        }
+    metadata = decode_commit(data, path=name)
+    rows = sum(stat.get("numWrites") or 0 for stats in metadata.stats.values() for stat in stats)
+    start = instant_ms(instant.requested)
+    span = Span(_writer(metadata), instant.requested, COMMITTED, start, end, rows, metadata.extra)
+    return {instant.requested: span}
 
 
 def _slice_lines(table: mainstem.Table, spans: Sequence[Span]) -> Iterable[SliceLine]:
@@ -160,7 +169,7 @@ def open_transactions(path: str | Path, writer: str) -> frozenset[str]:
     """Requested times of the transactions that ``writer`` has begun and not completed."""
     table = mainstem.open_table(path)
     pending = [i for i in table.timeline() if i.action == DELTACOMMIT and i.completion is None]
-    spans = [_span(table, instant) for instant in pending]
+    spans = [_open_span(table, instant) for instant in pending]
     return frozenset(span.instant for span in spans if span.writer == writer)
 
 

@@ -6,6 +6,7 @@ itself and fails otherwise; here its output is looked at, and that it does fail 
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,9 @@ def test_three_streams_one_killed_agree_with_pandas_without_an_abort(tmp_path: P
     assert done.returncode == 0, said + done.stderr
     assert said.count("all equal to what pandas computed") == 2
     assert said.count(" 0 aborts") == 6
+    beside = re.findall(r"beside them: (\d+) compactions, (\d+) cleans, (\d+) instants archived", said)
+    assert len(beside) == 2
+    assert all(int(count) > 0 for counts in beside for count in counts)
     assert "kill -9" in said
     assert "1 killed in flight and rolled back" in said
     assert (tmp_path / "demo" / "timeline.svg").exists()

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import mainstem
+from demos.services_done import services_done
 from demos.timeline_picture import (
     COMMITTED,
     PENDING,
@@ -138,3 +139,27 @@ def test_the_command_draws_any_table(
     assert "a and b: 1 overlapping pairs" in capsys.readouterr().out
     assert (tmp_path / "picture.svg").read_text().startswith("<svg")
     assert main([]) == 2
+
+
+def test_what_was_compacted_cleaned_and_archived_is_drawn_and_counted_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    given = {
+        "hoodie.mainstem.writer.name": "a",
+        "hoodie.clean.commits.retained": "1",
+        "hoodie.keep.min.commits": "2",
+        "hoodie.keep.max.commits": "3",
+    }
+    table = mainstem.create_table(path, SCHEMA, record_key="id", buckets=1, properties=given)
+    for number in range(5):
+        table.upsert(_rows(number))
+        if number == 1:
+            table.compact()
+    before = read_picture(path).spans
+    assert all(run.error is None for run in table.run_services(if_due=False))
+    done = services_done(path)
+    assert (done.compactions, done.cleans) == (2, 1)
+    assert done.archived > 0 and done.active + done.archived == 8
+    assert done.base_files and done.log_files < 5
+    assert read_picture(path).spans == before
+    assert len(before) == 5
+    assert f"{done.archived} instants archived" in done.describe()
