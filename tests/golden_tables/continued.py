@@ -67,6 +67,10 @@ def open_as_its_writers(name: str, folder: Path) -> mainstem.Table:
             "hoodie.mainstem.timeline.zone": "UTC",
             "hoodie.time.generator.max_expected_clock_skew_ms": "0",
             "hoodie.mainstem.fsync": "false",
+            "hoodie.clean.policy": "KEEP_LATEST_COMMITS",
+            "hoodie.clean.commits.retained": "1",
+            "hoodie.keep.min.commits": "2",
+            "hoodie.keep.max.commits": "3",
         },
     )
 
@@ -84,13 +88,15 @@ class Continued:
         self._step = 0
 
     def go_on(self) -> None:
-        """Updates, a delete, a compaction, and updates and a delete on top of it."""
+        """Updates, a delete, a compaction, updates and a delete on top of it, a clean, archiving."""
         keys = sorted(self.rows)
         self.update(keys[:3])
         self.delete(keys[3:4])
         self.table.compact()
         self.update(keys[1:2] + keys[4:6])
         self.delete(keys[2:3])
+        self.table.clean()
+        self.table.archive()
 
     def update(self, keys: list[tuple[str, str]]) -> None:
         """New versions of rows, with higher ordering values and another text."""

@@ -1,7 +1,7 @@
 """Goal: archiving beside writers, readers and replayed streams loses nothing, doubles nothing and hides
 nothing, whoever dies, stops or is overtaken.
 
-Method: the simulated world's scenario ``archives``, some seeds. Its seeded bugs are found by ``test_mutants``.
+Method: the simulated world's scenario ``archives``, some seeds. ``test_mutants`` finds its seeded bugs.
 """
 
 from __future__ import annotations
