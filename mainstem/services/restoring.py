@@ -78,6 +78,7 @@ from mainstem.writers.private_files import create_once, forget, prepare
 from mainstem.writers.rollback import (
     condemned,
     delete_with_checksum,
+    forget_begun_savepoint,
     remove_private_files,
     roll_back_failed_writes,
     shown_on_timeline,
@@ -383,6 +384,8 @@ class _Run:
         shown = shown_on_timeline(self._storage, self._times)
         for instant in sorted(shown, key=state_rank, reverse=True):
             delete_with_checksum(self._storage, paths.timeline_file(instant.file_name))
+        for requested in sorted(self._times):
+            forget_begun_savepoint(self._storage, requested)
         self._storage.sync_folder(paths.TIMELINE)
 
     def _remove_data_files(self) -> None:

@@ -149,6 +149,10 @@ class Watch:
             raise Violation("plan first", f"{path} has no plan")
         target = plain.container(bytes(inode.data))["instantToRollback"]["commitTime"]
         self.rolled_back[target] = name.requested
+        if self.rules is not None and self.rules.takes_back(name.requested, target, bytes(inode.data)):
+            self.published.append(
+                Publication(name.requested, name.requested, "rollback planned", self.world.now)
+            )
 
     def _note_restore(self, name: TimelineName) -> None:
         """From its plan on the table is what it was at the savepoint, and nothing that goes may complete."""

@@ -106,6 +106,26 @@ class ServiceRules:
                     f" at {commit.completion}",
                 )
 
+    def takes_back(self, rollback: str, target: str, plan: bytes) -> bool:
+        """Whether a rollback's plan takes a completed instant back on purpose; that must be the newest."""
+        commit = self.ledger.commits.get(target)
+        if commit is None or not self.ledger.stands(target) or b"mainstem.rolled.back.completion" not in plan:
+            return False
+        later = [
+            t for t, c in self.ledger.commits.items()
+            if c.completion > commit.completion and self.ledger.stands(t)
+        ]  # fmt: skip
+        if later or commit.completion in self._savepoints():
+            raise Violation("rollback", f"{rollback} takes back {target}, but {later or 'it is saved'}")
+        for compacted in self.ledger.compactions.values():
+            pending = compacted.completion is None and self.ledger.stands(compacted.time)
+            if pending and any(
+                path in logs for path in commit.paths for _, logs in compacted.operations.values()
+            ):
+                raise Violation("rollback", f"{rollback} takes back {target}, planned in {compacted.time}")
+        self.ledger.restored[target] = rollback
+        return True
+
     def _inside_table(self, path: str) -> str:
         """A plan's path, absolute with or without a scheme, as a path of the table."""
         _, found, rest = path.partition(self.base + "/")

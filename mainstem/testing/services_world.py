@@ -205,7 +205,7 @@ class Services(Tables):
         try:
             return super()._view(table, moment)
         except Invalid as error:
-            restored = any(moment < restore for restore in self.rules.ledger.restored.values())
+            restored = any(moment <= restore for restore in self.rules.ledger.restored.values())
             cleaned = "a clean has removed" in error.message and moment < self._retained()
             if not (restored or cleaned):
                 raise

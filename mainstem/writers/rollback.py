@@ -217,6 +217,8 @@ def execute_rollback(
             delete_with_checksum(storage, paths.timeline_file(_inflight_name(instant, name)))
         for name in pending_as:
             delete_with_checksum(storage, paths.timeline_file(f"{instant}.{name}.{REQUESTED}"))
+        if shown:
+            forget_begun_savepoint(storage, instant)
 
     prepared = prepare(ctx, instant, metadata)
     try:
@@ -243,6 +245,11 @@ def shown_on_timeline(storage: Storage, requested: Container[str]) -> list[Insta
     """What the timeline shows of some write instants, each in every state that has a file."""
     found = (parse_instant(name) for name in sorted(storage.names(paths.TIMELINE)))
     return [i for i in found if i is not None and i.requested in requested and i.action in WRITE_ACTIONS]
+
+
+def forget_begun_savepoint(storage: Storage, instant: str) -> None:
+    """What a process that died while it made a savepoint of the instant left on the timeline."""
+    delete_with_checksum(storage, paths.timeline_file(f"{instant}.{SAVEPOINT}.{INFLIGHT}"))
 
 
 def unpublish(storage: Storage, requested: Container[str]) -> None:
