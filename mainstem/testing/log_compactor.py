@@ -39,7 +39,7 @@ class LogCompactions(Tables):
         careful = process.name.startswith("careful")
         table = self._patiently(process, lambda: self._opened(process, careful))
         while not self.over():
-            self.pause_between(process, 1000)
+            self.pause_between(process, 400)
             try:
                 table.log_compact()
             except Unavailable:

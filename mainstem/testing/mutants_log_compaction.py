@@ -8,10 +8,10 @@ from unittest.mock import patch
 
 from mainstem.merge.folded_logs import fold_logs
 from mainstem.services import log_compaction, log_compaction_plan, log_merge
-from mainstem.testing.mutant import Patch, seeded_bug
+from mainstem.testing.mutant import STOPPING, Patch, seeded_bug
 
 
-@seeded_bug("a log compaction runs over instants that are in flight", "logs")
+@seeded_bug("a log compaction runs over instants that are in flight", "logs", STOPPING)
 def merge_over_writes_in_flight() -> list[Patch]:
     def nothing(*_: Any) -> list[Any]:
         return []
