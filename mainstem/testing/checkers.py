@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _EPOCH = re.compile(r"^\.hoodie/\.mainstem/fence/epoch-(\d+)$")
 _TICKET = re.compile(r"^\.hoodie/\.mainstem/fence/ticket-(\d+)-")
+#: write token of a task attempt that goes on after its transaction was committed without it
+LOST_ATTEMPT = "0-9-9"
 HEARTBEATS = ".hoodie/.heartbeat"
 MARKERS = ".hoodie/.temp"
 
@@ -147,7 +149,10 @@ class Watch:
         inode = self.disk.get(path)
         if inode is None or not inode.data:
             raise Violation("plan first", f"{path} has no plan")
-        target = plain.container(bytes(inode.data))["instantToRollback"]["commitTime"]
+        rolled = plain.container(bytes(inode.data))["instantToRollback"]
+        target = rolled["commitTime"]
+        if rolled["action"] == "compaction":
+            raise Violation("plans stay", f"{path} rolls back the compaction {target}, which anybody may do")
         self.rolled_back[target] = name.requested
         if self.rules is not None and self.rules.takes_back(name.requested, target, bytes(inode.data)):
             self.published.append(
@@ -351,6 +356,8 @@ class Audit:
         """The committed files hold exactly the rows that were meant, all or none, each once."""
         by_instant: dict[str, list[str]] = {}
         for log in plain.log_files(self.disk):
+            if log.token == LOST_ATTEMPT:
+                continue
             by_instant.setdefault(log.instant, []).append(log.path)
         buckets: dict[tuple[str, str], set[str]] = {}
         base_files = plain.base_files(self.disk)

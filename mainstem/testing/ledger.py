@@ -194,8 +194,12 @@ class Ledger:
         )
 
     def files_at(self, group: Group, until: str) -> set[str]:
-        """Paths of the files that the view at a completion time reads of a group."""
-        bases = self.bases_of(group, until)
+        """Paths of the files that a restore to the instant completed at ``until`` needs of a group.
+
+        It undoes the compactions that were requested after that instant was.
+        """
+        saved = next(t for t, c in self.commits.items() if c.completion == until)
+        bases = [base for base in self.bases_of(group) if base.time <= saved]
         since = bases[-1].time if bases else ""
         logs = {w.log.path for w in self.logs_of(group, until) if since <= w.completion}
         return logs | ({bases[-1].path} if bases else set())

@@ -10,15 +10,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
+
+import pyarrow as pa
 
 from mainstem.client import Table
 from mainstem.errors import Invalid, MainstemError, Unavailable, Unsupported
 from mainstem.readers.state import TableState
+from mainstem.testing.checkers import LOST_ATTEMPT
 from mainstem.testing.oracle import Row
 from mainstem.testing.service_rules import Retention
-from mainstem.testing.tables import Tables
+from mainstem.testing.tables import SCHEMA, Tables
 from mainstem.testing.world import Faults, Process, Violation
+from mainstem.writers.append import BucketAppender
 
 
 class Services(Tables):
@@ -101,6 +106,23 @@ class Services(Tables):
                 table.savepoint(self.random.choice(done))
         except Invalid:
             self.world.counts.refused += 1  # cleaned, archived or taken back meanwhile
+
+    def _transaction(self, process: Process, table: Table, kind: str) -> None:
+        super()._transaction(process, table, kind)
+        last = self.intents[-1]
+        if last.writer == process.name and last.fate == "committed" and self.random.random() < 0.1:
+            self._lost_attempt(table, last.instant)
+
+    def _lost_attempt(self, table: Table, instant: str) -> None:
+        """A second attempt of a task wakes up and writes its files, which the commit does not name."""
+        spec = replace(table._write_spec(table.writer_context(), "upsert"), instant=instant)
+        appender = BucketAppender(table.writer_context().seams.storage, spec, LOST_ATTEMPT)
+        rows = self._rows(self.random, "w1", 2)
+        try:
+            appender.write(pa.Table.from_pylist(rows, schema=SCHEMA))
+            appender.close()
+        except OSError:
+            self.world.counts.refused += 1
 
     def _restorer(self, process: Process) -> None:
         """Holds the writers back, restores to a savepoint, lets them go on; an heir finishes its work."""
