@@ -25,7 +25,9 @@ from benchmarks import FOLDER, Missing, Row, row
 from benchmarks.report import finish, markdown, table
 
 # Java first: others are compared with its figures.
-SUITES = ("java_peer", "codec", "upsert", "concurrency", "spark_sink", "read", "updates")
+SUITES = (
+    "java_peer", "codec", "upsert", "concurrency", "spark_sink", "read", "updates", "compaction", "services",
+)  # fmt: skip
 _SUITE_TIMEOUT_S = 2400
 
 

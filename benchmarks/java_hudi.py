@@ -141,6 +141,11 @@ def snapshot_seconds(
     return found
 
 
+def session(cores: int = 2) -> Any:
+    """A Java Hudi session (context manager) of the interop harness."""
+    return _harness().JavaHudi(cores=cores, memory="3g")
+
+
 def commits_per_second(
     batches: Sequence[Sequence[pa.Table]],
     folder: Path,

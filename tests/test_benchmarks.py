@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from benchmarks import bound, data, read_tables, row
+from benchmarks import bound, compaction, data, read_tables, row
 from benchmarks.race import race
 from benchmarks.report import finish, markdown, table
 
@@ -57,9 +57,16 @@ def test_a_race_of_two_processes_counts_commits_and_finds_every_key_once() -> No
 def test_a_read_table_holds_base_files_and_logs_that_a_snapshot_merges(tmp_path):
     table = read_tables.create(tmp_path / "t", buckets=2)
     read_tables.insert(table, 0, 100)
-    read_tables.compacted(table, group_rows=20, sort_by=data.ORDERING)
+    read_tables.compacted(table, group_rows=20)
     read_tables.insert(table, 90, 20, version=1)
     found = table.scan().to_arrow()
     assert len(found[data.KEY].unique()) == found.num_rows == 110
     assert [s.base_file is None for s in table.scan().splits()] == [False, False]
     assert all(s.log_files for s in table.scan().splits())
+
+
+def test_reads_after_a_compaction_are_compared_with_bare_parquet(tmp_path):
+    path = compaction.mor(tmp_path / "t", 300, 160, buckets=2)
+    rows = compaction.reads_after(path, repeats=1)
+    assert rows[0]["against"] == "pyarrow" and rows[0]["baseline"]
+    assert rows[0]["work"].startswith("snapshot of 380 rows")
