@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 #: readings of one and the same version before a missing file counts as lost, and of versions in all
 SAME_VERSION_MAX = 3
 SWITCHES_MAX = 1000
+# Answers that are remembered.
+_ANSWERS_MAX = 65_536
 _OPEN_FILES_MAX = 256
 _KEPT_ROWS = 262_144
 # After so many row groups read for single look-ups, reading all times is cheaper.
@@ -68,6 +70,8 @@ class Archive:
         self._blobs: tuple[tuple[str, int], Any] | None = None
         self._single_reads = 0
         self._times: tuple[Any, Any] | None = None
+        #: completion times that were asked for and found in this version
+        self._answers: dict[str, str] = {}
 
     @classmethod
     def load(cls, storage: Storage, folder: str = paths.HISTORY) -> Archive:
@@ -80,6 +84,7 @@ class Archive:
             self._manifest.version or None
         ):
             self._manifest = self._times = None
+            self._answers.clear()
 
     @property
     def manifest(self) -> Manifest:
@@ -95,6 +100,16 @@ class Archive:
 
     def completion_time(self, requested: str) -> str | None:
         """Completion time of an archived instant, None if the archive does not hold it."""
+        if requested in self._answers:
+            return self._answers[requested]
+        found = self._completion_time(requested)
+        if found is not None:
+            if len(self._answers) >= _ANSWERS_MAX:
+                self._answers.clear()
+            self._answers[requested] = found
+        return found
+
+    def _completion_time(self, requested: str) -> str | None:
         key = time_key(requested)
         if key is None or not self.manifest.files:
             return None

@@ -191,8 +191,9 @@ def commits_since(timeline: ActiveTimeline, compaction: str) -> int:
 class FileListing:
     """The table's files by partition, kept up to date from the metadata of commits.
 
-    Listing folders takes long and is done before the lock is taken; under the lock only the files of
-    instants that completed since then are added, from what those instants say they wrote.
+    Listing folders takes long and is done before the lock is taken, as is asking the archive about old
+    instants; under the lock only the files of instants that completed since then are added, from what
+    those instants say they wrote.
     """
 
     def __init__(self, storage: Storage, config: TableConfig) -> None:
@@ -201,10 +202,15 @@ class FileListing:
         state = TableState.load(storage, config)
         self._seen = {i.file_name for i in state.timeline.completed}
         self._names = {found.partition: set(found.names) for found in state.partitions()}
+        for partition, names in sorted(self._names.items()):
+            state.group(partition, sorted(names))  # so the archive has been asked
+        self._archive = state.archive
 
     def now(self) -> tuple[TableState, Mapping[str, set[str]]]:
         """The table's state at this moment, and the files of all that is completed in it."""
         state = TableState.load(self._storage, self._config)
+        self._archive.refresh()
+        state.archive = self._archive
         new = [i.requested for i in state.writes if i.file_name not in self._seen]
         for partition, names in written_files(state, new).items():
             self._names.setdefault(partition, set()).update(names)
