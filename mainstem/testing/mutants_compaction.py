@@ -12,7 +12,9 @@ from mainstem.services.compaction_plan import FileListing, plan_groups
 from mainstem.testing.mutant import Patch, seeded_bug
 
 
-@seeded_bug("a compaction is planned from what was completed before the lock was taken", "compactions")
+@seeded_bug(
+    "a compaction is planned from what was completed before the lock was taken (R9, HUDI-8464)", "compactions"
+)
 def plan_before_the_lock() -> list[Patch]:
     listed = FileListing.__init__
 

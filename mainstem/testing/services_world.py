@@ -19,7 +19,7 @@ from mainstem.client import Table
 from mainstem.errors import Invalid, MainstemError, Unavailable, Unsupported
 from mainstem.readers.state import TableState
 from mainstem.testing.checkers import LOST_ATTEMPT
-from mainstem.testing.oracle import Row
+from mainstem.testing.oracle import Intent, Row
 from mainstem.testing.service_rules import Retention
 from mainstem.testing.tables import SCHEMA, Tables
 from mainstem.testing.world import Faults, Process, Violation
@@ -111,13 +111,18 @@ class Services(Tables):
         super()._transaction(process, table, kind)
         last = self.intents[-1]
         if last.writer == process.name and last.fate == "committed" and self.random.random() < 0.1:
-            self._lost_attempt(table, last.instant)
+            self._lost_attempt(table, last)
 
-    def _lost_attempt(self, table: Table, instant: str) -> None:
-        """A second attempt of a task wakes up and writes its files, which the commit does not name."""
-        spec = replace(table._write_spec(table.writer_context(), "upsert"), instant=instant)
+    def _lost_attempt(self, table: Table, intent: Intent) -> None:
+        """A second attempt of the task wakes up and writes its files, which the commit does not name.
+
+        Attempts get the same rows, so their files are in the same file groups.
+        """
+        rows = [{**row, "v": "lost"} for kind, row in intent.operations if kind == "upsert"]
+        if not rows:
+            return
+        spec = replace(table._write_spec(table.writer_context(), "upsert"), instant=intent.instant)
         appender = BucketAppender(table.writer_context().seams.storage, spec, LOST_ATTEMPT)
-        rows = self._rows(self.random, "w1", 2)
         try:
             appender.write(pa.Table.from_pylist(rows, schema=SCHEMA))
             appender.close()

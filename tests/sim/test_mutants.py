@@ -8,6 +8,7 @@ New seeds: ``python -m mainstem.testing.run --mutants``.
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -37,6 +38,26 @@ def test_the_simulator_finds_the_seeded_bug(name: str) -> None:
     assert found is not None and found.failure is not None, f"not found: {mutant.what}"
     good = simulate(found.seed, mutant.scenario, faults=mutant.faults)
     assert good.failure is None, f"seed {found.seed} fails without the bug too: {good.failure}"
+
+
+# Hudi's published bugs that table services have a part in: issue or ticket of each.
+PUBLISHED = {
+    "R1": "#19774, the first slice anchored at a failed write's log",
+    "R2": "HUDI-9785, an incremental query beside a pending compaction",
+    "R3": "#19907, two file ids for one bucket",
+    "R6": "#18050, several roll back one instant",
+    "R9": "HUDI-8464, time and plan under different locks",
+    "R10": "#10803, files of attempts that lost are compacted",
+    "R11": "#9674, deleted without the lock",
+    "R12": "#10891, a pending compaction is rolled back",
+    "R16": "#8876, windows by requested time",
+    "#14365": "a slice cut differently because an instant was archived",
+}
+
+
+@pytest.mark.parametrize("bug", PUBLISHED)
+def test_every_published_bug_of_services_is_among_the_seeded_ones(bug: str) -> None:
+    assert any(re.search(rf"{bug}\b", mutant.what) for mutant in MUTANTS.values()), PUBLISHED[bug]
 
 
 def test_every_mutant_has_a_seed() -> None:
