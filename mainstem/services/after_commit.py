@@ -6,6 +6,7 @@ for the commit has just listed the timeline. A failing service is a warning, nev
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 
 from mainstem.errors import MainstemError
@@ -29,7 +30,7 @@ from mainstem.services.run_options import (
     LOG_COMPACTION,
     RunOptions,
 )
-from mainstem.services.runner import Round, ServiceRun, warn_of_failures
+from mainstem.services.runner import Round, ServiceRun, ServiceWarning, warn_of_failures
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import COMMIT, LOGCOMPACTION, REPLACECOMMIT, REQUESTED
 from mainstem.writers.context import WriterContext
@@ -47,6 +48,17 @@ class AfterCommits:
         self._background = Background(self._beside)
 
     def __call__(self, timeline: ActiveTimeline) -> None:
+        try:
+            self._run_or_wake(timeline)
+        except Exception as error:  # whatever it is (no thread can be started ...), the commit stands
+            warnings.warn(
+                f"table services of {self._ctx.base} could not be started: {error}. The commit stands; the"
+                " next one tries again",
+                ServiceWarning,
+                stacklevel=3,
+            )
+
+    def _run_or_wake(self, timeline: ActiveTimeline) -> None:
         due = self._due.find(timeline)
         after = tuple(s for s in self._options.after if s in due)
         runs = Round(after).run(self._ctx) if after else []

@@ -297,6 +297,13 @@ def test_a_failing_service_is_a_warning_and_the_commit_stands(path: Path, monkey
     assert actions(table).count("commit") == 1  # the plan stayed, and the next commit executed it
 
 
+def test_a_thread_that_cannot_be_started_is_a_warning_and_the_commit_stands(path: Path, monkeypatch) -> None:
+    table = opened(path, hoodie__mainstem__services__automatic=True)
+    monkeypatch.setattr(Background, "start", Fails())
+    with pytest.warns(ServiceWarning, match="could not be started: the disk is away"):
+        assert commit(table, 2) == ["committed"] * 2
+
+
 def test_to_know_that_nothing_is_due_takes_no_look_at_storage(path: Path) -> None:
     table = opened(path, hoodie__compact__inline=True)
     ctx = table.writer_context()
