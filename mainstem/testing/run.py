@@ -15,6 +15,7 @@ from collections import Counter
 
 from mainstem.testing.archive_world import Archives
 from mainstem.testing.bulk import BulkInserts
+from mainstem.testing.cleaning_world import Cleanings
 from mainstem.testing.log_compactor import LogCompactions
 from mainstem.testing.mixed import Mixed
 from mainstem.testing.publishers import Publishers
@@ -27,6 +28,7 @@ from mainstem.testing.world import Counts, Faults, Violation
 SCENARIOS: dict[str, type[Simulation]] = {
     "archives": Archives,
     "bulk": BulkInserts,
+    "cleanings": Cleanings,
     "compactions": Compactions,
     "logs": LogCompactions,
     "mixed": Mixed,

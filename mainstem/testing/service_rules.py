@@ -208,12 +208,26 @@ class ServiceRules:
                 "retention", f"{path} is of the newest {self.retention.versions} versions of {group}"
             )
         if self.retention.commits is not None:
-            times = sorted(t for t in self.ledger.commits if self.ledger.stands(t))
-            kept = times[-self.retention.commits :]
-            if len(times) < self.retention.commits or not any(time < kept[0] for time in later):
+            kept = self._retained()
+            # Views are told by completion times: the newer slice must have been there before them.
+            first = min((self.ledger.commits[t].completion for t in kept), default="")
+            later = [b.time for b in self.ledger.bases_of(group, first) if b.time > own]
+            if not kept or not any(time < kept[0] for time in later):
+                oldest = kept[0] if kept else "any commit"
                 raise Violation(
-                    "retention", f"{path} is read by queries as of {kept[0]}, the oldest commit to retain"
+                    "retention", f"{path} is read by queries as of {oldest}, the oldest commit to retain"
                 )
+
+    def _retained(self) -> list[str]:
+        """Requested times of the newest commits, and of more if an open write is older than they are."""
+        assert self.retention.commits is not None
+        times = sorted(t for t in self.ledger.commits if self.ledger.stands(t))
+        waiting = [t for t, action in plain.pending(self.disk).items() if action == "deltacommit"]
+        kept = times[-self.retention.commits :]
+        if len(times) < self.retention.commits or not waiting or min(waiting) > kept[0]:
+            return kept if len(times) >= self.retention.commits else []
+        older = [t for t in times if t < min(waiting)]
+        return [t for t in times if t >= older[-1]] if older else []
 
     # -- the archive ----------------------------------------------------------------------------------
 
