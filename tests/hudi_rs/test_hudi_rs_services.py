@@ -1,0 +1,48 @@
+"""Goal: a reader of others' making reads a table that lives with services as we and a plain model do.
+
+Method: a table is written commit by commit, with a round of all services after each (compacted, cleaned and
+archived again and again); hudi-rs and mainstem are asked on the way, a dict knows what must be there.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import mainstem
+from tests.hudi_rs.reading import read
+
+SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64())])
+OFTEN = {
+    "hoodie.mainstem.exclusive": True,
+    "hoodie.mainstem.fsync": False,
+    "hoodie.compact.inline.max.delta.commits": 3,
+    "hoodie.clean.commits.retained": 2,
+    "hoodie.keep.min.commits": 4,
+    "hoodie.keep.max.commits": 6,
+}
+
+
+@pytest.mark.supports("Services", "rounds of all services, by any number of processes")
+def test_hudi_rs_reads_what_rounds_of_services_left_as_we_do(tmp_path: Path) -> None:
+    table = mainstem.create_table(
+        tmp_path / "t", SCHEMA, record_key="id", ordering="ts", partition_by="p", buckets=2, properties=OFTEN
+    )
+    chance, expected = random.Random(3), {}
+    for ts in range(24):
+        keys = sorted(chance.sample(range(30), 12))
+        ids, parts = [f"k{k}" for k in keys], ["ab"[k % 2] for k in keys]
+        table.upsert(pa.table({"id": ids, "p": parts, "ts": [ts] * 12}, SCHEMA))
+        expected |= dict.fromkeys(zip(ids, parts, strict=True), ts)
+        assert all(run.error is None for run in table.run_services())
+        if ts % 6 == 5:
+            theirs, error = read(tmp_path / "t")
+            assert theirs is not None, error
+            for found in (table.scan(columns=SCHEMA.names).to_arrow(), theirs.select(SCHEMA.names)):
+                rows = {(row["id"], row["p"]): row["ts"] for row in found.to_pylist()}
+                assert rows == expected and found.num_rows == len(expected)
+    assert {i.action for i in table.timeline()} == {"commit", "deltacommit", "clean"}
+    assert len(table.timeline()) < 14
