@@ -39,6 +39,7 @@ from mainstem.services.log_compaction_plan import (
     LogCompactionOptions,
     broken,
     pending,
+    place,
     plan_runs,
     writes_in_flight,
 )
@@ -228,8 +229,7 @@ def _bound(ctx: WriterContext, time: str, operations: Sequence[CompactionOperati
     """Writes requested before it must be merged or have ended: up to where merged blocks are read."""
     if not _options(ctx).beside_writers:
         return time
-    logs = (paths.parse_log_name(name) for o in operations for name in o.log_files)
-    return max((log.instant for log in logs if log is not None), default=time)
+    return max((place(ctx.seams.storage, o) for o in operations), default=time)
 
 
 def _ended(timeline: ActiveTimeline, time: str) -> LogCompaction:

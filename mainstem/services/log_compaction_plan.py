@@ -15,13 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mainstem.errors import CorruptTable, Unsupported
-from mainstem.formats.log_file import BlockKind, Header
+from mainstem.formats.log_file import BlockKind, Header, read_blocks
 from mainstem.options import flag, whole_number
 from mainstem.readers.log_rows import log_runs
 from mainstem.readers.split import ReadSpec, Split, split_paths
 from mainstem.readers.state import WRITES, TableState
 from mainstem.services.compaction_plan import PlannedGroup, measured, taken_groups
 from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
 from mainstem.table.slicing import FileSlice
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import CLUSTERING, LOGCOMPACTION, Instant
@@ -69,6 +70,13 @@ class BlockCounts:
 
     spec: ReadSpec
     _known: dict[tuple[str, ...], int] = field(default_factory=dict)
+    _merged: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def sources(self, storage: Storage, path: str) -> frozenset[str]:
+        """``sources_of`` a log file."""
+        if path not in self._merged:
+            self._merged[path] = sources_of(storage, path)
+        return self._merged[path]
 
     def of(self, state: TableState, operation: CompactionOperation) -> int:
         """Blocks that count; 0 for runs with blocks that are not merged (partial updates).
@@ -88,6 +96,23 @@ class BlockCounts:
             return 0
         merges = {block.instant for block in blocks if Header.COMPACTED_BLOCK_TIMES in block.headers}
         return len(merges) + sum(block.instant not in merges for block in blocks)
+
+
+def sources_of(storage: Storage, path: str) -> frozenset[str]:
+    """Instants whose blocks a log compaction's file stands for; empty for other log files."""
+    for block in read_blocks(storage.view(path), path=path):
+        return frozenset(block.headers.get(Header.COMPACTED_BLOCK_TIMES, "").split(",")) - {""}
+    return frozenset()
+
+
+def place(storage: Storage, operation: CompactionOperation) -> str:
+    """Where readers put the merged block: the newest instant in the run that is no log compaction."""
+    raw = ""
+    for log in filter(None, map(paths.parse_log_name, operation.log_files)):
+        path = paths.in_partition(operation.partition, log.name)
+        if log.instant > raw and storage.stat(path) is not None and not sources_of(storage, path):
+            raw = log.instant
+    return raw
 
 
 def pending(timeline: ActiveTimeline) -> list[str]:
@@ -120,7 +145,7 @@ def plan_runs(
     planned = []
     for partition in sorted(files):
         for group in state.group(partition, sorted(files[partition])):
-            operation = _run(group.slices[0], until)
+            operation = _run(state.storage, group.slices[0], until, counts)
             if (partition, group.file_id) in taken or not operation.log_files:
                 continue
             if counts.of(state, operation) >= max(blocks_min, _BLOCKS_MIN):
@@ -128,10 +153,29 @@ def plan_runs(
     return planned
 
 
-def _run(found: FileSlice, until: str | None) -> CompactionOperation:
+def _run(
+    storage: Storage, found: FileSlice, until: str | None, counts: BlockCounts
+) -> CompactionOperation:
+    """The logs before ``until``, and those later ones that stand for some of them.
+
+    An earlier merged block is merged again instead of its sources: two blocks for one source are not
+    told apart by every reader. One that stands for logs on both sides of ``until``, as Java's may, leaves
+    nothing to merge.
+    """
     logs = [log for log in map(paths.parse_log_name, found.log_files) if log is not None]
-    names = tuple(log.name for log in logs if until is None or log.instant < until)
-    return CompactionOperation(found.partition, found.file_id, found.base_instant, found.base_file, names)
+    names = [log.name for log in logs if until is None or log.instant < until]
+    inside = {log.instant for log in logs if until is None or log.instant < until}
+    for log in logs[len(names) :]:
+        sources = counts.sources(storage, paths.in_partition(found.partition, log.name))
+        if sources and sources <= inside:
+            names.append(log.name)
+            inside.add(log.instant)
+        elif sources & inside:
+            names = []
+            break
+    return CompactionOperation(
+        found.partition, found.file_id, found.base_instant, found.base_file, tuple(names)
+    )
 
 
 def broken(

@@ -151,3 +151,45 @@ def test_a_merged_block_whose_sources_went_into_the_base_file_counts_for_nothing
     table.run_compaction(compaction)
     assert table.scan().to_arrow()["name"].to_pylist() == ["third 0 at 3"]
     check_same(java, table)
+
+
+def test_java_plans_over_a_write_in_flight_and_hides_it_and_we_do_not(java: JavaHudi, path: str) -> None:
+    """If Java ever does otherwise, SAFETY.md says too much."""
+    for executor in ("java", "mainstem"):
+        table = make(f"{path}-{executor}", "commit time")
+        table.upsert(rows([0], 1, "oldest "))
+        with table.begin() as early:
+            early.write(rows([0], 2, "in flight "))
+            table.upsert(rows([2], 3, "newest "))
+            planned = java.schedule_log_compaction(table.path, options("commit time"))
+            if executor == "java":
+                java.run_log_compaction(table.path, options("commit time"), planned)
+            else:
+                with pytest.raises(mainstem.Unavailable, match="is in flight"):
+                    table.run_log_compaction(planned)
+            early.commit()
+        table.run_log_compaction()
+        shown = dict(zip(*java.read(table.path).select(["id", "name"]).to_pydict().values(), strict=True))
+        assert shown[0] == ("oldest 0 at 1" if executor == "java" else "in flight 0 at 2")
+        check_same(java, table)
+
+
+def test_java_reads_blocks_that_were_merged_again_beside_a_write_in_flight(java: JavaHudi, path: str) -> None:
+    table = make(path, "event time")
+    beside = mainstem.open_table(
+        path, {"hoodie.mainstem.log.compaction.beside.writers": "true", "hoodie.mainstem.fsync": False}
+    )
+    table.upsert(rows([0], 9, "before the delete "))
+    table.upsert(rows([2], 1))
+    deleting, after, last = table.begin("delete"), table.begin(), table.begin()
+    assert len(beside.log_compact()) == 1
+    deleting.write(rows([0], 0).select(["id", "city"]))
+    deleting.commit()
+    after.write(rows([0], 1, "after the delete "))
+    after.commit()
+    assert len(beside.log_compact()) == 1
+    last.write(rows([2], 2, "last "))
+    last.commit()
+    found = dict(zip(*java.read(path).select(["id", "name"]).to_pydict().values(), strict=True))
+    assert found == {0: "after the delete 0 at 1", 2: "last 2 at 2"}
+    check_same(java, table)

@@ -217,6 +217,30 @@ def test_beside_writers_what_is_older_than_the_oldest_write_in_flight_is_merged(
     assert values(table) == before
 
 
+def test_merged_blocks_are_merged_again_while_a_write_older_than_the_merge_is_in_flight(tmp_path):
+    """Two merged blocks of which neither holds the other, but both some sources, would be told apart by
+    their order, which Java takes otherwise than we: a row before a delete() would come back."""
+    table = make(tmp_path / "t", "event time", **BESIDE_WRITERS)
+    table.upsert(rows([0], 9, "before the delete "))
+    table.upsert(rows([2], 1))
+    deleting, after, last = table.begin("delete"), table.begin(), table.begin()
+    (first,) = table.log_compact()
+    assert table.log_compact() == [], "nothing new is older than the writes in flight"
+    deleting.write(rows([0], 0).select(["id", "city"]))
+    deleting.commit()
+    after.write(rows([0], 1, "after the delete "))
+    after.commit()
+    (second,) = table.log_compact()
+    (block, *_) = read_blocks(memoryview((Path(table.path) / second.files[0]).read_bytes()), path="")
+    listed = block.headers[Header.COMPACTED_BLOCK_TIMES].split(",")
+    assert listed == [first.requested, deleting.instant, after.instant]
+    last.write(rows([2], 2, "last "))
+    last.commit()
+    assert {r["id"]: r["value"] for r in values(table)} == {"k00": "after the delete 0", "k02": "last 2"}
+    table.log_compact()
+    assert {r["id"]: r["value"] for r in values(table)} == {"k00": "after the delete 0", "k02": "last 2"}
+
+
 def test_a_dead_writer_is_rolled_back_first(table):
     dead = table.begin()
     dead.write(rows([1], 9))
