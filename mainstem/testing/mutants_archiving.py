@@ -9,12 +9,13 @@ from mainstem.readers.state import TableState
 from mainstem.services import archiving
 from mainstem.services.archiving import _Round
 from mainstem.storage import paths
-from mainstem.testing.mutant import LOSING_LEASES, Patch, nothing, seeded_bug
+from mainstem.testing.mutant import Patch, nothing, seeded_bug
 from mainstem.testing.world import Faults
 from mainstem.timeline.publish import Guarded
 from mainstem.writers.guard import GuardIndex
 
 CRASHING = Faults(crash=0.01)
+OVERTAKEN = Faults(pause=0.05, pause_ms_max=6000, lease_loss=0.8, late_notice=1.0, skew_ms=50)
 MACHINE = Faults(host_crash=0.004)
 
 
@@ -41,7 +42,7 @@ def deletes_before_the_switch() -> list[Patch]:
     return [patch.object(_Round, "_move", move)]
 
 
-@seeded_bug("the switch trusts the lock: no ticket, no look at the epoch", "archives", LOSING_LEASES)
+@seeded_bug("the switch trusts the lock: no ticket, no look at the epoch", "archives", OVERTAKEN)
 def switches_without_the_fence() -> list[Patch]:
     def replace(self: Guarded, prepared: str, target: str) -> None:
         self.storage.rename(prepared, target)
