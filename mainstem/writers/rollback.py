@@ -217,7 +217,7 @@ def execute_rollback(
             delete_with_checksum(storage, paths.timeline_file(_inflight_name(instant, name)))
         for name in pending_as:
             delete_with_checksum(storage, paths.timeline_file(f"{instant}.{name}.{REQUESTED}"))
-        if shown:
+        if plan.completion is not None:
             forget_begun_savepoint(storage, instant)
 
     prepared = prepare(ctx, instant, metadata)
