@@ -1,0 +1,143 @@
+"""Goal: one side's services run while the other side's writers write, and nothing is lost.
+
+Method: Java and two mainstem processes upsert the same keys without pause while mainstem compacts,
+cleans and archives as often as it can; then the other way round: mainstem processes write while Java
+compacts, cleans and archives. The table must hold, per key, the row with the newest event time of
+everything committed, as computed from the batches alone; Java and mainstem must read the same cells,
+snapshot, base files and changes over archived instants, and list the same timeline.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import event_batches
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from compare import assert_same, without_meta
+from java_hudi import JavaHudi, nbcc_options
+from test_interop_concurrent import Run, wait_for
+
+import mainstem
+
+OFTEN = {
+    "hoodie.compact.inline.max.delta.commits": "2",
+    "hoodie.clean.commits.retained": "3",
+    "hoodie.keep.min.commits": "6",
+    "hoodie.keep.max.commits": "8",
+}
+JAVA_SERVICES = {
+    **OFTEN,
+    "hoodie.compact.inline": "true",
+    "hoodie.clean.automatic": "true",
+    "hoodie.archive.automatic": "true",
+}
+
+
+@pytest.fixture
+def run(java: JavaHudi, tmp_path: Path) -> Run:
+    """An empty table of two partitions, and who will write it."""
+    path, signals = str(tmp_path / "served"), tmp_path / "signals"
+    signals.mkdir()
+    mainstem.create_table(
+        path, event_batches.SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2
+    )
+    options = nbcc_options("served", record_key=["id"], ordering=["ts"], partition_by=["city"], buckets=2)
+    return Run(java, path, signals, options)
+
+
+def start_ours(run: Run) -> None:
+    for number in range(2):
+        run.start(number)
+    (run.signals / "go").touch()
+
+
+def stop_ours(run: Run) -> None:
+    (run.signals / "stop").touch()
+    for writer in run.writers:
+        writer.finish()
+
+
+def completed(table: mainstem.Table, action: str) -> int:
+    return sum(1 for i in table.timeline() if i.completion and i.action == action)
+
+
+def check(run: Run, table: mainstem.Table) -> None:
+    """Nothing lost, nothing doubled, both sides read the same, also of archived instants."""
+    snapshot = table.scan().to_arrow()
+    assert_same(run.expected(), without_meta(snapshot), ["id"])
+    assert_same(run.java.read(run.path), snapshot, ["id"])
+    optimized = table.scan(mode="read_optimized").to_arrow()
+    assert_same(run.java.read_optimized(run.path), optimized, ["id"])
+    check_changes(run, table, snapshot)
+
+
+def check_changes(run: Run, table: mainstem.Table, snapshot: pa.Table) -> None:
+    """The retained commits' changes; those before them were cleaned.
+
+    Java leaves out what was overwritten since where one of the commits is archived already (it searches
+    the newest snapshot then); otherwise it answers as we do.
+    """
+    done = sorted(i.completion for i in table.timeline() if i.completion and i.action == "deltacommit")
+    mine = table.changes(after=done[-3]).to_arrow()
+    instants = set(mine["_hoodie_commit_time"].to_pylist())
+    batches = {line["instant"]: (w.number, line["commit"]) for w in run.writers for line in w.commits()}
+    written = [event_batches.batch(*batches[i]) for i in sorted(instants) if i in batches]
+    if instants <= batches.keys():
+        assert_same(event_batches.newest(written), without_meta(mine), ["id"])
+    active = {i.requested for i in table.timeline()}
+    if not instants <= active:
+        mine = snapshot.filter(pc.is_in(snapshot["_hoodie_commit_time"], pa.array(sorted(instants))))
+    assert_same(run.java.changes(run.path, done[-3]), mine, ["id", "_hoodie_commit_time"])
+
+
+@pytest.mark.timeout(900)
+def test_mainstem_compacts_cleans_and_archives_while_java_writes(java: JavaHudi, run: Run) -> None:
+    table = mainstem.open_table(run.path, OFTEN)
+    files = [java.rows_file(event_batches.batch(3, commit)) for commit in range(10)]
+    rounds = 0
+    try:
+        start_ours(run)
+        java.send("write_loop", path=run.path, files=files, options=run.options)
+        while not java.answered():
+            for ran in table.run_services():
+                assert ran.error is None, ran.describe()
+            rounds += 1
+        run.java_commits = len(java.receive()["commits"])
+        stop_ours(run)
+    finally:
+        for writer in run.writers:
+            writer.end()
+    assert run.java_commits == 10 and rounds >= 3
+    assert completed(table, "commit") and completed(table, "clean")
+    assert list(Path(run.path, ".hoodie/timeline/history").glob("*.parquet")), "nothing was archived"
+    check(run, table)
+    java.call("sql", text=f"create table served using hudi location '{run.path}'")
+    archived = java.call("sql", text="call show_archived_commits(table => 'served', limit => 1000)")["rows"]
+    active = java.call("sql", text="call show_commits(table => 'served', limit => 1000)")["rows"]
+    java.call("sql", text="drop table served")
+    ours = {line["instant"] for writer in run.writers for line in writer.commits()}
+    assert ours <= {row[0] for row in archived + active}
+    assert ours & {row[0] for row in archived}
+
+
+@pytest.mark.timeout(900)
+def test_java_compacts_cleans_and_archives_while_mainstem_writes(java: JavaHudi, run: Run) -> None:
+    table = mainstem.open_table(run.path)
+    try:
+        start_ours(run)
+        wait_for(lambda: all(len(writer.commits()) >= 2 for writer in run.writers))
+        files = [java.rows_file(event_batches.batch(3, commit)) for commit in range(6)]
+        options = {**run.options, **JAVA_SERVICES}
+        run.java_commits = len(
+            java.call("write_loop", path=run.path, files=files, options=options)["commits"]
+        )
+        stop_ours(run)
+    finally:
+        for writer in run.writers:
+            writer.end()
+    assert run.java_commits == 6
+    assert completed(table, "commit") and completed(table, "clean")
+    assert list(Path(run.path, ".hoodie/timeline/history").glob("*.parquet")), "nothing was archived"
+    check(run, table)
