@@ -67,6 +67,8 @@ def _options(*, executors: bool) -> dict[str, Any]:
         "hoodie.datasource.write.precombine.field": data.ORDERING,
         "hoodie.bucket.index.num.buckets": BUCKETS,
         "hoodie.mainstem.exclusive": True,
+        # The sink alone is measured here, and its table is removed as soon as the query has ended.
+        "hoodie.table.services.enabled": False,
         "hoodie.mainstem.spark.driver.rows.max": 0 if executors else 10_000_000,
         "hoodie.mainstem.spark.driver.bytes.max": 0 if executors else 2**40,
     }
