@@ -22,6 +22,7 @@ class Cleanings(Services):
     """``services`` with cleaners and savepoints only."""
 
     scenario = "cleanings"
+    busy_calls = 4000
 
     def __init__(self, seed: int, *, faults: Faults | None = None, log: bool = False) -> None:
         super().__init__(seed, faults=faults, log=log)
@@ -30,7 +31,7 @@ class Cleanings(Services):
     def build(self) -> None:
         Tables.build(self)
         for name in self.left:
-            self.left[name] += 4
+            self.left[name] += 2
         self.compactions += 6
         self.restoring = False
         works = {"cleaner": self._clean}
