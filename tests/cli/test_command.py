@@ -168,6 +168,22 @@ def test_compact_merges_the_logs_and_says_what_it_did(run, path: Path) -> None:
     assert run("scan", path, "--mode", "read_optimized", "--count")[1] == "3\n"
 
 
+def test_clean_removes_old_slices_and_says_what_it_did(run, path: Path) -> None:
+    table = mainstem.open_table(path)
+    for _ in range(2):
+        table.upsert(table.scan(columns=[f.name for f in table.schema]).to_arrow())
+        table.compact()
+    kept = ("-o", "hoodie.clean.commits.retained=1")
+    assert run("clean", path)[1] == "nothing to clean\n"
+    (found,) = _objects(run("clean", path, "--json", *kept)[1])
+    assert found["files"] == found["deleted"] > 0 and found["requested"] < found["completion"]
+    table.upsert(table.scan(columns=[f.name for f in table.schema]).to_arrow())
+    text = run("clean", path, "--if-due", *kept)[1]
+    assert re.fullmatch(r"clean \d{17}: \d+ files removed, everything since \d{17} is kept\n", text)
+    assert run("clean", path, "--if-due", *kept)[1] == "nothing to clean\n"
+    assert run("scan", path, "--count")[1] == "3\n"
+
+
 def test_rollback_leaves_a_living_writer_alone(run, path: Path) -> None:
     with mainstem.open_table(path).begin() as txn:
         assert run("rollback", path, "--json")[1] == ""
