@@ -281,6 +281,10 @@ class JavaHudi:
         """A Java clean, which rolls back instants whose heartbeat has expired."""
         self.call("clean", path=str(path), options=dict(options))
 
+    def schedule_clean(self, path: str | Path, options: Mapping[str, str]) -> str | None:
+        """Plans a clean; None where Java planned nothing."""
+        return self.call("schedule_clean", path=str(path), options=dict(options))["instant"]
+
     def schedule_compaction(self, path: str | Path, options: Mapping[str, str]) -> str | None:
         """Plans a compaction (after one delta commit already); None where Java planned nothing."""
         due = {**options, "hoodie.compact.inline.max.delta.commits": "1"}

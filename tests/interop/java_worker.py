@@ -225,6 +225,16 @@ class Worker:
             client.close()
         return {}
 
+    def schedule_clean(self, path: str, options: dict) -> dict:
+        """Plans a clean; answers with its instant or null."""
+        kind = self._jvm.org.apache.hudi.common.model.TableServiceType.CLEAN
+        client = self._client(path, options)
+        try:
+            instant = client.scheduleTableService(self._none(), kind)
+            return {"instant": instant.get() if instant.isPresent() else None}
+        finally:
+            client.close()
+
     def schedule_compaction(self, path: str, options: dict) -> dict:
         """Plans a compaction; answers with its instant or null."""
         client = self._client(path, options)
