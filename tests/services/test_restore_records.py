@@ -19,6 +19,7 @@ from mainstem.formats.avro_container import decode_container, encode_container
 from mainstem.storage import paths
 from mainstem.timeline import restore_records as records
 from mainstem.timeline.commit_metadata import schema_text
+from mainstem.timeline.plans import encode_rollback_plan
 from tests.golden_tables import tables
 
 SAVED = "20261120092843274"
@@ -98,6 +99,27 @@ def test_our_restore_is_javas(before: Path, restored: Path) -> None:
     )
     assert here == there
     assert table.scan().to_arrow().num_rows == mainstem.open_table(restored).scan().to_arrow().num_rows
+
+
+def test_a_restore_of_javas_that_died_is_finished_by_us(before: Path, restored: Path) -> None:
+    """It had planned, begun to roll back the newest instant, and taken it off the timeline."""
+    here, there = before / paths.TIMELINE, restored / paths.TIMELINE
+    for name in os.listdir(there):
+        if ".restore." in name:
+            shutil.copy(there / name, here / name)
+    newest = "20261120092845585"
+    plan = encode_rollback_plan(newest, "deltacommit", [], str(before))
+    (here / "20261120092849589.rollback.requested").write_bytes(plan)
+    os.unlink(next(here.glob(f"{newest}_*.deltacommit")))
+    table = mainstem.open_table(before, OPTIONS)
+    after = mainstem.open_table(restored).scan().to_arrow()
+    assert table.scan().to_arrow().num_rows == after.num_rows
+    assert table.rollback_failed_writes() == []
+    done = table.restore()
+    assert done.savepoint == SAVED and done.completion is not None
+    assert not [name for name in os.listdir(here) if "rollback" in name]
+    kept = {str(p.relative_to(restored)) for p in restored.rglob("*") if paths.file_id_of(p.name)}
+    assert {str(p.relative_to(before)) for p in before.rglob("*") if paths.file_id_of(p.name)} == kept
 
 
 def test_records_that_lead_out_of_the_table_or_name_no_files_are_refused() -> None:
