@@ -22,8 +22,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from mainstem.errors import Invalid
+from mainstem.lsm_archive.manifest import Manifest
 from mainstem.lsm_archive.writer import LevelOptions
 from mainstem.options import flag, whole_number
 from mainstem.readers.state import TableState
@@ -48,6 +50,7 @@ from mainstem.timeline.instant import (
     Instant,
     parse_instant,
 )
+from mainstem.writers.context import WriterContext
 from mainstem.writers.rollback import condemned
 
 MIN_COMMITS = "hoodie.keep.min.commits"
@@ -56,6 +59,8 @@ BEYOND_SAVEPOINT = "hoodie.archive.beyond.savepoint"
 BLOCK_ON_CLEAN = "hoodie.archive.block.on.latest.clean.ectr"
 
 _COMMITS = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
+# One round holds the lock while it deletes three files per instant.
+_ROUND_INSTANTS = 1000
 
 
 @dataclass(frozen=True)
@@ -118,6 +123,11 @@ def _commits(timeline: ActiveTimeline) -> list[Instant]:
     return [i for i in timeline.completed if i.action in _COMMITS]
 
 
+def restore_pending(timeline: ActiveTimeline) -> bool:
+    """Whether nothing may be moved or deleted before a restore is done."""
+    return any(i.action == RESTORE for i in timeline.pending)
+
+
 def is_due(timeline: ActiveTimeline, options: ArchiveOptions, now: str) -> bool:
     """Whether more commits are completed than may stay."""
     return len(_commits(timeline)) > options.bounds(timeline, now)[1]
@@ -130,7 +140,7 @@ def instants_to_archive(
     timeline = state.timeline
     if if_due and not is_due(timeline, options, now):
         return []
-    if any(i.action == RESTORE for i in timeline.pending):
+    if restore_pending(timeline):
         return []
     commits = _commits(timeline)
     least, _ = options.bounds(timeline, now)
@@ -220,3 +230,49 @@ def _below_the_newest(timeline: ActiveTimeline, chosen: list[Instant]) -> list[I
         if (instant.completion or "") > staying:
             return chosen[:at]
     return chosen
+
+
+@dataclass(frozen=True)
+class ArchivePlan:
+    """What to do, by one look at timeline and archive."""
+
+    state: TableState
+    manifest: Manifest
+    #: not archived yet, and archived but still active
+    fresh: list[Instant]
+    stale: list[Instant]
+
+    @classmethod
+    def make(cls, ctx: WriterContext, options: ArchiveOptions) -> ArchivePlan | None:
+        state = TableState.load(ctx.seams.storage, ctx.config)
+        if restore_pending(state.timeline):
+            return None
+        manifest = state.archive.manifest
+        stale, doubtful = _already_archived(state)
+        known = {i.file_name for i in stale}
+        # By the count, not the trigger: a round that was cut off goes on below the maximum.
+        chosen = instants_to_archive(state, options, ctx.publisher.now(), if_due=False)
+        sure = takewhile(lambda i: i.requested not in doubtful, chosen)
+        fresh = [i for i in sure if i.file_name not in known][: _round_size(len(chosen))]
+        return cls(state, manifest, fresh, stale) if fresh or stale else None
+
+
+def _round_size(waiting: int) -> int:
+    return max(_ROUND_INSTANTS, waiting // 20)
+
+
+def _already_archived(state: TableState) -> tuple[list[Instant], set[str]]:
+    """Completed instants that the archive holds as they are, and requested times of those that it holds
+    with another completion time (an engine completed them twice: in doubt they stay)."""
+    files = state.archive.manifest.files
+    same: list[Instant] = []
+    doubtful: set[str] = set()
+    for instant in state.timeline.completed:
+        if any(f.first <= instant.requested <= f.last for f in files):
+            for found in state.archive.instants(instant.requested, instant.requested):
+                if found.action == instant.action:
+                    if found.completion == instant.completion:
+                        same.append(instant)
+                    else:
+                        doubtful.add(instant.requested)
+    return same, doubtful

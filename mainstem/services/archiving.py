@@ -33,11 +33,11 @@ Hudi: ``TimelineArchiverV2``, ``LSMTimelineWriter``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from itertools import takewhile
+from typing import TYPE_CHECKING
 
 from mainstem.errors import CorruptTable, LeaseLost, OutcomeUnknown, Unavailable
 from mainstem.limits import MANIFEST_BYTES_MAX, MIB, TIMELINE_FILE_BYTES_MAX
@@ -60,8 +60,13 @@ from mainstem.lsm_archive.writer import (
     rows_table,
     write_data_file,
 )
-from mainstem.readers.state import TableState
-from mainstem.services.archive_plan import ArchiveOptions, instants_to_archive, is_due
+from mainstem.services.archive_plan import (
+    ArchiveOptions,
+    ArchivePlan,
+    instants_to_archive,
+    is_due,
+    restore_pending,
+)
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline
@@ -71,10 +76,14 @@ from mainstem.truetime.generator import instant_text, parse_wall
 from mainstem.writers.context import WriterContext
 from mainstem.writers.private_files import delete_quietly, prepare
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from mainstem.storage.protocol import Storage
+
 PREFIX = "archive"
 _ATTEMPTS_MAX = 20
-# One round holds the lock while it deletes three files per instant, and holds their bytes before that.
-_ROUND_INSTANTS = 1000
+# What one round holds in memory.
 _ROUND_BYTES = 64 * MIB
 
 
@@ -137,7 +146,7 @@ def run(ctx: WriterContext, *, if_due: bool = True, progress: Progress = silent)
 def _one_round(ctx: WriterContext, options: ArchiveOptions) -> Archived | None:
     """One version of the archive; again from the start while others change what it is built on."""
     for _ in range(_ATTEMPTS_MAX):
-        plan = _Plan.make(ctx, options)
+        plan = ArchivePlan.make(ctx, options)
         if plan is None:
             return None
         try:
@@ -167,57 +176,13 @@ def _check_whole(ctx: WriterContext, manifest: Manifest) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What to do, by one look at timeline and archive."""
-
-    state: TableState
-    manifest: Manifest
-    #: not archived yet, and archived but still active
-    fresh: list[Instant]
-    stale: list[Instant]
-
-    @classmethod
-    def make(cls, ctx: WriterContext, options: ArchiveOptions) -> _Plan | None:
-        state = TableState.load(ctx.seams.storage, ctx.config)
-        manifest = state.archive.manifest
-        stale, doubtful = _already_archived(state)
-        known = {i.file_name for i in stale}
-        # By the count, not the trigger: a round that was cut off goes on below the maximum.
-        chosen = instants_to_archive(state, options, ctx.publisher.now(), if_due=False)
-        sure = takewhile(lambda i: i.requested not in doubtful, chosen)
-        fresh = [i for i in sure if i.file_name not in known][: _round_size(len(chosen))]
-        return cls(state, manifest, fresh, stale) if fresh or stale else None
-
-
-def _round_size(waiting: int) -> int:
-    return max(_ROUND_INSTANTS, waiting // 20)
-
-
-def _already_archived(state: TableState) -> tuple[list[Instant], set[str]]:
-    """Completed instants that the archive holds as they are, and requested times of those that it holds
-    with another completion time (an engine completed them twice: in doubt they stay)."""
-    files = state.archive.manifest.files
-    same: list[Instant] = []
-    doubtful: set[str] = set()
-    for instant in state.timeline.completed:
-        if any(f.first <= instant.requested <= f.last for f in files):
-            for found in state.archive.instants(instant.requested, instant.requested):
-                if found.action == instant.action:
-                    if found.completion == instant.completion:
-                        same.append(instant)
-                    else:
-                        doubtful.add(instant.requested)
-    return same, doubtful
-
-
 @dataclass
 class _Round:
     """One new version of the archive, from private files to the deletion of active ones."""
 
     ctx: WriterContext
     options: ArchiveOptions
-    plan: _Plan
+    plan: ArchivePlan
     merges: int = 0
     #: private files, and those of them that are to become data files, by the name that they will have
     private: list[str] = field(default_factory=list)
@@ -291,14 +256,14 @@ class _Round:
         level = 0
         while (merge := next_merge(files, level, self.options.levels)) is not None:
             merged = _free_name(merge.first, merge.last, level + 1, taken | set(made))
-            made[merged] = self._write(merged, self._merged(merge, made))
+            made[merged] = self._write(merged, self._merged(merge))
             files = [f for f in files if f not in merge.sources] + [made[merged]]
             level += 1
             self.merges += 1
         numbers = [n for n in map(parse_manifest_name, taken) if n is not None]
         return self._link(max([manifest.version, *numbers]) + 1, files)
 
-    def _write(self, name: str, tables) -> ArchiveFile:
+    def _write(self, name: str, tables: Iterable[pa.Table]) -> ArchiveFile:
         """A private file with this content, durable."""
         ctx = self.ctx
         path = paths.prepared(PREFIX, f"{ctx.seams.random.getrandbits(64):016x}")
@@ -313,9 +278,11 @@ class _Round:
         assert file is not None
         return file
 
-    def _merged(self, merge: Merge, made: dict[str, ArchiveFile]) -> Iterator:
+    def _merged(self, merge: Merge) -> Iterator[pa.Table]:
         """Rows of the sources, oldest file first; a source of this round is still private."""
         for source in merge.sources:
+            for path in self.private:  # a large merge takes long: nobody shall take them for left over
+                self.ctx.seams.storage.touch(path)
             path = self.named.get(source.name) or f"{self.folder}/{source.name}"
             opened = DataFile(self.ctx.seams.storage, path)
             try:
@@ -363,6 +330,8 @@ class _Round:
         ctx.reread_config()
         archive = Archive.load(storage, self.folder)
         if archive.manifest.version != self.plan.manifest.version:
+            return False
+        if restore_pending(section.timeline):
             return False
         if not all(section.timeline.has(i.file_name) for i in going):
             return False
@@ -484,7 +453,7 @@ def _earlier_states(timeline: ActiveTimeline, keys: set[tuple[str, str]]) -> Ite
             yield name
 
 
-def _delete(storage, timeline: ActiveTimeline, name: str) -> None:
+def _delete(storage: Storage, timeline: ActiveTimeline, name: str) -> None:
     storage.delete(paths.timeline_file(name))
     checksum = f".{name}.crc"
     if timeline.has(checksum):
