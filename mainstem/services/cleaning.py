@@ -11,9 +11,8 @@
 meanwhile move the boundary up, new slices push old ones down. What can make an old file needed again is a
 savepoint, a pending plan that names it, or the removal of a completed instant (restore, rollback, also
 archiving, which looks the same). Under the lock any of these sends the planner back to step 2. While a
-restore, an unfinished savepoint or the rollback of a completed instant is pending, nothing is planned; a
-savepoint or restore is refused in turn (``clean_records.pending_deletions``, under the same lock) while a
-pending clean names a file that it needs.
+restore, an unfinished savepoint or the rollback of a completed instant is pending, nothing is planned; each
+of them is refused in turn, under the same lock, while a clean is pending that names a file that it needs.
 
 **A crash.** After 3: the plan is pending, and whoever cleans next executes it before planning another. In 5:
 the rest is deleted then; a missing file is success. After 6: nothing is left to do but the heartbeat.

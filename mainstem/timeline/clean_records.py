@@ -20,6 +20,7 @@ from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import VERSION_MARK, schema_text
 from mainstem.timeline.instant import CLEAN, COMPLETED, REQUESTED, SAVEPOINT, Instant
+from mainstem.timeline.restore_records import decode_savepoint
 
 #: CleanPlanner.SAVEPOINTED_TIMESTAMPS: by it Java's next clean finds what a deleted savepoint had kept.
 SAVEPOINTED = "savepointed_timestamps"
@@ -204,33 +205,17 @@ def named_files(record: Mapping[str, Any], path: str) -> Iterator[tuple[str, set
         yield partition, names(planned)
 
 
-def pending_deletions(storage: Storage, timeline: ActiveTimeline) -> dict[str, str]:
-    """Path -> requested time of the pending clean that deletes it.
-
-    Asked under the lock by whoever is about to need old files (a savepoint, a restore). Raises
-    ``CorruptTable`` for a plan that cannot be trusted.
-    """
-    found: dict[str, str] = {}
-    for instant in timeline.pending:
-        if instant.action != CLEAN:
-            continue
-        try:
-            plan = load_clean_plan(storage, instant.requested)
-        except FileNotFoundError:
-            continue  # completed, or archived, since the listing
-        found.update(dict.fromkeys(plan.paths() if plan is not None else (), instant.requested))
-    return found
-
-
 def savepointed_files(storage: Storage, timeline: ActiveTimeline) -> dict[str, set[str]]:
-    """Partition -> names of the files that completed savepoints keep (HoodieSavepointMetadata)."""
+    """Partition -> names of the files that completed savepoints keep."""
     kept: dict[str, set[str]] = {}
     for instant in timeline.completed:
         if instant.action != SAVEPOINT:
             continue
         path = paths.timeline_file(instant.file_name)
-        record, _ = decode_container(storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX), path=path)
-        for partition, saved in part(record.get("partitionMetadata"), dict, path).items():
-            names = part(part(saved, dict, path).get("savepointDataFile"), list, path)
-            kept.setdefault(partition, set()).update(str(name).rsplit("/", 1)[-1] for name in names)
+        try:
+            data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+        except FileNotFoundError:
+            continue  # deleted since the listing
+        for partition, names in decode_savepoint(data, path=path).files.items():
+            kept.setdefault(partition, set()).update(names)
     return kept
