@@ -36,13 +36,15 @@ def merge_slice(
     order_types: Sequence[pa.DataType],
     *,
     excerpt: bool = False,
+    run_bytes: int = _RUN_BYTES_MAX,
 ) -> Iterator[pa.Table]:
     """Merged rows with exactly the columns of ``schema``.
 
     ``base``: batches of the base file with the columns of ``schema`` plus ``rules.needed_columns``
     as far as the file has them; ``entries``: log entries in replay order; ``order_types``: types of
     the ordering columns in the table schema. ``excerpt``: only some instants of the slice are merged, so
-    a column that nobody set is not null but unknown, and ``Unsupported`` is raised.
+    a column that nobody set is not null but unknown, and ``Unsupported`` is raised. ``run_bytes``: base
+    batches are put together up to this size.
     """
     entries = [e for e in entries if not isinstance(e, DataRows) or e.table.num_rows]
     if not entries:
@@ -55,10 +57,11 @@ def merge_slice(
     log = positions(entries, rules, order_types)
     folded = fold(log)
     if rules.partial or any(isinstance(e, DataRows) and e.partial for e in entries):
-        yield from _merge_partial(base, entries, schema, rules, log, folded, excerpt)
+        runs = joined(base, log, bytes_max=run_bytes)
+        yield from _merge_partial(runs, entries, schema, rules, log, folded, excerpt)
         return
     emit = ~folded.is_delete
-    for table in joined(base, log):
+    for table in joined(base, log, bytes_max=run_bytes):
         code, hit, wins = probe(table, log, folded, rules)
         if code is None:
             yield _projected(table, schema)
@@ -184,7 +187,7 @@ def _merge_partial(
 ) -> Iterator[pa.Table]:
     rows, open_cells = overlay(entries, log, folded, schema, rules)
     emit = ~folded.is_delete
-    for table in joined(base, log):
+    for table in base:
         code, hit, wins = probe(table, log, folded, rules)
         table_rows = _projected(table, schema)
         if code is None:

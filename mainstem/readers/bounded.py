@@ -31,7 +31,7 @@ from mainstem.merge.fold import fold, positions
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.readers.base_rows import open_base
 from mainstem.readers.log_rows import Run, entries_of, joinable, live_blocks
-from mainstem.readers.split import Split, base_tables, ordering_types, read_split
+from mainstem.readers.split import Split, base_tables, ordering_types
 from mainstem.storage.protocol import Storage
 from mainstem.table.bucket import java_string_hash
 
@@ -55,14 +55,15 @@ def read_bounded(storage: Storage, split: Split, memory_bytes: int) -> Iterator[
     """
     log = _Log.of(storage, split, max(1, min(_PIECE_BYTES, memory_bytes // _PIECES_PER_BOUND)))
     share = int(memory_bytes * _LOG_SHARE)
-    if log.decoded_bytes + log.rows * _BYTES_PER_KEY <= share:
-        yield from read_split(storage, split)
-        return
     one_stored_row = split.spec.rules.partial is None and split.spec.rules.merger is None
-    if one_stored_row and not log.partial:
+    if log.decoded_bytes + log.rows * _BYTES_PER_KEY <= share:
+        found = _by_class(log, share, 1)
+    elif one_stored_row and not log.partial:
         found = _decided(log, share)
     else:
-        found = _by_class(log, share)
+        # The columns are there twice while rows are laid over each other.
+        needed = 2 * log.decoded_bytes + log.rows * _BYTES_PER_KEY
+        found = _by_class(log, share, -(-needed // share))
     yield from (table.select(list(split.spec.columns)) for table in found if table.num_rows)
 
 
@@ -291,23 +292,24 @@ def _length(entry: Entry) -> int:
     return entry.table.num_rows if isinstance(entry, DataRows) else len(entry.keys)
 
 
-# -- rows are made of several stored ones ---------------------------------------------------------------
+# -- whole rows are merged ------------------------------------------------------------------------------
 
 
-def _by_class(log: _Log, share: int) -> Iterator[pa.Table]:
-    split = log.split
-    kinds = ordering_types(split.spec)
-    # The columns are there twice while rows are laid over each other.
-    classes = -(-(2 * log.decoded_bytes + log.rows * _BYTES_PER_KEY) // share)
+def _by_class(log: _Log, share: int, classes: int) -> Iterator[pa.Table]:
+    split, spec = log.split, log.split.spec
     for number in range(classes):
         entries = [
-            _chosen(entry, _class_of(entry_keys(entry), classes) == number)
+            entry if classes == 1 else _chosen(entry, _class_of(entry_keys(entry), classes) == number)
             for piece in log.pieces
             for entry in log.entries(piece, split)
         ]
         entries = [entry for entry in entries if _length(entry)]
-        base = (
-            table.filter(pa.array(_class_of(table.column(KEY_COLUMN), classes) == number))
-            for table in base_tables(log.storage, split, merged=True)
+        base = base_tables(log.storage, split, merged=classes > 1 or bool(entries))
+        if classes > 1:
+            base = (
+                table.filter(pa.array(_class_of(table.column(KEY_COLUMN), classes) == number))
+                for table in base
+            )
+        yield from merge_slice(
+            base, entries, spec.read_schema, spec.rules, ordering_types(spec), run_bytes=share // 4
         )
-        yield from merge_slice(base, entries, split.spec.read_schema, split.spec.rules, kinds)
