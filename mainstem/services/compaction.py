@@ -10,7 +10,8 @@ finds the file. Whoever comes too late changes nothing: an executor makes its pr
 whether the plan is still pending, then links; whoever completes a plan removes all private files of
 it afterwards, so the link of a stopped executor that wakes up finds nothing to link (the order of the
 completion fence, ``truetime.fence``). A heartbeat on the plan's time keeps two executors from doing the
-same work; nothing depends on it.
+same work; nothing depends on it. File groups may be made side by side, in this process or others
+(``services.compact_group``): each is such an executor, of one file.
 
 Hudi: ``ScheduleCompactionActionExecutor``, ``RunCompactionActionExecutor``, ``HoodieCompactor``.
 """
