@@ -98,11 +98,14 @@ def decode_clean_plan(data: bytes, *, path: str, base: str) -> CleanPlan | None:
         names = [where.name(partition, part(name, str, path)) for name in planned]
         files.setdefault(partition, []).extend(names)
     earliest = part(record.get("earliestInstantToRetain"), dict, path)
+    time = str(earliest.get("timestamp"))
+    if earliest and not (time.isascii() and time.isdecimal() and 14 <= len(time) <= 20):
+        raise CorruptTable(f"clean plan retains all since {time!r}, expected an instant time", path=path)
     extra = part(record.get("extraMetadata"), dict, path)
     return CleanPlan(
         part(record.get("policy"), str, path),
         {partition: tuple(dict.fromkeys(names)) for partition, names in files.items()},
-        (str(earliest.get("timestamp")), str(earliest.get("action"))) if earliest else None,
+        (time, str(earliest.get("action"))) if earliest else None,
         part(record.get("lastCompletedCommitTimestamp"), str, path),
         {key: part(value, str, path) for key, value in extra.items()},
     )

@@ -32,6 +32,7 @@ from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.table import field_ids
 from mainstem.table.properties import load_config
+from mainstem.timeline.clean_records import CleanPlan, decode_clean_plan, encode_clean_plan
 from mainstem.timeline.commit_metadata import decode_commit, encode_commit
 from mainstem.timeline.instant import parse_instant
 from mainstem.timeline.plans import (
@@ -149,6 +150,21 @@ def _rollback_plans() -> list[bytes]:
 def _compaction_plans() -> list[bytes]:
     operation = CompactionOperation("p", "f-0", INSTANT, None, (f".f-0_{INSTANT}.log.1_0-1-2",))
     return [encode_compaction_plan([operation], [{}]), *golden("*compaction.requested")]
+
+
+def _clean_plan(data: bytes, *, path: str = "f") -> object:
+    """What a clean may delete are data files inside the table."""
+    plan = decode_clean_plan(data, path=path, base="/t")
+    for found in plan.paths() if plan is not None else ():
+        assert paths.inside(found, source=path) == found and not found.startswith(paths.HOODIE)
+        assert paths.file_id_of(found.rsplit("/", 1)[-1]) is not None
+    return plan
+
+
+def _clean_plans() -> list[bytes]:
+    log, base = f".f-0_{INSTANT}.log.1_0-1-2", f"f-0_0-1-2_{INSTANT}.parquet"
+    plan = CleanPlan("KEEP_LATEST_COMMITS", {"p": (base, log), "q/r": (log,)}, (INSTANT, "commit"), INSTANT)
+    return [encode_clean_plan(plan, "/t"), encode_clean_plan(CleanPlan("", {"": (base,)}), "/t")]
 
 
 def _containers() -> list[bytes]:
@@ -374,7 +390,7 @@ _DELETE, _DELETE_SEEDS = _contents(BlockKind.DELETE)
 _PARQUET, _PARQUET_SEEDS = _contents(BlockKind.PARQUET_DATA)
 
 #: Parsers of containers beside the strange ones that they must survive.
-CONTAINER_PARSERS = (decode_commit, decode_rollback_plan, decode_compaction_plan)
+CONTAINER_PARSERS = (decode_commit, decode_rollback_plan, decode_compaction_plan, _clean_plan)
 
 TARGETS = [
     Target("log file", _log_file, lambda: [small_log(), *golden("*.log.*", most=20)], _is_prefix),
@@ -388,6 +404,7 @@ TARGETS = [
     Target("commit metadata", _commit, _commits),
     Target("rollback plan", lambda data: decode_rollback_plan(data, path="f"), _rollback_plans, _any),
     Target("compaction plan", lambda data: decode_compaction_plan(data, path="f"), _compaction_plans, _any),
+    Target("clean plan", _clean_plan, _clean_plans, _any),
     Target("names of files, instants and partitions", _name, _file_names, _any),
     Target("Java properties", _properties, _configs, _has_keys),
     Target("hoodie.properties", _in_file(paths.PROPERTIES, _config), _configs, _any, slow=True),
