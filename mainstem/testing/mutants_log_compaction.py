@@ -11,14 +11,15 @@ from mainstem.services import log_compaction, log_compaction_plan, log_merge
 from mainstem.testing.mutant import STOPPING, Patch, seeded_bug
 
 
-@seeded_bug("a log compaction runs over instants that are in flight", "logs", STOPPING)
+@seeded_bug("a log compaction runs over instants that are in flight, and never looks again", "logs", STOPPING)
 def merge_over_writes_in_flight() -> list[Patch]:
     def nothing(*_: Any) -> list[Any]:
         return []
 
     return [
-        patch.object(module, "writes_in_flight", nothing)
-        for module in (log_compaction, log_compaction_plan)
+        patch.object(log_compaction, "writes_in_flight", nothing),
+        patch.object(log_compaction_plan, "writes_in_flight", nothing),
+        patch.object(log_compaction, "broken", lambda *_: None),
     ]
 
 

@@ -98,7 +98,12 @@ class Histories:
     layers: list[Layers] = field(init=False)
 
     def write(self, table: mainstem.Table, compact: Callable[[], Any]) -> None:
-        """Write everything; ``compact`` is called when what the compaction takes in is committed."""
+        """Write everything; ``compact`` is called when what the compaction takes in is committed.
+
+        Every partition begins with a row of another key: Java plans no compaction of a file group whose
+        oldest log is that of a write in flight.
+        """
+        table.upsert(self._oldest())
         slots = itertools.product(range(self.length), (False, True), (0, 1))
         began = []
         for number, deleting, layer in slots:
@@ -112,6 +117,12 @@ class Histories:
         compact()
         for _, transaction in reversed([b for b in began if b[0] == 1]):
             transaction.commit()
+
+    def _oldest(self) -> pa.Table:
+        names = [cut_name(cut) for cut in self.layers]
+        count = len(names)
+        columns = [["oldest"] * count, names, *([0] * count for _ in "tt"), *([None] * count for _ in "abd")]
+        return pa.table(dict(zip(SCHEMA.names, columns, strict=True)), schema=SCHEMA)
 
     def _rows(self, number: int, deleting: bool, layer: int) -> pa.Table:
         chosen = [
@@ -154,12 +165,12 @@ class Histories:
 
     def found(self, rows: pa.Table) -> Wanted:
         """(cut, key) -> cells, as a reader gave them."""
-        listed = rows.select(["cut", "id", "a", "b"]).to_pylist()
+        listed = [r for r in rows.select(["cut", "id", "a", "b"]).to_pylist() if r["id"] != "oldest"]
         absent = (None, self.kind.absent)
         cells = {
             (r["cut"], r["id"]): tuple(None if r[c] in absent else int(r[c]) for c in "ab") for r in listed
         }
-        assert len(cells) == rows.num_rows
+        assert len(cells) == len(listed)
         keys = ((cut_name(cut), str(n)) for cut in self.layers for n in range(len(self.all)))
         return {key: cells.get(key) for key in keys}
 
