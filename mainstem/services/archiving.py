@@ -2,7 +2,8 @@
 
   1. choose instants (``archive_plan``), read their files, write them as a level-0 data file; merge the
      levels that are due; write the new manifest: private files, made durable, without the lock
-  2. link data files and manifest to their names; nobody looks at them yet
+  2. link data files and manifest to their names; nobody looks at them yet (where ``_version_`` is missing,
+     the newest manifest counts: there the manifest appears in step 4, by the same kind of rename)
   3. [[ lock: is the version still the one we built on, is the manifest ours, are its files there, may every
      chosen instant still go?
   4.    rename the ticket (it holds the new number) over ``_version_``: the switch; make it durable
