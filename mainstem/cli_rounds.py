@@ -64,7 +64,7 @@ def _services(options: argparse.Namespace, out: TextIO) -> None:
         try:
             # Opened anew each time: the process may outlive what the table's properties say.
             table = options.open(options)
-            how = replace(plan, progress=_Progress(table), stopping=stopping)
+            how = replace(plan, progress=ProgressLine(table), stopping=stopping)
             runs = how.run(table.writer_context())
         except Unavailable as error:
             if options.once:
@@ -123,7 +123,7 @@ def _ended_by_signals(rounds: Background) -> Iterator[None]:
             signal.signal(number, was)
 
 
-class _Progress:
+class ProgressLine:
     """How far long work is, on standard error."""
 
     def __init__(self, table: Table) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, TextIO
 
-from mainstem.cli_rounds import add_rounds_command
+from mainstem.cli_rounds import ProgressLine, add_rounds_command
 from mainstem.cli_rows import plain, print_json
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def _log_compact(options: argparse.Namespace, out: TextIO) -> None:
 
 
 def _compact(options: argparse.Namespace, out: TextIO) -> None:
+    table = options.open(options)
     done = [
         {
             "instant": c.requested,
@@ -107,7 +108,7 @@ def _compact(options: argparse.Namespace, out: TextIO) -> None:
             "rows": c.rows,
             "log_files": c.log_files,
         }
-        for c in options.open(options).compact(if_due=options.if_due)
+        for c in table.compact(if_due=options.if_due, progress=ProgressLine(table))
         if c.completion is not None
     ]
     if options.json:
@@ -123,7 +124,8 @@ def _compact(options: argparse.Namespace, out: TextIO) -> None:
 
 
 def _clean(options: argparse.Namespace, out: TextIO) -> None:
-    done = options.open(options).clean(if_due=options.if_due)
+    table = options.open(options)
+    done = table.clean(if_due=options.if_due, progress=ProgressLine(table))
     if options.json:
         print_json([asdict(c) for c in done], out)
         return

@@ -98,7 +98,7 @@ def test_long_work_tells_how_far_it_is_on_standard_error_and_short_work_does_not
     now = [0.0]
     clock = SimpleNamespace(monotonic_ms=lambda: now[0])
     context = SimpleNamespace(seams=SimpleNamespace(clock=clock))
-    progress = cli_rounds._Progress(SimpleNamespace(writer_context=lambda: context))
+    progress = cli_rounds.ProgressLine(SimpleNamespace(writer_context=lambda: context))
     for done in range(1, 9):
         now[0] += 900
         progress("compaction 1, file groups", done, 8)
