@@ -140,8 +140,11 @@ def data_files(base: Path) -> set[str]:
 
 
 def age(base: Path) -> None:
-    """Make heartbeats and private files an hour old, as if everybody who left them were long dead."""
+    """Make heartbeats, private files and savepoints that were begun an hour old, as if everybody who left
+    them were long dead."""
     past = time.time() - 3_600
+    for begun in (base / ".hoodie/timeline").glob("*.savepoint.inflight"):
+        os.utime(begun, (past, past))
     for folder in (".heartbeat", ".mainstem/locks", ".mainstem/prepared"):
         for name in _files(base / ".hoodie" / folder):
             os.utime(base / ".hoodie" / folder / name, (past, past))

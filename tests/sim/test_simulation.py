@@ -16,7 +16,7 @@ import pytest
 
 from mainstem.testing.run import Search, replay_command, simulate
 
-SECONDS = float(os.environ.get("MAINSTEM_SIM_SECONDS", "60"))
+SECONDS = float(os.environ.get("MAINSTEM_SIM_SECONDS", "30"))
 SEED = int(os.environ.get("MAINSTEM_SIM_SEED", "0"))
 REGRESSIONS = Path(__file__).parent / "regressions" / "seeds.txt"
 
