@@ -100,25 +100,23 @@ def _log_compact(options: argparse.Namespace, out: TextIO) -> None:
 
 def _compact(options: argparse.Namespace, out: TextIO) -> None:
     table = options.open(options)
-    done = [
-        {
-            "instant": c.requested,
-            "completion": c.completion,
-            "base_files": len(c.files),
-            "rows": c.rows,
-            "log_files": c.log_files,
-        }
-        for c in table.compact(if_due=options.if_due, progress=ProgressLine(table))
-        if c.completion is not None
-    ]
+    found = table.compact(if_due=options.if_due, progress=ProgressLine(table))
+    done = [c for c in found if c.completion is not None]
     if options.json:
-        print_json(done, out)
+        rows = [
+            {
+                "instant": c.requested,
+                "completion": c.completion,
+                "base_files": len(c.files),
+                "rows": c.rows,
+                "log_files": c.log_files,
+            }
+            for c in done
+        ]
+        print_json(rows, out)
         return
     for c in done:
-        out.write(
-            f"compaction {c['instant']}: {c['log_files']:,} log files merged into"
-            f" {c['base_files']:,} base files, {c['rows']:,} rows\n"
-        )
+        out.write(f"{c.describe()}\n")
     if not done:
         out.write("nothing to compact\n")
 
