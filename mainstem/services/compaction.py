@@ -201,7 +201,7 @@ def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
     memory //= max(1, min(at_once, len(operations)))
     how = BaseFileFormat.from_properties(properties)
     how = replace(how, group_bytes=min(how.group_bytes, max(MIB, memory // _GROUPS_PER_MEMORY)))
-    spec = read_spec(state, None, None, None, "error")
+    spec = read_spec(state, None, None, None, "error", stored=True)
     tasks = [
         GroupTask(
             ctx.base, time, number, operation, spec, base_schema, how,
