@@ -132,7 +132,7 @@ class Services(Tables):
     def _restorer(self, process: Process) -> None:
         """Holds the writers back, restores to a savepoint, lets them go on; an heir finishes its work."""
         table = self._patiently(process, lambda: self.open(process))
-        while self.restores > 0:
+        while self.restores > 0 or self.restoring:
             self.pause_between(process, 500 if self.restoring else 5000)
             points = self._patiently(process, table.savepoints)
             self.restores -= 1
@@ -170,6 +170,9 @@ class Services(Tables):
             self.world.counts.refused += 1
         else:
             super()._accept(error)
+
+    def _set_back(self, rewinds: int) -> bool:
+        return self.restoring or super()._set_back(rewinds)
 
     def _gate(self, process: Process) -> None:
         while self.restoring:

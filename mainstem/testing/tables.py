@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mainstem import create
 from mainstem.client import Table
-from mainstem.errors import MainstemError, OutcomeUnknown, RolledBack
+from mainstem.errors import MainstemError, OutcomeUnknown, RolledBack, Unavailable
 from mainstem.table.properties import load_config
 from mainstem.testing import plain_format
 from mainstem.testing.checkers import LOST_ATTEMPT, Audit, same_rows
@@ -289,7 +289,7 @@ class Tables(Simulation):
             batch, rewinds = self.checkpoints[name], self.rewinds
             try:
                 for ordinal in (0, 1):
-                    self._stream_write(table, name, batch, ordinal)
+                    self._stream_write(table, name, batch, ordinal, rewinds)
                     self.pause_between(process, 30)
                 if rewinds == self.rewinds:
                     self.checkpoints[name] = max(self.checkpoints[name], batch + 1)
@@ -299,12 +299,19 @@ class Tables(Simulation):
             except OSError as error:
                 raise Violation("an error that says what to do", repr(error)) from error
 
-    def _stream_write(self, table: Table, name: str, batch: int, ordinal: int) -> None:
+    def _set_back(self, rewinds: int) -> bool:
+        """Whether sources of streams were set back since there were so many ``rewinds``."""
+        return rewinds != self.rewinds
+
+    def _stream_write(self, table: Table, name: str, batch: int, ordinal: int, rewinds: int) -> None:
         rng = random.Random(f"{self.seed}/{name}/{batch}/{ordinal}")
         guard = StreamGuard(name, batch, ordinal)
         txn, intent = self._begin(table, name, "upsert", guard=guard)
         intent.stream = (f"{name}/{ordinal}", batch)
         with txn:
+            if self._set_back(rewinds):
+                intent.fate = "failed"
+                raise Unavailable("who sets a source back stops its drivers first")
             rows = [*self._rows(rng, name, 2), self._tracer(intent, rng)]
             self._write(txn, intent, "upsert", rows)
             self._commit(txn, intent)
