@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+# The JVMs of tests live for seconds: compiling less and one collector thread make them start sooner.
+_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f'--driver-java-options "{_QUICK_JVM}" pyspark-shell')
 
 
 def until(done: Callable[[], bool], what: str, seconds: float = 150) -> None:

@@ -2,7 +2,7 @@
 
 Method: real driver processes (with their JVM) are killed with SIGKILL between our commit and
 Spark's, or run twice on one checkpoint at the same time; then the table's instants and rows are
-counted.
+counted. One driver has a stream of every way of writing: all of them are at that point when it is killed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,13 @@ from tests.spark.driver import ROWS
 from tests.spark.test_sink import _guards, _orphans
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+REPLAYED = {
+    "write_stream": ["already_committed"],
+    "source": ["saved", "saved"],
+    "write_batch": ["already_committed", "committed"],
+}
 
 
 def _start(**task: object) -> subprocess.Popen[str]:
@@ -38,6 +46,34 @@ def _events(driver: subprocess.Popen[str], *, killed: bool = False) -> list[dict
     events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     assert killed or (events and events[-1].get("ended")), f"{events}\n{err[-3000:]}"
     return events
+
+
+@dataclass
+class Story:
+    """What a driver with a stream per way did until it was killed, and the one that followed it.
+
+    ``noted``: ways whose last batch Spark had noted when the driver died; ``committed``: the guards of each
+    way's instants at that moment.
+    """
+
+    folder: Path
+    status: int
+    before: list[dict]
+    noted: set[str]
+    committed: dict[str, list[list]]
+    after: list[dict]
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
+    folder = tmp_path_factory.mktemp("killed")
+    task = {"folder": str(folder), "ways": list(REPLAYED)}
+    driver = _start(**task, kill_after={way: [1, 0] for way in REPLAYED})
+    before = _events(driver, killed=True)
+    noted = {way for way in REPLAYED if (folder / way / "c/commits/1").exists()}
+    committed = {way: _guards(folder / way / "t") for way in REPLAYED}
+    after = _events(_start(**task, stop_after=2))
+    return Story(folder, driver.returncode, before, noted, committed, after)
 
 
 def _check_rows(table: Path, writes: int) -> None:
@@ -56,38 +92,26 @@ def _check_rows(table: Path, writes: int) -> None:
     assert not _orphans(table)
 
 
-@pytest.mark.parametrize(
-    ("way", "kill_after", "replayed"),
-    [
-        ("write_stream", [1, 0], ["already_committed"]),
-        ("source", [1, 0], ["saved", "saved"]),
-        ("write_batch", [1, 0], ["already_committed", "committed"]),
-    ],
-)
+@pytest.mark.parametrize("way", REPLAYED)
 def test_a_driver_killed_between_our_commit_and_sparks_replays_without_loss_or_doubles(
-    tmp_path: Path, way: str, kill_after: list[int], replayed: list[str]
+    story: Story, way: str
 ) -> None:
-    table, checkpoint = tmp_path / "t", tmp_path / "c"
-    task = {"table": str(table), "checkpoint": str(checkpoint), "way": way}
-    driver = _start(**task, kill_after=kill_after)
-    events = _events(driver, killed=True)
-    assert driver.returncode == -9
-    assert events[-1]["batch"] == 1 and not (checkpoint / "commits" / "1").exists()
-    committed = _guards(table)
+    assert story.status == -9
+    before, after = ([e for e in events if e.get("way") == way] for events in (story.before, story.after))
+    assert (before[-1]["batch"], before[-1]["write"]) == (1, 0) and way not in story.noted
 
-    events = _events(_start(**task, stop_after=2))
-    assert events[-1]["error"] is None
-    again = [e["status"] for e in events if e.get("batch") == 1]
-    assert again == replayed
-    assert _guards(table)[: len(committed)] == committed
+    assert after[-1]["ended"] and after[-1]["error"] is None
+    assert [e["status"] for e in after if e.get("batch") == 1] == REPLAYED[way]
+    table = story.folder / way / "t"
+    assert _guards(table)[: len(story.committed[way])] == story.committed[way]
     _check_rows(table, 1 if way == "write_stream" else 2)
 
 
 @pytest.mark.parametrize("way", ["write_batch"])
 def test_two_live_drivers_on_one_checkpoint_commit_every_write_once(tmp_path: Path, way: str) -> None:
-    table, checkpoint, meet = tmp_path / "t", tmp_path / "c", tmp_path / "meet"
+    meet = tmp_path / "meet"
     meet.mkdir()
-    task = {"table": str(table), "checkpoint": str(checkpoint), "way": way, "meet": str(meet)}
+    task = {"folder": str(tmp_path), "ways": [way], "meet": str(meet)}
     drivers = [_start(**task)]
     # The second one finds batch 0 planned and not committed, and replays it beside the first.
     until(lambda: any(meet.iterdir()) or drivers[0].poll() is not None, "the first driver")
@@ -98,4 +122,4 @@ def test_two_live_drivers_on_one_checkpoint_commit_every_write_once(tmp_path: Pa
     # One of the two made each of the batch's writes, the other found it made.
     assert statuses["committed"] == 2, events
     assert any(found[-1]["error"] for found in events), "Spark let two drivers live side by side"
-    _check_rows(table, 2)
+    _check_rows(tmp_path / way / "t", 2)
