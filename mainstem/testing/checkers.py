@@ -21,6 +21,7 @@ from mainstem.testing.world import Actor, Process, Violation, World
 if TYPE_CHECKING:
     from mainstem.testing.service_rules import ServiceRules
 
+_FENCE = ".hoodie/.mainstem/fence"
 _EPOCH = re.compile(r"^\.hoodie/\.mainstem/fence/epoch-(\d+)$")
 _TICKET = re.compile(r"^\.hoodie/\.mainstem/fence/ticket-(\d+)-")
 #: write token of a task attempt that goes on after its transaction was committed without it
@@ -88,6 +89,9 @@ class Watch:
             self.world.fail(violation)
 
     def _check(self, event: str, path: str, source: str) -> None:
+        if path != TIMELINE and not path.startswith(_FENCE):
+            # Between its epoch's marker and its listing a holder looks at the fence only: this one failed.
+            self._epoch_of.pop(self.world.current, None)
         if path.startswith(f"{TIMELINE}/"):
             self._timeline(event, path, source)
         elif path == TIMELINE:
