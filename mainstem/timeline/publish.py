@@ -334,10 +334,13 @@ class Publisher:
         less than the mark, or zeros. So a completed instant is judged by its completed file, and a
         pending one is another writer's only if the file is a container without our mark.
         """
-        name = instant.file_name
-        if self._marked(name) or instant.requested in timeline.completion_times:
+        try:
+            head = self._head(instant.file_name)  # once: its writer may be filling it just now
+        except FileNotFoundError:
+            return True  # rolled back since the listing
+        if OUR_MARK.encode() in head or instant.requested in timeline.completion_times:
             return True
-        return False if self._head(name).startswith(MAGIC) else None
+        return False if head.startswith(MAGIC) else None
 
     def _head(self, name: str) -> bytes:
         return self._seams.storage.read_range(paths.timeline_file(name), 0, _MARK_WINDOW_BYTES)
