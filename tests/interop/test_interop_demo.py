@@ -70,6 +70,5 @@ def test_java_reads_the_demos_table_and_its_changes_as_we_do(
     done = sorted(i.completion for i in table.timeline() if i.completion and i.action == "deltacommit")
     # The demo's services keep three commits; of older ranges files are gone.
     for after, until in ((done[-3], done[-2]), (done[-2], done[-1]), (done[-3], None)):
-        ours = table.changes(after=after, until=until).to_arrow()
-        assert ours.num_rows > 0
+        ours = table.changes(after=after, until=until).to_arrow()  # none, where all came too late
         assert_same(java.changes(path, after, until), ours, [*KEY, "_hoodie_commit_time"])
