@@ -207,7 +207,9 @@ def execute_rollback(
             i.requested == rollback and i.action == ROLLBACK and i.is_completed
             for i in section.timeline.instants
         )
-        return "done" if done else None
+        # Archived since, too: the plan is gone then.
+        planned = section.timeline.has(f"{rollback}.{ROLLBACK}.{REQUESTED}")
+        return "done" if done or not planned else None
 
     def remove_instant(time: str) -> None:
         # Inflight first: an instant that is only requested has nothing to lose. A completed compaction is a
