@@ -6,10 +6,33 @@ for a claim can be lost without being noticed (the process was stopped for long)
 
 from __future__ import annotations
 
-from mainstem.errors import Unavailable
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mainstem.errors import OutcomeUnknown, Unavailable
 from mainstem.storage import paths
 from mainstem.writers.context import WriterContext
 from mainstem.writers.private_files import create_once, forget, prepare
+
+
+@contextmanager
+def claimed(ctx: WriterContext, time: str, what: str) -> Iterator[bool]:
+    """Whether the block may execute the plan of ``what``: nobody else alive does, which a heartbeat shows
+    until the block ends. An ``OSError`` in it becomes ``Unavailable``: the plan stays pending.
+    """
+    if not claim(ctx, time):
+        yield False
+        return
+    try:
+        yield True
+    except OutcomeUnknown:
+        raise
+    except OSError as error:
+        raise Unavailable(
+            f"{what} {time} did not end: {error}; its plan stays, execute it again", table=ctx.base
+        ) from error
+    finally:
+        ctx.heartbeats.stop(time)
 
 
 def claim(ctx: WriterContext, time: str) -> bool:

@@ -38,7 +38,7 @@ from dataclasses import dataclass
 
 from mainstem.errors import CorruptTable, OutcomeUnknown, Unavailable
 from mainstem.readers.state import TableState
-from mainstem.services.claim import claim, store_now_ms
+from mainstem.services.claim import claimed, store_now_ms
 from mainstem.services.clean_plan import (
     CleanOptions,
     DataFile,
@@ -249,18 +249,8 @@ def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Clean
     pending, to be gone on with. Raises ``CorruptTable``, with nothing deleted, for a plan that names what is
     no data file of this table, or files that are needed; ``Unavailable`` for trouble with storage.
     """
-    if not claim(ctx, time):
-        return None
-    try:
-        return _execute(ctx, time, progress)
-    except OutcomeUnknown:
-        raise
-    except OSError as error:
-        raise Unavailable(
-            f"the clean {time} did not end: {error}; its plan stays, execute it again", table=ctx.base
-        ) from error
-    finally:
-        ctx.heartbeats.stop(time)
+    with claimed(ctx, time, "the clean") as ours:
+        return _execute(ctx, time, progress) if ours else None
 
 
 def _execute(ctx: WriterContext, time: str, progress: Progress) -> Cleaned:

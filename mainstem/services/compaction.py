@@ -29,7 +29,7 @@ from mainstem.limits import MIB
 from mainstem.readers.schema import schema_text
 from mainstem.readers.snapshot import read_spec
 from mainstem.readers.state import TableState
-from mainstem.services.claim import claim, store_now_ms
+from mainstem.services.claim import claimed, store_now_ms
 from mainstem.services.compact_group import GroupTask, final_name
 from mainstem.services.compaction_plan import (
     CompactionOptions,
@@ -144,19 +144,8 @@ def executing(ctx: WriterContext, time: str, *, at_once: int = 1) -> Iterator[Ex
     the block ends. ``at_once``: tasks that share one process and so ``hoodie.memory.compaction.max.size``.
     An ``OSError`` in the block becomes ``Unavailable``; the plan stays pending then.
     """
-    if not claim(ctx, time):
-        yield None
-        return
-    try:
-        yield _begun(ctx, time, at_once)
-    except OutcomeUnknown:
-        raise
-    except OSError as error:
-        raise Unavailable(
-            f"the compaction {time} did not end: {error}; its plan stays, execute it again", table=ctx.base
-        ) from error
-    finally:
-        ctx.heartbeats.stop(time)
+    with claimed(ctx, time, "the compaction") as ours:
+        yield _begun(ctx, time, at_once) if ours else None
 
 
 def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Compaction | None:

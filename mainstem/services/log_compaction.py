@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 from mainstem.errors import OutcomeUnknown, Unavailable, Unsupported
 from mainstem.readers.state import TableState
-from mainstem.services.claim import claim, store_now_ms
+from mainstem.services.claim import claimed, store_now_ms
 from mainstem.services.compaction_plan import FileListing
 from mainstem.services.log_compaction_plan import (
     BESIDE_WRITERS,
@@ -177,19 +177,8 @@ def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> LogCo
     goes on with the files that are done. Raises ``CorruptTable`` for damaged files, ``Unavailable``
     for trouble with storage and while a write is in flight that has to end first.
     """
-    if not claim(ctx, time):
-        return None
-    try:
-        return _execute(ctx, time, progress)
-    except OutcomeUnknown:
-        raise
-    except OSError as error:
-        raise Unavailable(
-            f"the log compaction {time} did not end: {error}; its plan stays, execute it again",
-            table=ctx.base,
-        ) from error
-    finally:
-        ctx.heartbeats.stop(time)
+    with claimed(ctx, time, "the log compaction") as ours:
+        return _execute(ctx, time, progress) if ours else None
 
 
 def _execute(ctx: WriterContext, time: str, progress: Progress) -> LogCompaction:
