@@ -6,9 +6,9 @@ and stays. Of each file group the newest slice stays, whatever the policy, and
 
 * KEEP_LATEST_COMMITS, KEEP_LATEST_BY_HOURS: everything that a query at a retained commit reads. The
   boundary is the oldest retained commit, never after the oldest pending instant; what stays is the newest
-  slice that was *complete* before it, and all newer ones. Java goes by requested times alone (and, by
-  hours, keeps one slice less); then a commit that overlapped a compaction would lose the view at its
-  completion, and change data its before images. So a little more stays here than with Java.
+  slice that was *complete* before it, and all newer ones. Java goes by requested times alone; then a
+  commit that overlapped a compaction would lose the view at its completion, and change data its before
+  images. So a little more stays here than with Java.
 * KEEP_LATEST_FILE_VERSIONS: that many slices per group; older views are gone when the slices are.
 
 Slices with a file that a savepoint or a pending compaction names stay whole. Files of instants that are
