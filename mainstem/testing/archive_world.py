@@ -21,6 +21,7 @@ class Archives(Tables):
 
     scenario = "archives"
     busy_calls = 5000
+    settle_calls = 40_000  # a dozen processes ask for one lock and look at the archive, which only grows
 
     def more_properties(self) -> dict[str, str]:
         return {

@@ -68,7 +68,7 @@ class Watch:
         self._made = {f"{f}/{n}" for f, names in self.disk.folders.items() for n in names}
         self.requested = {n.requested for n in names if n is not None} | {p[0] for p in kept}
         if self.rules is not None:
-            self.rules.host_crashed(self.requested)
+            self.rules.host_crashed(self.requested, kept)
         self._newest = max([max(r, c or "") for r, c in there], default="")
         self._entered = 0
         self._epoch_of.clear()

@@ -108,11 +108,12 @@ class Ledger:
                 rows = plain.base_rows(self.disk, file)
                 self.bulk[group_of(file)] = Bulk(name.requested, name.completion, file, rows)
 
-    def forget_lost(self, still_there: set[str]) -> None:
-        """A crash of the machine took what was not durable: keep the instants named (requested times)."""
-        self.commits = {t: c for t, c in self.commits.items() if t in still_there}
-        self.logs = {p: w for p, w in self.logs.items() if w.log.instant in still_there}
-        self.bulk = {g: b for g, b in self.bulk.items() if b.instant in still_there}
+    def forget_lost(self, still_there: set[str], done: set[tuple[str, str]]) -> None:
+        """A crash of the machine took what was not durable: keep the instants named (requested times), and
+        as completed those of ``done`` (with completion time): one that lost only its last file is pending."""
+        self.commits = {t: c for t, c in self.commits.items() if (t, c.completion) in done}
+        self.logs = {p: w for p, w in self.logs.items() if (w.log.instant, w.completion) in done}
+        self.bulk = {g: b for g, b in self.bulk.items() if (b.instant, b.completion) in done}
         self.compactions = {t: c for t, c in self.compactions.items() if t in still_there}
         for compacted in self.compactions.values():
             if compacted.time not in self.commits:

@@ -42,9 +42,10 @@ class ServiceRules:
         self.cleaned: set[str] = set()
         self._clean_plans: dict[str, frozenset[str]] = {}
 
-    def host_crashed(self, still_there: set[str]) -> None:
-        """What was not durable is gone; ``still_there``: requested times that are still known."""
-        self.ledger.forget_lost(still_there)
+    def host_crashed(self, still_there: set[str], done: set[tuple[str, str]]) -> None:
+        """What was not durable is gone; ``still_there``: requested times that are still known, ``done``:
+        requested and completion times of what is still completed."""
+        self.ledger.forget_lost(still_there, done)
         self._clean_plans = {t: p for t, p in self._clean_plans.items() if t in still_there}
         self.cleaned = {path for path in self.cleaned if not self.disk.exists(path)}
 
