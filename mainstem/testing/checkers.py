@@ -122,6 +122,8 @@ class Watch:
         if event == "deleted":
             self._timeline_deleted(name, path)
             return
+        if self._late_mark(name):
+            return
         self._new_name(event, path)
         if name.state == "requested":
             self._requested(name)
@@ -137,6 +139,15 @@ class Watch:
             self.rules.requested(name)
             if name.action == "restore":
                 self._note_restore(name)  # after the rules have read the plan
+
+    def _late_mark(self, name: TimelineName) -> bool:
+        """Whether an executor was stopped until its plan was done and archived, or taken back: its inflight
+        file means nothing to anybody. ``settled`` finds the ones that are never removed."""
+        service = name.action in ("clean", "rollback", "restore", "compaction", "logcompaction")
+        over = name.requested in self.rolled_back or any(
+            p.requested == name.requested for p in self.published
+        )
+        return name.state == "inflight" and service and over
 
     def _fence(self, path: str, source: str) -> None:
         ticket = _TICKET.match(source)

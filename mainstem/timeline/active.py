@@ -14,6 +14,7 @@ from mainstem.timeline.instant import (
     COMPACTION,
     INFLIGHT,
     LOGCOMPACTION,
+    PLANNED_ACTIONS,
     REQUESTED,
     SAVEPOINT,
     WRITE_ACTIONS,
@@ -67,7 +68,7 @@ class ActiveTimeline:
             stem, _, state = name.rpartition(".")
             if "_" in name or (state in (REQUESTED, INFLIGHT) and stem in done):
                 continue
-            instant = self._instant(name)
+            instant = None if self._without_plan(stem, state) else self._instant(name)
             if instant is None:
                 continue
             key = f"{instant.requested}.{instant.comparable_action}"
@@ -78,6 +79,18 @@ class ActiveTimeline:
                 if other is None or rank > 0 or (rank == 0 and name < other[0]):
                     best[key] = name, instant
         return sorted((i for _, i in best.values()), key=lambda i: (i.requested, i.action))
+
+    def _without_plan(self, stem: str, state: str) -> bool:
+        planned = state == INFLIGHT and stem.rpartition(".")[2] in PLANNED_ACTIONS
+        return planned and f"{stem}.{REQUESTED}" not in self.names
+
+    @cached_property
+    def marks_without_plan(self) -> list[Instant]:
+        """Inflight files of services whose plan is gone: left by executors that were stopped until all was
+        done and archived, or taken back, and woke up. They are no instants, and may be removed."""
+        stems = (name.rpartition(".") for name in self.names if name.endswith(INFLIGHT))
+        found = [f"{stem}.{state}" for stem, _, state in stems if self._without_plan(stem, state)]
+        return [i for i in map(self._instant, sorted(found)) if i is not None]
 
     @cached_property
     def completion_times(self) -> dict[str, str]:
@@ -100,7 +113,8 @@ class ActiveTimeline:
         # Of all files, not of instants: one that was completed twice must not hide the later time.
         shown = (self._instant(name) for name in self.names if "_" in name)
         completed = max((max(i.requested, i.completion or "") for i in shown if i is not None), default="")
-        requested = max((i.requested for i in self.instants), default="")
+        instants = [*self.instants, *self.marks_without_plan]
+        requested = max((i.requested for i in instants), default="")
         return max(completed, requested, self._floor)
 
     @property

@@ -35,6 +35,9 @@ WRITE_ACTIONS = frozenset(
     (COMMIT, DELTACOMMIT, REPLACECOMMIT, COMPACTION, LOGCOMPACTION, CLUSTERING)
 )
 
+# Actions whose requested file holds the plan, without which an inflight file says nothing.
+PLANNED_ACTIONS = frozenset((COMPACTION, LOGCOMPACTION, CLEAN, ROLLBACK, RESTORE))
+
 _NAME = re.compile(r"^([0-9]{14,20})(?:_([0-9]{14,20}))?\.(?:([a-z]+)(?:\.(requested|inflight))?)\Z")
 
 

@@ -131,12 +131,8 @@ def _time(text: str, path: str) -> str:
 
 
 def pending_restores(timeline: ActiveTimeline) -> list[str]:
-    """Requested times of restores that are planned and not completed, oldest first.
-
-    One without its plan is the mark of an execution that woke up after everything was done.
-    """
-    found = (i.requested for i in timeline.pending if i.action == RESTORE)
-    return [time for time in found if timeline.has(f"{time}.{RESTORE}.{REQUESTED}")]
+    """Requested times of restores that are planned and not completed, oldest first."""
+    return [i.requested for i in timeline.pending if i.action == RESTORE]
 
 
 def being_restored(storage: Storage, timeline: ActiveTimeline) -> dict[str, str]:

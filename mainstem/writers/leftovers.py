@@ -2,6 +2,8 @@
 
 - private files of publications that never came to their end;
 - heartbeats and marker folders of instants that are completed or gone (the writer died while tidying);
+- inflight files of services whose plans were executed and archived, or taken back, meanwhile: Java would
+  take one of a compaction for a pending compaction, and miss its plan at every query;
 - data files of an instant that was rolled back while its writer was stopped and that the writer, waking
   up, still created. Nobody sees them, but once the instant is older than the active timeline Java takes
   it for an archived, completed one and shows their rows.
@@ -15,7 +17,7 @@ from mainstem.lsm_archive.reader import Archive
 from mainstem.storage import paths
 from mainstem.table.partitions import list_partitions
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.instant import RESTORE, ROLLBACK
+from mainstem.timeline.instant import REQUESTED, RESTORE, ROLLBACK
 from mainstem.timeline.plans import load_rollback_plan
 from mainstem.timeline.restore_records import load_restore_plan
 from mainstem.writers.context import WriterContext
@@ -32,6 +34,7 @@ def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
     store_now_ms = max((*beats.values(), *fence), default=0)  # the store's clock, or a little less
     _sweep_prepared(ctx, beats, store_now_ms)
     timeline = ctx.publisher.timeline()
+    _sweep_marks(ctx, timeline)
     for instant in sorted({*beats, *marked}):
         if paths.is_instant_time(instant) and _is_over(timeline, instant):
             last_beat = beats.get(instant)
@@ -40,6 +43,17 @@ def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
             _sweep_instant(ctx, timeline, instant)
     if thorough:
         _sweep_rolled_back(ctx, timeline)
+
+
+def _sweep_marks(ctx: WriterContext, timeline: ActiveTimeline) -> None:
+    """A plan is published before its inflight file is made and removed after it, and a time is used once:
+    an inflight file that is there while its plan is gone stays without one."""
+    storage = ctx.seams.storage
+    for mark in timeline.marks_without_plan:
+        planned = f"{mark.requested}.{mark.action}.{REQUESTED}"
+        if storage.stat(paths.timeline_file(planned)) is None:
+            storage.delete(paths.timeline_file(mark.file_name))
+            storage.delete(paths.checksum_file(paths.timeline_file(mark.file_name)))
 
 
 def _sweep_prepared(ctx: WriterContext, beats: dict[str, int], store_now_ms: int) -> None:
@@ -105,4 +119,7 @@ def _rolled_back(ctx: WriterContext, timeline: ActiveTimeline) -> set[str]:
         elif instant.action == RESTORE:
             removed = load_restore_plan(storage, instant.requested)
             gone.update(() if removed is None else (i.requested for i in removed.instants))
-    return gone - {i.requested for i in timeline.instants}
+    gone -= {i.requested for i in timeline.instants}
+    # Java rolls back an attempt at a compaction and executes its plan again: it may be archived by now.
+    archive = Archive.load(storage, ctx.config.history)
+    return {instant for instant in gone if not archive.is_archived(instant)}

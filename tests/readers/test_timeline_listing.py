@@ -41,9 +41,19 @@ class Folder:
         return list(self.listed)
 
 
+PLANNED = ("compaction", "logcompaction", "clean", "rollback")
+
+
+def lost_its_plan(name, names):
+    """An inflight file of a service, and no plan beside it: the mark of an executor that woke up too late."""
+    stem, _, state = name.rpartition(".")
+    return state == "inflight" and stem.endswith(PLANNED) and f"{stem}.requested" not in names
+
+
 def expected(names):
     best = {}
-    for instant in filter(None, map(parse_instant, sorted(names))):
+    counted = (name for name in sorted(names) if not lost_its_plan(name, names))
+    for instant in filter(None, map(parse_instant, counted)):
         key = (instant.requested, instant.comparable_action)
         if key not in best or state_rank(instant) > state_rank(best[key]):
             best[key] = instant

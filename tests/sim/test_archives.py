@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from mainstem.testing.run import simulate
+from mainstem.testing.world import Faults
 
 SEEDS = (3, 4)
 
@@ -19,3 +20,9 @@ def test_archiving_changes_no_answer(seed: int) -> None:
     result = simulate(seed, "archives")
     assert result.failure is None, result.failure
     assert result.counts.archived
+
+
+def test_an_executor_that_wakes_up_when_its_plan_was_archived_leaves_no_mark_for_good():
+    stopped_for_long = Faults(pause=0.02, pause_ms_max=20_000, skew_ms=50)
+    result = simulate(3, "archives", faults=stopped_for_long)
+    assert result.failure is None, result.failure

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 from small_table import content, rows
@@ -118,3 +119,18 @@ def test_a_rollback_that_died_after_its_plan_is_taken_up_again(make_table, monke
     again = mainstem.open_table(table.path).rollback_failed_writes()
     assert [r.instant for r in again] == [dead.instant]
     assert files_of(table, dead.instant) == []
+
+
+@pytest.mark.parametrize("action", ["compaction", "logcompaction", "clean", "rollback", "restore"])
+def test_a_mark_of_an_executor_that_woke_up_when_its_plan_was_gone_hides_nothing_and_is_removed(
+    make_table, action
+):
+    table = make_table()
+    table.upsert(rows([1], ts=1))
+    (written,) = table.timeline()
+    mark = Path(table.path) / f".hoodie/timeline/20260101000000000.{action}.inflight"
+    mark.touch()
+    opened = mainstem.open_table(table.path)
+    assert content(opened) == {"k1": "v1"} and opened.timeline() == [written]
+    assert opened.rollback_failed_writes() == [] and not mark.exists()
+    assert mainstem.open_table(table.path).upsert(rows([2], ts=1)).status == "committed"
