@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.lsm_archive.reader import Archive
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.bucket import file_id_bucket
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.commit_metadata import WriteStat, decode_commit
+from mainstem.timeline.commit_metadata import CommitMetadata, WriteStat, decode_commit
 from mainstem.timeline.instant import (
     CLUSTERING,
     COMMIT,
@@ -35,8 +36,11 @@ Place = tuple[str, int | None]
 class Overlaps:
     """Looks for writes that overlap one transaction; each instant's metadata is read once."""
 
-    def __init__(self, storage: Storage, instant: str, stats: Sequence[WriteStat]) -> None:
+    def __init__(
+        self, storage: Storage, instant: str, stats: Sequence[WriteStat], history: str = paths.HISTORY
+    ) -> None:
         self._storage = storage
+        self._archive = Archive.load(storage, history)
         self._instant = instant
         self._places = set(_places((s.partition, s.file_id) for s in stats))
         self._cleared: set[str] = set()
@@ -52,7 +56,10 @@ class Overlaps:
             if instant.is_completed and instant.action in _WRITES:
                 if (instant.completion or "") < self._instant:
                     continue
-                touched = self._written(instant)
+                try:
+                    touched = self._written(instant)
+                except FileNotFoundError:
+                    continue  # archived since the listing: found there
                 self._cleared.add(instant.requested)
             elif instant.requested < self._instant:
                 continue
@@ -62,22 +69,40 @@ class Overlaps:
                 touched = self._places  # it would retire file groups; which ones does not matter here
             else:
                 continue
-            common = sorted(self._places.intersection(touched), key=str)
-            if common:
-                partition, bucket = common[0]
-                return (
-                    f"{instant.action} {instant.requested} reached for bucket {bucket} of partition"
-                    f" {partition!r} meanwhile"
-                )
+            if found := self._common(instant.action, instant.requested, touched):
+                return found
+        return self._find_archived()
+
+    def _find_archived(self) -> str | None:
+        """Writes requested before this one and completed since it began may be archived while it is open."""
+        self._archive.refresh()
+        rows = (column.to_pylist() for column in self._archive.completed(self._instant).columns)
+        for requested, _, action in zip(*rows, strict=True):
+            if action not in _WRITES or requested == self._instant or requested in self._cleared:
+                continue
+            data = self._archive.metadata(requested, action)
+            if data is not None:
+                metadata = decode_commit(data, path=f"archived instant {requested}")
+                if found := self._common(action, requested, self._places_of(requested, metadata)):
+                    return found
+            self._cleared.add(requested)
         return None
+
+    def _common(self, action: str, requested: str, touched: Iterable[Place]) -> str | None:
+        common = sorted(self._places.intersection(touched), key=str)
+        if not common:
+            return None
+        partition, bucket = common[0]
+        return f"{action} {requested} reached for bucket {bucket} of partition {partition!r} meanwhile"
 
     def _written(self, instant: Instant) -> Iterable[Place]:
         path = paths.timeline_file(f"{instant.requested}_{instant.completion}.{instant.action}")
-        metadata = decode_commit(
-            self._storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX), path=path
-        )
+        data = self._storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+        return self._places_of(instant.requested, decode_commit(data, path=path))
+
+    def _places_of(self, requested: str, metadata: CommitMetadata) -> Iterable[Place]:
         # Planned before this transaction began: it holds nothing that was written since.
-        if metadata.operation == _COMPACT and instant.requested < self._instant:
+        if metadata.operation == _COMPACT and requested < self._instant:
             return ()
         written = [(p, str(s.get("fileId") or "")) for p, stats in metadata.stats.items() for s in stats]
         written += [(p, file_id) for p, ids in metadata.replaced.items() for file_id in ids]

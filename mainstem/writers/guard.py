@@ -20,9 +20,10 @@ from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.lsm_archive.reader import Archive
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
-from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.commit_metadata import STREAM_KEY, decode_commit
 from mainstem.timeline.instant import COMMIT, DELTACOMMIT, REPLACECOMMIT
+from mainstem.timeline.restore_records import shown_timeline
 from mainstem.writers.guard_notes import Note, Notes
 from mainstem.writers.ordinals import stream_folder
 
@@ -99,9 +100,11 @@ class GuardIndex:
         """Requested time of the instant that already holds this write, if there is one.
 
         ``timeline`` was listed before this call. As in Java a batch older than the newest committed one
-        counts as committed: a stale driver must not write it again. Raises ``CorruptTable`` for a damaged
+        counts as committed: a stale driver must not write it again. What a pending restore or rollback takes
+        back counts no more: nobody would write it again. Raises ``CorruptTable`` for a damaged
         archive.
         """
+        timeline = shown_timeline(self._storage, timeline)
         facts = [*self._active(guard, timeline), *self._noted(guard, timeline)]
         newest = max((fact.batch_id for fact in facts), default=-1)
         if guard.batch_id > newest:
@@ -129,7 +132,8 @@ class GuardIndex:
                 notes.write(Note(fact.batch_id, fact.ordinal, fact.instant))
             notes.note_search()
         if len(present) > _NOTES_MANY:
-            notes.forget(self._superfluous(guard, timeline, present))
+            # Listed after the notes: of another live driver, a note may be newer than ``timeline``.
+            notes.forget(self._superfluous(guard, load_timeline(self._storage), present))
 
     def announce(self, guard: StreamGuard, instant: str) -> None:
         """Before the instant is published: leave a durable note of it."""

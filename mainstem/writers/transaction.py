@@ -305,7 +305,7 @@ class Transaction:
             return self._end(Outcome(EMPTY))
         if self._spec.operation == BULK_INSERT:
             check_one_base_file_each(stats, ctx.base, self.instant)
-            self._overlaps = Overlaps(ctx.seams.storage, self.instant, stats)
+            self._overlaps = Overlaps(ctx.seams.storage, self.instant, stats, ctx.config.history)
             self._overlap = self._overlaps.find(ctx.publisher.timeline())
             # With a guard the other write may be this very micro-batch: that is seen under the lock.
             if self._overlap is not None and self._guard is None:

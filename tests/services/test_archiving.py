@@ -24,7 +24,7 @@ import pytest
 
 import mainstem
 from mainstem.cli import main
-from mainstem.errors import CorruptTable, Invalid, LeaseLost, Unavailable
+from mainstem.errors import CorruptTable, Invalid, LeaseLost, RolledBack, Unavailable
 from mainstem.lsm_archive import data_file
 from mainstem.lsm_archive.manifest import load_manifest
 from mainstem.lsm_archive.reader import Archive
@@ -33,9 +33,11 @@ from mainstem.services import archiving
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.timeline.instant import parse_instant
+from mainstem.timeline.plans import encode_rollback_metadata, encode_rollback_plan
 from mainstem.timeline.publish import Guarded, Publisher
 from mainstem.truetime.generator import InstantTimes
 from mainstem.writers.guard import StreamGuard
+from mainstem.writers.guard_notes import Notes
 from tests.services.test_compaction import content, make, rows
 
 pytestmark = pytest.mark.supports("Services", "archiving into the LSM archive")
@@ -161,6 +163,43 @@ def test_pending_instants_and_the_commit_before_them_stay(table):
     fill(table, 1, 8)
     table.archive()
     assert len(active(table)) == 2
+
+
+def test_a_bulk_insert_loses_against_an_overlapping_write_that_was_archived_meanwhile(tmp_path):
+    table = make(tmp_path / "t", ordering="", **SMALL)
+    early, between = reopened(table).begin("upsert"), reopened(table).begin("upsert")
+    bulk = table.begin("bulk_insert")
+    bulk.write(rows([0, 2], 1, "bulk"))
+    early.write(rows([0, 2], 1, "early"))
+    between.write(rows([1], 1, "between"))
+    assert early.commit().status == between.commit().status == "committed"
+    for number in range(5):
+        table.upsert(rows([1], number))  # of another partition
+    table.archive()
+    assert archived(table) == [early.instant]
+    with pytest.raises(RolledBack, match=f"overlaps another write: deltacommit {early.instant}"):
+        bulk.commit()
+
+
+def test_files_of_a_compaction_that_java_began_twice_stay_when_it_is_archived(table):
+    fill(table, 3)
+    (done,) = table.compact()
+    at, until = (f"{int(done.requested) + n}" for n in (1, 2))
+    folder = Path(table.path) / paths.TIMELINE
+    # Java's rollback of the first attempt keeps the plan, which is executed again under the same time.
+    plan = encode_rollback_plan(done.requested, "compaction", [], table.path)
+    (folder / f"{at}.rollback.requested").write_bytes(plan)
+    (folder / f"{at}.rollback.inflight").touch()
+    (folder / f"{at}_{until}.rollback").write_bytes(
+        encode_rollback_metadata(
+            rollback_time=at, instant=done.requested, action="compaction", taken_ms=1, deleted={}
+        )
+    )
+    fill(table, 2, 3)
+    table.archive()
+    assert archived(table)[-1] == done.requested and (folder / f"{at}_{until}.rollback").exists()
+    table.rollback_failed_writes()
+    assert all((Path(table.path) / name).exists() for name in done.files)
 
 
 def test_what_completed_last_stays_so_that_times_never_repeat(table):
@@ -580,6 +619,25 @@ def test_notes_of_a_stream_do_not_pile_up(table):
     (folder,) = (Path(table.path) / paths.STREAMS).iterdir()
     assert len(os.listdir(folder)) < 70
     assert put(table, 89) == "already_committed" and put(table, 3) == "already_committed"
+
+
+def test_a_note_that_another_driver_makes_while_notes_are_tidied_stays(table, monkeypatch):
+    for batch in range(66):
+        put(table, batch)
+    others: list[str] = []
+    read = Notes.read
+
+    def after_another_driver(self: Notes) -> list[Any]:
+        monkeypatch.setattr(Notes, "read", read)
+        others.append(put(reopened(table), 66))
+        return read(self)
+
+    monkeypatch.setattr(Notes, "read", after_another_driver)
+    put(reopened(table), 66)
+    assert others == ["committed"]
+    fill(table, 8)
+    table.archive()
+    assert put(reopened(table), 66) == "already_committed"
 
 
 def test_a_restore_takes_the_guards_of_what_it_removes(table):

@@ -517,6 +517,19 @@ def test_a_micro_batch_that_was_restored_away_is_written_again(table):
     assert write(other, 2) == "committed"
 
 
+def test_a_micro_batch_that_a_pending_restore_removes_no_longer_counts_as_committed(table):
+    table.upsert(rows(range(4), 1))
+    saved = table.savepoint()
+    with table.begin(guard=StreamGuard("stream", 5)) as txn:
+        txn.write(rows(range(4), 5))
+        txn.commit()
+    restoring.schedule(table.writer_context(), saved.instant)
+    other = mainstem.open_table(table.path, QUICK)
+    for opened in (table, other):  # else the stream would go on, and the batch be lost
+        with pytest.raises(Unsupported, match=r"a restore .* is pending"):
+            opened.begin(guard=StreamGuard("stream", 5))
+
+
 # -- rolling back one instant --------------------------------------------------------------------
 
 
