@@ -15,7 +15,8 @@ from mainstem.timeline.publish import Guarded
 from mainstem.writers.guard import GuardIndex
 
 CRASHING = Faults(crash=0.01)
-OVERTAKEN = Faults(pause=0.05, pause_ms_max=6000, lease_loss=0.8, late_notice=1.0, skew_ms=50)
+# What is lost is what others archive between the last look and the switch: archivers stop just there.
+OVERTAKEN = Faults(pause_before="rename", pause_ms_max=10_000, skew_ms=50)
 MACHINE = Faults(host_crash=0.004)
 
 

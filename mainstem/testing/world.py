@@ -42,6 +42,7 @@ class Faults:
     host_crash: float = 0.0
     pause: float = 0.0
     pause_ms_max: float = 0.0
+    pause_before: str = ""  # a kind of calls: before every second one the process is stopped
     error_before: float = 0.0
     error_after: float = 0.0
     full_disk: float = 0.0
@@ -310,7 +311,8 @@ class World:
         if process.immune:
             return False
         faults, rng = self.faults, self.random
-        if faults.pause and rng.random() < faults.pause:
+        often = 0.5 if kind == faults.pause_before else faults.pause
+        if often and rng.random() < often:
             self._pause(process)
         if crashes and faults.crash and rng.random() < faults.crash:
             self.counts.crashes += 1
