@@ -7,6 +7,9 @@
 The plan comes first and under the lock: from then on the dead writer, should it wake up, cannot
 complete, so deleting its files is safe whoever does it and however often. A rollback that died
 halfway is taken up again from its plan.
+
+Java rolls back an attempt at a compaction, keeps the compaction's plan and executes it again under the same
+time. So a rollback that somebody else has ended meanwhile takes nothing of an instant that is there again.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from mainstem.errors import MainstemError, OutcomeUnknown, Unavailable
+from mainstem.lsm_archive.reader import Archive
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.partitions import list_partitions
@@ -185,6 +189,8 @@ def execute_rollback(
     """
     storage, clock = ctx.seams.storage, ctx.seams.clock
     instant, action = plan.instant, plan.action
+    if shown and all(i.requested != rollback for i in ctx.publisher.timeline().pending):
+        return None
     began = clock.monotonic_ms()
     create_once(storage, paths.timeline_file(f"{rollback}.{ROLLBACK}.{INFLIGHT}"))
     if shown:
@@ -232,6 +238,8 @@ def execute_rollback(
         )
     finally:
         forget(ctx, prepared)
+    if published.time is None and _is_there(ctx, instant):
+        return None
     if action in _MERGES:
         remove_private_files(storage, {instant})
         for partition, _, name in list(_files_of(ctx, instant)):
@@ -241,6 +249,13 @@ def execute_rollback(
     if published.time is None:
         return None
     return RolledBackInstant(instant, action, rollback, sum(map(len, deleted.values())))
+
+
+def _is_there(ctx: WriterContext, instant: str) -> bool:
+    """Whether a write instant is pending, completed or archived."""
+    if shown_on_timeline(ctx.seams.storage, {instant}):
+        return True
+    return Archive.load(ctx.seams.storage, ctx.config.history).is_archived(instant)
 
 
 def shown_on_timeline(storage: Storage, requested: Container[str]) -> list[Instant]:

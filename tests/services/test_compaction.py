@@ -23,6 +23,8 @@ import mainstem
 from mainstem.errors import CorruptTable, Invalid, Unavailable, Unsupported
 from mainstem.services import compact_group, compaction
 from mainstem.storage import paths
+from mainstem.timeline.plans import encode_rollback_metadata, encode_rollback_plan
+from mainstem.writers import rollback
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("value", pa.string())])
@@ -269,6 +271,37 @@ def test_what_a_dead_java_executor_left_is_removed_and_what_a_living_one_makes_i
     (done,) = table.run_compaction()
     assert done.completion and not stray.exists()
     assert content(table).num_rows == 6
+
+
+@pytest.mark.parametrize("stopped_at", ["load_rollback_plan", "prepare"])
+def test_a_rollback_of_javas_that_java_ended_meanwhile_takes_no_file_of_the_next_execution(
+    table, monkeypatch, stopped_at
+):
+    table.upsert(rows(range(8), 1))
+    before = content(table)
+    planned = table.schedule_compaction()
+    at, until = (f"{int(planned) + n}" for n in (1, 2))
+    folder = Path(table.path) / paths.TIMELINE
+    plan = encode_rollback_plan(planned, "compaction", [], table.path)
+    (folder / f"{at}.rollback.requested").write_bytes(plan)
+    done: list[compaction.Compaction] = []
+    step = getattr(rollback, stopped_at)
+
+    def stopped(*given):
+        monkeypatch.setattr(rollback, stopped_at, step)
+        (folder / f"{at}_{until}.rollback").write_bytes(
+            encode_rollback_metadata(
+                rollback_time=at, instant=planned, action="compaction", taken_ms=1, deleted={}
+            )
+        )
+        # Java keeps the plan of a compaction that it rolled back.
+        done.extend(mainstem.open_table(table.path, QUICK).run_compaction(planned))
+        return step(*given)
+
+    monkeypatch.setattr(rollback, stopped_at, stopped)
+    assert table.rollback_failed_writes() == []
+    assert done[0].completion and all((Path(table.path) / name).exists() for name in done[0].files)
+    assert table.timeline()[-2].is_completed and content(table).equals(before)
 
 
 def test_a_compaction_that_is_not_planned_cannot_be_executed(table):
