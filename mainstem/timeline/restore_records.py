@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,13 +149,16 @@ def being_restored(storage: Storage, timeline: ActiveTimeline) -> dict[str, str]
 def shown_timeline(storage: Storage, timeline: ActiveTimeline) -> ActiveTimeline:
     """The timeline as queries see it: without instants that a pending restore removes, and without completed
     ones that a pending rollback takes back. Their files go one by one; for readers they go at once.
+
+    A rollback whose plan is damaged takes nothing back: nobody executes it.
     """
     undone = set(being_restored(storage, timeline))
     for instant in timeline.pending:
         if instant.action == ROLLBACK:
-            plan = load_rollback_plan(storage, instant.requested)
-            if plan is not None and plan.instant in timeline.completion_times:
-                undone.add(plan.instant)
+            with suppress(CorruptTable):
+                plan = load_rollback_plan(storage, instant.requested)
+                if plan is not None and plan.instant in timeline.completion_times:
+                    undone.add(plan.instant)
     return timeline.without_instants(undone) if undone else timeline
 
 
