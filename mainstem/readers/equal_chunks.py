@@ -67,7 +67,8 @@ def _traits(chunk: Any, column: Any) -> tuple:
 
 def _start(chunk: Any) -> int:
     first = chunk.dictionary_page_offset
-    return chunk.data_page_offset if first is None else min(first, chunk.data_page_offset)
+    # Some writers say 0 where there is no dictionary, for every column; Arrow's reader ignores it too.
+    return min(first, chunk.data_page_offset) if first else chunk.data_page_offset
 
 
 def _equal(file: pa.NativeFile, one: int, other: int, size: int) -> bool:

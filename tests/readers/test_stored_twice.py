@@ -54,6 +54,26 @@ def test_columns_of_one_size_that_differ_in_one_row_are_both_read(tmp_path, row)
     assert read(tmp_path, table, compression="none", use_dictionary=False).equals(table)
 
 
+def test_columns_without_dictionary_are_told_apart_where_a_footer_says_it_begins_at_0(tmp_path):
+    other = [key[::-1] for key in KEYS]
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"key": KEYS, "id": other}), path, compression="none", use_dictionary=False)
+    with pa.OSFile(str(path)) as file, pq.ParquetFile(path) as source:
+        group = source.metadata.row_group(0)
+        columns = [column_of(group, number) for number in range(2)]
+        described = SimpleNamespace(num_columns=2, column=columns.__getitem__)
+        metadata = SimpleNamespace(row_group=lambda number: described)
+        footer = SimpleNamespace(metadata=metadata, schema=source.schema, schema_arrow=source.schema_arrow)
+
+        assert doubles(file, footer, 0, ["key", "id"]) == {}
+
+
+def column_of(group, number):
+    chunk = group.column(number)
+    names = [name for name in dir(chunk) if not name.startswith("_")]
+    return SimpleNamespace(**{**{n: getattr(chunk, n) for n in names}, "dictionary_page_offset": 0})
+
+
 def test_columns_of_the_same_bytes_and_another_type_are_both_read(tmp_path):
     numbers = np.random.default_rng(0).integers(0, 2**62, ROWS)
     table = pa.table(
