@@ -213,7 +213,8 @@ def test_a_stopped_waiter_that_wakes_after_its_session_goes_to_the_end_of_the_qu
 
 
 def test_a_lease_lasts_over_a_kill_and_a_restart_of_the_server(start, server, look, folder):
-    patient = {"write__lock__zookeeper__session_timeout_ms": 30_000}  # longer than a busy machine's restart
+    # Longer than a busy machine's restart.
+    patient = {"write__lock__zookeeper__session_timeout_ms": 30_000, "patience_ms": 50_000}
     holder, waiter = start(**patient), start(**patient)
     holder.call("acquire")
     waiter.send("acquire")
