@@ -11,7 +11,7 @@ from mainstem.errors import Invalid, MainstemError, Unavailable, Unsupported
 from mainstem.opening import as_text, local_path, local_seams, note_lock
 from mainstem.options import WriterOptions, flag, one_of
 from mainstem.seams import Seams
-from mainstem.service_methods import ServiceMethods
+from mainstem.service_methods import ServiceMethods, check_service_options
 from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import (
     COMMIT_TIME,
@@ -455,6 +455,7 @@ def open_table(
     that mainstem cannot read.
     """
     given = as_text(properties)
+    check_service_options(given)
     if clock_offset_ms is not None:
         given["hoodie.mainstem.clock.offset_ms"] = str(clock_offset_ms)
     local = local_path(path)

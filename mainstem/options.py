@@ -18,6 +18,7 @@ HEARTBEAT_MS = "hoodie.client.heartbeat.interval_in_ms"
 HEARTBEAT_MISSES = "hoodie.client.heartbeat.tolerable.misses"
 CONCURRENCY = "hoodie.write.concurrency.mode"
 FAILED_WRITES = "hoodie.clean.failed.writes.policy"
+FAILED_WRITES_OLD = "hoodie.cleaner.policy.failed.writes"
 NBCC = "NON_BLOCKING_CONCURRENCY_CONTROL"
 
 FSYNC = "hoodie.mainstem.fsync"
@@ -107,10 +108,11 @@ class WriterOptions:
                 f"{CONCURRENCY}={mode}: mainstem writes with {NBCC} only; set it, here and on every"
                 " Java writer of the table (a SINGLE_WRITER job would roll our open instants back)"
             )
-        policy = one_of(properties, FAILED_WRITES, "LAZY", ("LAZY", "NEVER", "EAGER"))
+        name = FAILED_WRITES if FAILED_WRITES in properties else FAILED_WRITES_OLD
+        policy = one_of(properties, name, "LAZY", ("LAZY", "NEVER", "EAGER"))
         if policy == "EAGER":
             raise Invalid(
-                f"{FAILED_WRITES}=EAGER would roll back other live writers; expected LAZY or NEVER"
+                f"{name}=EAGER would roll back other live writers; expected LAZY or NEVER"
             )
         return cls(
             skew_ms=whole_number(properties, SKEW_MS, 200, 0, 600_000),

@@ -5,7 +5,7 @@ Every service runs beside writers of any process and may be called from several 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,16 @@ if TYPE_CHECKING:
     from mainstem.services.savepoints import Savepoint
     from mainstem.writers.context import WriterContext
     from mainstem.writers.rollback import RolledBackInstant
+
+
+def check_service_options(given: Mapping[str, str]) -> None:
+    """Refuse or warn of options of table services that nothing reads, see ``check_service_names``."""
+    from mainstem.services.run_options import SERVICE_PREFIXES
+
+    if any(name.startswith(SERVICE_PREFIXES) for name in given):  # most tables: no services to import
+        from mainstem.services.option_names import check_service_names
+
+        check_service_names(given)
 
 
 class ServiceMethods:

@@ -32,7 +32,7 @@ SIDEWAYS = {
     ("lsm_archive", "timeline"),
     ("merge", "table"),
     ("service_methods", "services"), ("client", "service_methods"), ("client", "opening"),
-    ("create", "opening"), ("create", "client"),
+    ("create", "opening"), ("create", "client"), ("create", "service_methods"),
     ("cli", "cli_rows"), ("cli", "cli_services"), ("cli_services", "cli_rows"),
     ("cli_services", "cli_rounds"), ("cli_rounds", "cli_rows"), ("__main__", "cli"),
 }  # fmt: skip

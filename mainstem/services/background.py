@@ -13,6 +13,8 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor  # noqa: F401  # its end is registered before ours
 
+from mainstem.errors import Invalid
+
 #: at the end of the process: how long the step under way may take
 LAST_STEP_S = 60.0
 #: woken by commits: how often a failed round is repeated before the next commit, and after how long
@@ -30,6 +32,9 @@ class Background:
     """
 
     def __init__(self, work: Work, *, every_s: float | None = None) -> None:
+        number = isinstance(every_s, (int, float)) and not isinstance(every_s, bool)
+        if every_s is not None and not (number and 0 < every_s <= threading.TIMEOUT_MAX):
+            raise Invalid(f"pause between rounds: {every_s!r}, expected a number of seconds above 0")
         self._work = work
         self._every_s = every_s
         self._mutex = threading.Lock()

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
+import warnings
+from collections.abc import Iterable
+
+from mainstem.errors import Invalid
 from mainstem.lsm_archive import writer
+from mainstem.options import FAILED_WRITES, FAILED_WRITES_OLD
 from mainstem.services import archive_plan, clean_plan, compaction_plan, log_compaction_plan
-from mainstem.services.run_options import RUN_KEYS
+from mainstem.services.run_options import RUN_KEYS, SERVICE_PREFIXES
 
 SERVICE_KEYS = frozenset(
     (
@@ -20,3 +26,45 @@ SERVICE_KEYS = frozenset(
         archive_plan.BLOCK_ON_CLEAN, writer.BATCH_SIZE, writer.TARGET_BYTES, writer.RETAINED,
     )
 )  # fmt: skip
+
+#: Flink's names of options that have another name everywhere else
+FLINK_KEYS = {
+    "compaction.trigger.strategy": compaction_plan.TRIGGER,
+    "compaction.delta_commits": compaction_plan.DELTA_COMMITS,
+    "compaction.delta_seconds": compaction_plan.DELTA_SECONDS,
+    "compaction.target_io": compaction_plan.TARGET_IO,
+    "clean.policy": clean_plan.POLICY,
+    "clean.retain_commits": clean_plan.COMMITS_RETAINED,
+    "clean.retain_hours": clean_plan.HOURS_RETAINED,
+    "clean.retain_file_versions": clean_plan.VERSIONS_RETAINED,
+    "archive.min_commits": archive_plan.MIN_COMMITS,
+    "archive.max_commits": archive_plan.MAX_COMMITS,
+}
+
+#: begin like options of services, and are read elsewhere
+_ELSEWHERE = frozenset((FAILED_WRITES, FAILED_WRITES_OLD, "hoodie.compaction.payload.class"))
+
+
+def check_service_names(names: Iterable[str]) -> None:
+    """No option of a table service is ignored silently.
+
+    Raises ``Invalid`` for a typing error and for names that only Flink has, with the name meant; warns of
+    Hudi's other options of services, which have no effect here. Options of other things are not looked at.
+    """
+    idle = []
+    for name in sorted(names):
+        if name in SERVICE_KEYS or name in _ELSEWHERE:
+            continue
+        if name in FLINK_KEYS:
+            raise Invalid(f"option {name!r} is Flink's name; here it is {FLINK_KEYS[name]!r}")
+        if not name.startswith(SERVICE_PREFIXES):
+            continue
+        near = difflib.get_close_matches(name, sorted(SERVICE_KEYS), n=1, cutoff=0.85)
+        if near and name.startswith("hoodie.clustering."):
+            near = []  # Hudi's own, of the one service that is not here
+        if near or not name.startswith("hoodie."):
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise Invalid(f"unknown option {name!r}{hint}")
+        idle.append(name)
+    if idle:
+        warnings.warn(f"these options have no effect in mainstem: {', '.join(idle)}", stacklevel=4)

@@ -44,6 +44,15 @@ RUN_KEYS = (
     LOG_COMPACT_INLINE, SERVICES_AUTOMATIC,
 )  # fmt: skip
 
+#: how options of services begin, Flink's included; other things' may begin like them
+SERVICE_PREFIXES = (
+    "hoodie.compact.", "hoodie.compaction.", "hoodie.clean.", "hoodie.cleaner.", "hoodie.archive.",
+    "hoodie.keep.", "hoodie.commits.archival.", "hoodie.timeline.compaction.", "hoodie.timeline.manifest.",
+    "hoodie.log.compaction.", "hoodie.optimized.log.blocks.", "hoodie.table.services.",
+    "hoodie.datasource.compaction.", "hoodie.datasource.write.streaming.disable.", "hoodie.clustering.",
+    "compaction.", "clean.", "archive.", "clustering.",
+)  # fmt: skip
+
 #: the services of a round, in its order
 ROLL_BACK, LOG_COMPACTION, COMPACTION, CLEANING, ARCHIVING = SERVICES = (
     "rollback", "log-compact", "compact", "clean", "archive",

@@ -75,7 +75,8 @@ def check_services(only: str | Sequence[str] | None) -> tuple[str, ...] | None:
     unknown = [name for name in names if name not in SERVICES]
     if unknown or not names:
         what = ", ".join(map(repr, unknown))
-        raise Invalid(f"no service is called {what}; there are {', '.join(SERVICES)}")
+        said = f"no service is called {what}" if names else "no service is named"
+        raise Invalid(f"{said}; there are {', '.join(SERVICES)}")
     return tuple(service for service in SERVICES if service in names)
 
 

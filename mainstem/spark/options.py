@@ -127,8 +127,8 @@ _SERVICE_PREFIXES = (
     "hoodie.table.services.", "hoodie.datasource.compaction.",
     "hoodie.datasource.write.streaming.disable.", "compaction.", "clean.",
 )  # fmt: skip
-_PASSED = (core.CONCURRENCY, core.FAILED_WRITES, core.LOG_MAX, core.BLOCK_FORMAT, SET_NULL, RECONCILE,
-           *LAYOUT_OPTIONS)  # fmt: skip
+_PASSED = (core.CONCURRENCY, core.FAILED_WRITES, core.FAILED_WRITES_OLD, core.LOG_MAX, core.BLOCK_FORMAT,
+           SET_NULL, RECONCILE, *LAYOUT_OPTIONS)  # fmt: skip
 _SPARK_OWN = ("path", "checkpointlocation", "queryname", "outputmode", "trigger", "mode")
 _STREAM = (IDENTIFIER, ORDINAL, BATCH_ID, GUARD, RETRY_COUNT, RETRY_MS)
 _WAYS = (DRIVER_ROWS, DRIVER_BYTES, SHUFFLE)
@@ -393,7 +393,10 @@ def _unknown(name: str) -> Exception:
         *_TABLE_ALIASES, *_FIXED, *_PASSED, *_STREAM, *_WAYS, *_READ, *_service_keys(), OPERATION, "path",
         "hoodie.write.lock.provider", "hoodie.time.generator.max_expected_clock_skew_ms",
     )  # fmt: skip
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+    from mainstem.services.option_names import FLINK_KEYS
+
+    flink = [FLINK_KEYS[name]] if name in FLINK_KEYS else []
+    near = flink or difflib.get_close_matches(name, known, n=1, cutoff=0.8)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     if name.startswith("hoodie.") and not near and not name.startswith("hoodie.mainstem."):
         return Unsupported(

@@ -71,6 +71,7 @@ def test_lengths_of_time_have_units(time: str, seconds: float) -> None:
 
 def test_wrong_arguments_are_refused_before_anything_runs(run, path: Path) -> None:
     assert run(path, "--every", "soon")[0] == USAGE
+    assert run(path, "--every", "0")[0] == REFUSED
     assert run(path, "--once", "--every", "1s")[0] == USAGE
     code, _, err = run(path, "--only", "everything")
     assert code == REFUSED and f"there are {', '.join(SERVICES)}" in err

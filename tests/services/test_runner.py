@@ -7,6 +7,7 @@ Method: rounds, commits and threads on small tables; services are made to fail o
 from __future__ import annotations
 
 import itertools
+import re
 import subprocess
 import sys
 import threading
@@ -228,6 +229,43 @@ def test_commits_run_or_wake_only_what_was_asked_for(given: str, after: str, bes
 def test_switches_that_contradict_or_do_not_parse_are_refused_at_opening(path: Path, given: dict) -> None:
     with pytest.raises(Invalid, match=r"exclude each other|true or false"):
         mainstem.open_table(path, given).writer_context()
+
+
+@pytest.mark.parametrize(
+    "name, hint",
+    [
+        ("hoodie.clean.commits.retaind", "did you mean 'hoodie.clean.commits.retained'"),
+        ("hoodie.compact.inlin", "did you mean 'hoodie.compact.inline'"),
+        ("compaction.delta_commits", "here it is 'hoodie.compact.inline.max.delta.commits'"),
+        ("clean.retain_commits", "here it is 'hoodie.clean.commits.retained'"),
+        ("archive.max_commits", "here it is 'hoodie.keep.max.commits'"),
+        ("compaction.tasks", "unknown option 'compaction.tasks'"),
+    ],
+)
+def test_an_option_that_no_service_reads_is_refused_with_the_name_meant(path: Path, name, hint) -> None:
+    with pytest.raises(Invalid, match=re.escape(hint)):
+        mainstem.open_table(path, {name: "2"})
+    with pytest.raises(Invalid, match=re.escape(hint)):
+        mainstem.create_table(path.parent / "new", SCHEMA, record_key="id", properties={name: "2"})
+
+
+@pytest.mark.parametrize("name", ["hoodie.clean.parallelism", "hoodie.clustering.async.enabled"])
+def test_options_of_services_that_have_no_effect_are_told(path: Path, name: str) -> None:
+    with pytest.warns(UserWarning, match=f"no effect in mainstem: {name}"):
+        mainstem.open_table(path, {name: "true"})
+
+
+def test_the_policy_of_failed_writes_is_read_by_its_older_name_too(path: Path) -> None:
+    old = "hoodie.cleaner.policy.failed.writes"
+    mainstem.open_table(path, {old: "LAZY"})
+    with pytest.raises(Invalid, match=f"{old}=EAGER"):
+        mainstem.open_table(path, {old: "EAGER"})
+
+
+@pytest.mark.parametrize("pause", [0, -1, "30", float("nan"), float("inf")])
+def test_a_pause_that_is_none_is_refused(path: Path, pause: object) -> None:
+    with pytest.raises(Invalid, match="pause between rounds"):
+        opened(path).services_in_background(every_s=pause)
 
 
 # -- after a commit ------------------------------------------------------------------------------

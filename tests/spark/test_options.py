@@ -45,6 +45,7 @@ CREATE = {
         ("hoodie.nobody.knows.this", "1", Unsupported, "hoodie.nobody.knows.this"),
         ("hoodie.metadata.enable", "true", Unsupported, "hoodie.metadata.enable='true'"),
         ("compaction.async.enable", "true", Invalid, "did you mean 'compaction.async.enabled'"),
+        ("clean.retain_commits", "2", Invalid, "did you mean 'hoodie.clean.commits.retained'"),
         (
             "hoodie.datasource.write.streaming.ignore.failed.batch",
             True,
