@@ -45,7 +45,8 @@ class Cleanings(Services):
         def body(process: Process) -> None:
             table = self._patiently(process, lambda: self.open(process))
             while not self.over():
-                self.pause_between(process, 60)
+                # A process that is stopped for a minute when all faults end must not use up all calls.
+                self.pause_between(process, 2000 if self.calm else 60)
                 try:
                     work(process, table)
                 except MainstemError as error:
