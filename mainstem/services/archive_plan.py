@@ -8,6 +8,8 @@ requested times, and the first that must stay keeps all after it:
   is pending; what a pending rollback undoes
 * delta commits that the trigger of compaction still counts, and the compaction that it counts from
 * a replace commit whose replaced files are still there
+* the newest commit that says the table's schema, which those of services do not: without it readers fall
+  back to the schema that the table was created with
 * at or after the first savepoint (``hoodie.archive.beyond.savepoint``: only the savepointed ones), and
   what completed after a savepointed commit although it was requested before it: a restore would undo it
 * an instant that completed twice (an engine without election did that): in doubt it stays visible
@@ -29,6 +31,7 @@ from mainstem.lsm_archive.manifest import Manifest
 from mainstem.lsm_archive.writer import LevelOptions
 from mainstem.options import flag, whole_number
 from mainstem.readers.state import TableState
+from mainstem.readers.window import SERVICES
 from mainstem.services.clean_plan import (
     COMMITS_RETAINED,
     KEEP_LATEST_COMMITS,
@@ -167,6 +170,7 @@ def _limits(state: TableState, options: ArchiveOptions) -> Iterator[str]:
     yield from condemned(state.storage, timeline)
     yield from _counted_for_compaction(timeline, options.compaction)
     yield from _still_replacing(state, commits)
+    yield from _newest_with_schema(state, commits)
     yield from _completed_twice(timeline)
     if not options.beyond_savepoint:
         saved = _savepointed(timeline)
@@ -206,6 +210,14 @@ def _still_replacing(state: TableState, commits: list[Instant]) -> Iterator[str]
             if there & set(file_ids):
                 yield instant.requested
                 return
+
+
+def _newest_with_schema(state: TableState, commits: list[Instant]) -> Iterator[str]:
+    for instant in reversed(commits):
+        metadata = state.metadata(instant.requested)
+        if metadata is not None and metadata.schema and metadata.operation.upper() not in SERVICES:
+            yield instant.requested
+            return
 
 
 def _completed_twice(timeline: ActiveTimeline) -> Iterator[str]:

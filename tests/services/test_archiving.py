@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -179,6 +180,19 @@ def test_a_bulk_insert_loses_against_an_overlapping_write_that_was_archived_mean
     assert archived(table) == [early.instant]
     with pytest.raises(RolledBack, match=f"overlaps another write: deltacommit {early.instant}"):
         bulk.commit()
+
+
+def test_the_commit_that_says_the_schema_stays_beside_those_of_services(tmp_path):
+    table = make(
+        tmp_path / "t", **{**SMALL, "hoodie.keep.min.commits": "1", "hoodie.keep.max.commits": "2"}
+    )
+    table.upsert(rows(range(3), 1))
+    newest = table.upsert(rows(range(3), 2).append_column("more", pa.array(["x"] * 3))).instant
+    table.compact()
+    before = content(table)
+    table.archive()
+    assert active(table)[0] == newest
+    assert content(reopened(table)).equals(before) and "more" in before.schema.names
 
 
 def test_files_of_a_compaction_that_java_began_twice_stay_when_it_is_archived(table):
