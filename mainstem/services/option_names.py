@@ -17,7 +17,7 @@ SERVICE_KEYS = frozenset(
         *RUN_KEYS,
         compaction_plan.TRIGGER, compaction_plan.DELTA_COMMITS, compaction_plan.DELTA_SECONDS,
         compaction_plan.STRATEGY, compaction_plan.TARGET_IO, compaction_plan.SIZE_THRESHOLD,
-        compaction_plan.COUNT_THRESHOLD,
+        compaction_plan.COUNT_THRESHOLD, compaction_plan.MEMORY, compaction_plan.MERGE_MEMORY,
         log_compaction_plan.THRESHOLD, log_compaction_plan.BESIDE_WRITERS,
         clean_plan.POLICY, clean_plan.COMMITS_RETAINED, clean_plan.VERSIONS_RETAINED,
         clean_plan.HOURS_RETAINED, clean_plan.TRIGGER, clean_plan.MAX_COMMITS, clean_plan.INCREMENTAL,
@@ -45,6 +45,14 @@ FLINK_KEYS = {
 _ELSEWHERE = frozenset((FAILED_WRITES, FAILED_WRITES_OLD, "hoodie.compaction.payload.class"))
 
 
+def name_meant(name: str) -> str | None:
+    """The service's option of which an unknown name is a typing error, or which Flink calls so."""
+    if name.startswith("hoodie.clustering."):
+        return None  # Hudi's own, of the one service that is not here
+    near = difflib.get_close_matches(name, sorted(SERVICE_KEYS), n=1, cutoff=0.85)
+    return FLINK_KEYS.get(name) or (near[0] if near else None)
+
+
 def check_service_names(names: Iterable[str]) -> None:
     """No option of a table service is ignored silently.
 
@@ -59,11 +67,9 @@ def check_service_names(names: Iterable[str]) -> None:
             raise Invalid(f"option {name!r} is Flink's name; here it is {FLINK_KEYS[name]!r}")
         if not name.startswith(SERVICE_PREFIXES):
             continue
-        near = difflib.get_close_matches(name, sorted(SERVICE_KEYS), n=1, cutoff=0.85)
-        if near and name.startswith("hoodie.clustering."):
-            near = []  # Hudi's own, of the one service that is not here
-        if near or not name.startswith("hoodie."):
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+        meant = name_meant(name)
+        if meant or not name.startswith("hoodie."):
+            hint = f"; did you mean {meant!r}?" if meant else ""
             raise Invalid(f"unknown option {name!r}{hint}")
         idle.append(name)
     if idle:

@@ -50,7 +50,7 @@ SERVICE_PREFIXES = (
     "hoodie.keep.", "hoodie.commits.archival.", "hoodie.timeline.compaction.", "hoodie.timeline.manifest.",
     "hoodie.log.compaction.", "hoodie.optimized.log.blocks.", "hoodie.table.services.",
     "hoodie.datasource.compaction.", "hoodie.datasource.write.streaming.disable.", "hoodie.clustering.",
-    "compaction.", "clean.", "archive.", "clustering.",
+    "hoodie.memory.", "compaction.", "clean.", "archive.", "clustering.",
 )  # fmt: skip
 
 #: the services of a round, in its order

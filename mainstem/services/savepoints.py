@@ -66,6 +66,9 @@ def create(
     One that is there already is returned as it is. Raises ``Invalid`` for an instant that is not completed,
     is archived, or whose files a clean has removed or is about to remove.
     """
+    for role, text in (("user", user), ("comment", comment)):
+        if not isinstance(text, str):
+            raise Invalid(f"{role} of a savepoint: {text!r}, expected text", table=ctx.base)
     try:
         return _create(ctx, instant, user, comment)
     except OutcomeUnknown:

@@ -125,7 +125,7 @@ _SERVICE_PREFIXES = (
     "hoodie.timeline.compaction.", "hoodie.timeline.manifest.", "hoodie.log.compaction.",
     "hoodie.optimized.log.blocks.",
     "hoodie.table.services.", "hoodie.datasource.compaction.",
-    "hoodie.datasource.write.streaming.disable.", "compaction.", "clean.",
+    "hoodie.datasource.write.streaming.disable.", "hoodie.memory.", "compaction.", "clean.",
 )  # fmt: skip
 _PASSED = (core.CONCURRENCY, core.FAILED_WRITES, core.FAILED_WRITES_OLD, core.LOG_MAX, core.BLOCK_FORMAT,
            SET_NULL, RECONCILE, *LAYOUT_OPTIONS)  # fmt: skip
@@ -365,6 +365,8 @@ def _sorted_out(
             passed[own.get(name, name)] = text
         elif name.startswith(_SERVICE_PREFIXES) and name in _service_keys():
             passed[name] = text
+        elif name.startswith(_SERVICE_PREFIXES) and _service_option_meant(name):
+            raise _unknown(name)
         elif name.startswith(_HARMLESS_PREFIXES):
             harmless.append(name)
         else:
@@ -382,6 +384,12 @@ def _service_keys() -> frozenset[str]:
     return SERVICE_KEYS
 
 
+def _service_option_meant(name: str) -> str | None:
+    from mainstem.services.option_names import name_meant
+
+    return name_meant(name)
+
+
 def _check_fixed(name: str, text: str) -> None:
     allowed, reason = _FIXED[name]
     if text.lower() not in allowed:
@@ -393,10 +401,8 @@ def _unknown(name: str) -> Exception:
         *_TABLE_ALIASES, *_FIXED, *_PASSED, *_STREAM, *_WAYS, *_READ, *_service_keys(), OPERATION, "path",
         "hoodie.write.lock.provider", "hoodie.time.generator.max_expected_clock_skew_ms",
     )  # fmt: skip
-    from mainstem.services.option_names import FLINK_KEYS
-
-    flink = [FLINK_KEYS[name]] if name in FLINK_KEYS else []
-    near = flink or difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+    meant = _service_option_meant(name)
+    near = [meant] if meant else difflib.get_close_matches(name, known, n=1, cutoff=0.8)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     if name.startswith("hoodie.") and not near and not name.startswith("hoodie.mainstem."):
         return Unsupported(

@@ -140,6 +140,13 @@ def test_only_completed_writes_of_the_timeline_can_be_saved(table):
         table.savepoint("20200101000000000")
 
 
+def test_user_and_comment_of_a_savepoint_are_texts(table):
+    table.upsert(rows(range(2), 1))
+    with pytest.raises(Invalid, match="user of a savepoint: 5, expected text"):
+        table.savepoint(user=5)
+    assert table.savepoints() == []
+
+
 def test_an_older_instant_is_saved_with_the_files_below_a_later_compaction(table):
     first = table.upsert(rows(range(8), 1))
     old = data_files(table)

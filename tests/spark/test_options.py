@@ -46,6 +46,7 @@ CREATE = {
         ("hoodie.metadata.enable", "true", Unsupported, "hoodie.metadata.enable='true'"),
         ("compaction.async.enable", "true", Invalid, "did you mean 'compaction.async.enabled'"),
         ("clean.retain_commits", "2", Invalid, "did you mean 'hoodie.clean.commits.retained'"),
+        ("hoodie.keep.max.commit", "9", Invalid, "did you mean 'hoodie.keep.max.commits'"),
         (
             "hoodie.datasource.write.streaming.ignore.failed.batch",
             True,
@@ -91,6 +92,7 @@ def test_options_of_table_services_are_passed_on_under_hudis_names() -> None:
         "hoodie.datasource.compaction.async.enable": "false",
         "compaction.schedule.enabled": "false",
         "hoodie.cleaner.commits.retained": "4",
+        "hoodie.memory.compaction.max.size": "100000000",
         "hoodie.table.services.enabled": "true",
     }
     assert WriteOptions.parse({"path": "/t", **given}).passed == given
