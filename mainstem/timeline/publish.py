@@ -332,7 +332,8 @@ class Publisher:
     def _inflight_is_ours(self, instant: Instant, timeline: ActiveTimeline) -> bool | None:
         """Inflight files of writes are not synced: a killed writer or a crash of the machine may leave
         less than the mark, or zeros. So a completed instant is judged by its completed file, and a
-        pending one is another writer's only if the file is a container without our mark.
+        pending one is another writer's only if the file is a container without our mark, as far as it
+        would stand: nobody's schema is shorter, nor has it zeros.
         """
         try:
             head = self._head(instant.file_name)  # once: its writer may be filling it just now
@@ -340,7 +341,8 @@ class Publisher:
             return True  # rolled back since the listing
         if OUR_MARK.encode() in head or instant.requested in timeline.completion_times:
             return True
-        return False if head.startswith(MAGIC) else None
+        whole = len(head) == _MARK_WINDOW_BYTES and b"\0" not in head
+        return False if whole and head.startswith(MAGIC) else None
 
     def _head(self, name: str) -> bytes:
         return self._seams.storage.read_range(paths.timeline_file(name), 0, _MARK_WINDOW_BYTES)

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from mainstem.lsm_archive.reader import Archive
 from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
 from mainstem.table.partitions import list_partitions
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.instant import REQUESTED, RESTORE, ROLLBACK
+from mainstem.timeline.instant import REQUESTED, RESTORE, ROLLBACK, SAVEPOINT, Instant
 from mainstem.timeline.plans import load_rollback_plan
 from mainstem.timeline.restore_records import load_restore_plan
 from mainstem.writers.context import WriterContext
@@ -52,8 +53,18 @@ def _sweep_marks(ctx: WriterContext, timeline: ActiveTimeline) -> None:
     for mark in timeline.marks_without_plan:
         planned = f"{mark.requested}.{mark.action}.{REQUESTED}"
         if storage.stat(paths.timeline_file(planned)) is None:
-            storage.delete(paths.timeline_file(mark.file_name))
-            storage.delete(paths.checksum_file(paths.timeline_file(mark.file_name)))
+            _delete_mark(storage, mark)
+    # A savepoint that was begun when its instant had been rolled back or restored away, or was just then.
+    known = {i.requested for i in timeline.instants if i.action != SAVEPOINT}
+    for mark in timeline.pending:
+        if mark.action == SAVEPOINT and mark.requested not in known:
+            _delete_mark(storage, mark)
+
+
+def _delete_mark(storage: Storage, mark: Instant) -> None:
+    path = paths.timeline_file(mark.file_name)
+    storage.delete(path)
+    storage.delete(paths.checksum_file(path))
 
 
 def _sweep_prepared(ctx: WriterContext, beats: dict[str, int], store_now_ms: int) -> None:

@@ -74,6 +74,20 @@ def test_an_instant_of_another_kind_of_writer_brings_the_wait_back_for_good(make
     assert waits == [200] * 4, "for good: also for a process that never saw the foreign instant"
 
 
+@pytest.mark.parametrize("torn", [b"", bytes(300), b"Obj\x01\x04\x16avro", b"Obj\x01".ljust(300, b"\0")])
+def test_a_pending_file_that_a_crash_of_the_machine_cut_off_shows_no_other_kind_of_writer(
+    make_table, waits, torn
+):
+    table = make_table()
+    table.upsert(rows([1], ts=1))
+    path = os.path.join(table.path, ".hoodie/timeline/20200101000000000.deltacommit.")
+    for state, content in (("requested", b""), ("inflight", torn)):
+        with open(path + state, "wb") as file:
+            file.write(content)
+    table.upsert(rows([2], ts=1))
+    assert waits and not os.path.exists(os.path.join(table.path, ".hoodie/.mainstem/fence/foreign"))
+
+
 def test_own_rollbacks_do_not_count_as_foreign(make_table, waits):
     table = make_table()
     with table.begin() as txn:

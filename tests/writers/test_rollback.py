@@ -134,3 +134,16 @@ def test_a_mark_of_an_executor_that_woke_up_when_its_plan_was_gone_hides_nothing
     assert content(opened) == {"k1": "v1"} and opened.timeline() == [written]
     assert opened.rollback_failed_writes() == [] and not mark.exists()
     assert mainstem.open_table(table.path).upsert(rows([2], ts=1)).status == "committed"
+
+
+def test_a_savepoint_begun_when_its_instant_was_already_rolled_back_does_not_stay_begun(make_table):
+    table = make_table()
+    table.upsert(rows([1], ts=1))
+    (written,) = table.timeline()
+    timeline = Path(table.path) / ".hoodie/timeline"
+    of_nothing = timeline / "20260101000000000.savepoint.inflight"
+    under_way = timeline / f"{written.requested}.savepoint.inflight"
+    of_nothing.touch()
+    under_way.touch()
+    table.rollback_failed_writes()
+    assert under_way.exists() and not of_nothing.exists()
