@@ -61,19 +61,14 @@ def open_as_its_writers(name: str, folder: Path) -> mainstem.Table:
     base = min(found, key=lambda path: len(path.parts))
     given = expectations(name).get("writer_options", {})
     options = {k: v for k, v in given.items() if k.startswith("hoodie.") and k not in NOT_TAKEN}
-    return mainstem.open_table(
-        base,
-        properties={
-            **options,
-            "hoodie.mainstem.timeline.zone": "UTC",
-            "hoodie.time.generator.max_expected_clock_skew_ms": "0",
-            "hoodie.mainstem.fsync": "false",
-            "hoodie.clean.policy": "KEEP_LATEST_COMMITS",
-            "hoodie.clean.commits.retained": "1",
-            "hoodie.keep.min.commits": "2",
-            "hoodie.keep.max.commits": "3",
-        },
-    )
+    options |= {
+        "hoodie.mainstem.timeline.zone": "UTC",
+        "hoodie.time.generator.max_expected_clock_skew_ms": "0",
+        "hoodie.mainstem.fsync": "false",
+    }
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "these options have no effect in mainstem")  # Java's own
+        return mainstem.open_table(base, properties=options)
 
 
 class Continued:
