@@ -65,6 +65,10 @@ def open_as_its_writers(name: str, folder: Path) -> mainstem.Table:
         "hoodie.mainstem.timeline.zone": "UTC",
         "hoodie.time.generator.max_expected_clock_skew_ms": "0",
         "hoodie.mainstem.fsync": "false",
+        "hoodie.clean.policy": "KEEP_LATEST_COMMITS",
+        "hoodie.clean.commits.retained": "1",
+        "hoodie.keep.min.commits": "2",
+        "hoodie.keep.max.commits": "3",
     }
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "these options have no effect in mainstem")  # Java's own
