@@ -23,6 +23,7 @@ class Restores(Services):
 
     scenario = "restores"
     busy_calls = 5000
+    settle_calls = 80_000  # sources that were set back start more drivers
 
     def build(self) -> None:
         Tables.build(self)
