@@ -19,7 +19,7 @@ from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.base_file import BaseFileFormat, write_base_file
 from mainstem.readers.bounded import read_bounded
 from mainstem.readers.split import ReadSpec, Split, split_paths
-from mainstem.services.compaction_plan import pending
+from mainstem.services.compaction_plan import measured, pending
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.storage.protocol import Storage
@@ -96,7 +96,7 @@ class GroupTask:
             rows=_row_count(storage.open_input(self.target)),
             size_bytes=info.size,
             log_files=len(operation.log_files),
-            log_bytes=sum(_size(storage, operation, log) for log in operation.log_files),
+            log_bytes=measured(storage, operation).log_bytes,
             log_rows=self.log_rows,
             taken_ms=int(clock.monotonic_ms() - began),
         )
@@ -134,11 +134,6 @@ class GroupTask:
             at = table.schema.get_field_index(FILE_NAME)
             column = pa.repeat(pa.scalar(self.file_name, table.schema.field(at).type), table.num_rows)
             yield table.set_column(at, table.schema.field(at), column)
-
-
-def _size(storage: Storage, operation: CompactionOperation, log: str) -> int:
-    info = storage.stat(paths.in_partition(operation.partition, log))
-    return 0 if info is None else info.size
 
 
 def _row_count(file: Any) -> int:

@@ -29,7 +29,8 @@ from mainstem.limits import MIB
 from mainstem.readers.schema import schema_text
 from mainstem.readers.snapshot import read_spec
 from mainstem.readers.state import TableState
-from mainstem.services.claim import claimed, store_now_ms
+from mainstem.services.attempts import forget_other_attempt, other_files, sweep_private
+from mainstem.services.claim import claimed
 from mainstem.services.compact_group import GroupTask, final_name
 from mainstem.services.compaction_plan import (
     CompactionOptions,
@@ -183,7 +184,7 @@ def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
         if time in pending(ctx.publisher.timeline()):
             raise
         return Execution(ctx, time, (), user_schema, ())  # it ended meanwhile, its files were cleaned
-    _forget_other_attempt(ctx, time, operations)
+    forget_other_attempt(ctx, time, _other_files(ctx, time, operations), "compaction")
     create_once(storage, paths.timeline_file(f"{time}.{COMPACTION}.{INFLIGHT}"))
     properties = {**ctx.config.raw, **ctx.given}
     memory = CompactionOptions.from_properties(properties).memory_bytes
@@ -218,44 +219,10 @@ def _log_rows(state: TableState, operation: CompactionOperation) -> int:
 def _other_files(
     ctx: WriterContext, time: str, operations: Sequence[CompactionOperation]
 ) -> dict[str, int]:
-    """Path -> store time of base files that another engine's execution of the plan left."""
-    ours = {
-        paths.in_partition(o.partition, final_name(time, n, o)) for n, o in enumerate(operations)
-    }
-    groups = {(o.partition, o.file_id) for o in operations}
-    found = {}
-    for partition in sorted({o.partition for o in operations}):
-        for entry in ctx.seams.storage.entries(partition):
-            base = paths.parse_base_name(entry.name)
-            path = paths.in_partition(partition, entry.name)
-            if base is None or base.instant != time or path in ours:
-                continue
-            if (partition, base.file_id) in groups:
-                found[path] = entry.mtime_ms
-    return found
-
-
-def _forget_other_attempt(
-    ctx: WriterContext, time: str, operations: Sequence[CompactionOperation]
-) -> None:
-    """Remove what a dead Java executor left, as Java does before it executes a plan again.
-
-    Its files have names of their own and may be cut off; a reader would choose between them and ours.
-    Java's executors show no heartbeat: one counts as dead when its files have rested for as long.
-    """
-    files = _other_files(ctx, time, operations)
-    if not files:
-        return
-    storage = ctx.seams.storage
-    if store_now_ms(ctx, time) - max(files.values()) <= ctx.heartbeats.expire_ms:
-        raise Unavailable(
-            f"another engine seems to execute the compaction {time} ({min(files)} is new); wait until it"
-            f" ends, or for {ctx.heartbeats.expire_ms // 1000} s if it died",
-            table=ctx.base,
-        )
-    for path in sorted(files):
-        storage.delete(path)
-        storage.delete(paths.checksum_file(path))
+    """Base files that another engine's execution of the plan left; they may be cut off, and a reader would
+    choose between them and ours."""
+    ours = {paths.in_partition(o.partition, final_name(time, n, o)) for n, o in enumerate(operations)}
+    return other_files(ctx.seams.storage, time, operations, ours, paths.parse_base_name)
 
 
 def _ended(timeline: ActiveTimeline, time: str) -> Compaction:
@@ -304,7 +271,7 @@ class Execution:
             forget(ctx, prepared)
         if published.decision is not None:
             return published.decision
-        self._tidy()
+        sweep_private(storage, self.time)
         return Compaction(
             self.time,
             published.time,
@@ -339,17 +306,6 @@ class Execution:
                     table=self.ctx.base,
                 )
         return None
-
-    def _tidy(self) -> None:
-        """Nobody else links a file of this plan any more."""
-        storage = self.ctx.seams.storage
-        try:
-            for name in sorted(storage.names(paths.PREPARED)):
-                if name.startswith(f"{self.time}-"):
-                    storage.delete(f"{paths.PREPARED}/{name}")
-            storage.delete_folder(paths.marker_folder(self.time))
-        except OSError:
-            return  # swept later
 
 
 def _schemas(ctx: WriterContext, state: TableState) -> tuple[str, str]:

@@ -31,7 +31,8 @@ from dataclasses import dataclass
 
 from mainstem.errors import OutcomeUnknown, Unavailable, Unsupported
 from mainstem.readers.state import TableState
-from mainstem.services.claim import claimed, store_now_ms
+from mainstem.services.attempts import forget_other_attempt, other_files, sweep_private
+from mainstem.services.claim import claimed
 from mainstem.services.compaction_plan import FileListing
 from mainstem.services.log_compaction_plan import (
     BESIDE_WRITERS,
@@ -191,7 +192,7 @@ def _execute(ctx: WriterContext, time: str, progress: Progress) -> LogCompaction
     reason = _broken(state, files, operations, _bound(ctx, time, operations))
     if reason is not None:
         return _give_up(ctx, time, reason)
-    _forget_other_attempt(ctx, time, operations)
+    forget_other_attempt(ctx, time, _other_files(ctx, time, operations), "log compaction")
     create_once(storage, paths.timeline_file(f"{time}.{LOGCOMPACTION}.{INFLIGHT}"))
     run = LogMerge.begin(ctx, time, state)
     stats = []
@@ -231,59 +232,17 @@ def _ended(timeline: ActiveTimeline, time: str) -> LogCompaction:
 def _give_up(ctx: WriterContext, time: str, reason: str) -> LogCompaction:
     """Take the plan back by a rollback; whoever still executes it finds that."""
     roll_back(ctx, Instant(time, LOGCOMPACTION, INFLIGHT), own=True)
-    _tidy(ctx, time)
+    sweep_private(ctx.seams.storage, time)
     return LogCompaction(time, None, given_up=reason)
-
-
-def _tidy(ctx: WriterContext, time: str) -> None:
-    """Nobody links a file of this plan any more."""
-    storage = ctx.seams.storage
-    try:
-        for name in sorted(storage.names(paths.PREPARED)):
-            if name.startswith(f"{time}-"):
-                storage.delete(f"{paths.PREPARED}/{name}")
-        storage.delete_folder(paths.marker_folder(time))
-    except OSError:
-        return  # swept later
 
 
 def _other_files(
     ctx: WriterContext, time: str, operations: Sequence[CompactionOperation]
 ) -> dict[str, int]:
-    """Path -> store time of log files that another engine's execution of the plan left."""
+    """Log files that another engine's execution of the plan left: readers that go by names would replay
+    them beside ours."""
     ours = {paths.in_partition(o.partition, final_name(time, n, o)) for n, o in enumerate(operations)}
-    groups = {(o.partition, o.file_id) for o in operations}
-    found = {}
-    for partition in sorted({o.partition for o in operations}):
-        for entry in ctx.seams.storage.entries(partition):
-            log = paths.parse_log_name(entry.name)
-            path = paths.in_partition(partition, entry.name)
-            if log is None or log.instant != time or path in ours:
-                continue
-            if (partition, log.file_id) in groups:
-                found[path] = entry.mtime_ms
-    return found
-
-
-def _forget_other_attempt(
-    ctx: WriterContext, time: str, operations: Sequence[CompactionOperation]
-) -> None:
-    """Remove what a dead Java executor left: readers that go by names would replay it beside ours.
-
-    Java's executors show no heartbeat: one counts as dead when its files have rested for as long.
-    """
-    files = _other_files(ctx, time, operations)
-    if not files:
-        return
-    if store_now_ms(ctx, time) - max(files.values()) <= ctx.heartbeats.expire_ms:
-        raise Unavailable(
-            f"another engine seems to execute the log compaction {time} ({min(files)} is new); wait until it"
-            f" ends, or for {ctx.heartbeats.expire_ms // 1000} s if it died",
-            table=ctx.base,
-        )
-    for path in sorted(files):
-        ctx.seams.storage.delete(path)
-        ctx.seams.storage.delete(paths.checksum_file(path))
+    return other_files(ctx.seams.storage, time, operations, ours, paths.parse_log_name)
 
 
 def _complete(
@@ -309,7 +268,7 @@ def _complete(
     found = published.decision
     if found is not None:
         return found if found.given_up is None else _give_up(ctx, time, found.given_up)
-    _tidy(ctx, time)
+    sweep_private(ctx.seams.storage, time)
     return LogCompaction(
         time,
         published.time,

@@ -7,7 +7,7 @@ begins later. See ``log_compaction`` for the order of all steps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mainstem.errors import Unavailable, Unsupported
 from mainstem.formats.avro_schema import arrow_to_avro
@@ -16,10 +16,11 @@ from mainstem.formats.log_file import Header, data_blocks, delete_block
 from mainstem.limits import MIB
 from mainstem.merge.folded_logs import FoldedLogs, fold_logs, refuse_own_merger
 from mainstem.readers.log_rows import entries_of, log_runs
-from mainstem.readers.schema import full_schema, schema_text
+from mainstem.readers.schema import schema_text
 from mainstem.readers.snapshot import read_spec
 from mainstem.readers.split import ReadSpec, Split, split_paths
 from mainstem.readers.state import TableState
+from mainstem.services.compaction_plan import measured
 from mainstem.services.log_compaction_plan import pending
 from mainstem.storage import paths
 from mainstem.table.schema import arrow_user_schema
@@ -43,13 +44,12 @@ def log_spec(ctx: WriterContext, state: TableState) -> ReadSpec:
 
     Raises ``Unsupported`` for tables whose logs cannot be.
     """
-    spec = read_spec(state, None, None, None, "error")
+    spec = read_spec(state, None, None, None, "error", stored=True)
     refuse_own_merger(spec.rules)
     if spec.ids is not None or spec.virtual_key:
         what = "whose columns have ids (schema on read)" if spec.ids is not None else "without meta fields"
         raise Unsupported(f"log compaction of a table {what}; compact the table instead", table=ctx.base)
-    schema = full_schema(schema_text(state))
-    return replace(spec, schema=schema, columns=tuple(schema.names))
+    return spec
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class LogMerge:
             size_bytes=info.size,
             log_files=len(operation.log_files),
             log_blocks=blocks,
-            log_bytes=sum(self._size(operation, log) for log in operation.log_files),
+            log_bytes=measured(storage, operation).log_bytes,
             log_rows=folded.total,
             taken_ms=int(clock.monotonic_ms() - began),
         )
@@ -174,7 +174,3 @@ class LogMerge:
         if self.time in condemned(self.ctx.seams.storage, state.timeline):
             return False
         return self.time in pending(state.timeline) or state.completion(self.time) is not None
-
-    def _size(self, operation: CompactionOperation, log: str) -> int:
-        info = self.ctx.seams.storage.stat(paths.in_partition(operation.partition, log))
-        return 0 if info is None else info.size

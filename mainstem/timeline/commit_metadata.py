@@ -154,29 +154,17 @@ class LogCompactionStat:
 
     def record(self) -> dict[str, Any]:
         """The Avro record."""
-        longs: dict[str, Any] = dict.fromkeys(_STAT_LONGS, 0)
-        longs.update(
-            numWrites=self.writes,
-            numDeletes=self.deletes,
-            numUpdateWrites=self.writes,
-            totalWriteBytes=self.size_bytes,
-            fileSizeInBytes=self.size_bytes,
-            totalLogRecords=self.log_rows,
-            totalLogBlocks=self.log_blocks,
-            totalLogFilesCompacted=self.log_files,
-            totalLogSizeCompacted=self.log_bytes,
-            totalUpdatedRecordsCompacted=self.merged,
-        )
+        written = WriteStat(
+            self.partition, self.file_id, self.file_name, self.base_instant, 1,
+            self.writes, self.deletes, self.size_bytes,
+        )  # fmt: skip
         return {
-            **longs,
-            "fileId": self.file_id,
-            "path": paths.in_partition(self.partition, self.file_name),
-            "prevCommit": self.base_instant,
-            "partitionPath": self.partition,
-            "logVersion": 1,
-            "logOffset": 0,
-            "baseFile": "",
-            "logFiles": [self.file_name],
+            **written.record(),
+            "totalLogRecords": self.log_rows,
+            "totalLogBlocks": self.log_blocks,
+            "totalLogFilesCompacted": self.log_files,
+            "totalLogSizeCompacted": self.log_bytes,
+            "totalUpdatedRecordsCompacted": self.merged,
             "runtimeStats": {"totalScanTime": 0, "totalCreateTime": 0, "totalUpsertTime": self.taken_ms},
         }
 

@@ -386,6 +386,13 @@ class Transaction:
         extra["schema"] = self._spec.user_schema
         return extra
 
+    def _undone(self, why: str) -> RolledBack:
+        return RolledBack(
+            f"{why} nothing of it is visible: write the data again in a new transaction",
+            table=self._ctx.base,
+            instant=self.instant,
+        )
+
     def _may_complete(self, section: Section) -> str | None:
         """Under the lock: the instant is still ours to complete. Returns an earlier commit's instant."""
         ctx, timeline = self._ctx, section.timeline
@@ -393,28 +400,17 @@ class Transaction:
         # Both files: a writer stopped inside begin may make its inflight file after it was rolled back.
         states = (REQUESTED, INFLIGHT)
         if not all(timeline.has(f"{self.instant}.{DELTACOMMIT}.{state}") for state in states):
-            raise RolledBack(
+            raise self._undone(
                 "the transaction was rolled back by another writer, which found its heartbeat expired;"
-                " nothing of it is visible: write the data again in a new transaction",
-                table=ctx.base,
-                instant=self.instant,
             )
         restore = being_restored(ctx.seams.storage, timeline).get(self.instant)
         if restore is not None:
-            raise RolledBack(
-                f"the restore {restore} removes this transaction, whose heartbeat had expired; nothing of it"
-                " is visible: write the data again in a new transaction",
-                table=ctx.base,
-                instant=self.instant,
+            raise self._undone(
+                f"the restore {restore} removes this transaction, whose heartbeat had expired;"
             )
         rollback = condemned(ctx.seams.storage, timeline).get(self.instant)
         if rollback is not None:
-            raise RolledBack(
-                f"rollback {rollback} of this transaction is under way; nothing of it is visible:"
-                " write the data again in a new transaction",
-                table=ctx.base,
-                instant=self.instant,
-            )
+            raise self._undone(f"rollback {rollback} of this transaction is under way;")
         ctx.reread_config()
         if self._guard is not None:
             earlier = ctx.guards.committed(self._guard, timeline)

@@ -1,0 +1,71 @@
+"""What executions of one plan leave beside what they publish: files of another engine's attempt, private
+files, markers.
+
+Java's executions show no heartbeat and give their files names of their own; ours have one name per file
+group, whoever executes. So whatever else carries the plan's time in its name is Java's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from mainstem.errors import Unavailable
+from mainstem.services.claim import store_now_ms
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.timeline.plans import CompactionOperation
+from mainstem.writers.context import WriterContext
+
+#: ``paths.parse_base_name`` or ``paths.parse_log_name``
+Parse = Callable[[str], paths.BaseName | paths.LogName | None]
+
+
+def other_files(
+    storage: Storage,
+    time: str,
+    operations: Sequence[CompactionOperation],
+    ours: Collection[str],
+    parse: Parse,
+) -> dict[str, int]:
+    """Path -> store time of files that another engine's execution of the plan left; ``ours`` are paths."""
+    groups = {(o.partition, o.file_id) for o in operations}
+    found = {}
+    for partition in sorted({o.partition for o in operations}):
+        for entry in storage.entries(partition):
+            name = parse(entry.name)
+            path = paths.in_partition(partition, entry.name)
+            if name is None or name.instant != time or path in ours:
+                continue
+            if (partition, name.file_id) in groups:
+                found[path] = entry.mtime_ms
+    return found
+
+
+def forget_other_attempt(ctx: WriterContext, time: str, files: dict[str, int], what: str) -> None:
+    """Remove what a dead Java executor of ``what`` left (``other_files``).
+
+    One counts as dead when its files have rested for as long as a heartbeat may; before that
+    ``Unavailable`` names a file.
+    """
+    if not files:
+        return
+    if store_now_ms(ctx, time) - max(files.values()) <= ctx.heartbeats.expire_ms:
+        raise Unavailable(
+            f"another engine seems to execute the {what} {time} ({min(files)} is new); wait until it"
+            f" ends, or for {ctx.heartbeats.expire_ms // 1000} s if it died",
+            table=ctx.base,
+        )
+    for path in sorted(files):
+        ctx.seams.storage.delete(path)
+        ctx.seams.storage.delete(paths.checksum_file(path))
+
+
+def sweep_private(storage: Storage, time: str) -> None:
+    """After a plan's end, when nobody links a file of it any more: its private files and markers."""
+    try:
+        for name in sorted(storage.names(paths.PREPARED)):
+            if name.startswith(f"{time}-"):
+                storage.delete(f"{paths.PREPARED}/{name}")
+        storage.delete_folder(paths.marker_folder(time))
+    except OSError:
+        return  # swept later
