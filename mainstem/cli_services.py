@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from mainstem.cli_rounds import ProgressLine, add_rounds_command
 from mainstem.cli_rows import plain, print_json
 
 if TYPE_CHECKING:
     from mainstem.client import Table
+    from mainstem.services.compaction import Compaction
+    from mainstem.services.log_compaction import LogCompaction
 
 
 def add_service_commands(
@@ -56,81 +58,65 @@ def add_service_commands(
     )
 
 
+def _tell(
+    options: argparse.Namespace,
+    out: TextIO,
+    done: Sequence[Any],
+    nothing: str,
+    shown: Callable[[Any], dict[str, Any]] = asdict,
+) -> None:
+    """What a service did, a line or a JSON object (``shown``) each."""
+    if options.json:
+        print_json([shown(result) for result in done], out)
+        return
+    for result in done:
+        out.write(plain(result.describe()) + "\n")
+    if not done:
+        out.write(f"{nothing}\n")
+
+
 def _archive(options: argparse.Namespace, out: TextIO) -> None:
     done = options.open(options).archive(if_due=options.if_due)
-    if options.json:
-        print_json([] if done is None else [asdict(done)], out)
-        return
-    out.write("nothing to archive\n" if done is None else plain(done.describe()) + "\n")
+    _tell(options, out, [] if done is None else [done], "nothing to archive")
 
 
 def _rollback(options: argparse.Namespace, out: TextIO) -> None:
     table = options.open(options)
-    done = [
-        {"instant": r.instant, "action": r.action, "rollback": r.rollback, "files": r.files}
-        for r in ([table.rollback(options.instant)] if options.instant else table.rollback_failed_writes())
-    ]
-    if options.json:
-        print_json(done, out)
-        return
-    for r in done:
-        out.write(
-            f"rolled back {plain(r['action'])} {r['instant']} by {r['rollback']}:"
-            f" {r['files']} files removed\n"
-        )
-    if not done:
-        out.write("nothing to roll back\n")
+    done = [table.rollback(options.instant)] if options.instant else table.rollback_failed_writes()
+    _tell(options, out, done, "nothing to roll back")
 
 
 def _log_compact(options: argparse.Namespace, out: TextIO) -> None:
-    done = [
-        c
-        for c in options.open(options).log_compact(if_due=options.if_due)
-        if c.completion is not None or c.given_up is not None
-    ]
-    if options.json:
-        shown = ({**vars(c), "files": len(c.files)} for c in done)
-        print_json([{"instant": c.pop("requested"), **c} for c in shown], out)
-        return
-    for c in done:
-        out.write(plain(c.describe()) + "\n")
-    if not done:
-        out.write("nothing to merge\n")
+    found = options.open(options).log_compact(if_due=options.if_due)
+    done = [c for c in found if c.completion is not None or c.given_up is not None]
+
+    def shown(c: LogCompaction) -> dict[str, Any]:
+        rest = {**vars(c), "files": len(c.files)}
+        return {"instant": rest.pop("requested"), **rest}
+
+    _tell(options, out, done, "nothing to merge", shown)
 
 
 def _compact(options: argparse.Namespace, out: TextIO) -> None:
     table = options.open(options)
     found = table.compact(if_due=options.if_due, progress=ProgressLine(table))
-    done = [c for c in found if c.completion is not None]
-    if options.json:
-        rows = [
-            {
-                "instant": c.requested,
-                "completion": c.completion,
-                "base_files": len(c.files),
-                "rows": c.rows,
-                "log_files": c.log_files,
-            }
-            for c in done
-        ]
-        print_json(rows, out)
-        return
-    for c in done:
-        out.write(f"{c.describe()}\n")
-    if not done:
-        out.write("nothing to compact\n")
+
+    def shown(c: Compaction) -> dict[str, Any]:
+        return {
+            "instant": c.requested,
+            "completion": c.completion,
+            "base_files": len(c.files),
+            "rows": c.rows,
+            "log_files": c.log_files,
+        }
+
+    _tell(options, out, [c for c in found if c.completion is not None], "nothing to compact", shown)
 
 
 def _clean(options: argparse.Namespace, out: TextIO) -> None:
     table = options.open(options)
     done = table.clean(if_due=options.if_due, progress=ProgressLine(table))
-    if options.json:
-        print_json([asdict(c) for c in done], out)
-        return
-    for c in done:
-        out.write(plain(c.describe()) + "\n")
-    if not done:
-        out.write("nothing to clean\n")
+    _tell(options, out, done, "nothing to clean")
 
 
 def _savepoint(options: argparse.Namespace, out: TextIO) -> None:
@@ -143,18 +129,8 @@ def _savepoint(options: argparse.Namespace, out: TextIO) -> None:
         found = table.savepoints()
     else:
         found = [table.savepoint(options.instant, user=options.user, comment=options.comment)]
-    if options.json:
-        print_json([asdict(s) for s in found], out)
-        return
-    for savepoint in found:
-        out.write(plain(savepoint.describe()) + "\n")
-    if not found:
-        out.write("no savepoints\n")
+    _tell(options, out, found, "no savepoints")
 
 
 def _restore(options: argparse.Namespace, out: TextIO) -> None:
-    done = options.open(options).restore(options.savepoint)
-    if options.json:
-        print_json([asdict(done)], out)
-    else:
-        out.write(plain(done.describe()) + "\n")
+    _tell(options, out, [options.open(options).restore(options.savepoint)], "")

@@ -116,14 +116,20 @@ class ServiceMethods:
         from mainstem.services import log_compaction
 
         ctx = self.writer_context()
-        planned = log_compaction.pending(ctx.timeline())
-        if instant is not None and instant not in planned:
+        times = self._planned(log_compaction.pending(ctx.timeline()), instant, "log compaction")
+        done = (log_compaction.execute(ctx, time) for time in times)
+        return [found for found in done if found is not None]
+
+    def _planned(self, pending: list[str], instant: str | None, what: str) -> list[str]:
+        """The plans to execute: all pending ones, or ``instant``."""
+        if instant is None:
+            return pending
+        if instant not in pending:
             raise Invalid(
-                f"no log compaction {instant} is planned; pending are {', '.join(planned) or 'none'}",
+                f"no {what} {instant} is planned; pending are {', '.join(pending) or 'none'}",
                 table=self.path,
             )
-        done = (log_compaction.execute(ctx, time) for time in ([instant] if instant else planned))
-        return [found for found in done if found is not None]
+        return [instant]
 
     def log_compact(self, *, if_due: bool = False) -> list[LogCompaction]:
         """Finish the planned log compactions, then plan and execute one.
@@ -161,13 +167,7 @@ class ServiceMethods:
         from mainstem.services.progress import silent
 
         ctx = self.writer_context()
-        planned = compaction.pending(ctx.timeline())
-        if instant is not None and instant not in planned:
-            raise Invalid(
-                f"no compaction {instant} is planned; pending are {', '.join(planned) or 'none'}",
-                table=self.path,
-            )
-        times = [instant] if instant else planned
+        times = self._planned(compaction.pending(ctx.timeline()), instant, "compaction")
         done = (compaction.execute(ctx, time, progress or silent) for time in times)
         return [found for found in done if found is not None]
 
