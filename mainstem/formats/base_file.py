@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 from mainstem.formats.bloom_filter import DYNAMIC, TYPE_CODE_KEY, BloomFilter, BloomSize
+from mainstem.formats.parquet_footer import close_with_notes
 from mainstem.formats.resolve import project_to
 from mainstem.limits import MIB
 from mainstem.options import GZIP_LEVEL, whole_number
@@ -94,7 +95,7 @@ class BaseFileFormat:
 
 def encode_base_file(rows: pa.Table, avro_schema: str, how: BaseFileFormat | None = None) -> pa.Buffer:
     """One base file in memory; see ``write_base_file``."""
-    collected = _Collected()
+    collected = Collected()
     write_base_file([rows], avro_schema, collected, how)
     return collected.stream.getvalue()
 
@@ -132,7 +133,7 @@ def write_base_file(
             notes.add(_keys(group))
             writer.write_table(_laid_out(group, schema), row_group_size=group.num_rows)
             count += group.num_rows
-        writer.add_key_value_metadata(notes.footer())
+        close_with_notes(writer, output, notes.footer())
     output.flush()
     return count
 
@@ -221,8 +222,24 @@ class SinkFile:
         self._size = 0
         self._waiting: list[bytes | memoryview] = []
         self._waiting_bytes = 0
+        self._held: list[bytes] | None = None
+
+    def hold(self) -> None:
+        """Keep what is written from here on until ``held`` takes it back."""
+        self._held = []
+
+    def held(self) -> bytes:
+        """What was written since ``hold``; as if it had not been."""
+        taken = b"".join(self._held or ())
+        self._held = None
+        self._size -= len(taken)
+        return taken
 
     def write(self, data: bytes) -> int:
+        if self._held is not None:
+            self._held.append(data)
+            self._size += len(data)
+            return len(data)
         self._waiting.append(data)
         self._waiting_bytes += len(data)
         self._size += len(data)
@@ -243,7 +260,9 @@ class SinkFile:
         self.closed = True
 
 
-class _Collected:
+class Collected:
+    """A sink in memory."""
+
     def __init__(self) -> None:
         self.stream = pa.BufferOutputStream()
 

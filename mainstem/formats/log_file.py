@@ -26,8 +26,9 @@ from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.avro_columns import decode_records, encode_groups
 from mainstem.formats.avro_rows import Malformed
 from mainstem.formats.avro_schema import avro_to_arrow
-from mainstem.formats.base_file import codec_level
+from mainstem.formats.base_file import Collected, SinkFile, codec_level
 from mainstem.formats.delete_records import decode_deletes, encode_deletes
+from mainstem.formats.parquet_footer import close_with_notes
 from mainstem.formats.resolve import project_to
 
 if TYPE_CHECKING:
@@ -304,9 +305,10 @@ def _parquet_contents(
         if column.null_count and not field.nullable:
             raise Invalid(f"column {field.name!r} has a null, but the schema declares it as not null")
     for low, high in zip(bounds[:-1], bounds[1:], strict=True):
-        sink = pa.BufferOutputStream()
+        collected = Collected()
+        output = SinkFile(collected)
         with pq.ParquetWriter(
-            sink,
+            pa.PythonFile(output, mode="w"),
             schema,
             compression=compression,
             compression_level=codec_level(compression),
@@ -315,8 +317,10 @@ def _parquet_contents(
         ) as writer:
             if high > low:
                 writer.write_table(table.slice(low, high - low))
-            writer.add_key_value_metadata({"parquet.avro.schema": schema_text, "writer.model.name": "avro"})
-        yield [memoryview(sink.getvalue())]
+            notes = {"parquet.avro.schema": schema_text, "writer.model.name": "avro"}
+            close_with_notes(writer, output, notes)
+        output.flush()
+        yield [memoryview(collected.stream.getvalue())]
 
 
 def delete_block(

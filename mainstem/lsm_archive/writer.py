@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mainstem.formats.base_file import SCHEMA_KEY, Sink, SinkFile, codec_level
+from mainstem.formats.parquet_footer import close_with_notes
 from mainstem.limits import MIB
 from mainstem.lsm_archive.names import LEVELS_MAX, ArchiveFile
 from mainstem.options import whole_number
@@ -110,7 +111,7 @@ def write_data_file(tables: Iterable[pa.Table], sink: Sink) -> int:
         for group in _groups(tables):
             writer.write_table(group, row_group_size=group.num_rows)
             count += group.num_rows
-        writer.add_key_value_metadata({SCHEMA_KEY: AVRO_SCHEMA, "writer.model.name": "avro"})
+        close_with_notes(writer, output, {SCHEMA_KEY: AVRO_SCHEMA, "writer.model.name": "avro"})
     output.flush()
     return count
 

@@ -15,6 +15,7 @@ import zipfile
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -172,10 +173,16 @@ def test_batches_are_gathered_to_row_groups_of_the_size_asked_for_and_large_ones
 
 
 def test_the_gzip_level_trades_time_for_bytes() -> None:
+    rng = np.random.default_rng(1)
+    words = np.array([f"{word:x}" for word in rng.integers(0, 1 << 40, 300)])
+    rows = _many(3000)
+    texts = pa.array([" ".join(words[rng.integers(0, 300, 12)]) for _ in range(rows.num_rows)])
+    at = rows.schema.get_field_index("id")
+    rows = rows.set_column(at, "id", texts)
     sizes = []
     for level in ("1", "9"):
         how = BaseFileFormat.from_properties({"hoodie.mainstem.parquet.gzip.level": level})
-        sizes.append(len(encode_base_file(_many(3000), TEXT, how)))
+        sizes.append(len(encode_base_file(rows, TEXT, how)))
     assert sizes[0] > sizes[1]
 
 

@@ -82,9 +82,7 @@ class Continued:
         self.table = table
         self.before = table.scan().to_arrow()
         self.schema = pa.schema([f for f in self.before.schema if f.name not in META])
-        self.rows = {
-            (row[PARTITION], row[KEY]): _user(row) for row in self.before.to_pylist(maps_as_pydicts=None)
-        }
+        self.rows = {(row[PARTITION], row[KEY]): _user(row) for row in self.before.to_pylist()}
         self._step = 0
 
     def go_on(self) -> None:
