@@ -572,7 +572,7 @@ def test_many_deletes_are_found_at_once_and_one_by_one_alike() -> None:
         (["a", "b"], [pa.array([1, 2], pa.uint64())]),
         (["a", "b"], [pa.array([Decimal(10) ** 20] * 2, pa.decimal128(38, 0))]),
     ],
-    ids=str,
+    ids=["null key", "too few values", "null value", "lists", "unsigned", "decimal above long"],
 )
 def test_deletes_that_cannot_be_written_are_refused(keys: list, ordering: list | None) -> None:
     with pytest.raises(Invalid):
