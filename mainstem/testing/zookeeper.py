@@ -82,10 +82,11 @@ def _matching(patterns: tuple[str, ...]) -> Iterator[str]:
 
 
 class ZooKeeperServer:
-    """One standalone server; a context manager.
+    """One server; a context manager.
 
     ``tick_ms`` is the grain by which sessions expire; ``settings`` are further lines of ``zoo.cfg``,
     ``flags`` further ones of the JVM (``-Dzookeeper....``). Sessions may be as short as two ticks.
+    ``number`` is what ``settings`` call it, if they name an ensemble (``zookeeper_ensemble``).
     """
 
     def __init__(
@@ -95,8 +96,12 @@ class ZooKeeperServer:
         memory: str = "96m",
         settings: Mapping[str, object] | None = None,
         flags: tuple[str, ...] = (),
+        number: int | None = None,
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="zookeeper-"))
+        if number is not None:
+            (self.folder / "data").mkdir()
+            (self.folder / "data/myid").write_text(str(number))
         self._tick_ms = tick_ms
         self._settings = dict(settings or {})
         self._command = [
@@ -128,15 +133,17 @@ class ZooKeeperServer:
     def start(self) -> ZooKeeperServer:
         """Start it the first time, on a port that is free; comes back when it answers."""
         for _ in range(_STARTS_MAX):
-            self.port = _free_port()
-            if self._run():
+            self.port = free_port()
+            self.launch()
+            if self.answers():
                 return self
         raise RuntimeError(f"ZooKeeper did not start; its log ends:\n{self.log()[-3000:]}")
 
     def restart(self) -> None:
         """Start it again on the same data and port, killing it first if it still runs."""
         self.kill()
-        if not self._run():
+        self.launch()
+        if not self.answers():
             raise RuntimeError(f"ZooKeeper did not start again; its log ends:\n{self.log()[-3000:]}")
 
     def kill(self) -> None:
@@ -159,9 +166,9 @@ class ZooKeeperServer:
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def ask(self, word: str) -> str:
+    def ask(self, word: str, timeout_s: float = 5) -> str:
         """The answer to one of ZooKeeper's four-letter words (``srvr``, ``cons``, ``dump`` ...)."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s) as connection:
             connection.sendall(word.encode())
             parts = iter(lambda: connection.recv(65_536), b"")
             return b"".join(parts).decode("utf-8", "replace")
@@ -170,7 +177,8 @@ class ZooKeeperServer:
         """What the server printed."""
         return (self.folder / "log").read_text(errors="replace")
 
-    def _run(self) -> bool:
+    def launch(self) -> None:
+        """Start its process on ``port``, and do not wait."""
         settings = {
             "tickTime": self._tick_ms,
             "minSessionTimeout": 2 * self._tick_ms,
@@ -187,17 +195,28 @@ class ZooKeeperServer:
         (self.folder / "zoo.cfg").write_text("".join(lines))
         with open(self.folder / "log", "ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log, cwd=self.folder)
+
+    def answers(self) -> bool:
+        """Wait until it serves clients; False, and it is killed, if that takes too long."""
         end = time.monotonic() + _START_S
-        while time.monotonic() < end and self._process.poll() is None:
-            with suppress(OSError):
-                if "Mode: standalone" in self.ask("srvr"):
-                    return True
+        while self._process is not None and time.monotonic() < end and self._process.poll() is None:
+            if self.mode():
+                return True
             time.sleep(0.02)
         self.kill()
         return False
 
+    def mode(self, timeout_s: float = 5) -> str:
+        """``standalone``, ``leader`` or ``follower``; empty while it serves nobody."""
+        with suppress(OSError):
+            for line in self.ask("srvr", timeout_s).splitlines():
+                if line.startswith("Mode: "):
+                    return line.removeprefix("Mode: ").strip()
+        return ""
 
-def _free_port() -> int:
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody uses, nor is given by the system to outgoing connections."""
     chance = random.SystemRandom()
     while True:
         port = chance.choice(_PORTS)
