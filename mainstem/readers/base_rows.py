@@ -19,8 +19,10 @@ from mainstem.storage.protocol import Storage
 BATCH_ROWS = 32_768
 BATCH_BYTES = 16 * MIB
 _BATCH_ROWS_MIN = 256
-# Column chunks are read in parts of this size, not whole.
+# Column chunks are read in parts of this size, not whole; but in small files whole: where it reads in
+# parts, pyarrow 16 allocates whatever size a damaged page header states.
 _BUFFER_BYTES = MIB
+_SMALL_FILE_BYTES = 8 * MIB
 # A text column that takes fewer bytes per value in the file is stored as a dictionary and codes.
 _CODED_BYTES_PER_ROW = 4
 # A row group that inflates more than this is refused (dictionary and run-length bombs).
@@ -37,7 +39,7 @@ def open_base(storage: Storage, path: str) -> Iterator[BaseFile]:
     """
     with _reading(path):
         file = storage.open_input(path)
-        source = pq.ParquetFile(file, buffer_size=_BUFFER_BYTES)
+        source = pq.ParquetFile(file, buffer_size=_buffer_bytes(file))
         _check_names(source.schema_arrow.names, path)
         _check_size(source.metadata, file.size(), path)
     with source:
@@ -56,6 +58,10 @@ def _reading(path: str) -> Iterator[None]:
         if error.errno is None:  # pyarrow's way of saying that bytes do not decode
             raise _damaged(path, error) from error
         raise Unavailable(f"reading {path}: {error}; try again") from error
+
+
+def _buffer_bytes(file: pa.NativeFile) -> int:
+    return _BUFFER_BYTES if file.size() > _SMALL_FILE_BYTES else 0
 
 
 def _check_names(names: list[str], path: str) -> None:
@@ -149,7 +155,7 @@ class BaseFile:
                 self.file,
                 metadata=self.source.metadata,
                 read_dictionary=texts,
-                buffer_size=_BUFFER_BYTES,
+                buffer_size=_buffer_bytes(self.file),
             )
 
     def column_of(self, group: int, name: str) -> Any:

@@ -75,3 +75,19 @@ def test_a_base_file_that_does_not_say_when_its_rows_were_written_is_corrupt(tmp
     pq.write_table(pq.read_table(base).drop_columns(["_hoodie_commit_time"]), base)
     with pytest.raises(CorruptTable, match=f"without the column _hoodie_commit_time.*{base.name}"):
         table.changes().to_arrow()
+
+
+def test_a_page_that_says_it_has_a_gigabyte_gets_no_memory(tmp_path) -> None:
+    file = tmp_path / "b.parquet"
+    rows = pa.table({"k": [f"k{i}" for i in range(500)]})
+    pq.write_table(rows, file, use_dictionary=False, compression="none")
+    data = bytearray(file.read_bytes())
+    place = pq.read_metadata(file).row_group(0).column(0).data_page_offset
+    assert data[place : place + 3] == b"\x15\x00\x15"  # a data page, twice its size
+    gigabyte = b"\x80\x80\x80\x80\x08"
+    header = b"\x15\x00\x15" + gigabyte + b"\x15" + gigabyte + data[place + 8 :]
+    data[place : place + 600] = header[:600]
+    file.write_bytes(data)
+    with open_base(LocalStorage(str(tmp_path)), file.name) as base, pytest.raises(CorruptTable):
+        list(base.batches(base.names))
+    assert pa.default_memory_pool().max_memory() < 1 << 30
