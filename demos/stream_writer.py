@@ -8,10 +8,7 @@ Says what it does on standard output, one JSON object per line: {"writing": tabl
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +25,7 @@ from demos.flights import (
     wide_columns,
 )
 from demos.sent_before import SentBefore
+from demos.speaking import end_with_parent, say
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,20 +109,6 @@ def full_width(events: pa.Table, stream: str) -> pa.Table:
         for field in WIDE_SCHEMA
     ]
     return pa.table(columns, schema=WIDE_SCHEMA)
-
-
-def say(**what: object) -> None:
-    print(json.dumps(what), flush=True)
-
-
-def end_with_parent() -> None:
-    """End this process when the one that started it is gone and its pipe is closed."""
-
-    def wait() -> None:
-        sys.stdin.read()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 def main(stream: str, folder: Path, clock_offset_ms: int) -> None:

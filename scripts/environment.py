@@ -73,6 +73,10 @@ GROUPS = {
         ("pyspark==3.5.*", "pyarrow>=17", "setuptools<81"),
         note="Spark 3.5, the newest that Java Hudi 1.2.0 runs on",
     ),
+    # Peers of the collision, each alone: their needs exclude one another.
+    "delta": Group(".venv-delta", (), ("deltalake>=1.0", "pyarrow>=16", "numpy"), note="delta-rs"),
+    "iceberg": Group(".venv-iceberg", (), ("pyiceberg[pyarrow,sql-sqlite]>=0.9", "numpy"), note="pyiceberg"),
+    "paimon": Group(".venv-paimon", (), ("pypaimon>=1.3", "numpy"), note="pypaimon"),
 }
 
 
