@@ -22,7 +22,7 @@ LAYERS = {
     "timeline": 3, "lsm_archive": 3,
     "table": 4, "merge": 4,
     "readers": 5, "writers": 5, "services": 6,
-    "opening": 6, "service_methods": 6, "client": 6, "create": 6,
+    "opening": 6, "service_methods": 6, "client": 6, "create": 6, "engines": 6,
     "spark": 7, "flink": 7, "cli_rows": 7, "cli_rounds": 7, "cli_services": 7, "cli": 7, "__main__": 7,
 }  # fmt: skip
 SIDEWAYS = {
@@ -33,6 +33,7 @@ SIDEWAYS = {
     ("merge", "table"),
     ("service_methods", "services"), ("client", "service_methods"), ("client", "opening"),
     ("create", "opening"), ("create", "client"), ("create", "service_methods"),
+    ("engines", "client"), ("engines", "create"), ("engines", "services"),
     ("cli", "cli_rows"), ("cli", "cli_services"), ("cli_services", "cli_rows"),
     ("cli_services", "cli_rounds"), ("cli_rounds", "cli_rows"), ("__main__", "cli"),
 }  # fmt: skip

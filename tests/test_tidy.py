@@ -61,6 +61,8 @@ ALLOWED = {
     "opening.py": {"randomness", "threads"},  # the composition root makes the real seams
     "testing/": {"clock", "randomness", "threads", "files"},
     "spark/": {"clock", "randomness", "threads", "files"},
+    "flink/": {"clock", "randomness", "threads", "files"},
+    "engines/": {"threads", "files"},  # tables that the threads of a process share
     "cli.py": {"files"},
     "cli_rows.py": {"files"},  # the files that a user asks rows to be written to
 }

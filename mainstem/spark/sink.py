@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mainstem.client import Table
+from mainstem.engines.target import open_or_create
 from mainstem.errors import (
     Invalid,
     LeaseLost,
@@ -28,7 +29,6 @@ from mainstem.errors import (
 from mainstem.options import SERVICES_AUTOMATIC
 from mainstem.spark.batch_ids import GuardIds, guard_ids, in_driver, looks
 from mainstem.spark.options import WriteOptions
-from mainstem.spark.target import open_or_create
 from mainstem.spark.types import arrow_schema
 from mainstem.spark.workers import ensure_python
 from mainstem.writers.guard import StreamGuard

@@ -26,12 +26,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from mainstem.engines.target import open_or_create
 from mainstem.errors import Invalid, Unsupported
 from mainstem.spark.batch_ids import guard_ids, in_task, looks
 from mainstem.spark.jobs import SharedJob, job_name
 from mainstem.spark.options import ReadOptions, WriteOptions
 from mainstem.spark.reading import Reader, StreamReader, schema_of
-from mainstem.spark.target import open_or_create
 from mainstem.spark.types import arrow_schema, spark_schema
 
 if TYPE_CHECKING:

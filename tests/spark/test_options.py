@@ -16,10 +16,10 @@ pytest.importorskip("pyspark")
 from pyspark.sql import types as T
 
 import mainstem
+from mainstem.engines.target import open_or_create
 from mainstem.errors import Invalid, Unsupported
 from mainstem.spark.batch_ids import BatchIds, Found, guard_ids
 from mainstem.spark.options import ReadOptions, WriteOptions
-from mainstem.spark.target import open_or_create
 from mainstem.spark.types import arrow_schema, fit_for_spark, spark_schema
 from mainstem.spark.workers import ensure_python
 

@@ -507,9 +507,9 @@ def test_an_update_mode_aggregation_upserts_through_write_stream(spark: SparkSes
 def test_a_large_batch_takes_the_executors_and_a_small_one_the_driver(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    from mainstem.engines.target import open_or_create
     from mainstem.spark.options import WriteOptions
     from mainstem.spark.sink import _Ways
-    from mainstem.spark.target import open_or_create
 
     options = WriteOptions.parse(
         {**OPTIONS, "hoodie.mainstem.spark.driver.rows.max": 100}, path=str(tmp_path)

@@ -1,18 +1,19 @@
-"""The table that a Spark job writes: opened, or created from Hudi's options."""
+"""The table that an engine's job writes: opened, or created from Hudi's options."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import Mapping
+from typing import Protocol
 
 import pyarrow as pa
 
 from mainstem.client import Table, open_table
 from mainstem.create import create_table
+from mainstem.engines.hoodie_options import ORDERING, PARTITION, RECORD_KEY, TABLE_NAME
 from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
-from mainstem.spark.options import ORDERING, PARTITION, RECORD_KEY, TABLE_NAME, WriteOptions
 from mainstem.storage import paths
 from mainstem.table.properties import SLASH_DATES, TableConfig
 
@@ -48,13 +49,27 @@ _open: dict[tuple[object, ...], Table] = {}
 _open_guard = threading.Lock()
 
 
-def open_or_create(options: WriteOptions, schema: pa.Schema) -> Table:
+class Wanted(Protocol):
+    """What a job's options say about its table.
+
+    ``table``: properties that the table must have, or is created with; ``given``: table property -> option
+    name as the user wrote it; ``passed``: settings for opening it.
+    """
+
+    path: str
+    operation: str
+    table: Mapping[str, str]
+    given: Mapping[str, str]
+    passed: Mapping[str, str]
+
+
+def open_or_create(options: Wanted, schema: pa.Schema) -> Table:
     """The table at ``options.path``. A missing one is created from the options and this schema.
 
     Raises ``Invalid`` for an option that contradicts the table, and, naming them, for the options
     that creating the table would need.
     """
-    if not _exists(options.path):
+    if not exists(options.path):
         created = _create(options, schema)
         if created is not None:
             return created
@@ -70,7 +85,7 @@ def open_or_create(options: WriteOptions, schema: pa.Schema) -> Table:
         return _open.setdefault(key, table)
 
 
-def _key(options: WriteOptions) -> tuple[object, ...]:
+def _key(options: Wanted) -> tuple[object, ...]:
     """What an open table depends on: its options and this very ``hoodie.properties`` file."""
     try:
         found = os.stat(os.path.join(options.path, paths.PROPERTIES))
@@ -81,7 +96,7 @@ def _key(options: WriteOptions) -> tuple[object, ...]:
     return (os.getpid(), options.path, settings, *state)
 
 
-def _opened(options: WriteOptions) -> Table:
+def _opened(options: Wanted) -> Table:
     table = open_table(options.path, properties=_opening(options, None))
     contradiction = _contradiction(options, table.config)
     if contradiction:
@@ -94,16 +109,17 @@ def _opened(options: WriteOptions) -> Table:
     return open_table(options.path, properties=_opening(options, missing)) if missing else table
 
 
-def _exists(path: str) -> bool:
+def exists(path: str) -> bool:
+    """Whether a table lies at ``path``."""
     names = (paths.PROPERTIES, paths.PROPERTIES_BACKUP)  # the backup while a writer replaces it
     return any(os.path.exists(os.path.join(path, name)) for name in names)
 
 
-def _opening(options: WriteOptions, more: Mapping[str, str] | None) -> dict[str, str]:
+def _opening(options: Wanted, more: Mapping[str, str] | None) -> dict[str, str]:
     return {**options.passed, **(more or {})}
 
 
-def _create(options: WriteOptions, schema: pa.Schema) -> Table | None:
+def _create(options: Wanted, schema: pa.Schema) -> Table | None:
     """None if another writer created it meanwhile."""
     wanted = dict(options.table)
     if options.operation == "delete":
@@ -147,7 +163,7 @@ def _create(options: WriteOptions, schema: pa.Schema) -> Table | None:
             properties={**options.passed, **more},
         )
     except Invalid:
-        if _exists(options.path):
+        if exists(options.path):
             return None
         raise
     contradiction = _contradiction(options, table.config)
@@ -160,14 +176,14 @@ def _names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _contradiction(options: WriteOptions, config: TableConfig) -> str | None:
+def _contradiction(options: Wanted, config: TableConfig) -> str | None:
     for key, wanted in options.table.items():
         found = _found(config, key)
         if found is None and key in _GIVEN_WHERE_MISSING:
             continue
         if _comparable(key, wanted) != _comparable(key, found or ""):
             return (
-                f"option {options.given[key]}={wanted!r} contradicts the table, whose {key} is"
+                f"option {options.given.get(key, key)}={wanted!r} contradicts the table, whose {key} is"
                 f" {found or 'not set'!r}; drop the option or write to another table"
             )
     return None
