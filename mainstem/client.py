@@ -242,6 +242,26 @@ class Table(ServiceMethods):
 
         return Transaction.resume(self.writer_context(), spec, guard=guard, extra_metadata=extra_metadata)
 
+    def staging_spec(self, schema: pa.Schema, operation: str = "upsert") -> WriteSpec:
+        """What the workers of an engine need to stage rows (``writers.staged.Stager``); picklable.
+
+        ``schema``: columns and types of the rows to come; those that the table lacks are added by the commit
+        that first holds such rows. Raises ``Unsupported`` for ``bulk_insert`` and for log blocks of a format
+        whose instant cannot be put in later.
+        """
+        from mainstem.writers.outcome import check_operation
+        from mainstem.writers.staged import staging_spec
+
+        ctx = self.writer_context()
+        try:
+            spec = self._write_spec(ctx, check_operation(operation))
+            return staging_spec(self._seams.storage, self._seams.random, spec, schema)
+        except MainstemError as error:
+            error.table = error.table or self.path
+            raise
+        except OSError as error:
+            raise Unavailable(f"the schema cannot be read: {error}; try again", table=self.path) from error
+
     def upsert(self, rows: pa.Table) -> Outcome:
         """Insert or update full rows in one commit."""
         return self._write_once("upsert", rows)

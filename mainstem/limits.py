@@ -12,6 +12,8 @@ TIMELINE_FILE_BYTES_MAX = 256 * MIB
 PROPERTIES_BYTES_MAX = 4 * MIB
 LOCK_FILE_BYTES_MAX = 64 * KIB
 MANIFEST_BYTES_MAX = 64 * MIB
+# A part file of committables: one line per batch and worker of one checkpoint.
+PART_FILE_BYTES_MAX = 64 * MIB
 # Hudi reads block sizes as a 32-bit int.
 LOG_BLOCK_BYTES_MAX = 2 * GIB - 1
 LOG_HEADER_COUNT_MAX = 64

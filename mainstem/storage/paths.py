@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from urllib.parse import quote, unquote
 
-from mainstem.errors import CorruptTable
+from mainstem.errors import CorruptTable, Invalid
 from mainstem.limits import FILE_NAME_BYTES_MAX, PARTITION_DEPTH_MAX
 
 HOODIE = ".hoodie"
@@ -25,6 +26,9 @@ OWN = ".hoodie/.mainstem"
 FENCE = ".hoodie/.mainstem/fence"
 PREPARED = ".hoodie/.mainstem/prepared"
 STREAMS = ".hoodie/.mainstem/streams"
+# Rows of engines that commit later than they write: one folder per sink.
+SINKS = ".hoodie/.mainstem/flink"
+TABLE_IDENTITY = ".hoodie/.mainstem/table-identity"
 SCHEMAS = ".hoodie/.schema"
 # In the fence folder of a table that mainstem created: its bucket count and file ids are known.
 MADE_HERE = "made-here"
@@ -53,6 +57,7 @@ _TICKET = re.compile(r"^ticket-([0-9]{1,18})-[0-9a-f]{1,64}\Z")
 _MARKER = re.compile(r"^(.+)\.marker\.(CREATE|MERGE|APPEND)\Z")
 _SCHEMA_COMMIT = re.compile(r"^([0-9]{17})_[0-9]{17}\.schemacommit\Z")
 _GUARD_NOTE = re.compile(r"^guard-([0-9]{1,18})-([0-9]{1,18}|all)-([0-9]{14,20})\Z")
+_STAMP = re.compile(r"^s[0-9a-z]{16}\Z")
 _NO_PATH = re.compile(r"[\x00-\x1f\x7f\\]")  # control characters and Windows separators
 _TIME = re.compile(r"^[0-9]{17}\Z")
 
@@ -226,6 +231,44 @@ def parse_guard_note(name: str) -> tuple[int, int | None, str] | None:
         return None
     batch_id, ordinal, instant = match.groups()
     return int(batch_id), None if ordinal == "all" else int(ordinal), instant
+
+
+def sink_folder(sink: str) -> str:
+    """Folder of a sink, whatever characters its name has. ``Invalid`` for a name that makes no folder."""
+    name = quote(sink, safe="")
+    name = f"%2E{name[1:]}" if name.startswith(".") else name
+    if not name or len(name) > FILE_NAME_BYTES_MAX:
+        raise Invalid(
+            f"the name {sink[:80]!r} of a sink: expected one to {FILE_NAME_BYTES_MAX} characters (those that"
+            " are no ASCII letters or digits count more)"
+        )
+    return f"{SINKS}/{name}"
+
+
+def sink_name(folder: str) -> str:
+    """The sink that a name in ``SINKS`` stands for."""
+    return unquote(folder)
+
+
+def staged_folder(sink: str) -> str:
+    """Where workers put rows that no commit holds yet."""
+    return f"{sink_folder(sink)}/staged"
+
+
+def committables_folder(sink: str) -> str:
+    """Where the engine puts part files with committables, under their final names when they may be
+    committed."""
+    return f"{sink_folder(sink)}/committables"
+
+
+def staged_file(sink: str, stamp: str) -> str:
+    """Rows of one batch, with ``stamp`` in place of the instant that will hold them."""
+    return f"{staged_folder(sink)}/{stamp}"
+
+
+def is_stamp(text: str) -> bool:
+    """17 characters, as many as an instant time has; no instant time begins with a letter."""
+    return bool(_STAMP.match(text))
 
 
 def is_instant_time(text: str) -> bool:

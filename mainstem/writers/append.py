@@ -6,32 +6,21 @@ belongs to one instant and is invisible until that instant completes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, RolledBack, Unavailable
-from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro
-from mainstem.formats.base_file import BaseFileFormat
 from mainstem.formats.java_properties import format_properties
-from mainstem.formats.log_file import Header, data_blocks, delete_block
 from mainstem.storage import paths
 from mainstem.storage.protocol import LogSink, Storage
-from mainstem.table.bucket import bucket_ids, file_id_bucket, nbcc_file_id
-from mainstem.table.schema import arrow_user_schema
+from mainstem.table.bucket import file_id_bucket, nbcc_file_id
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.timeline.instant import DELTACOMMIT, REQUESTED
-from mainstem.writers.arrange import (
-    FIRST_SEQUENCE,
-    repeated,
-    same_width,
-    sequence_texts,
-    slabs,
-    stable_order,
-)
-from mainstem.writers.fit import as_table, delete_flags, fit_rows
-from mainstem.writers.spec import DELETE, WriteSpec
+from mainstem.writers.encode import Blocks, BucketEncoder, Place, Slab
+from mainstem.writers.fit import as_table
+from mainstem.writers.spec import WriteSpec
 
 _OPEN_FILES_MAX = 400
 
@@ -60,16 +49,12 @@ class BucketAppender:
         self._storage = storage
         self._spec = spec
         self._token = token
-        self._task = token.split("-", 1)[0]
-        self._schema = arrow_user_schema(spec.user_schema)
-        self._layout = BaseFileFormat.from_properties(spec.layout)
+        self._encoder = BucketEncoder(spec, token.split("-", 1)[0])
         self._logs: dict[tuple[str, int], _OpenLog] = {}
         self._versions: dict[tuple[str, int], int] = {}
-        self._known_ids: dict[str, dict[int, str]] = {}
-        self._known_buckets = {} if known_buckets is None else known_buckets
+        self._file_ids = FileIds(storage, known_buckets)
         self._closed: list[WriteStat] = []
         self._folders: set[str] = set()
-        self._sequence = FIRST_SEQUENCE
         self.rows = 0
         #: a batch was left half-written (full disk, interrupt): these files must not be published
         self.torn = False
@@ -87,7 +72,7 @@ class BucketAppender:
     def adopt(self, spec: WriteSpec) -> None:
         """Write what follows in the schema of ``spec``; each block says its own."""
         self._spec = spec
-        self._schema = arrow_user_schema(spec.user_schema)
+        self._encoder.adopt(spec)
 
     @property
     def wrote(self) -> bool:
@@ -97,144 +82,40 @@ class BucketAppender:
     def _write(self, batch: pa.Table) -> int:
         if batch.num_rows == 0:
             return 0
-        rows = fit_rows(batch, self._spec, self._schema)
-        keys = self._spec.keys.record_keys(rows)
-        if self._spec.operation != DELETE:
-            self._spec.keys.check_for_java(keys, self._spec.hash_fields)
-        partition_codes, partitions = self._spec.keys.partitions(rows)
-        buckets = bucket_ids(
-            keys.texts,
-            buckets=self._spec.buckets,
-            hash_fields=self._spec.hash_fields,
-            parts=keys.parts,
-        )
-        deleted = delete_flags(rows, self._spec)
-        group = partition_codes * self._spec.buckets + buckets
-        order = stable_order(group)
-        sorted_group = group[order]
-        rows = rows.combine_chunks().take(pa.array(order))
-        texts = self._sorted_texts(rows, keys.texts, order)
-        if deleted is not None:
-            deleted = deleted[order]
+        slabs = self._encoder.split(batch)
         self._check_alive()
-        for cuts in slabs(sorted_group):
-            places = [divmod(int(sorted_group[start]), self._spec.buckets) for start in cuts[:-1]]
-            start, end = cuts[0], cuts[-1]
-            self._append(
-                [(partitions[code], bucket) for code, bucket in places],
-                [cut - start for cut in cuts],
-                rows.slice(start, end - start),
-                texts.slice(start, end - start),
-                None if deleted is None else deleted[start:end],
-            )
+        for slab in slabs:
+            self._append(slab)
         self.torn = False
         self.rows += batch.num_rows
         return batch.num_rows
 
-    def _sorted_texts(self, rows: pa.Table, texts: pa.Array, order: np.ndarray) -> pa.Array:
-        """Key texts in the order of ``rows``; a plain text key is there already."""
-        plain = self._spec.keys.plain_key
-        if plain is not None:
-            column = rows.column(plain)
-            if column.type == pa.string() and column.num_chunks == 1:
-                return column.chunk(0)
-        return texts.take(pa.array(order))
+    def write_encoded(self, pieces: Iterable[tuple[Place, Blocks]]) -> None:
+        """Append blocks that were encoded elsewhere, for this instant and ``file_id`` of their place."""
+        self._check_alive()
+        self.torn = True  # until all are appended
+        for place, blocks in pieces:
+            self._append_blocks(place, blocks)
+            self.rows += blocks.writes + blocks.deletes
+        self.torn = False
 
     # -- files -----------------------------------------------------------------------------------
 
-    def _append(
-        self,
-        places: list[tuple[str, int]],
-        bounds: list[int],
-        rows: pa.Table,
-        keys: pa.Array,
-        deleted: np.ndarray | None,
-    ) -> None:
-        """Rows ``bounds[i]:bounds[i + 1]`` go to ``places[i]`` (partition, bucket)."""
-        spec = self._spec
-        kept_rows, kept_keys, kept_bounds = rows, keys, bounds
-        if deleted is not None:
-            kept = pa.array(~deleted)
-            kept_rows, kept_keys = rows.filter(kept), keys.filter(kept)
-            before = np.concatenate(([0], np.cumsum(~deleted)))
-            kept_bounds = before[np.array(bounds)].tolist()
-        blocks: list[list[bytes | memoryview]] = [[] for _ in places]
-        if kept_rows.num_rows:
-            file_ids = [self._file_id(*place) for place in places]
-            table = self._with_meta(places, file_ids, kept_bounds, kept_rows, kept_keys)
-            blocks = self._data_blocks(table, kept_bounds)
+    def _append(self, slab: Slab) -> None:
+        encoded = self._encoder.blocks(slab, self.file_id)
         self.torn = True  # until the whole batch is appended: a half-written block must not commit
-        for i, (partition, bucket) in enumerate(places):
-            log = self._log(partition, bucket)
-            if blocks[i]:
-                log.sink.append(blocks[i])
-                log.stat.writes += kept_bounds[i + 1] - kept_bounds[i]
-                log.stat.blocks += 1
-            if deleted is not None:
-                part = slice(bounds[i], bounds[i + 1])
-                self._append_deletes(
-                    log, partition, rows[part], keys[part], pa.array(deleted[part])
-                )
-            log.stat.size_bytes = log.sink.size
-            if log.sink.size >= spec.log_bytes_max:
-                self._close_log((partition, bucket))
+        for place, blocks in zip(slab.places, encoded, strict=True):
+            self._append_blocks(place, blocks)
 
-    def _data_blocks(self, table: pa.Table, bounds: list[int]) -> list[list[bytes | memoryview]]:
-        spec = self._spec
-        schema, extra = spec.log_schema, {}
-        if spec.partial_blocks:
-            schema = arrow_to_avro(table.schema, table_name=spec.table_name, meta_fields=True)
-            extra = {Header.IS_PARTIAL: "true"}
-        return data_blocks(
-            spec.instant,
-            schema,
-            table,
-            bounds,
-            block_format=spec.block_format,  # type: ignore[arg-type]
-            compression=self._layout.compression,
-            extra=extra,
-        )
-
-    def _append_deletes(
-        self, log: _OpenLog, partition: str, rows: pa.Table, keys: pa.Array, gone: pa.Array
-    ) -> None:
-        """Java turns such rows into DELETE blocks behind the data blocks.
-
-        ``delete`` itself is unconditional (IntWrapper 0), a row flag keeps its ordering value.
-        """
-        spec = self._spec
-        gone_keys = keys.filter(gone)
-        if not len(gone_keys):
-            return
-        ordering = None
-        if spec.operation != DELETE and spec.ordering:
-            ordering = [rows.column(n).filter(gone).combine_chunks() for n in spec.ordering]
-        log.sink.append(delete_block(spec.instant, spec.log_schema, gone_keys, partition, ordering))
-        log.stat.deletes += len(gone_keys)
-        log.stat.blocks += 1
-
-    def _with_meta(
-        self,
-        places: list[tuple[str, int]],
-        files: list[str],
-        bounds: list[int],
-        rows: pa.Table,
-        keys: pa.Array,
-    ) -> pa.Table:
-        """Hudi's meta columns in front; ``files``: file id (in logs) or base file name per place."""
-        count = rows.num_rows
-        spec = self._spec
-        first = same_width(self._sequence, count)
-        self._sequence = first + count
-        lengths = np.diff(np.array(bounds))
-        meta = [
-            repeated([spec.instant], np.array([count])),
-            sequence_texts(f"{spec.instant}_{self._task}_", first, count),
-            keys,
-            repeated([partition for partition, _ in places], lengths),
-            repeated(files, lengths),
-        ]
-        return pa.table([*meta, *rows.columns], names=[*META_FIELDS, *rows.column_names])
+    def _append_blocks(self, place: Place, blocks: Blocks) -> None:
+        log = self._log(*place)
+        log.sink.append(blocks.buffers)
+        log.stat.writes += blocks.writes
+        log.stat.deletes += blocks.deletes
+        log.stat.blocks += blocks.count
+        log.stat.size_bytes = log.sink.size
+        if log.sink.size >= self._spec.log_bytes_max:
+            self._close_log(place)
 
     def _log(self, partition: str, bucket: int) -> _OpenLog:
         key = (partition, bucket)
@@ -247,7 +128,7 @@ class BucketAppender:
 
     def _open_log(self, partition: str, bucket: int) -> _OpenLog:
         spec = self._spec
-        file_id = self._file_id(partition, bucket)
+        file_id = self.file_id(partition, bucket)
         version = self._versions.get((partition, bucket), 0)
         while True:
             version += 1
@@ -294,17 +175,9 @@ class BucketAppender:
         finally:
             self._storage.delete(private)
 
-    def _file_id(self, partition: str, bucket: int) -> str:
-        if bucket in self._known_buckets.get(partition, ()):
-            return nbcc_file_id(bucket)
-        known = self._known_ids.get(partition)
-        if known is None or bucket not in known:
-            known = self._known_ids[partition] = existing_file_ids(self._storage, partition)
-            # Only what a listing showed, and only the constant id: whoever writes that bucket later
-            # sees the same file group. A bucket without a file is looked up again each time.
-            constant = {b for b, file_id in known.items() if file_id == nbcc_file_id(b)}
-            self._known_buckets.setdefault(partition, set()).update(constant)
-        return known.setdefault(bucket, nbcc_file_id(bucket))
+    def file_id(self, partition: str, bucket: int) -> str:
+        """The file group of a bucket."""
+        return self._file_ids(partition, bucket)
 
     def _check_alive(self) -> None:
         """A rolled-back writer must not leave files behind that nobody will ever remove."""
@@ -371,6 +244,30 @@ class BucketAppender:
         for stat in self._closed:
             self._storage.delete(stat.path)
         self._closed.clear()
+
+
+class FileIds:
+    """File id of each bucket: that of the file group which its partition has, else the constant NBCC id.
+
+    ``known_buckets`` as in ``BucketAppender``.
+    """
+
+    def __init__(self, storage: Storage, known_buckets: dict[str, set[int]] | None = None) -> None:
+        self._storage = storage
+        self._known_ids: dict[str, dict[int, str]] = {}
+        self._known_buckets = {} if known_buckets is None else known_buckets
+
+    def __call__(self, partition: str, bucket: int) -> str:
+        if bucket in self._known_buckets.get(partition, ()):
+            return nbcc_file_id(bucket)
+        known = self._known_ids.get(partition)
+        if known is None or bucket not in known:
+            known = self._known_ids[partition] = existing_file_ids(self._storage, partition)
+            # Only what a listing showed, and only the constant id: whoever writes that bucket later
+            # sees the same file group. A bucket without a file is looked up again each time.
+            constant = {b for b, file_id in known.items() if file_id == nbcc_file_id(b)}
+            self._known_buckets.setdefault(partition, set()).update(constant)
+        return known.setdefault(bucket, nbcc_file_id(bucket))
 
 
 def existing_file_ids(storage: Storage, partition: str) -> dict[int, str]:

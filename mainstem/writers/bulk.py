@@ -9,7 +9,6 @@ key once.
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,13 +23,10 @@ from mainstem.storage.protocol import Storage
 from mainstem.table.bucket import file_id_bucket
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.writers.append import BucketAppender
+from mainstem.writers.encode import Place, Slab
 from mainstem.writers.spec import BULK_INSERT, WriteSpec
 
 _KEY = META_FIELDS[2]
-
-Place = tuple[str, int]
-"""Partition path and bucket."""
-
 
 class BaseFileStat(WriteStat):
     """A new base file, as Java's HoodieCreateHandle reports it."""
@@ -101,23 +97,15 @@ class BulkInserter(BucketAppender):
         """Whether any file was made, or is about to be."""
         return super().wrote or bool(self._waiting) or bool(self._closed)
 
-    def _append(
-        self,
-        places: list[Place],
-        bounds: list[int],
-        rows: pa.Table,
-        keys: pa.Array,
-        deleted: np.ndarray | None,
-    ) -> None:
-        for place, low, high in zip(places, bounds[:-1], bounds[1:], strict=True):
-            part, part_keys = rows.slice(low, high - low), keys.slice(low, high - low)
+    def _append(self, slab: Slab) -> None:
+        for place, low, high in zip(slab.places, slab.bounds[:-1], slab.bounds[1:], strict=True):
+            count = high - low
+            rows, keys = slab.rows.slice(low, count), slab.keys.slice(low, count)
             if self._has_files(*place):
-                flags = None if deleted is None else deleted[low:high]
-                super()._append([place], [0, high - low], part, part_keys, flags)
+                flags = None if slab.deleted is None else slab.deleted[low:high]
+                super()._append(Slab([place], [0, count], rows, keys, flags))
                 continue
-            named = self._with_meta(
-                [place], [self._base_name(*place)], [0, high - low], part, part_keys
-            )
+            named = self._encoder.with_meta([place], [self._base_name(*place)], [0, count], rows, keys)
             self._waiting.setdefault(place, []).append(named)
 
     def _has_files(self, partition: str, bucket: int) -> bool:
@@ -141,7 +129,7 @@ class BulkInserter(BucketAppender):
         return found
 
     def _base_name(self, partition: str, bucket: int) -> str:
-        file_id = self._file_id(partition, bucket)
+        file_id = self.file_id(partition, bucket)
         return paths.base_name(file_id, self._token, self._spec.instant)
 
     def close(self) -> list[WriteStat]:
@@ -161,10 +149,10 @@ class BulkInserter(BucketAppender):
             return
         name = self._base_name(*place)
         sink = self._open_file(partition, name)
-        stat = BaseFileStat(partition, self._file_id(*place), name, self._spec.instant, 0, blocks=1)
+        stat = BaseFileStat(partition, self.file_id(*place), name, self._spec.instant, 0, blocks=1)
         self._closed.append(stat)
         try:
-            stat.writes = write_base_file([rows], self._spec.log_schema, sink, self._layout)
+            stat.writes = write_base_file([rows], self._spec.log_schema, sink, self._encoder.layout)
         finally:
             sink.close(durable=self._spec.fsync)
         stat.size_bytes = sink.size

@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
-from mainstem.errors import CorruptTable, Invalid
+from mainstem.errors import CorruptTable, Invalid, Unavailable
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.lsm_archive.reader import Archive
 from mainstem.storage import paths
@@ -113,6 +114,33 @@ class GuardIndex:
         if guard.batch_id < newest:
             return min(decisive.values())
         return decisive.get(guard.ordinal, decisive.get(None))
+
+    def newest(self, identifier: str, timeline: ActiveTimeline) -> tuple[int, str] | None:
+        """Batch and instant of a stream's newest committed batch; None if there is none.
+
+        ``timeline`` as for ``committed``, by whose rules it goes.
+        """
+        guard = StreamGuard(identifier, 0)
+        timeline = shown_timeline(self._storage, timeline)
+        facts = [*self._active(guard, timeline), *self._noted(guard, timeline)]
+        newest = max(facts, key=lambda fact: fact.batch_id, default=None)
+        return None if newest is None else (newest.batch_id, newest.instant)
+
+    def extra_metadata(self, instant: str, timeline: ActiveTimeline) -> dict[str, str]:
+        """What the commit of a completed instant, active or archived since, says besides its files."""
+        for shown in timeline.completed:
+            if shown.requested == instant and shown.action in _WRITES:
+                path = paths.timeline_file(shown.file_name)
+                with suppress(FileNotFoundError):  # archived since
+                    data = self._storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+                    return decode_commit(data, path=path).extra
+        found = self._archive().metadata(instant)
+        if found is None:
+            raise Unavailable(
+                f"instant {instant} was taken back while it was looked at; look again",
+                table=self._storage.base,
+            )
+        return decode_commit(found, path=f"archived instant {instant}").extra
 
     def prepare(self, guard: StreamGuard, timeline: ActiveTimeline) -> None:
         """At begin, outside the lock: see to it that notes lead to everything that may be archived.

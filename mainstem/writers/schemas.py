@@ -68,6 +68,15 @@ def declare(spec: WriteSpec, schema: pa.Schema) -> WriteSpec:
     return with_schema(spec, evolved(spec.user_schema, fields, spec.table_name)) if fields else spec
 
 
+def taken_in(spec: WriteSpec, block_schema: str) -> WriteSpec:
+    """The spec whose schema holds rows that were encoded before with this Avro schema.
+
+    ``Invalid`` where the table gave a column another type meanwhile, one that does not meet theirs.
+    """
+    fields = merged_fields(arrow_user_schema(spec.user_schema), arrow_user_schema(block_schema))
+    return with_schema(spec, evolved(spec.user_schema, fields, spec.table_name)) if fields else spec
+
+
 def with_schema(spec: WriteSpec, text: str) -> WriteSpec:
     """The spec with another user schema."""
     log_schema = arrow_to_avro(arrow_user_schema(text), table_name=spec.table_name, meta_fields=True)

@@ -14,7 +14,7 @@ or one of: ``RolledBack`` (found dead and undone; write again), ``LeaseLost``, `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ from mainstem.timeline.commit_metadata import WriteStat, encode_commit
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, RESTORE, Instant
 from mainstem.timeline.publish import Section
 from mainstem.timeline.restore_records import being_restored
-from mainstem.writers import task
+from mainstem.writers import staged, task
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.bulk import appender_for, check_one_base_file_each
 from mainstem.writers.conflicts import Overlaps
@@ -47,7 +47,7 @@ from mainstem.writers.rollback import (
     roll_back,
     roll_back_failed_writes,
 )
-from mainstem.writers.schemas import Moved, declare, follow, newer_schema, with_schema
+from mainstem.writers.schemas import Moved, declare, follow, newer_schema, taken_in, with_schema
 from mainstem.writers.spec import BULK_INSERT, UPSERT, WriteSpec
 
 if TYPE_CHECKING:
@@ -213,15 +213,11 @@ class Transaction:
         if self.already_committed:
             return 0
         self._check_open()
-        if self._appender is None:
-            token = f"0-{self._ctx.seams.random.getrandbits(20)}-0"
-            self._appender = appender_for(
-                self._ctx.seams.storage, self._spec, token, self._ctx.known_buckets
-            )
+        appender = self._opened()
         before = self._spec
         try:
             self._follow(batch)
-            return self._appender.write(batch)
+            return appender.write(batch)
         except OSError as error:
             self._adopt(before)
             raise _unavailable("write", error, self._ctx.base, self.instant) from error
@@ -229,6 +225,52 @@ class Transaction:
             self._adopt(before)
             error.table = error.table or self._ctx.base
             raise
+
+    def add_staged(self, lines: Iterable[str], *, source: str = "") -> int:
+        """Take over rows that were staged (``writers/staged.py``): a line is what ``Stager.stage`` returned.
+
+        Lines are put in the order that they carry, those of equal order as given; what is written or added
+        later comes behind. ``source``: where the lines are from. Returns rows and deleted keys. Raises
+        ``CorruptTable`` for lines or files that are missing or damaged, ``Invalid`` for those of another
+        table; the transaction is then to be aborted. The staged files stay.
+        """
+        if self.already_committed:
+            return 0
+        self._check_open()
+        if self._spec.operation == BULK_INSERT:
+            raise Invalid("staged rows go to log files: begin an upsert", table=self._ctx.base)
+        storage, before = self._ctx.seams.storage, self._spec
+        try:
+            found = [staged.parse_line(line, source=source) for line in lines if line.strip()]
+            identity = staged.table_identity(storage, self._ctx.seams.random)
+            ordered = staged.in_order(found, self._spec, identity)
+            appender = self._opened()
+            schemas: set[str] = set()
+
+            def schema_seen(text: str) -> None:
+                if text not in schemas:
+                    schemas.add(text)
+                    self._adopt(taken_in(self._spec, text))
+
+            appender.write_encoded(
+                staged.stamped(storage, ordered, self.instant, appender.file_id, schema_seen)
+            )
+        except OSError as error:
+            self._adopt(before)
+            raise _unavailable("write", error, self._ctx.base, self.instant) from error
+        except MainstemError as error:
+            self._adopt(before)
+            error.table = error.table or self._ctx.base
+            raise
+        return sum(one.rows for one in ordered)
+
+    def _opened(self) -> BucketAppender:
+        if self._appender is None:
+            token = f"0-{self._ctx.seams.random.getrandbits(20)}-0"
+            self._appender = appender_for(
+                self._ctx.seams.storage, self._spec, token, self._ctx.known_buckets
+            )
+        return self._appender
 
     def _follow(self, batch: pa.Table | pa.RecordBatch) -> None:
         """Make the schema hold the batch, as Hudi does (``writers/schemas.py``)."""

@@ -1,0 +1,456 @@
+"""The committer: what checkpoints wrote becomes commits, each checkpoint once, whichever process does it.
+
+Workers stage rows (``writers/staged.py``) and send the *committables*, one line per staged file, to Flink's
+own file sink, whose part files get their final names only after their checkpoint completed. From there on
+no Flink is needed: the committer, a thread of the job's client, of the next job, or ``mainstem
+flink-commit``, turns final part files into delta commits. Any number of committers may run at once, in any
+processes.
+
+Commits of a sink are numbered: batch *k* of the streaming guard ``flink/<sink>``. Each says in its metadata
+which part files it holds. One round:
+
+  1  look which batch k is the newest that is committed, and which parts it held
+  2  list the part files; those that k held are in the table: remove them as in 8
+  3  of the others take the oldest, up to a bound, and read them; a damaged one ends the round
+  4  make the folder durable: names that appeared and names that went
+  5  begin a transaction with the guard (``flink/<sink>``, k + 1)
+  6  look again: k is still the newest, and the parts are still there; if not, abort and go to 1
+  7  add the staged rows, part by part, and commit, with the parts' names in the metadata. Under the lock the
+     guard is looked up: if somebody else committed k + 1, this transaction goes and the round starts again
+  8  remove the part files, then the staged files that they name
+
+*A part is committed at most once.* A part of batch j is removed (8, or 2 of whoever comes next), durably (4),
+before batch j + 1 begins. k is read before the listing, so a listing shows no part of a batch below k, and
+those of k are left out by name. Whoever commits k + 1 holds a listing that was made while k was the newest,
+for the guard refuses k + 1 once it is there. *No part is forgotten:* only parts that the newest batch names,
+and empty ones, are removed.
+
+*A crash* after 5 leaves a transaction that is rolled back as any writer's; after 7 parts that the next round
+removes (2); within 8 staged files that nobody names, which ``sweep`` removes by age. *A committer that slept
+for an hour* and wakes up in 2, 3 or 8 removes only parts that a commit holds, and their staged files; in 5
+the guard or 6 stops it, in 7 the guard does, or its transaction was rolled back meanwhile and it starts
+again. While its transaction is open no restore can begin, and 6 sees one that came before, so that rows
+which a restore took back do not return. *Two at once* both write log files; one commits, the other aborts
+and finds the parts gone. Only work is lost, and nobody is told of an error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from mainstem.client import Table
+from mainstem.errors import (
+    CorruptTable,
+    Invalid,
+    LeaseLost,
+    LockUnavailable,
+    MainstemError,
+    OutcomeUnknown,
+    RolledBack,
+    Unavailable,
+)
+from mainstem.limits import PART_FILE_BYTES_MAX
+from mainstem.services.background import Background
+from mainstem.storage import paths
+from mainstem.storage.protocol import FileInfo
+from mainstem.writers.context import WriterContext
+from mainstem.writers.guard import StreamGuard
+from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, Outcome
+from mainstem.writers.spec import UPSERT
+from mainstem.writers.staged import Committable, parse_line
+
+PARTS_KEY = "mainstem.flink.parts"
+# So much goes into one commit, if it is there. A single part is never divided.
+_PARTS_MAX = 256
+_BYTES_MAX = 4 * 1024**3
+_ROLLED_BACK_MAX = 3
+_HIDDEN = (".", "_")  # what Flink's own readers pass over
+
+# Staged files that no part file names: of workers that died. A checkpoint must not take longer than that.
+ORPHAN_MS = 7 * 24 * 3600 * 1000
+_SWEEP_EVERY_MS = 3600 * 1000
+_FIRST_PAUSE_MS, _LAST_PAUSE_MS = 20, 500
+_SLICE_MS = 50
+_RETRY_MS = 500
+
+_RETRYABLE = (Unavailable, LockUnavailable, LeaseLost, RolledBack, OutcomeUnknown)
+
+
+def folders(table: Table, sink: str) -> tuple[str, str]:
+    """Full paths of a sink's folders: of staged rows, and of committables (for Flink's file sink)."""
+    staged, committables = paths.staged_folder(sink), paths.committables_folder(sink)
+    return f"{table.path}/{staged}", f"{table.path}/{committables}"
+
+
+def identifier_of(sink: str) -> str:
+    """The guard identifier under which a sink's commits are numbered."""
+    return f"flink/{sink}"
+
+
+@dataclass(frozen=True)
+class _Newest:
+    """The newest committed batch; number -1 if there is none."""
+
+    batch_id: int
+    instant: str
+    parts: frozenset[str]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part file under its final name. Its lines are kept as text."""
+
+    name: str
+    lines: list[str]
+    committables: list[Committable]
+
+    @property
+    def size(self) -> int:
+        return sum(one.size for one in self.committables)
+
+
+class Committer:
+    """Commits what completed checkpoints of one sink wrote. May be used from several threads.
+
+    ``on_outcome`` is called after each commit, ``on_error`` with each error of the thread; both from the
+    thread that commits.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        sink: str,
+        *,
+        on_outcome: Callable[[Outcome], None] | None = None,
+        on_error: Callable[[MainstemError], None] | None = None,
+    ) -> None:
+        self.sink = sink
+        #: the last round's error, None after one that went well
+        self.error: MainstemError | None = None
+        self._table = table
+        self._folder = paths.committables_folder(sink)
+        self._staged = paths.staged_folder(sink)
+        self._identifier = identifier_of(sink)
+        self._on_outcome = on_outcome
+        self._on_error = on_error
+        self._mutex = threading.Lock()
+        self._newest: _Newest | None = None
+        self._thread: Background | None = None
+        self._swept_ms: float | None = None
+
+    # -- rounds ----------------------------------------------------------------------------------
+
+    def commit_pending(self) -> list[Outcome]:
+        """Commit every part file that has its final name; returns the commits, oldest first.
+
+        Raises ``CorruptTable`` or ``Invalid`` for damaged committables, for staged rows that are missing or
+        of another table: nothing of them is committed then, and nothing removed. Other errors as of
+        ``Transaction``; calling again goes on.
+        """
+        with self._mutex:
+            done: list[Outcome] = []
+            undone = 0
+            while True:
+                try:
+                    outcome = self._round()
+                except RolledBack:
+                    # This process stood still for longer than its heartbeat: others may have gone on.
+                    undone += 1
+                    if undone > _ROLLED_BACK_MAX:
+                        raise
+                    continue
+                except OSError as error:
+                    raise Unavailable(
+                        f"committing sink {self.sink!r} failed: {error}; nothing is lost, try again",
+                        table=self._table.path,
+                    ) from error
+                if outcome is None:
+                    return done
+                if outcome.status == COMMITTED:
+                    undone = 0
+                    done.append(outcome)
+                    if self._on_outcome is not None:
+                        self._on_outcome(outcome)
+
+    def pending(self) -> list[str]:
+        """Names of part files that are to be committed, oldest first."""
+        committed = self._look().parts
+        return [entry.name for entry in self._listed() if entry.name not in committed]
+
+    def _round(self) -> Outcome | None:
+        """One pass through the steps; None if there was nothing to commit."""
+        newest = self._look()
+        listed = self._listed()
+        self._remove([e.name for e in listed if e.name in newest.parts])
+        parts = self._read([e for e in listed if e.name not in newest.parts])
+        if parts is None:
+            return Outcome(ALREADY_COMMITTED)
+        blank = [part.name for part in parts if not part.committables]
+        self._remove(blank)
+        parts = [part for part in parts if part.committables]
+        if not parts:
+            return Outcome(EMPTY) if blank else None
+        self._ctx.seams.storage.sync_folders([self._folder])
+        try:
+            outcome = self._commit(newest, parts)
+        except (CorruptTable, Invalid):
+            # Somebody else may have committed these parts and removed their rows in the meantime.
+            if self._are_there(parts):
+                raise
+            return Outcome(ALREADY_COMMITTED)
+        if outcome.status == COMMITTED:
+            self._remove([part.name for part in parts])
+        return outcome
+
+    def _commit(self, newest: _Newest, parts: list[_Part]) -> Outcome:
+        operations = {one.operation for part in parts for one in part.committables}
+        names = [part.name for part in parts]
+        txn = self._table.begin(
+            operations.pop() if len(operations) == 1 else UPSERT,
+            guard=StreamGuard(self._identifier, newest.batch_id + 1),
+            extra_metadata={PARTS_KEY: json.dumps(names)},
+        )
+        with txn:
+            if txn.already_committed or self._look() != newest or not self._are_there(parts):
+                return Outcome(ALREADY_COMMITTED)
+            for part in parts:
+                txn.add_staged(part.lines, source=self._path(part.name))
+            return txn.commit()
+
+    # -- what is there ---------------------------------------------------------------------------
+
+    @property
+    def _ctx(self) -> WriterContext:
+        return self._table.writer_context()
+
+    def _look(self) -> _Newest:
+        """The newest committed batch, by a listing that is made now."""
+        ctx = self._ctx
+        timeline = ctx.timeline()
+        ctx.guards.prepare(StreamGuard(self._identifier, 0), timeline)
+        found = ctx.guards.newest(self._identifier, timeline)
+        if found is None:
+            return _Newest(-1, "", frozenset())
+        batch_id, instant = found
+        if self._newest is None or self._newest.instant != instant:
+            extra = ctx.guards.extra_metadata(instant, timeline)
+            self._newest = _Newest(batch_id, instant, _part_names(extra, instant))
+        return self._newest
+
+    def _listed(self) -> list[FileInfo]:
+        """Part files under their final names in the order of their checkpoints."""
+        entries = self._ctx.seams.storage.entries(self._folder)
+        found = [e for e in entries if not e.name.startswith(_HIDDEN)]
+        for entry in found:
+            if entry.is_folder:
+                raise Invalid(
+                    f"a folder {self._path(entry.name)!r} among the part files of sink {self.sink!r}: its"
+                    " files would never be committed; let the file sink put its parts into one folder"
+                    " (BucketAssigner.base_path_bucket_assigner())",
+                    table=self._table.path,
+                )
+        # One task writes them, so they are finished in order; names of one run count up.
+        return sorted(found, key=lambda e: (e.mtime_ms, _counted(e.name)))
+
+    def _are_there(self, parts: list[_Part]) -> bool:
+        return {part.name for part in parts} <= set(self._ctx.seams.storage.names(self._folder))
+
+    def _path(self, name: str) -> str:
+        return f"{self._folder}/{name}"
+
+    def _read(self, entries: list[FileInfo]) -> list[_Part] | None:
+        """The oldest parts, up to the bound; None if somebody, having committed them, removes them."""
+        parts: list[_Part] = []
+        size = 0
+        for entry in entries[:_PARTS_MAX]:
+            part = self._read_part(entry.name)
+            if part is None:
+                return None
+            size += part.size
+            if parts and size > _BYTES_MAX:
+                break
+            parts.append(part)
+        return parts
+
+    def _read_part(self, name: str) -> _Part | None:
+        path = self._path(name)
+        try:
+            data = self._ctx.seams.storage.read(path, max_bytes=PART_FILE_BYTES_MAX)
+        except FileNotFoundError:
+            return None
+        lines = _lines(data, path, self._table.path)
+        found = [parse_line(line, source=path) for line in lines]
+        for one in found:
+            if one.sink != self.sink:
+                raise Invalid(
+                    f"{path} names staged rows of another sink, {one.sink!r}; nothing was committed",
+                    table=self._table.path,
+                )
+        return _Part(name, lines, found)
+
+    def _remove(self, names: list[str]) -> None:
+        """Part files whose rows are in the table, then their staged files."""
+        storage = self._ctx.seams.storage
+        staged: list[str] = []
+        for name in names:
+            with suppress(CorruptTable, Invalid):  # its rows are in; the sweep takes what it does not name
+                part = self._read_part(name)
+                staged += [one.path for one in part.committables] if part else []
+            storage.delete(self._path(name))
+        for path in staged:
+            storage.delete(path)
+
+    # -- orphans ---------------------------------------------------------------------------------
+
+    def sweep(self, age_ms: int = ORPHAN_MS) -> int:
+        """Remove staged files of workers that died: older than ``age_ms``, and named by no part file.
+
+        Ages are told by the store's clock. Part files that are still being written count too; what only a
+        checkpoint of Flink's knows (lines in flight, with unaligned checkpoints) is not seen: ``age_ms``
+        must be longer than a job may rest between a checkpoint and its restart. Returns how many went.
+        """
+        storage = self._ctx.seams.storage
+        entries = [e for e in storage.entries(self._staged) if not e.is_folder]
+        now_ms = max((e.mtime_ms for e in entries), default=0)
+        old = {e.name for e in entries if now_ms - e.mtime_ms > age_ms}
+        if not old:
+            return 0
+        named = self._named()
+        if named is None:
+            return 0  # parts come and go just now: another time
+        for name in sorted(old - named):
+            storage.delete(f"{self._staged}/{name}")
+        return len(old - named)
+
+    def _named(self) -> set[str] | None:
+        """Staged files that part files name, finished ones and others; None if these change meanwhile."""
+        storage = self._ctx.seams.storage
+        before = {e.name for e in storage.entries(self._folder) if not e.is_folder}
+        found: set[str] = set()
+        for name in sorted(before):
+            try:
+                data = storage.read(self._path(name), max_bytes=PART_FILE_BYTES_MAX)
+            except FileNotFoundError:
+                return None
+            # As text: the last line of a file that is being written may be cut off.
+            found.update(re.findall(r'"file":"([0-9a-z]+)"', bytes(data).decode("utf-8", "replace")))
+        return found if before == set(storage.names(self._folder)) else None
+
+    def _sweep_if_due(self) -> None:
+        now = self._ctx.seams.clock.monotonic_ms()
+        if self._swept_ms is None or now - self._swept_ms > _SWEEP_EVERY_MS:
+            self._swept_ms = now
+            with suppress(OSError):
+                self.sweep()
+
+    # -- the thread ------------------------------------------------------------------------------
+
+    def start(self) -> Committer:
+        """Watch the folder in a thread of this process and commit as parts come."""
+        if self._thread is None:
+            self._thread = Background(self._watch, every_s=_RETRY_MS / 1000)
+        self._thread.start()
+        return self
+
+    def stop(self, timeout_s: float | None = 60.0) -> bool:
+        """End after the commit under way; False if that takes longer. What is pending stays pending: call
+        ``commit_pending`` for it."""
+        return self._thread is None or self._thread.stop(timeout_s)
+
+    def _watch(self, stopping: Callable[[], bool]) -> bool:
+        clock = self._ctx.seams.clock
+        busy_ms = clock.monotonic_ms()
+        while not stopping():
+            try:
+                if self._anything() and self.commit_pending():
+                    busy_ms = clock.monotonic_ms()
+                self._sweep_if_due()
+                self.error = None
+            except MainstemError as error:
+                self.error = error
+                if self._on_error is not None:
+                    self._on_error(error)
+                return True
+            idle_ms = clock.monotonic_ms() - busy_ms
+            self._rest(stopping, min(_LAST_PAUSE_MS, max(_FIRST_PAUSE_MS, idle_ms / 20)))
+        return False
+
+    def _anything(self) -> bool:
+        try:
+            names = self._ctx.seams.storage.names(self._folder)
+        except OSError as error:
+            raise Unavailable(
+                f"the part files of sink {self.sink!r} cannot be listed: {error}; try again",
+                table=self._table.path,
+            ) from error
+        return any(not name.startswith(_HIDDEN) for name in names)
+
+    def _rest(self, stopping: Callable[[], bool], pause_ms: float) -> None:
+        while pause_ms > 0 and not stopping():
+            self._ctx.seams.clock.sleep_ms(min(pause_ms, _SLICE_MS))
+            pause_ms -= _SLICE_MS
+
+
+def _lines(data: bytes, path: str, table: str) -> list[str]:
+    """Lines with committables; an empty one is a batch without rows."""
+    try:
+        text = bytes(data).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptTable(
+            f"a part file is no text ({error}); nothing was committed. Restore it from a copy",
+            path=path,
+            table=table,
+        ) from error
+    if not text.endswith("\n"):
+        raise CorruptTable(
+            f"a part file of {len(data)} bytes does not end with a line: it was cut off; nothing was"
+            " committed. Restore it from a copy, or take the job back to a savepoint that was made before",
+            path=path,
+            table=table,
+        )
+    return [line for line in text.split("\n") if line.strip()]
+
+
+def _part_names(extra: dict[str, str], instant: str) -> frozenset[str]:
+    try:
+        names = json.loads(extra[PARTS_KEY])
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError("no list of names")
+        return frozenset(names)
+    except (KeyError, ValueError) as error:
+        raise CorruptTable(
+            f"the commit does not say which part files it holds ({PARTS_KEY}: {error})", instant=instant
+        ) from error
+
+
+def _counted(name: str) -> tuple[str, int, str]:
+    """Sorts ``part-<id>-9`` before ``part-<id>-10``."""
+    stem, _, number = name.rpartition("-")
+    return (stem, int(number), name) if number.isascii() and number.isdigit() else (name, 0, name)
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A sink that has folders in a table: part files that wait for their commit, and all staged files."""
+
+    name: str
+    parts: int
+    staged_files: int
+    staged_bytes: int
+
+
+def sinks(table: Table) -> list[Sink]:
+    """The sinks of a table, by name."""
+    storage = table.writer_context().seams.storage
+    found = []
+    for folder in sorted(storage.names(paths.SINKS)):
+        name = paths.sink_name(folder)
+        staged = [e for e in storage.entries(paths.staged_folder(name)) if not e.is_folder]
+        pending = len(Committer(table, name).pending())
+        found.append(Sink(name, pending, len(staged), sum(e.size for e in staged)))
+    return found
