@@ -128,14 +128,24 @@ def _encoded(*parts: bytes) -> str:
 def _add(bits: np.ndarray, keys: pa.Array, rows: np.ndarray, size: BloomSize) -> None:
     if keys.null_count:
         raise Invalid("a record key is null: a bloom filter holds keys only")
-    texts = keys.cast(pa.large_binary())
-    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
-    data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
-    lengths = np.diff(offsets)
-    for length in np.unique(lengths).tolist():  # keys of one length are hashed together
+    begins, data = text_bytes(keys)
+    lengths = np.diff(begins)
+    different = np.unique(lengths).tolist()
+    if len(different) == 1:
+        _add_same_length(bits, data.reshape(len(keys), -1), rows, size)
+        return
+    for length in different:  # keys of one length are hashed together
         chosen = np.flatnonzero(lengths == length)
-        places = offsets[chosen][:, None] + np.arange(length)
+        places = begins[chosen][:, None] + np.arange(length)
         _add_same_length(bits, data[places], rows[chosen], size)
+
+
+def text_bytes(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Where each text begins (and the last one ends) in the bytes of all of them, and these bytes."""
+    whole = texts.cast(pa.large_binary())
+    ends = np.frombuffer(whole.buffers()[1], np.int64)[whole.offset :][: len(whole) + 1]
+    data = np.frombuffer(whole.buffers()[2] or b"", np.uint8)
+    return ends - ends[0], data[ends[0] : ends[-1]]
 
 
 def _add_same_length(bits: np.ndarray, keys: np.ndarray, rows: np.ndarray, size: BloomSize) -> None:

@@ -41,7 +41,8 @@ def final_name(time: str, number: int, operation: CompactionOperation) -> str:
 class GroupTask:
     """What is needed to compact one file group; ``base`` is the table's absolute path.
 
-    ``number``: place in the plan; ``schema``: Avro schema of the new base file; ``log_rows``: rows and
+    ``number``: place in the plan; ``spec``: what is read, all columns but the file's name; ``schema``:
+    Avro schema of the new base file; ``log_rows``: rows and
     deleted keys that the commits say the logs hold; ``memory_bytes``: what the task may take, about;
     ``durable``: fsync what is written.
     """
@@ -131,9 +132,7 @@ class GroupTask:
         base, logs = split_paths(operation.partition, operation.base_file, operation.log_files)
         split = Split(operation.partition, operation.file_id, base, logs, self.spec)
         for table in read_bounded(storage, split, self.memory_bytes):
-            at = table.schema.get_field_index(FILE_NAME)
-            column = pa.repeat(pa.scalar(self.file_name, table.schema.field(at).type), table.num_rows)
-            yield table.set_column(at, table.schema.field(at), column)
+            yield table.append_column(FILE_NAME, pa.repeat(self.file_name, table.num_rows))
 
 
 def _row_count(file: Any) -> int:

@@ -31,7 +31,7 @@ from mainstem.readers.snapshot import read_spec
 from mainstem.readers.state import TableState
 from mainstem.services.attempts import forget_other_attempt, other_files, sweep_private
 from mainstem.services.claim import claimed
-from mainstem.services.compact_group import GroupTask, final_name
+from mainstem.services.compact_group import FILE_NAME, GroupTask, final_name
 from mainstem.services.compaction_plan import (
     CompactionOptions,
     FileListing,
@@ -192,6 +192,7 @@ def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
     how = BaseFileFormat.from_properties(properties)
     how = replace(how, group_bytes=min(how.group_bytes, max(MIB, memory // _GROUPS_PER_MEMORY)))
     spec = read_spec(state, None, None, None, "error", stored=True)
+    spec = replace(spec, columns=tuple(name for name in spec.columns if name != FILE_NAME))
     tasks = [
         GroupTask(
             ctx.base, time, number, operation, spec, base_schema, how,
