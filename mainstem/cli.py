@@ -8,6 +8,7 @@
     mainstem rollback PATH      roll back the instants of writers whose heartbeat has expired
     mainstem compact PATH       merge log files into new base files, beside running writers
     mainstem services PATH      all table services, whatever is due, every 30 s or --once
+    mainstem flink-commit PATH  commit what completed checkpoints of Flink jobs wrote
 
 ``--json`` prints one JSON object per line (``properties``: one object). ``scan`` and ``changes`` also
 write CSV, JSON lines or Parquet to a file (``--format``, ``--output``). Text output is for people:
@@ -27,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 import mainstem
+from mainstem.cli_flink import add_flink_command
 from mainstem.cli_rows import FORMATS, plain, print_json, print_table, write_rows
 from mainstem.cli_services import add_service_commands
 from mainstem.errors import (
@@ -136,6 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--cdc", action="store_true", help="change data: operation, row before, row after")
     add("properties", _properties, "show hoodie.properties")
     add_service_commands(add, _open)
+    add_flink_command(add, _open)
     return parser
 
 

@@ -36,7 +36,7 @@ def add_rounds_command(
     when = sub.add_mutually_exclusive_group()
     when.add_argument("--once", action="store_true", help="one round, then end")
     when.add_argument(
-        "--every", type=_seconds, default=30.0, metavar="TIME",
+        "--every", type=seconds, default=30.0, metavar="TIME",
         help="pause between rounds, for instance 500ms, 30s or 5m (default 30s); SIGTERM and SIGINT end"
         " the process after the step under way",
     )  # fmt: skip
@@ -45,7 +45,8 @@ def add_rounds_command(
     )
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """A length of time on the command line, in seconds."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|)", text.strip().lower())
     if found is None:
         raise argparse.ArgumentTypeError(
@@ -69,12 +70,12 @@ def _services(options: argparse.Namespace, out: TextIO) -> None:
         except Unavailable as error:
             if options.once:
                 raise
-            _warn(error)
+            warn(error)
             return True
         return _tell(runs, options.json, options.once, out)
 
     rounds = Background(work, every_s=options.every)
-    with _ended_by_signals(rounds):
+    with ended_by_signals(rounds):
         rounds.here(1 if options.once else None)
 
 
@@ -90,7 +91,7 @@ def _tell(runs: Sequence[ServiceRun], as_json: bool, once: bool, out: TextIO) ->
     if failed and once:
         raise failed[0]
     for error in failed:
-        _warn(error)
+        warn(error)
     return bool(failed)
 
 
@@ -103,12 +104,13 @@ def _record(run: ServiceRun) -> Mapping[str, Any]:
     }
 
 
-def _warn(error: Exception) -> None:
+def warn(error: Exception) -> None:
+    """An error that does not end the command."""
     print(f"mainstem: warning: {plain(str(error))}", file=sys.stderr)
 
 
 @contextmanager
-def _ended_by_signals(rounds: Background) -> Iterator[None]:
+def ended_by_signals(rounds: Background) -> Iterator[None]:
     """SIGTERM and SIGINT end the rounds after the step under way, a second SIGINT at once."""
 
     def end(number: int, frame: object) -> None:

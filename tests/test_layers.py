@@ -23,7 +23,8 @@ LAYERS = {
     "table": 4, "merge": 4,
     "readers": 5, "writers": 5, "services": 6,
     "opening": 6, "service_methods": 6, "client": 6, "create": 6, "engines": 6,
-    "spark": 7, "flink": 7, "cli_rows": 7, "cli_rounds": 7, "cli_services": 7, "cli": 7, "__main__": 7,
+    "spark": 7, "flink": 7, "cli_rows": 7, "cli_rounds": 7, "cli_services": 7, "cli_flink": 7, "cli": 7,
+    "__main__": 7,
 }  # fmt: skip
 SIDEWAYS = {
     ("limits", "errors"), ("options", "errors"), ("options", "limits"),
@@ -35,6 +36,7 @@ SIDEWAYS = {
     ("create", "opening"), ("create", "client"), ("create", "service_methods"),
     ("engines", "client"), ("engines", "create"), ("engines", "services"),
     ("cli", "cli_rows"), ("cli", "cli_services"), ("cli_services", "cli_rows"),
+    ("cli", "cli_flink"), ("cli_flink", "cli_rounds"), ("cli_flink", "cli_rows"), ("cli_flink", "flink"),
     ("cli_services", "cli_rounds"), ("cli_rounds", "cli_rows"), ("__main__", "cli"),
 }  # fmt: skip
 # The package's front door: lazy (PEP 562), so it names what it hands out but imports nothing.

@@ -37,48 +37,29 @@ and finds the parts gone. Only work is lost, and nobody is told of an error.
 from __future__ import annotations
 
 import json
-import re
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from mainstem.client import Table
-from mainstem.errors import (
-    CorruptTable,
-    Invalid,
-    LeaseLost,
-    LockUnavailable,
-    MainstemError,
-    OutcomeUnknown,
-    RolledBack,
-    Unavailable,
-)
-from mainstem.limits import PART_FILE_BYTES_MAX
+from mainstem.errors import CorruptTable, Invalid, MainstemError, RolledBack, Unavailable
+from mainstem.flink.parts import Part, PartFiles
 from mainstem.services.background import Background
 from mainstem.storage import paths
-from mainstem.storage.protocol import FileInfo
 from mainstem.writers.context import WriterContext
 from mainstem.writers.guard import StreamGuard
 from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, Outcome
 from mainstem.writers.spec import UPSERT
-from mainstem.writers.staged import Committable, parse_line
 
 PARTS_KEY = "mainstem.flink.parts"
-# So much goes into one commit, if it is there. A single part is never divided.
-_PARTS_MAX = 256
-_BYTES_MAX = 4 * 1024**3
 _ROLLED_BACK_MAX = 3
-_HIDDEN = (".", "_")  # what Flink's own readers pass over
-
 # Staged files that no part file names: of workers that died. A checkpoint must not take longer than that.
 ORPHAN_MS = 7 * 24 * 3600 * 1000
 _SWEEP_EVERY_MS = 3600 * 1000
 _FIRST_PAUSE_MS, _LAST_PAUSE_MS = 20, 500
 _SLICE_MS = 50
 _RETRY_MS = 500
-
-_RETRYABLE = (Unavailable, LockUnavailable, LeaseLost, RolledBack, OutcomeUnknown)
 
 
 def folders(table: Table, sink: str) -> tuple[str, str]:
@@ -101,19 +82,6 @@ class _Newest:
     parts: frozenset[str]
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A part file under its final name. Its lines are kept as text."""
-
-    name: str
-    lines: list[str]
-    committables: list[Committable]
-
-    @property
-    def size(self) -> int:
-        return sum(one.size for one in self.committables)
-
-
 class Committer:
     """Commits what completed checkpoints of one sink wrote. May be used from several threads.
 
@@ -133,8 +101,7 @@ class Committer:
         #: the last round's error, None after one that went well
         self.error: MainstemError | None = None
         self._table = table
-        self._folder = paths.committables_folder(sink)
-        self._staged = paths.staged_folder(sink)
+        self._parts = PartFiles(table.writer_context().seams.storage, sink)
         self._identifier = identifier_of(sink)
         self._on_outcome = on_outcome
         self._on_error = on_error
@@ -157,18 +124,14 @@ class Committer:
             undone = 0
             while True:
                 try:
-                    outcome = self._round()
+                    with self._trouble_told():
+                        outcome = self._round()
                 except RolledBack:
                     # This process stood still for longer than its heartbeat: others may have gone on.
                     undone += 1
                     if undone > _ROLLED_BACK_MAX:
                         raise
                     continue
-                except OSError as error:
-                    raise Unavailable(
-                        f"committing sink {self.sink!r} failed: {error}; nothing is lost, try again",
-                        table=self._table.path,
-                    ) from error
                 if outcome is None:
                     return done
                 if outcome.status == COMMITTED:
@@ -179,35 +142,47 @@ class Committer:
 
     def pending(self) -> list[str]:
         """Names of part files that are to be committed, oldest first."""
-        committed = self._look().parts
-        return [entry.name for entry in self._listed() if entry.name not in committed]
+        with self._trouble_told():
+            committed = self._look().parts
+            return [entry.name for entry in self._parts.listed() if entry.name not in committed]
+
+    @contextmanager
+    def _trouble_told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise Unavailable(
+                f"the part files of sink {self.sink!r} cannot be used: {error}; nothing is lost, try again",
+                table=self._table.path,
+            ) from error
 
     def _round(self) -> Outcome | None:
         """One pass through the steps; None if there was nothing to commit."""
         newest = self._look()
-        listed = self._listed()
-        self._remove([e.name for e in listed if e.name in newest.parts])
-        parts = self._read([e for e in listed if e.name not in newest.parts])
+        listed = self._parts.listed()
+        self._parts.remove([e.name for e in listed if e.name in newest.parts])
+        parts = self._parts.read_oldest([e for e in listed if e.name not in newest.parts])
         if parts is None:
             return Outcome(ALREADY_COMMITTED)
         blank = [part.name for part in parts if not part.committables]
-        self._remove(blank)
+        self._parts.remove(blank)
         parts = [part for part in parts if part.committables]
         if not parts:
             return Outcome(EMPTY) if blank else None
-        self._ctx.seams.storage.sync_folders([self._folder])
+        self._parts.settle()
         try:
             outcome = self._commit(newest, parts)
         except (CorruptTable, Invalid):
             # Somebody else may have committed these parts and removed their rows in the meantime.
-            if self._are_there(parts):
+            if self._parts.are_there(parts):
                 raise
             return Outcome(ALREADY_COMMITTED)
         if outcome.status == COMMITTED:
-            self._remove([part.name for part in parts])
+            with suppress(OSError):  # the next round does it
+                self._parts.remove([part.name for part in parts])
         return outcome
 
-    def _commit(self, newest: _Newest, parts: list[_Part]) -> Outcome:
+    def _commit(self, newest: _Newest, parts: list[Part]) -> Outcome:
         operations = {one.operation for part in parts for one in part.committables}
         names = [part.name for part in parts]
         txn = self._table.begin(
@@ -216,10 +191,10 @@ class Committer:
             extra_metadata={PARTS_KEY: json.dumps(names)},
         )
         with txn:
-            if txn.already_committed or self._look() != newest or not self._are_there(parts):
+            if txn.already_committed or self._look() != newest or not self._parts.are_there(parts):
                 return Outcome(ALREADY_COMMITTED)
             for part in parts:
-                txn.add_staged(part.lines, source=self._path(part.name))
+                txn.add_staged(part.lines, source=self._parts.path(part.name))
             return txn.commit()
 
     # -- what is there ---------------------------------------------------------------------------
@@ -242,69 +217,6 @@ class Committer:
             self._newest = _Newest(batch_id, instant, _part_names(extra, instant))
         return self._newest
 
-    def _listed(self) -> list[FileInfo]:
-        """Part files under their final names in the order of their checkpoints."""
-        entries = self._ctx.seams.storage.entries(self._folder)
-        found = [e for e in entries if not e.name.startswith(_HIDDEN)]
-        for entry in found:
-            if entry.is_folder:
-                raise Invalid(
-                    f"a folder {self._path(entry.name)!r} among the part files of sink {self.sink!r}: its"
-                    " files would never be committed; let the file sink put its parts into one folder"
-                    " (BucketAssigner.base_path_bucket_assigner())",
-                    table=self._table.path,
-                )
-        # One task writes them, so they are finished in order; names of one run count up.
-        return sorted(found, key=lambda e: (e.mtime_ms, _counted(e.name)))
-
-    def _are_there(self, parts: list[_Part]) -> bool:
-        return {part.name for part in parts} <= set(self._ctx.seams.storage.names(self._folder))
-
-    def _path(self, name: str) -> str:
-        return f"{self._folder}/{name}"
-
-    def _read(self, entries: list[FileInfo]) -> list[_Part] | None:
-        """The oldest parts, up to the bound; None if somebody, having committed them, removes them."""
-        parts: list[_Part] = []
-        size = 0
-        for entry in entries[:_PARTS_MAX]:
-            part = self._read_part(entry.name)
-            if part is None:
-                return None
-            size += part.size
-            if parts and size > _BYTES_MAX:
-                break
-            parts.append(part)
-        return parts
-
-    def _read_part(self, name: str) -> _Part | None:
-        path = self._path(name)
-        try:
-            data = self._ctx.seams.storage.read(path, max_bytes=PART_FILE_BYTES_MAX)
-        except FileNotFoundError:
-            return None
-        lines = _lines(data, path, self._table.path)
-        found = [parse_line(line, source=path) for line in lines]
-        for one in found:
-            if one.sink != self.sink:
-                raise Invalid(
-                    f"{path} names staged rows of another sink, {one.sink!r}; nothing was committed",
-                    table=self._table.path,
-                )
-        return _Part(name, lines, found)
-
-    def _remove(self, names: list[str]) -> None:
-        """Part files whose rows are in the table, then their staged files."""
-        storage = self._ctx.seams.storage
-        staged: list[str] = []
-        for name in names:
-            with suppress(CorruptTable, Invalid):  # its rows are in; the sweep takes what it does not name
-                part = self._read_part(name)
-                staged += [one.path for one in part.committables] if part else []
-            storage.delete(self._path(name))
-        for path in staged:
-            storage.delete(path)
-
     # -- orphans ---------------------------------------------------------------------------------
 
     def sweep(self, age_ms: int = ORPHAN_MS) -> int:
@@ -314,39 +226,14 @@ class Committer:
         checkpoint of Flink's knows (lines in flight, with unaligned checkpoints) is not seen: ``age_ms``
         must be longer than a job may rest between a checkpoint and its restart. Returns how many went.
         """
-        storage = self._ctx.seams.storage
-        entries = [e for e in storage.entries(self._staged) if not e.is_folder]
-        now_ms = max((e.mtime_ms for e in entries), default=0)
-        old = {e.name for e in entries if now_ms - e.mtime_ms > age_ms}
-        if not old:
-            return 0
-        named = self._named()
-        if named is None:
-            return 0  # parts come and go just now: another time
-        for name in sorted(old - named):
-            storage.delete(f"{self._staged}/{name}")
-        return len(old - named)
-
-    def _named(self) -> set[str] | None:
-        """Staged files that part files name, finished ones and others; None if these change meanwhile."""
-        storage = self._ctx.seams.storage
-        before = {e.name for e in storage.entries(self._folder) if not e.is_folder}
-        found: set[str] = set()
-        for name in sorted(before):
-            try:
-                data = storage.read(self._path(name), max_bytes=PART_FILE_BYTES_MAX)
-            except FileNotFoundError:
-                return None
-            # As text: the last line of a file that is being written may be cut off.
-            found.update(re.findall(r'"file":"([0-9a-z]+)"', bytes(data).decode("utf-8", "replace")))
-        return found if before == set(storage.names(self._folder)) else None
+        with self._trouble_told():
+            return self._parts.sweep(age_ms)
 
     def _sweep_if_due(self) -> None:
         now = self._ctx.seams.clock.monotonic_ms()
         if self._swept_ms is None or now - self._swept_ms > _SWEEP_EVERY_MS:
             self._swept_ms = now
-            with suppress(OSError):
-                self.sweep()
+            self.sweep()
 
     # -- the thread ------------------------------------------------------------------------------
 
@@ -367,7 +254,9 @@ class Committer:
         busy_ms = clock.monotonic_ms()
         while not stopping():
             try:
-                if self._anything() and self.commit_pending():
+                with self._trouble_told():
+                    found = self._parts.any()
+                if found and self.commit_pending():
                     busy_ms = clock.monotonic_ms()
                 self._sweep_if_due()
                 self.error = None
@@ -380,40 +269,10 @@ class Committer:
             self._rest(stopping, min(_LAST_PAUSE_MS, max(_FIRST_PAUSE_MS, idle_ms / 20)))
         return False
 
-    def _anything(self) -> bool:
-        try:
-            names = self._ctx.seams.storage.names(self._folder)
-        except OSError as error:
-            raise Unavailable(
-                f"the part files of sink {self.sink!r} cannot be listed: {error}; try again",
-                table=self._table.path,
-            ) from error
-        return any(not name.startswith(_HIDDEN) for name in names)
-
     def _rest(self, stopping: Callable[[], bool], pause_ms: float) -> None:
         while pause_ms > 0 and not stopping():
             self._ctx.seams.clock.sleep_ms(min(pause_ms, _SLICE_MS))
             pause_ms -= _SLICE_MS
-
-
-def _lines(data: bytes, path: str, table: str) -> list[str]:
-    """Lines with committables; an empty one is a batch without rows."""
-    try:
-        text = bytes(data).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise CorruptTable(
-            f"a part file is no text ({error}); nothing was committed. Restore it from a copy",
-            path=path,
-            table=table,
-        ) from error
-    if not text.endswith("\n"):
-        raise CorruptTable(
-            f"a part file of {len(data)} bytes does not end with a line: it was cut off; nothing was"
-            " committed. Restore it from a copy, or take the job back to a savepoint that was made before",
-            path=path,
-            table=table,
-        )
-    return [line for line in text.split("\n") if line.strip()]
 
 
 def _part_names(extra: dict[str, str], instant: str) -> frozenset[str]:
@@ -426,12 +285,6 @@ def _part_names(extra: dict[str, str], instant: str) -> frozenset[str]:
         raise CorruptTable(
             f"the commit does not say which part files it holds ({PARTS_KEY}: {error})", instant=instant
         ) from error
-
-
-def _counted(name: str) -> tuple[str, int, str]:
-    """Sorts ``part-<id>-9`` before ``part-<id>-10``."""
-    stem, _, number = name.rpartition("-")
-    return (stem, int(number), name) if number.isascii() and number.isdigit() else (name, 0, name)
 
 
 @dataclass(frozen=True)

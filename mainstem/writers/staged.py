@@ -29,11 +29,11 @@ import pyarrow as pa
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
 from mainstem.limits import PROPERTIES_BYTES_MAX
-from mainstem.seams import Randomness
+from mainstem.seams import Randomness, Seams
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.bucket import file_id_bucket
-from mainstem.writers.append import FileIds
+from mainstem.writers.append import BucketAppender, FileIds
 from mainstem.writers.encode import Blocks, BucketEncoder, Place
 from mainstem.writers.fit import as_table
 from mainstem.writers.schemas import declare
@@ -334,7 +334,24 @@ def _turns(keys: pa.Array, deleted: np.ndarray) -> np.ndarray:
 # -- in the process that commits ----------------------------------------------------------------------
 
 
-def in_order(lines: Sequence[Committable], spec: WriteSpec, identity: str) -> list[Committable]:
+def append(
+    seams: Seams,
+    spec: WriteSpec,
+    appender: BucketAppender,
+    lines: Sequence[Committable],
+    schema_seen: Callable[[str], None],
+) -> int:
+    """Staged rows into the log files of a transaction; returns rows and deleted keys.
+
+    ``schema_seen`` is called with the schema of every block.
+    """
+    ordered = _in_order(lines, spec, table_identity(seams.storage, seams.random))
+    blocks = _stamped(seams.storage, ordered, spec.instant, appender.file_id, schema_seen)
+    appender.write_encoded(blocks)
+    return sum(one.rows for one in ordered)
+
+
+def _in_order(lines: Sequence[Committable], spec: WriteSpec, identity: str) -> list[Committable]:
     """By order, then as given. Raises ``Invalid`` for rows of another table and for doubled ones."""
     mark = table_mark(spec, identity)
     seen: set[str] = set()
@@ -358,7 +375,7 @@ def in_order(lines: Sequence[Committable], spec: WriteSpec, identity: str) -> li
     return sorted(lines, key=lambda one: one.order)
 
 
-def stamped(
+def _stamped(
     storage: Storage,
     lines: Iterable[Committable],
     instant: str,
@@ -367,8 +384,8 @@ def stamped(
 ) -> Iterator[tuple[Place, Blocks]]:
     """The blocks of staged files, ready for the log files of ``instant``, bucket by bucket.
 
-    ``schema_seen`` is called with the schema of every data block. One piece is in memory at a time. Raises
-    ``CorruptTable`` for a staged file that is missing or not what its line says.
+    One piece is in memory at a time. Raises ``CorruptTable`` for a staged file that is missing or not what
+    its line says.
     """
     by_place: dict[Place, list[tuple[Committable, int, Piece]]] = {}
     for one in lines:

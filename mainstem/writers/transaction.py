@@ -239,22 +239,17 @@ class Transaction:
         self._check_open()
         if self._spec.operation == BULK_INSERT:
             raise Invalid("staged rows go to log files: begin an upsert", table=self._ctx.base)
-        storage, before = self._ctx.seams.storage, self._spec
+        before = self._spec
+        schemas: set[str] = set()
+
+        def schema_seen(text: str) -> None:
+            if text not in schemas:
+                schemas.add(text)
+                self._adopt(taken_in(self._spec, text))
+
         try:
             found = [staged.parse_line(line, source=source) for line in lines if line.strip()]
-            identity = staged.table_identity(storage, self._ctx.seams.random)
-            ordered = staged.in_order(found, self._spec, identity)
-            appender = self._opened()
-            schemas: set[str] = set()
-
-            def schema_seen(text: str) -> None:
-                if text not in schemas:
-                    schemas.add(text)
-                    self._adopt(taken_in(self._spec, text))
-
-            appender.write_encoded(
-                staged.stamped(storage, ordered, self.instant, appender.file_id, schema_seen)
-            )
+            return staged.append(self._ctx.seams, self._spec, self._opened(), found, schema_seen)
         except OSError as error:
             self._adopt(before)
             raise _unavailable("write", error, self._ctx.base, self.instant) from error
@@ -262,7 +257,6 @@ class Transaction:
             self._adopt(before)
             error.table = error.table or self._ctx.base
             raise
-        return sum(one.rows for one in ordered)
 
     def _opened(self) -> BucketAppender:
         if self._appender is None:

@@ -66,7 +66,7 @@ def test_one_round_tells_of_every_service(run, path: Path) -> None:
     "time, seconds", [("500ms", 0.5), ("30s", 30), ("5m", 300), ("1.5h", 5400), ("7", 7)]
 )
 def test_lengths_of_time_have_units(time: str, seconds: float) -> None:
-    assert cli_rounds._seconds(time) == seconds
+    assert cli_rounds.seconds(time) == seconds
 
 
 def test_wrong_arguments_are_refused_before_anything_runs(run, path: Path) -> None:

@@ -1,0 +1,171 @@
+"""The folder of a sink's part files, written by Flink's file sink, and the staged files that they name.
+
+A part file holds the committables of one checkpoint, one per line. Its final name begins with no dot and no
+underscore; before its checkpoint completed it has another one.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+
+from mainstem.errors import CorruptTable, Invalid
+from mainstem.limits import PART_FILE_BYTES_MAX
+from mainstem.storage import paths
+from mainstem.storage.protocol import FileInfo, Storage
+from mainstem.writers.staged import Committable, parse_line
+
+# So much goes into one commit, if it is there. A single part is never divided.
+_PARTS_MAX = 256
+_BYTES_MAX = 4 * 1024**3
+_HIDDEN = (".", "_")  # what Flink's own readers pass over
+_STAMP_IN_LINE = re.compile(r'"file":"([0-9a-z]+)"')
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part file under its final name. Its lines are kept as text."""
+
+    name: str
+    lines: list[str]
+    committables: list[Committable]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the staged files."""
+        return sum(one.size for one in self.committables)
+
+
+class PartFiles:
+    """The part files of one sink. Errors of storage are ``OSError``."""
+
+    def __init__(self, storage: Storage, sink: str) -> None:
+        self._storage = storage
+        self._sink = sink
+        self.folder = paths.committables_folder(sink)
+        self._staged = paths.staged_folder(sink)
+
+    def path(self, name: str) -> str:
+        """Of a part file."""
+        return f"{self.folder}/{name}"
+
+    def any(self) -> bool:
+        """Whether any part has its final name."""
+        return any(not name.startswith(_HIDDEN) for name in self._storage.names(self.folder))
+
+    def listed(self) -> list[FileInfo]:
+        """Parts under their final names in the order of their checkpoints."""
+        found = [e for e in self._storage.entries(self.folder) if not e.name.startswith(_HIDDEN)]
+        for entry in found:
+            if entry.is_folder:
+                raise Invalid(
+                    f"a folder {self.path(entry.name)!r} among the part files of sink {self._sink!r}: its"
+                    " files would never be committed; let the file sink put its parts into one folder"
+                    " (BucketAssigner.base_path_bucket_assigner())",
+                    table=self._storage.base,
+                )
+        # One task writes them, so they are finished in order; names of one run count up.
+        return sorted(found, key=lambda e: (e.mtime_ms, _counted(e.name)))
+
+    def are_there(self, parts: list[Part]) -> bool:
+        """Whether none of them was removed."""
+        return {part.name for part in parts} <= set(self._storage.names(self.folder))
+
+    def read_oldest(self, entries: list[FileInfo]) -> list[Part] | None:
+        """The oldest parts, up to the bound; None if somebody, having committed them, removes them."""
+        parts: list[Part] = []
+        size = 0
+        for entry in entries[:_PARTS_MAX]:
+            part = self.read(entry.name)
+            if part is None:
+                return None
+            size += part.size
+            if parts and size > _BYTES_MAX:
+                break
+            parts.append(part)
+        return parts
+
+    def read(self, name: str) -> Part | None:
+        """A part; None if it is gone. Raises ``CorruptTable`` for a damaged one, ``Invalid`` for rows of
+        another sink."""
+        path = self.path(name)
+        try:
+            data = self._storage.read(path, max_bytes=PART_FILE_BYTES_MAX)
+        except FileNotFoundError:
+            return None
+        lines = _lines(data, path, self._storage.base)
+        found = [parse_line(line, source=path) for line in lines]
+        for one in found:
+            if one.sink != self._sink:
+                raise Invalid(
+                    f"{path} names staged rows of another sink, {one.sink!r}; nothing was committed",
+                    table=self._storage.base,
+                )
+        return Part(name, lines, found)
+
+    def settle(self) -> None:
+        """Make durable which parts are there, and which are gone."""
+        self._storage.sync_folders([self.folder])
+
+    def remove(self, names: list[str]) -> None:
+        """Parts whose rows are in the table, then their staged files."""
+        staged: list[str] = []
+        for name in names:
+            with suppress(CorruptTable, Invalid):  # its rows are in; the sweep takes what it does not name
+                part = self.read(name)
+                staged += [one.path for one in part.committables] if part else []
+            self._storage.delete(self.path(name))
+        for path in staged:
+            self._storage.delete(path)
+
+    def sweep(self, age_ms: int) -> int:
+        """Remove staged files older than ``age_ms`` that no part file names; see ``Committer.sweep``."""
+        entries = [e for e in self._storage.entries(self._staged) if not e.is_folder]
+        now_ms = max((e.mtime_ms for e in entries), default=0)
+        old = {e.name for e in entries if now_ms - e.mtime_ms > age_ms}
+        named = self._named() if old else None
+        if named is None:
+            return 0  # nothing to do, or parts come and go just now: another time
+        for name in sorted(old - named):
+            self._storage.delete(f"{self._staged}/{name}")
+        return len(old - named)
+
+    def _named(self) -> set[str] | None:
+        """Staged files that part files name, finished ones and others; None if these change meanwhile."""
+        before = {e.name for e in self._storage.entries(self.folder) if not e.is_folder}
+        found: set[str] = set()
+        for name in sorted(before):
+            try:
+                data = self._storage.read(self.path(name), max_bytes=PART_FILE_BYTES_MAX)
+            except FileNotFoundError:
+                return None
+            # As text: the last line of a file that is being written may be cut off.
+            found.update(_STAMP_IN_LINE.findall(bytes(data).decode("utf-8", "replace")))
+        return found if before == set(self._storage.names(self.folder)) else None
+
+
+def _lines(data: bytes, path: str, table: str) -> list[str]:
+    """Lines with committables; an empty one is a batch without rows."""
+    try:
+        text = bytes(data).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptTable(
+            f"a part file is no text ({error}); nothing was committed. Restore it from a copy",
+            path=path,
+            table=table,
+        ) from error
+    if not text.endswith("\n"):
+        raise CorruptTable(
+            f"a part file of {len(data)} bytes does not end with a line: it was cut off; nothing was"
+            " committed. Restore it from a copy, or take the job back to a savepoint that was made before",
+            path=path,
+            table=table,
+        )
+    return [line for line in text.split("\n") if line.strip()]
+
+
+def _counted(name: str) -> tuple[str, int, str]:
+    """Sorts ``part-<id>-9`` before ``part-<id>-10``."""
+    stem, _, number = name.rpartition("-")
+    return (stem, int(number), name) if number.isascii() and number.isdigit() else (name, 0, name)
