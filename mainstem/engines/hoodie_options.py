@@ -126,7 +126,7 @@ def local_path(path: str) -> str:
     if colon and scheme.isalnum() and "/" not in scheme:
         if scheme.lower() != "file":
             raise Unsupported(
-                f"path {path!r}: tables lie on a local POSIX file system (that all Spark workers"
+                f"path {path!r}: tables lie on a local POSIX file system (that all workers"
                 f" see), found the scheme {scheme}:"
             )
         path = "/" + rest.lstrip("/")

@@ -98,9 +98,9 @@ def _key(options: Wanted) -> tuple[object, ...]:
 
 def _opened(options: Wanted) -> Table:
     table = open_table(options.path, properties=_opening(options, None))
-    contradiction = _contradiction(options, table.config)
-    if contradiction:
-        raise Invalid(contradiction, table=table.path)
+    wrong = contradiction(options, table.config)
+    if wrong:
+        raise Invalid(wrong, table=table.path)
     missing = {
         key: options.table[key]
         for key in _GIVEN_WHERE_MISSING
@@ -166,9 +166,9 @@ def _create(options: Wanted, schema: pa.Schema) -> Table | None:
         if exists(options.path):
             return None
         raise
-    contradiction = _contradiction(options, table.config)
-    if contradiction:
-        raise Invalid(contradiction, table=table.path)
+    wrong = contradiction(options, table.config)
+    if wrong:
+        raise Invalid(wrong, table=table.path)
     return table
 
 
@@ -176,7 +176,8 @@ def _names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _contradiction(options: Wanted, config: TableConfig) -> str | None:
+def contradiction(options: Wanted, config: TableConfig) -> str | None:
+    """What is wrong if the options say something else than the table."""
     for key, wanted in options.table.items():
         found = _found(config, key)
         if found is None and key in _GIVEN_WHERE_MISSING:

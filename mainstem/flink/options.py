@@ -1,9 +1,52 @@
-"""Options of Hudi's Flink connector (``FlinkOptions``), read once into what the other modules need."""
+"""Options of Hudi's Flink connector, read once into what the other modules need.
+
+``option_list`` says what becomes of each; other ``hoodie.*`` options go the way of every engine's
+(``engines/hoodie_options.py``). What nobody reads is refused with the nearest name.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from mainstem import options as core
+from mainstem.engines.hoodie_options import local_path, operation, sorted_out
+from mainstem.errors import Invalid, Unsupported
+from mainstem.flink.option_list import BY_NAME, FIXED, NO_EFFECT, OPTIONS, Option
+from mainstem.merge.payloads import COMMIT_TIME, EVENT_TIME, IGNORE_DEFAULTS, KNOWN_PAYLOADS
+from mainstem.service_methods import check_service_options
+
+CONNECTORS = ("hudi", "mainstem")
+NO_ORDERING = "no_precombine"
+
+TABLE_TYPE = "hoodie.table.type"
+INDEX_TYPE = "hoodie.index.type"
+KEYS = "hoodie.table.recordkey.fields"
+ORDERING = "hoodie.table.ordering.fields"
+PARTITION = "hoodie.table.partition.fields"
+_MODE = "hoodie.record.merge.mode"
+_PARTIAL = "hoodie.table.partial.update.mode"
+_PARQUET_BLOCK = "hoodie.parquet.block.size"
+
+_MERGERS = {
+    "EventTimeFlinkRecordMerger": (EVENT_TIME, None),
+    "CommitTimeFlinkRecordMerger": (COMMIT_TIME, None),
+    "PartialUpdateFlinkRecordMerger": (EVENT_TIME, IGNORE_DEFAULTS),
+}
+_STRATEGIES = {
+    "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": EVENT_TIME,
+    "ce9acb64-bde0-424c-9b91-f6ebba25356d": COMMIT_TIME,
+}
+#: Flink's own defaults of services, where Hudi's other engines have other ones
+_SERVICE_DEFAULTS = tuple(
+    (option.key, option.default)
+    for option in OPTIONS
+    if option.name.startswith(("clean.retain_", "archive.")) and option.key
+)
+# Given under these names in this module, whatever they are called elsewhere.
+_SWITCHES = ("compaction.schedule.enabled", "compaction.async.enabled", "clean.async.enabled")
+_FLINK_NAMES = tuple(name for name in BY_NAME if not name.startswith("hoodie.") and name not in _SWITCHES)
 
 
 @dataclass(frozen=True)
@@ -23,10 +66,10 @@ class FlinkReadOptions:
 class FlinkOptions:
     """Checked options of one table in one statement, hints included.
 
-    ``table``: properties that the table must have, or is created with, under their names in
-    ``hoodie.properties``; ``given``: such a property -> option name as the user wrote it; ``passed``:
-    properties for ``open_table``: locks, clock, heartbeat, services (under Hudi's ``hoodie.*`` names).
-    ``write_tasks``: parallelism of the writers, None for the environment's.
+    ``name``: the table's name in SQL. ``table``: properties that the table must have, or is created with,
+    under their names in ``hoodie.properties``; ``given``: such a property -> option name as the user wrote
+    it; ``passed``: properties for ``open_table``: locks, clock, heartbeat, services (under Hudi's
+    ``hoodie.*`` names). ``write_tasks``: parallelism of the writers, None for the environment's.
     """
 
     path: str
@@ -38,3 +81,182 @@ class FlinkOptions:
     write_tasks: int | None = None
     client_id: str = ""
     read: FlinkReadOptions = field(default_factory=FlinkReadOptions)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, name: str) -> FlinkOptions:
+        """Raises ``Invalid`` (unknown name, wrong value), ``Unsupported`` (known, but refused).
+
+        Warns of ``metadata.enabled=true``, which has no effect yet.
+        """
+        values, written = _by_newest_name(options)
+        for option in OPTIONS:
+            if option.name in values and option.what == FIXED:
+                _check_fixed(option, values[option.name], written[option.name])
+        _warn_of_metadata(values, written)
+        path = values.get("path")
+        if not path:
+            raise Invalid(f"table {name!r}: option 'path' is missing, the folder of the Hudi table")
+        table, given, passed = _properties(values, written)
+        _merging(values, written, table, given)
+        check_service_options(passed)
+        core.WriterOptions.from_properties(passed)
+        return cls(
+            path=local_path(path),
+            name=name,
+            table=table,
+            given=given,
+            passed=passed,
+            operation=_operation(values),
+            write_tasks=_count(values, "write.tasks"),
+            client_id=values.get("write.client.id", ""),
+            read=_reading(values),
+        )
+
+
+def _by_newest_name(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Newest name -> value, newest name -> name as written."""
+    values: dict[str, str] = {}
+    written: dict[str, str] = {}
+    for name, value in options.items():
+        option = BY_NAME.get(name)
+        newest = option.name if option else name
+        text = value.strip()
+        if values.setdefault(newest, text) != text:
+            raise Invalid(f"{name}={text!r} contradicts {written[newest]}={values[newest]!r}")
+        written.setdefault(newest, name)
+    return values, written
+
+
+def _check_fixed(option: Option, value: str, written: str) -> None:
+    if value.lower() not in option.only:
+        expected = f"; expected {option.default!r}" if option.default else "; leave it out"
+        raise Unsupported(f"{written}={value!r}: {option.note}{expected}")
+
+
+def _warn_of_metadata(values: Mapping[str, str], written: Mapping[str, str]) -> None:
+    if core.flag(values, "metadata.enabled", False):
+        warnings.warn(
+            f"{written['metadata.enabled']}=true has no effect: mainstem does not maintain Hudi's metadata"
+            " table yet; the table is written, and read by every engine, without one",
+            stacklevel=4,
+        )
+
+
+def _properties(
+    values: Mapping[str, str], written: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """(table properties, the option each came from, settings for opening)."""
+    keyed: dict[str, str] = {}
+    hoodie: dict[str, str] = {}
+    for name, value in values.items():
+        option = BY_NAME.get(name)
+        if option is None or name in _SWITCHES:
+            hoodie[name] = value
+        elif option.what in (FIXED, NO_EFFECT):
+            continue
+        elif option.key:
+            keyed[option.key] = value
+            written = {**written, option.key: written[name]}
+        elif name.startswith("hoodie.") and name != "hoodie.datasource.query.type":
+            hoodie[name] = value
+    for key, value in keyed.items():
+        if hoodie.setdefault(key, value) != value:
+            raise Invalid(f"{written[key]}={value!r} contradicts {key}={hoodie[key]!r}")
+    table, given, passed = sorted_out(hoodie, known=_FLINK_NAMES)
+    given = {key: written.get(name, name) for key, name in given.items()}
+    if "write.parquet.block.size" in values:
+        megabytes = core.whole_number(values, "write.parquet.block.size", 120, 1, 1_000_000)
+        passed.setdefault(_PARQUET_BLOCK, str(megabytes * 1024 * 1024))
+    for key, value in _SERVICE_DEFAULTS:
+        passed.setdefault(key, value)
+    passed.setdefault(core.SERVICES_AUTOMATIC, "true")
+    if table.get(ORDERING) == NO_ORDERING:
+        table[ORDERING] = ""
+    return table, given, passed
+
+
+def _merging(
+    values: Mapping[str, str], written: Mapping[str, str], table: dict[str, str], given: dict[str, str]
+) -> None:
+    """What merge classes mean, as table properties; all that name one must mean the same."""
+    for name in ("payload.class", "record.merger.impls", "record.merger.strategy"):
+        if name not in values:
+            continue
+        mode, partial = _meaning(name, written[name], values[name])
+        for key, value in ((_MODE, mode), (_PARTIAL, partial)):
+            if value is not None and table.setdefault(key, value).upper() != value:
+                raise Invalid(
+                    f"{written[name]}={values[name]!r} means {value}, which contradicts"
+                    f" {given.get(key, key)}={table[key]!r}"
+                )
+            if value is not None:
+                given.setdefault(key, written[name])
+
+
+def _meaning(name: str, written: str, value: str) -> tuple[str, str | None]:
+    if name == "record.merger.strategy" and value in _STRATEGIES:
+        return _STRATEGIES[value], None
+    if name == "record.merger.impls":
+        simple = value.rpartition(".")[2]
+        if simple in _MERGERS and "," not in value:
+            return _MERGERS[simple]
+    if name == "payload.class" and value in KNOWN_PAYLOADS:
+        rules = KNOWN_PAYLOADS[value]
+        if rules.delete is None and rules.unavailable is None:
+            return rules.mode, rules.partial
+    raise Unsupported(
+        f"{written}={value!r}: expected Hudi's own for event time, commit time or partial updates; leave it"
+        " out and say hoodie.record.merge.mode (and hoodie.table.partial.update.mode) instead"
+    )
+
+
+def _operation(values: Mapping[str, str]) -> str:
+    name = operation(values, "write.operation")
+    if name == "bulk_insert":
+        raise Unsupported(
+            "write.operation='bulk_insert': its base files may lose against other writers when a checkpoint"
+            " is committed; use 'upsert', or mainstem.open_table(path).bulk_insert for a first load"
+        )
+    if name == "delete":
+        raise Unsupported(
+            "write.operation='delete': rows are deleted by the changes of an updating query; to delete keys"
+            " use mainstem.open_table(path).delete"
+        )
+    return name
+
+
+def _count(values: Mapping[str, str], name: str) -> int | None:
+    return core.whole_number(values, name, 1, 1, 32_768) if name in values else None
+
+
+def _reading(values: Mapping[str, str]) -> FlinkReadOptions:
+    limit = "read.commits.limit"
+    found = FlinkReadOptions(
+        query_type=core.one_of(
+            values, "hoodie.datasource.query.type", "SNAPSHOT", ("SNAPSHOT", "READ_OPTIMIZED", "INCREMENTAL")
+        ),
+        streaming=core.flag(values, "read.streaming.enabled", False),
+        check_interval_s=core.whole_number(values, "read.streaming.check-interval", 60, 1, 86_400),
+        start=_time(values, "read.start-commit"),
+        end=_time(values, "read.end-commit"),
+        tasks=_count(values, "read.tasks"),
+        commits_limit=core.whole_number(values, limit, 1, 1, 2**31 - 1) if limit in values else None,
+    )
+    if found.query_type == "READ_OPTIMIZED" and (found.streaming or found.start or found.end):
+        raise Invalid(
+            "hoodie.datasource.query.type=read_optimized shows base files as they are: it has no"
+            " read.start-commit, read.end-commit or read.streaming.enabled"
+        )
+    return found
+
+
+def _time(values: Mapping[str, str], name: str) -> str | None:
+    text = values.get(name, "").lower()
+    if not text:
+        return None
+    if text == "earliest" and name == "read.start-commit":
+        return "0"
+    if not text.isdecimal() or len(text) > 17:
+        earliest = ", or earliest" if name == "read.start-commit" else ""
+        raise Invalid(f"{name}={text!r}, expected a completion time yyyyMMddHHmmss[SSS]{earliest}")
+    return text

@@ -1,13 +1,33 @@
-"""The table that an INSERT writes: opened at its path, or created as Hudi's Flink writer would."""
+"""The table that an INSERT writes: opened at its path, or created as Hudi's Flink writer would.
+
+What a declaration does not say comes from a table that is there (``HoodieTableFactory``: record key,
+partition and ordering fields, merge mode), and from Flink's defaults for a new one: key ``uuid``, ordering
+field ``ts`` where that column exists, four buckets. What it does say must agree with the table.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from mainstem.client import Table
-from mainstem.flink.options import FlinkOptions
+from mainstem.client import Table, open_table
+from mainstem.engines.hoodie_options import BUCKETS
+from mainstem.engines.target import contradiction, exists, open_or_create
+from mainstem.errors import Invalid, Unsupported
+from mainstem.flink.declared import Declared
+from mainstem.flink.options import INDEX_TYPE, KEYS, ORDERING, TABLE_TYPE, FlinkOptions
+from mainstem.merge.payloads import COMMIT_TIME
+from mainstem.writers.schemas import fills_missing
+
+_DEFAULT_KEY, _DEFAULT_ORDERING, _DEFAULT_BUCKETS = "uuid", "ts", "4"
+_MODE = "hoodie.record.merge.mode"
+_NAME = "hoodie.table.name"
+_NEEDED = (
+    (TABLE_TYPE, "COPY_ON_WRITE", "MERGE_ON_READ", "table.type"),
+    (INDEX_TYPE, "FLINK_STATE", "BUCKET", "index.type"),
+    ("hoodie.index.bucket.engine", "SIMPLE", "SIMPLE", "hoodie.index.bucket.engine"),
+)
 
 
 @dataclass(frozen=True)
@@ -15,8 +35,8 @@ class Target:
     """Where rows of one INSERT go.
 
     ``sink``: the name of its staging folders and of its guard identifier (``flink/<sink>``). ``columns``:
-    the DDL's physical columns in order, as the table stores them (``flink_to_arrow``); the query's columns
-    come in the same order, whatever they are called. ``key`` and ``partition``: column names.
+    the declared columns in order, as the table stores them (``flink_to_arrow``); the query's columns come in
+    the same order and under these names. ``key`` and ``partition``: column names.
     """
 
     table: Table
@@ -25,3 +45,116 @@ class Target:
     key: tuple[str, ...]
     partition: tuple[str, ...]
     options: FlinkOptions
+
+
+def open_target(declared: Declared) -> Target:
+    """The table of a declaration, ready to be written; created if there is none.
+
+    Raises ``Unsupported`` for kinds of tables that cannot be written beside others, ``Invalid`` with what was
+    expected and found for a table that is another than declared.
+    """
+    _check_kind(declared)
+    wanted = declared.options
+    if not exists(wanted.path):
+        wanted = _completed(declared)
+    table = open_or_create(wanted, declared.columns)
+    table.writer_context()
+    _check_columns(declared, table, writing=True)
+    config = table.config
+    return Target(
+        table=table,
+        sink=declared.options.client_id or declared.name,
+        columns=declared.columns,
+        key=config.record_key,
+        partition=config.partition_fields,
+        options=declared.options,
+    )
+
+
+def check_declared(declared: Declared) -> None:
+    """A declaration must agree with the table at its path, if there is one. Nothing is created."""
+    options = declared.options
+    if not exists(options.path):
+        return
+    table = open_table(options.path, properties=options.passed)
+    said = contradiction(options, table.config)
+    if said:
+        raise Invalid(f"table {declared.name!r}: {said}", table=table.path)
+    _check_columns(declared, table, writing=False)
+
+
+def has_key(declared: Declared) -> bool:
+    """Whether somebody said which columns identify a row: the declaration, or the table at its path."""
+    return declared.key is not None or exists(declared.options.path)
+
+
+def _check_kind(declared: Declared) -> None:
+    table = declared.options.table
+    for key, default, needed, option in _NEEDED:
+        found = table.get(key, default)
+        if found.upper() != needed:
+            by = "" if key in table else " (the default)"
+            raise Unsupported(
+                f"table {declared.name!r}: {declared.options.given.get(key, option)}={found!r}{by} cannot be"
+                f" written beside other writers; set '{option}' = '{needed}'",
+                table=declared.options.path,
+            )
+
+
+def _completed(declared: Declared) -> FlinkOptions:
+    """The options with Flink's defaults for a new table."""
+    options, names = declared.options, declared.columns.names
+    table = {_NAME: declared.name, BUCKETS: _DEFAULT_BUCKETS, **options.table}
+    if KEYS not in table:
+        if _DEFAULT_KEY not in names:
+            raise Invalid(
+                f"table {declared.name!r} has no PRIMARY KEY, no hoodie.datasource.write.recordkey.field and"
+                f" no column {_DEFAULT_KEY!r}, the default: say which columns identify a row",
+                table=options.path,
+            )
+        table[KEYS] = _DEFAULT_KEY
+    if ORDERING not in table and _DEFAULT_ORDERING in names and table.get(_MODE, "").upper() != COMMIT_TIME:
+        table[ORDERING] = _DEFAULT_ORDERING
+    return replace(options, table=table)
+
+
+def _check_columns(declared: Declared, table: Table, *, writing: bool) -> None:
+    found = table.schema
+    for column in declared.columns:
+        place = found.get_field_index(column.name)
+        if place < 0:
+            raise Invalid(
+                f"table {declared.name!r} declares the column {column.name!r}, which the Hudi table lacks; it"
+                f" has {', '.join(found.names)}. Add it with another writer first, or leave it out",
+                table=table.path,
+            )
+        if not _same(column.type, found.field(place).type):
+            raise Invalid(
+                f"table {declared.name!r}: column {column.name!r} is declared so that it is stored as"
+                f" {column.type}, but the Hudi table stores {found.field(place).type}; declare it as"
+                " docs/flink.md, Types, says",
+                table=table.path,
+            )
+    missing = [name for name in found.names if name not in declared.columns.names]
+    if writing and missing and not fills_missing({**table.properties, **declared.options.passed}):
+        raise Invalid(
+            f"table {declared.name!r} does not declare {', '.join(missing)}, which the Hudi table has: an"
+            " INSERT would set them to null. Declare them, or allow it with"
+            " 'hoodie.write.set.null.for.missing.columns' = 'true'",
+            table=table.path,
+        )
+
+
+def _same(a: pa.DataType, b: pa.DataType) -> bool:
+    """Equal but for names and nullability inside of lists and maps."""
+    types = pa.types
+    if types.is_list(a) and types.is_list(b):
+        return _same(a.value_type, b.value_type)
+    if types.is_map(a) and types.is_map(b):
+        return _same(a.key_type, b.key_type) and _same(a.item_type, b.item_type)
+    if types.is_struct(a) and types.is_struct(b):
+        fields = [[kind.field(i) for i in range(kind.num_fields)] for kind in (a, b)]
+        return [f.name for f in fields[0]] == [f.name for f in fields[1]] and all(
+            _same(x.type, y.type) for x, y in zip(*fields, strict=True)
+        )
+    return a == b

@@ -20,84 +20,101 @@
 The two kinds of timestamps are the other way round than their names say. That is what Hudi stores, and
 what its Flink reader expects: a TIMESTAMP's wall clock is stored as if it were UTC
 (``write.utc-timezone=true``), a TIMESTAMP_LTZ as its instant's wall clock in UTC.
+
+Types are read from Java's own (``LogicalType``): PyFlink's classes lose the precision of timestamps.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pyarrow as pa
 
 from mainstem.errors import Unsupported
 
-if TYPE_CHECKING:
-    from pyflink.table import DataType
-
-_PLAIN: dict[str, pa.DataType] = {
-    "BooleanType": pa.bool_(),
-    "TinyIntType": pa.int32(),
-    "SmallIntType": pa.int32(),
-    "IntType": pa.int32(),
-    "BigIntType": pa.int64(),
-    "FloatType": pa.float32(),
-    "DoubleType": pa.float64(),
-    "CharType": pa.string(),
-    "VarCharType": pa.string(),
-    "BinaryType": pa.binary(),
-    "VarBinaryType": pa.binary(),
-    "DateType": pa.date32(),
+_PLAIN: dict[str, tuple[pa.DataType, str]] = {
+    "BOOLEAN": (pa.bool_(), "BOOLEAN"),
+    "TINYINT": (pa.int32(), "TINYINT"),
+    "SMALLINT": (pa.int32(), "SMALLINT"),
+    "INTEGER": (pa.int32(), "INT"),
+    "BIGINT": (pa.int64(), "BIGINT"),
+    "FLOAT": (pa.float32(), "FLOAT"),
+    "DOUBLE": (pa.float64(), "DOUBLE"),
+    "CHAR": (pa.string(), "STRING"),
+    "VARCHAR": (pa.string(), "STRING"),
+    "BINARY": (pa.binary(), "BYTES"),
+    "VARBINARY": (pa.binary(), "BYTES"),
+    "DATE": (pa.date32(), "DATE"),
 }
+_WALL_CLOCK, _INSTANT = "TIMESTAMP_WITHOUT_TIME_ZONE", "TIMESTAMP_WITH_LOCAL_TIME_ZONE"
 
 
-def flink_to_arrow(rows: DataType) -> pa.Schema:
-    """The Arrow schema that a table stores for a Flink ROW type; every column is nullable, as in Hudi.
+def flink_to_arrow(row: Any) -> pa.Schema:
+    """The Arrow schema that a table stores for Java's ``RowType``; every column is nullable, as in Hudi.
 
     Raises ``Unsupported`` naming the column for types that a Hudi table cannot hold.
     """
-    return pa.schema([pa.field(f.name, _arrow(f.data_type, f.name)) for f in rows.fields])
+    return pa.schema([pa.field(f.getName(), _arrow(f.getType(), f.getName())) for f in row.getFields()])
 
 
-def _arrow(kind: DataType, column: str) -> pa.DataType:
-    name = type(kind).__name__
-    if name in _PLAIN:
-        return _PLAIN[name]
-    if name == "DecimalType":
-        return pa.decimal128(kind.precision, kind.scale)
-    if name == "TimeType":
+def cast_type(kind: Any) -> str:
+    """A ``LogicalType`` as it stands in a CAST that neither cuts nor pads texts, as sinks do not."""
+    root = kind.getTypeRoot().name()
+    if root in _PLAIN:
+        return _PLAIN[root][1]
+    if root == "ARRAY":
+        return f"ARRAY<{cast_type(kind.getElementType())}>"
+    if root == "MAP":
+        return f"MAP<{cast_type(kind.getKeyType())}, {cast_type(kind.getValueType())}>"
+    if root == "MULTISET":
+        return f"MULTISET<{cast_type(kind.getElementType())}>"
+    if root == "ROW":
+        fields = (f"`{f.getName()}` {cast_type(f.getType())}" for f in kind.getFields())
+        return f"ROW<{', '.join(fields)}>"
+    return kind.copy(True).asSerializableString()
+
+
+def _arrow(kind: Any, column: str) -> pa.DataType:
+    root = kind.getTypeRoot().name()
+    if root in _PLAIN:
+        return _PLAIN[root][0]
+    if root == "DECIMAL":
+        return pa.decimal128(kind.getPrecision(), kind.getScale())
+    if root == "TIME_WITHOUT_TIME_ZONE":
         _check_precision(kind, column, 3, "TIME")
         return pa.time32("ms")
-    if name in ("TimestampType", "LocalZonedTimestampType"):
-        label = "TIMESTAMP" if name == "TimestampType" else "TIMESTAMP_LTZ"
-        _check_precision(kind, column, 6, label)
-        unit = "ms" if kind.precision <= 3 else "us"
-        return pa.timestamp(unit, "UTC") if name == "TimestampType" else pa.timestamp(unit)
-    if name == "ArrayType":
-        return pa.list_(pa.field("element", _arrow(kind.element_type, f"{column}.element")))
-    if name == "MapType":
-        _check_key(kind.key_type, column)
-        return pa.map_(pa.string(), _arrow(kind.value_type, f"{column}.value"))
-    if name == "MultisetType":
-        _check_key(kind.element_type, column)
+    if root in (_WALL_CLOCK, _INSTANT):
+        _check_precision(kind, column, 6, "TIMESTAMP" if root == _WALL_CLOCK else "TIMESTAMP_LTZ")
+        unit = "ms" if kind.getPrecision() <= 3 else "us"
+        return pa.timestamp(unit, "UTC") if root == _WALL_CLOCK else pa.timestamp(unit)
+    if root == "ARRAY":
+        return pa.list_(pa.field("element", _arrow(kind.getElementType(), f"{column}.element")))
+    if root == "MAP":
+        _check_key(kind.getKeyType(), column)
+        return pa.map_(pa.string(), _arrow(kind.getValueType(), f"{column}.value"))
+    if root == "MULTISET":
+        _check_key(kind.getElementType(), column)
         return pa.map_(pa.string(), pa.int32())
-    if name == "RowType":
-        return pa.struct([pa.field(f.name, _arrow(f.data_type, f"{column}.{f.name}")) for f in kind.fields])
+    if root == "ROW":
+        fields = [(f.getName(), _arrow(f.getType(), f"{column}.{f.getName()}")) for f in kind.getFields()]
+        return pa.struct([pa.field(name, arrow) for name, arrow in fields])
     raise Unsupported(
-        f"column {column!r} has the Flink type {kind}, which a Hudi table cannot hold; cast it, for example"
-        " an interval to BIGINT, a raw value to STRING or BYTES"
+        f"column {column!r} has the Flink type {kind.asSummaryString()}, which a Hudi table cannot hold; cast"
+        " it, for example an interval to BIGINT, a raw value to STRING or BYTES"
     )
 
 
-def _check_precision(kind: DataType, column: str, most: int, label: str) -> None:
-    if kind.precision > most:
+def _check_precision(kind: Any, column: str, most: int, label: str) -> None:
+    if kind.getPrecision() > most:
         raise Unsupported(
-            f"column {column!r} is {label}({kind.precision}); Hudi's Flink tables hold at most"
-            f" {label}({most}): cast it"
+            f"column {column!r} is {label}({kind.getPrecision()}); Hudi's Flink tables hold at most"
+            f" {label}({most}): declare it so"
         )
 
 
-def _check_key(kind: DataType, column: str) -> None:
-    if type(kind).__name__ not in ("CharType", "VarCharType"):
+def _check_key(kind: Any, column: str) -> None:
+    if kind.getTypeRoot().name() not in ("CHAR", "VARCHAR"):
         raise Unsupported(
-            f"column {column!r}: the keys of its map are {kind}, Hudi's Flink tables hold maps with string"
-            " keys only; cast them to STRING"
+            f"column {column!r}: the keys of its map are {kind.asSummaryString()}, Hudi's Flink tables hold"
+            " maps with string keys only; cast them to STRING"
         )

@@ -1,0 +1,186 @@
+"""Every option of Hudi's Flink connector (``FlinkOptions``): names, defaults, and what becomes of it.
+
+An option does what it says, or cannot change anything here and is accepted, or is accepted with the one value
+that mainstem follows anyway. docs/flink.md prints this list, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: what becomes of an option
+WORKS, NO_EFFECT, FIXED = "works", "no effect", "fixed"
+
+
+@dataclass(frozen=True)
+class Option:
+    """``note``: what it does, why it has no effect, or why other values are refused and the way round.
+
+    ``only``: the values of a ``FIXED`` option, in lower case. ``key``: the ``hoodie.*`` property under which
+    the value goes on, where it has another name there. ``default`` is Hudi's ("" for none).
+    """
+
+    name: str
+    default: str
+    what: str
+    note: str
+    aliases: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    key: str = ""
+
+
+def _works(name: str, default: str, note: str, *aliases: str, key: str = "") -> Option:
+    return Option(name, default, WORKS, note, aliases, key=key)
+
+
+def _idle(name: str, default: str, note: str, *aliases: str) -> Option:
+    return Option(name, default, NO_EFFECT, note, aliases)
+
+
+def _fixed(name: str, default: str, only: str, note: str, *aliases: str) -> Option:
+    return Option(name, default, FIXED, note, aliases, only=(only,))
+
+
+_OTHER_INDEX = "belongs to another index than BUCKET"
+_WINDOWS = "a log file holds the rows of one bucket and window; memory is bounded by the window"
+_COW = "belongs to COPY_ON_WRITE tables"
+_BULK = "belongs to bulk_insert"
+_NO_METADATA = "mainstem does not maintain Hudi's metadata table yet"
+_CLUSTERING = "clustering breaks non-blocking writers; run it with Hudi while no writer is open"
+
+_TABLE = (
+    _works("connector", "", "`hudi` or `mainstem`"),
+    _works("path", "", "base path; required"),
+    _works("table.type", "COPY_ON_WRITE", "INSERT needs MERGE_ON_READ", key="hoodie.table.type"),
+    _works("hoodie.table.name", "the table's name in SQL", "of a new table"),
+    _works("ordering.fields", "ts", "of a new table, where the column exists; `no_precombine` for none",
+           "precombine.field", "write.precombine.field", "hoodie.datasource.write.precombine.field",
+           key="hoodie.table.ordering.fields"),
+    _works("payload.class", "org.apache.hudi.common.model.EventTimeAvroPayload",
+           "Hudi's classes by event time, by commit time and for partial updates",
+           "write.payload.class", "hoodie.datasource.write.payload.class"),
+    _works("record.merger.impls", "org.apache.hudi.client.model.EventTimeFlinkRecordMerger",
+           "Hudi's Flink mergers: the same three"),
+    _works("record.merger.strategy", "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
+           "the ids of event time and commit time ordering", "hoodie.write.record.merge.strategy.id"),
+    _works("hoodie.record.merge.mode", "", "inferred from the ordering fields", "RECORD_MERGE_MODE"),
+    _works("hoodie.datasource.write.recordkey.field", "uuid", "PRIMARY KEY wins",
+           key="hoodie.table.recordkey.fields"),
+    _works("hoodie.datasource.write.partitionpath.field", "", "PARTITIONED BY wins",
+           key="hoodie.table.partition.fields"),
+    _works("hoodie.datasource.write.hive_style_partitioning", "false", "folders `city=Rome`"),
+    _works("hoodie.datasource.write.partitionpath.urlencode", "false", "escapes in folders"),
+    _works("hoodie.datasource.write.keygenerator.type", "SIMPLE", "inferred from key and partition fields"),
+    _works("hoodie.datasource.write.keygenerator.class", "", "Hudi's classes"),
+    _fixed("partition.default_name", "__HIVE_DEFAULT_PARTITION__", "__hive_default_partition__",
+           "the folder of null is what all Hudi writers call it"),
+    _works("index.type", "FLINK_STATE", "INSERT needs BUCKET", "hoodie.index.type", key="hoodie.index.type"),
+    _works("hoodie.index.bucket.engine", "SIMPLE", "SIMPLE; Hudi allows no other beside other writers"),
+    _works("hoodie.bucket.index.num.buckets", "4", "per partition, of a new table; never changes"),
+    _works("hoodie.bucket.index.hash.field", "", "the record key's fields"),
+    _fixed("hoodie.bucket.index.partition.expressions", "", "",
+           "bucket counts per partition are not supported: give one for all"),
+    _idle("hoodie.bucket.index.partition.rule", "regex", "there are no expressions for it"),
+    _works("hoodie.write.concurrency.mode", "SINGLE_WRITER",
+           "NON_BLOCKING_CONCURRENCY_CONTROL, here the default too; other modes are refused"),
+    _works("hoodie.write.table.version", "9", "9, or 8 for Hudi 1.0", key="hoodie.table.version"),
+)  # fmt: skip
+
+_WRITE = (
+    _works("write.operation", "upsert", "upsert or insert", "hoodie.datasource.write.operation"),
+    _works("write.tasks", "the environment's parallelism", "parallelism of the writers"),
+    _idle("write.bucket_assign.tasks", "the environment's parallelism", _OTHER_INDEX),
+    _idle("write.index_bootstrap.tasks", "the environment's parallelism", _OTHER_INDEX),
+    _idle("write.batch.size", "256", _WINDOWS),
+    _idle("write.task.max.size", "1024", _WINDOWS),
+    _idle("write.log_block.size", "128", _WINDOWS),
+    _idle("write.log.max.size", "1024", _WINDOWS),
+    _works("write.parquet.block.size", "120", "MB; of the base files that a compaction writes"),
+    _idle("write.parquet.max.file.size", "120", "a bucket has one base file"),
+    _idle("write.parquet.page.size", "1", "reading is the same"),
+    _idle("write.merge.max_memory", "100", "merging is by columns"),
+    _idle("write.precombine", "false", "rows of one key are merged when they are read"),
+    _fixed("write.ignore.failed", "false", "false", "rows that cannot be written would be lost"),
+    _idle("write.fail.fast", "false", "the first error ends the job"),
+    _idle("write.retry.times", "3", "a checkpoint's files are committed sooner or later, by whom ever"),
+    _idle("write.retry.interval.ms", "2000", "as above"),
+    _fixed("write.rate.limit", "0", "0",
+           "rows are not held back: limit the source (`rows-per-second`, or its own option)"),
+    _idle("write.commit.ack.timeout", "300000", "no coordinator is waited for"),
+    _works("write.client.id", "", "name of the pipeline; the table's name in SQL if not given"),
+    _fixed("write.utc-timezone", "true", "true",
+           "a TIMESTAMP is stored as if it were UTC: shift it in the query, "
+           "`TO_TIMESTAMP(CONVERT_TZ(CAST(ts AS STRING), 'Asia/Shanghai', 'UTC'))`"),
+    _idle("write.partition.overwrite.mode", "STATIC", "belongs to INSERT OVERWRITE, which is refused"),
+    _idle("write.insert.cluster", "false", _COW),
+    _idle("write.bulk_insert.shuffle_input", "true", _BULK),
+    _idle("write.bulk_insert.sort_input", "true", _BULK),
+    _fixed("changelog.enabled", "false", "false",
+           "intermediate changes are not kept: a table holds the newest row of a key"),
+    _fixed("cdc.enabled", "false", "false", "change data capture files are not written",
+           "hoodie.table.cdc.enabled"),
+    _idle("cdc.supplemental.logging.mode", "DATA_BEFORE_AFTER", "cdc is off",
+          "hoodie.table.cdc.supplemental.logging.mode"),
+    Option("metadata.enabled", "true", NO_EFFECT, f"{_NO_METADATA}; `true` is answered with a warning",
+           ("hoodie.metadata.enable",)),
+    _idle("metadata.compaction.delta_commits", "10", _NO_METADATA,
+          "hoodie.metadata.compact.max.delta.commits"),
+    _idle("index.bootstrap.enabled", "false", _OTHER_INDEX),
+    _idle("index.state.ttl", "0", _OTHER_INDEX),
+    _idle("index.global.enabled", "true", _OTHER_INDEX),
+)  # fmt: skip
+
+_SERVICES = (
+    _works("compaction.schedule.enabled", "true", "false on all pipelines of a table but one"),
+    _works("compaction.async.enabled", "true", "false on all pipelines of a table but one"),
+    _idle("compaction.tasks", "write.tasks", "compactions run in the client, or wherever services run"),
+    _works("compaction.trigger.strategy", "num_commits", "Hudi's five",
+           key="hoodie.compact.inline.trigger.strategy"),
+    _works("compaction.delta_commits", "5", "", key="hoodie.compact.inline.max.delta.commits"),
+    _works("compaction.delta_seconds", "3600", "", key="hoodie.compact.inline.max.delta.seconds"),
+    _idle("compaction.timeout.seconds", "1200", "a compaction is taken over when its heartbeat has ended"),
+    _idle("compaction.max_memory", "100", "merging is by columns"),
+    _works("compaction.target_io", "512000", "MB", key="hoodie.compaction.target.io"),
+    _works("clean.async.enabled", "true", "false on all pipelines of a table but one",
+           "hoodie.clean.async.enabled"),
+    _works("clean.policy", "KEEP_LATEST_COMMITS", "", "hoodie.clean.policy", key="hoodie.clean.policy"),
+    _works("clean.retain_commits", "30", "", key="hoodie.clean.commits.retained"),
+    _works("clean.retain_hours", "24", "", key="hoodie.clean.hours.retained"),
+    _works("clean.retain_file_versions", "5", "", key="hoodie.clean.fileversions.retained"),
+    _works("archive.max_commits", "50", "", key="hoodie.keep.max.commits"),
+    _works("archive.min_commits", "40", "", key="hoodie.keep.min.commits"),
+    _fixed("clustering.schedule.enabled", "false", "false", _CLUSTERING),
+    _fixed("clustering.async.enabled", "false", "false", _CLUSTERING),
+    _idle("clustering.delta_commits", "4", "clustering is off"),
+    _fixed("hive_sync.enabled", "false", "false", "no catalog is synchronised: run Hudi's HiveSyncTool",
+           "hive_sync.enable"),
+    _idle("hive_sync.mode", "hms", "synchronising is off"),
+    _idle("hive_sync.db", "default", "synchronising is off"),
+    _idle("hive_sync.table", "unknown", "synchronising is off"),
+    _idle("hive_sync.metastore.uris", "", "synchronising is off"),
+)  # fmt: skip
+
+_READ = (
+    _works("read.tasks", "the environment's parallelism", "parallelism of the readers"),
+    _works("hoodie.datasource.query.type", "snapshot", "snapshot, read_optimized, incremental"),
+    _works("read.streaming.enabled", "false", "the table as an unbounded source"),
+    _works("read.streaming.check-interval", "60", "seconds between looks at the timeline"),
+    _idle("read.streaming.skip_compaction", "true", "a compaction adds no rows"),
+    _idle("read.streaming.skip_clustering", "true", "clustering adds no rows"),
+    _fixed("read.streaming.skip_insertoverwrite", "false", "false", "what was overwritten is a change"),
+    _works("read.start-commit", "", "completion time; `earliest` for all", "read.streaming.start-commit"),
+    _works("read.end-commit", "", "completion time"),
+    _works("read.commits.limit", "", "most commits of one look"),
+    _idle("read.splits.limit", "2147483647", "file groups are read one after the other"),
+    _idle("read.cdc.from.changelog", "true", "cdc is off"),
+    _idle("read.data.skipping.enabled", "false", "the rows are the same"),
+    _fixed("read.utc-timezone", "true", "true",
+           "a TIMESTAMP is read as it was stored: shift it in the query"),
+    _fixed("hoodie.datasource.merge.type", "payload_combine", "payload_combine",
+           "unmerged rows are not shown: read.start-commit shows what each commit wrote"),
+    _idle("lookup.join.cache.ttl", "60 min", "lookup joins are refused, other joins need no cache"),
+)  # fmt: skip
+
+OPTIONS: tuple[Option, ...] = (*_TABLE, *_WRITE, *_SERVICES, *_READ)
+#: every name, older ones too -> its option
+BY_NAME = {name: option for option in OPTIONS for name in (option.name, *option.aliases)}
