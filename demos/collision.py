@@ -4,9 +4,10 @@
 
 Plain Python processes, Spark streaming queries and Flink SQL jobs write one mainstem table at once; in
 their processes table services compact, clean and archive it all the while. Then eight Python processes do
-the same work with each peer, every peer in an environment of its own (made on demand). What is done, and
-what is right, stands in ``collision_load``; how each peer is used, in ``collision_systems``. Peers run
-without table maintenance, which would add to their conflicts.
+the same work with each peer, every peer in an environment of its own (made on demand). Each writer is
+killed with -9 up to three times, and started again at once. What is done, and what is right, stands in
+``collision_load``; how each peer is used, in ``collision_systems``. Peers run without table maintenance,
+which would add to their conflicts.
 
 Ours must lose nothing, double nothing and abort nothing, else this fails. Of the peers it only tells.
 """
@@ -39,6 +40,7 @@ PYTHON, SPARK, FLINK = "python", "spark", "flink"
 KINDS = (PYTHON, PYTHON, SPARK, FLINK)
 PROGRESS_EVERY_S = 10.0
 DEATHS_MAX = 30
+KILLS_MOST = 3
 
 
 @dataclass
@@ -48,16 +50,17 @@ class Progress:
     done: int = 0
     refused: int = 0
     repeated: int = 0
-    spoke: bool = False
+    came_up: bool = False
     ended: bool = False
     why: str = ""
 
     def note(self, what: dict[str, object]) -> None:
-        self.spoke = True
         self.repeated += int(str(what.get("repeated", 0)))
         if "in" in what:
+            self.came_up = True
             self.done = max(self.done, int(str(what["in"])) + 1)
         elif "refused" in what:
+            self.came_up = True
             self.refused += 1
             self.why = self.why or str(what["why"])
         elif "ended" in what:
@@ -65,19 +68,19 @@ class Progress:
 
 
 class Contender(Process):
-    """One of the eight; ``died``: how often it ended with an error of its own."""
+    """One of the eight; ``died``: how often it ended with an error of its own, ``kills``: by ours."""
 
     said: Progress
 
     def __init__(self, kind: str, base: Sequence[str], log: Path) -> None:
         super().__init__(base, log, Progress())
         self.kind = kind
-        self.died = 0
+        self.died = self.kills = 0
         self._base = list(base)
 
     def start(self) -> None:
         """Go on with the batch after the last one that it is known to have committed."""
-        self.said.spoke = False
+        self.said.came_up = False
         self.command = [*self._base, str(self.said.done)]
         super().start()
 
@@ -220,12 +223,13 @@ def _kill_and_restart(
             score.notes.append(f"stopped after {given.seconds:.0f} s")
             return
         if now >= next_kill:
-            # Nobody is killed twice before it came up: else a slow engine would never write.
-            alive = [w for w in writers if w.said.spoke and not w.said.ended]
+            # Nobody is killed again before it came up: else an engine that starts slowly would never write.
+            alive = [w for w in writers if w.said.came_up and not w.said.ended and w.kills < KILLS_MOST]
             if alive:
                 victim = chance.choice(alive)
                 victim.kill()
                 victim.start()
+                victim.kills += 1
                 score.kills += 1
             next_kill += given.kill_every
         if now >= next_line:

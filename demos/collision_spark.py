@@ -42,7 +42,6 @@ def main(folder: Path, load: Load, writer: int) -> None:
     files = source(folder, load, writer)
     spark = start_spark(name)
     stream = spark.readStream.schema(spark_schema(SCHEMA)).option("maxFilesPerTrigger", 1)
-    say(ready=True)
     query = ms.write_stream(
         stream.parquet(str(files)),
         str(folder / "table"),

@@ -4,7 +4,7 @@
     python -m demos.collision_writer create SYSTEM FOLDER LOAD
     python -m demos.collision_writer read SYSTEM FOLDER FILE
 
-A writer says what it does on standard output, one JSON object per line: {"ready": true},
+A writer says what it does on standard output, one JSON object per line:
 {"in": batch, "repeated": n}, {"refused": batch, "why": text}, {"ended": true}.
 """
 
@@ -44,7 +44,6 @@ def write(system, load: Load, writer: int, first: int) -> None:
     """Commit the batches from ``first`` on, each as often as it is refused."""
     name = f"writer-{writer}"
     rows = load.rows(writer, first)
-    say(ready=True)
     for batch in range(first, load.batches):
         pause = PAUSE_S
         while True:

@@ -9,6 +9,7 @@ optimistic concurrency control one of such a pair, if both touch one file group,
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +26,7 @@ from mainstem.lsm_archive.reader import Archive
 from mainstem.options import WRITER_NAME
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from mainstem.timeline.commit_metadata import CommitMetadata, decode_commit
+from mainstem.timeline.commit_metadata import STREAM_KEY, CommitMetadata, decode_commit
 from mainstem.timeline.instant import COMPLETED, DELTACOMMIT, ROLLBACK, Instant
 
 COMMITTED, ROLLED_BACK, PENDING = "committed", "rolled back", "pending"
@@ -130,7 +131,11 @@ def _open_span(table: mainstem.Table, instant: Instant) -> Span:
 
 
 def _writer(metadata: CommitMetadata) -> str:
-    return metadata.extra.get(WRITER_NAME) or ("mainstem" if metadata.ours else "Java Hudi")
+    """The name that it was given, else that of the stream that it commits."""
+    if name := metadata.extra.get(WRITER_NAME):
+        return name
+    streams = json.loads(metadata.extra.get(STREAM_KEY) or "{}")
+    return next(iter(streams), "mainstem" if metadata.ours else "Java Hudi")
 
 
 def _spans(instant: Instant, name: str, data: bytes, dead: Mapping[str, str]) -> dict[str, Span]:

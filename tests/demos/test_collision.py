@@ -56,7 +56,7 @@ def test_lost_doubled_and_foreign_rows_are_counted() -> None:
 
 def test_a_restarted_writer_goes_on_after_its_last_acknowledged_batch() -> None:
     progress = Progress()
-    for said in ({"ready": True}, {"in": 2, "repeated": 1}, {"refused": 3, "repeated": 4, "why": "x"}):
+    for said in ({"in": 2, "repeated": 1}, {"refused": 3, "repeated": 4, "why": "x"}):
         progress.note(said)
     progress.note({"in": 1, "repeated": 0})  # a replay
     assert (progress.done, progress.refused, progress.repeated, progress.why) == (3, 1, 5, "x")
@@ -66,7 +66,7 @@ def test_a_restarted_writer_goes_on_after_its_last_acknowledged_batch() -> None:
 def test_eight_killed_writers_lose_double_and_abort_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    sizes = ["--keys", "4000", "--batches", "2", "--kill-every", "1.5"]
+    sizes = ["--keys", "4000", "--batches", "2", "--kill-every", "1"]
     assert main([*sizes, "--kinds", "python", "--peers", "", "--folder", str(tmp_path / "c")]) == 0
     score = capfd.readouterr().out.splitlines()[-1]
     assert re.fullmatch(r"mainstem +16 of 16 +[\d,]+ +0 +0 +\d+ +0 +0 +\d+ s", score)
