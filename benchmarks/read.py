@@ -98,16 +98,18 @@ def _ours(path: Path, **query) -> int:
 
 def _decoded(path: Path, **query) -> None:
     """Decoding alone: the columns of base files and log blocks that a query needs, slices side by side."""
-
-    def decode(split: Split) -> None:
-        if split.base_file is not None:
-            with open_base(storage, split.base_file) as base:
-                for _ in base.batches(split.spec.wanted):
-                    pass
-        log_entries(storage, split)
-
     storage = LocalStorage(str(path))
-    storage.side_by_side(decode, mainstem.open_table(str(path)).scan(**query).splits())
+    splits = mainstem.open_table(str(path)).scan(**query).splits()
+    storage.side_by_side(lambda split: decode(storage, split), splits)
+
+
+def decode(storage: LocalStorage, split: Split) -> None:
+    """The columns of a split's base file and log blocks, decoded and let go."""
+    if split.base_file is not None:
+        with open_base(storage, split.base_file) as base:
+            for _ in base.batches(split.spec.wanted):
+                pass
+    log_entries(storage, split)
 
 
 def _asked(target: float, reach: float) -> tuple[float, str]:
