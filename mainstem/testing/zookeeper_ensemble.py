@@ -8,6 +8,7 @@ and any session can be ended from outside, as if it had expired.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
 SERVERS = 3
+# Servers come and go here, and kazoo says so many times a second.
+_log = logging.getLogger("mainstem.testing.zookeeper")
+_log.addHandler(logging.NullHandler())
+_log.propagate = False
 _START_S = 40.0
 _LOOK_S = 1.0
 # ZooKeeperServer.superSecret: a session's password follows from its number.
@@ -89,7 +94,7 @@ class ZooKeeperEnsemble:
         """A client that does not go through the proxies; to be started by the caller."""
         from kazoo.client import KazooClient
 
-        return KazooClient(self.direct_string, **{"timeout": 30, **more})
+        return KazooClient(self.direct_string, **{"timeout": 30, "logger": _log, **more})
 
     def expire(self, session: int) -> bool:
         """End somebody's session: for its owner it has expired. False if there is no such session."""

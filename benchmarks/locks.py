@@ -1,0 +1,176 @@
+"""8 processes that take and give back one ZooKeeper lock: ours against kazoo's own ``Lock``.
+
+A real ensemble of three servers on this machine. Each process acquires and releases as fast as it can,
+from a common start, for a fixed time; ours and kazoo's take turns, medians of the repeats are compared.
+``python -m benchmarks.locks SPEC`` is one such process.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks import FOLDER, Missing, Row, row
+
+PROCESSES = 8
+OURS, KAZOO = "mainstem", "kazoo"
+_START_DELAY_S = 0.2
+_PATIENCE_S = 60
+
+
+@dataclass(frozen=True)
+class Turns:
+    """What one contest gave: acquisitions of each process, and how long each took (seconds)."""
+
+    seconds: float
+    counts: list[int]
+    waits: list[float]
+
+    @property
+    def rate(self) -> float:
+        """Acquisitions per second of all processes together."""
+        return sum(self.counts) / self.seconds
+
+    @property
+    def evenness(self) -> float:
+        """The slowest process over the mean."""
+        return min(self.counts) / statistics.mean(self.counts) if any(self.counts) else 0.0
+
+    def wait_ms(self, quantile: float) -> float:
+        """A quantile of the time until the lock was had."""
+        ordered = sorted(self.waits)
+        return 1000 * ordered[min(len(ordered) - 1, int(quantile * len(ordered)))] if ordered else 0.0
+
+
+def run(reduced: bool) -> list[Row]:
+    """Rows of the table."""
+    try:
+        from mainstem.testing.zookeeper import NoJava
+        from mainstem.testing.zookeeper_ensemble import ZooKeeperEnsemble
+    except ImportError as error:
+        raise Missing(f"no kazoo: {error}") from error
+    seconds, repeats = (3.0, 3) if reduced else (10.0, 5)
+    try:
+        with ZooKeeperEnsemble() as ensemble:
+            rows = []
+            for processes in (1, PROCESSES):
+                turns: dict[str, list[Turns]] = {OURS: [], KAZOO: []}
+                for repeat in range(repeats):
+                    for kind in turns:
+                        node = f"/{kind}-{processes}-{repeat}"
+                        turns[kind].append(contest(kind, ensemble.direct_string, node, processes, seconds))
+                rows += _compared(processes, turns[OURS], turns[KAZOO])
+            return rows
+    except NoJava as error:
+        raise Missing(str(error)) from error
+
+
+def _compared(processes: int, ours: list[Turns], kazoo: list[Turns]) -> list[Row]:
+    own, peer = (sorted(turns, key=lambda t: t.rate)[len(turns) // 2] for turns in (ours, kazoo))
+    contending = processes > 1
+    named = f"{processes} contending processes" if contending else "one process"
+    note = (
+        f"waits p50 {own.wait_ms(0.5):.1f} ms, p99 {own.wait_ms(0.99):.1f} ms;"
+        f" kazoo {peer.wait_ms(0.5):.1f} and {peer.wait_ms(0.99):.1f} ms"
+    )
+    rows = [
+        row(f"ZooKeeper lock, acquire and release, 3 servers, {named}", own.rate, "locks/s",
+            against="kazoo's Lock", baseline=peer.rate, target=1 / 1.5 if contending else None, note=note),
+    ]  # fmt: skip
+    if contending:
+        rows.append(
+            row(f"slowest process over mean, {named}", statistics.median(t.evenness for t in ours), "",
+                against="mean", baseline=1.0, target=0.5)
+        )  # fmt: skip
+    return rows
+
+
+def contest(kind: str, servers: str, node: str, processes: int, seconds: float) -> Turns:
+    """One contest of processes for the lock ``node``."""
+    spec = json.dumps({"kind": kind, "servers": servers, "node": node, "seconds": seconds})
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "benchmarks.locks", spec], cwd=FOLDER.parent, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for _ in range(processes)
+    ]  # fmt: skip
+    try:
+        for process in running:
+            if process.stdout.readline().strip() != "ready":
+                raise RuntimeError(f"{kind}: " + process.communicate(timeout=30)[1][-2000:])
+        start = time.monotonic() + _START_DELAY_S
+        for process in running:
+            process.stdin.write(f"{start}\n")
+            process.stdin.flush()
+        waits = []
+        for process in running:
+            out, err = process.communicate(timeout=seconds + _PATIENCE_S)
+            if process.returncode != 0:
+                raise RuntimeError(f"{kind}: {err[-2000:]}")
+            waits.append(json.loads(out.splitlines()[-1]))
+        return Turns(seconds, [len(own) for own in waits], [wait for own in waits for wait in own])
+    finally:
+        for process in running:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def _ours(servers: str, node: str) -> tuple[Callable[[], Callable[[], object]], Callable[[], object]]:
+    from mainstem.truetime.clock import SystemClock
+    from mainstem.truetime.lock_options import LockOptions, open_lock
+    from mainstem.truetime.zk_options import EXPLICIT
+
+    properties = {
+        "hoodie.write.lock.provider": EXPLICIT,
+        "hoodie.write.lock.zookeeper.url": servers,
+        "hoodie.write.lock.zookeeper.base_path": node,
+        "hoodie.write.lock.zookeeper.lock_key": "lock",
+        "hoodie.write.lock.zookeeper.session_timeout_ms": "30000",
+    }
+    options = LockOptions.from_properties(properties, base="/nowhere")
+    lock = open_lock(options, clock=SystemClock(), random=random.SystemRandom())
+    return lambda: lock.acquire().release, lock.close
+
+
+def _kazoo(servers: str, node: str) -> tuple[Callable[[], Callable[[], object]], Callable[[], object]]:
+    from kazoo.client import KazooClient
+
+    client = KazooClient(servers, timeout=30)
+    client.start()
+    lock = client.Lock(node + "/lock", "benchmark")
+
+    def acquire() -> Callable[[], object]:
+        lock.acquire()
+        return lock.release
+
+    return acquire, client.stop
+
+
+def main(spec: dict) -> list[float]:
+    """Take and give back until the time is over; what each acquisition took, in seconds."""
+    make = {OURS: _ours, KAZOO: _kazoo}[spec["kind"]]
+    acquire, close = make(spec["servers"], spec["node"])
+    for _ in range(3):  # connection, folders, imports
+        acquire()()
+    print("ready", flush=True)
+    start = float(sys.stdin.readline())
+    time.sleep(max(0.0, start - time.monotonic()))
+    waits = []
+    while (began := time.monotonic()) < start + spec["seconds"]:
+        release = acquire()
+        waits.append(time.monotonic() - began)
+        release()
+    close()
+    return waits
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))

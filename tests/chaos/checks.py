@@ -1,0 +1,185 @@
+"""What must hold after a run, found from the writers' journals, the table's files, and two readers."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import mainstem
+from tests.chaos.actors import BATCH_ROWS, SOURCES
+from tests.chaos.rows import as_tuples, newest
+from tests.hudi_rs.reading import read as read_with_hudi_rs
+from tests.multiprocess import table_files
+from tests.multiprocess.writer_worker import entries
+
+if TYPE_CHECKING:
+    from tests.chaos.harness import Harness
+
+#: what a writer may be told: none of these means that another's commit was in its way
+TOLD = {"LeaseLost", "RolledBack", "LockUnavailable", "Unavailable"}
+_SHOWN = 5
+
+
+@dataclass
+class Score:
+    """What a run was made of; ``wrong`` is empty if everything held."""
+
+    seed: int
+    wrong: list[str] = field(default_factory=list)
+    commits: Counter = field(default_factory=Counter)
+    faults: Counter = field(default_factory=Counter)
+    starts: Counter = field(default_factory=Counter)
+    told: Counter = field(default_factory=Counter)
+    actions: Counter = field(default_factory=Counter)
+    overtaken: int = 0
+    fenced: int = 0
+    stall_s: float = 0.0
+    whole_s: float = 0.0
+    rows: int = 0
+
+    def lines(self) -> list[str]:
+        """For people."""
+        taken_over = self.actions["rollback"]
+        return [
+            f"seed {self.seed}",
+            "commits: " + _listed(self.commits),
+            "services: " + _listed(Counter({k: v for k, v in self.actions.items() if k != "deltacommit"})),
+            f"faults ({self.faults.total()}): " + _listed(self.faults),
+            "starts: " + _listed(self.starts),
+            f"lock holders overtaken: {self.overtaken}; attempts fenced: {self.fenced};"
+            f" writers rolled back: {taken_over}; errors told: {_listed(self.told) or 'none'}",
+            f"slowest stall: {self.stall_s:.1f} s without a commit of anybody,"
+            f" {self.whole_s:.1f} s with all ZooKeeper servers at work",
+            f"rows checked in every cell: {self.rows}, by mainstem and by hudi-rs",
+        ]
+
+
+def _listed(counted: Counter) -> str:
+    return ", ".join(f"{name} {number}" for name, number in sorted(counted.items()))
+
+
+def check(run: Harness) -> Score:
+    """Look at everything; findings are collected, so that one does not hide another."""
+    base = run.place.table
+    commits = table_files.commits(base)
+    score = Score(run.seed, faults=run.done, overtaken=run.overtaken, stall_s=run.slowest_stall_s)
+    score.whole_s = run.slowest_whole_s
+    for actor in run.actors:
+        score.starts[actor.kind] += actor.starts
+        # A driver whose JVM is killed says much; its own failures end it, and are in its journal.
+        if "Traceback" in actor.tail() and not actor.parts:
+            score.wrong.append(f"{actor.name} broke:\n{actor.tail()[-1500:]}")
+    score.actions.update(action for _, _, action in table_files.completed(base))
+    score.wrong += run.observer.wrong
+    score.wrong += _times(base)
+    sent = _journals(run, commits, score)
+    _cells(run, sent, score)
+    _leftovers(run, score)
+    return score
+
+
+def _journals(run: Harness, commits: list[table_files.Commit], score: Score) -> dict:
+    """Every batch that was told as committed is visible once, at its instant; nothing else is visible.
+
+    Source -> (first row, rows) of its batches.
+    """
+    visible = defaultdict(list)
+    for commit in commits:
+        if commit.guard is not None:
+            visible[commit.guard].append(commit)
+    services = score.actions["commit"]
+    if unnamed := sum(commit.guard is None for commit in commits) - services:
+        score.wrong.append(f"{unnamed} commits of nobody")
+    score.wrong += [f"{guard} was committed {len(of)} times" for guard, of in visible.items() if len(of) > 1]
+    sent: dict[int, list[tuple[int, int]]] = {}
+    reported = set()
+    for actor in (actor for actor in run.actors if actor.is_writer):
+        _errors(run, actor.name, score)
+        lines = {line["batch"]: line for line in entries(run.place.journal(actor.name))}
+        score.commits[actor.kind] += len(lines)
+        if sorted(lines) != list(range(len(lines))):
+            score.wrong.append(f"{actor.name}: batches are missing in its journal")
+        size = BATCH_ROWS[actor.kind]
+        sent[SOURCES[actor.name]] = [(batch * size, size) for batch in sorted(lines)]
+        for batch, line in lines.items():
+            guard = (actor.name, batch, 0)
+            reported.add(guard)
+            score.fenced += max((line.get("attempts") or 1) - 1, 0)
+            score.wrong += _told_right(guard, line, visible.get(guard, []))
+    score.wrong += [f"{guard} is visible and nobody was told" for guard in sorted(set(visible) - reported)]
+    return sent
+
+
+def _told_right(guard: tuple, line: dict, visible: list[table_files.Commit]) -> list[str]:
+    if not visible:
+        return [f"{guard} was told as {line['status']} and is not on the timeline"]
+    if line["instant"] != visible[0].requested:
+        return [f"{guard} was told as {line['instant']} and is {visible[0].requested}"]
+    if line["status"] == "committed" and line["completion"] != visible[0].completion:
+        return [f"{guard} was told to complete at {line['completion']}, not {visible[0].completion}"]
+    return []
+
+
+def _errors(run: Harness, name: str, score: Score) -> None:
+    """What a writer was told must be an error of ours that leaves its batch to be written again."""
+    path = run.place.journal(name)
+    for line in entries(path.with_name(path.name + ".errors")):
+        score.told[line["error"]] += 1
+        score.fenced += line["error"] in ("LeaseLost", "RolledBack")
+        if line["error"] not in TOLD:
+            score.wrong.append(f"{name} was told {line['error']}: {line['message'][:500]}")
+
+
+def _times(base) -> list[str]:
+    """No instant time is given twice, and all complete behind their begin."""
+    instants = list(table_files.completed(base))
+    given = Counter(time for requested, completion, _ in instants for time in (requested, completion))
+    # A compaction that was rolled back is executed again under its own time; each completes once.
+    wrong = [f"the time {time} was given {number} times" for time, number in given.items() if number > 1]
+    return wrong + [f"{r} completed at {c}" for r, c, _ in instants if r >= c]
+
+
+def _cells(run: Harness, sent: dict, score: Score) -> None:
+    """The table is what the sources' committed batches make, in every cell, for two readers."""
+    expected = newest(sent)
+    table = mainstem.open_table(run.place.table)
+    _compare("mainstem", as_tuples(table.scan().to_arrow()), expected, score)
+    theirs, error = read_with_hudi_rs(run.place.table)
+    if theirs is None:
+        score.wrong.append(f"hudi-rs cannot read it: {error}")
+    else:
+        _compare("hudi-rs", as_tuples(theirs), expected, score)
+    score.rows = len(expected)
+
+
+def _compare(reader: str, found: list[tuple], expected: dict[str, tuple], score: Score) -> None:
+    by_key = {row[0]: row for row in found}
+    twice = [key for key, number in Counter(row[0] for row in found).items() if number > 1]
+    wrong = {
+        "twice": twice,
+        "missing": [key for key in expected if key not in by_key],
+        "of nobody": [key for key in by_key if key not in expected],
+        "different": [
+            f"{row} for {expected[key]}" for key, row in by_key.items() if expected.get(key, row) != row
+        ],
+    }
+    for what, keys in wrong.items():
+        if keys:
+            shown = ", ".join(sorted(map(str, keys), reverse=True)[:_SHOWN])
+            score.wrong.append(f"{reader}: {len(keys)} rows {what}, for instance {shown}")
+
+
+def _leftovers(run: Harness, score: Score) -> None:
+    """All who died are long dead; one who comes rolls back, and nothing of them is left, nor any row lost."""
+    base = run.place.table
+    before = sorted(as_tuples(mainstem.open_table(base).scan().to_arrow()))
+    table_files.age(base)
+    last = mainstem.open_table(base)
+    score.actions["rollback"] += len(last.rollback_failed_writes())
+    for service in last.run_services(if_due=False):
+        if service.error is not None:
+            score.wrong.append(f"{service.service} fails afterwards: {service.error}")
+    score.wrong += table_files.leftovers(base)
+    if sorted(as_tuples(mainstem.open_table(base).scan().to_arrow())) != before:
+        score.wrong.append("services change the table's rows")

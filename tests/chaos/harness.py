@@ -1,0 +1,265 @@
+"""A run: starts everybody, deals faults for a time, lets everybody finish."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import mainstem
+from mainstem.testing.zookeeper_ensemble import SERVERS, ZooKeeperEnsemble
+from mainstem.truetime.zk_options import EXPLICIT
+from tests.chaos.actors import Actor, Place, python_writer, service, spark_writer
+from tests.chaos.faults import Deal, pack
+from tests.chaos.rows import SCHEMA
+from tests.multiprocess import table_files
+from tests.multiprocess.test_writer_processes import Observer
+from tests.multiprocess.writer_worker import entries
+
+LOCK = "/hudi/locks/t"
+PYTHON = ("python-0", "python-1")
+SPARK = ("spark-0", "spark-1")
+SERVICES = ("compact", "clean", "archive")
+_LOOK_S = 0.05
+_ANSWER_S = 0.5
+_START_S = 180.0
+_FINISH_S = 240.0
+# A process that was hurt is left alone for so long, and a writer until it has committed so many batches.
+_REST_S = 2.0
+_REST_BATCHES = 2
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A node of the lock's queue."""
+
+    session: int
+    pid: int | None
+
+
+class Harness:
+    """One run in ``folder``. ``session_s``: how long a writer's ZooKeeper session outlives its silence."""
+
+    def __init__(
+        self, ensemble: ZooKeeperEnsemble, folder: Path, *, seed: int, session_s: float,
+        writers: Sequence[str], services: Sequence[str] = SERVICES, sabotage: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        self.ensemble, self.place, self.session_s = ensemble, Place(folder), session_s
+        self.seed, self.sabotage = seed, dict(sabotage or {})
+        self.chance = random.Random(seed)
+        self.done: Counter[str] = Counter()
+        self.overtaken = 0
+        self.ensemble_hurt = False
+        self._ensemble_rests_until = 0.0
+        self.frozen: set[str] = set()
+        self.slowest_stall_s = self.slowest_whole_s = 0.0
+        self._since_commit: float | None = None
+        self._since_whole = time.monotonic()
+        self._watched = self._ending = False
+        self._rests: dict[str, tuple[float, int]] = {}
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self._look_at = ensemble.client()
+        self._look_at.start(timeout=30)
+        self.lock = f"{LOCK}-{folder.name}"
+        create_table(self.place.table, ensemble, self.lock)
+        self.actors = self._cast(writers, services)
+        self.observer = Observer(self.place.table)
+        self.deal = Deal(pack(self), self.chance)
+
+    def _cast(self, writers: Sequence[str], services: Sequence[str]) -> list[Actor]:
+        properties = writer_properties(self.session_s)
+        cast = []
+        for name in writers:
+            if name in SPARK:
+                cast.append(spark_writer(self.place, name, properties))
+            else:
+                spoiled = self.sabotage.get(name, "")
+                cast.append(python_writer(self.place, name, properties, spoiled, 2 * self.session_s))
+        return cast + [service(self.place, name, {**properties, **SERVICE_OPTIONS}) for name in services]
+
+    # What faults use
+
+    def may_hurt(self, actor: Actor) -> bool:
+        """It runs, and had its rest."""
+        running = actor.process is not None and actor.process.poll() is None
+        until_s, until_batches = self._rests.get(actor.name, (0.0, 0))
+        rested = until_s <= time.monotonic() and self._batches(actor) >= until_batches
+        return running and rested and actor.name not in self.frozen
+
+    def rest(self, actor: Actor) -> None:
+        """Leave it alone for some time, and a writer until it has written again."""
+        self._rests[actor.name] = time.monotonic() + _REST_S, self._batches(actor) + _REST_BATCHES
+
+    def _batches(self, actor: Actor) -> int:
+        """Batches in its journal; as many as anybody could want of who writes none."""
+        return len(entries(self.place.journal(actor.name))) if actor.is_writer else sys.maxsize // 2
+
+    def later(self, seconds: float, what: Callable[[], None]) -> None:
+        """Do ``what`` in some seconds."""
+        heapq.heappush(self._agenda, (time.monotonic() + seconds, next(self._numbers), what))
+
+    def when_ensemble_serves(self) -> None:
+        """The trouble with the ensemble is over as soon as all servers serve again."""
+        if all(self.ensemble.mode(number) for number in range(SERVERS)):
+            self.ensemble_hurt = False
+            self._ensemble_rests_until = time.monotonic() + self.session_s
+        else:
+            self.later(0.2, self.when_ensemble_serves)
+
+    @property
+    def may_hurt_ensemble(self) -> bool:
+        """One trouble at a time, and then some time for everybody to work."""
+        return not self.ensemble_hurt and time.monotonic() > self._ensemble_rests_until
+
+    def queue(self, most: int | None = None) -> list[Contender]:
+        """Who stands at the lock, the holder first; nobody if ZooKeeper does not answer."""
+        found = []
+        try:
+            names = self._ask("get_children_async", self.lock)
+            for name in sorted(names, key=lambda name: name[-10:])[:most]:
+                data, info = self._ask("get_async", f"{self.lock}/{name}")
+                found.append(Contender(info.ephemeralOwner, json.loads(data).get("pid")))
+        except Exception:  # gone by now, not there yet, or nobody answers
+            return found
+        return found
+
+    def _ask(self, what: str, path: str):
+        return getattr(self._look_at, what)(path).get(timeout=_ANSWER_S)
+
+    def holder_of_the_lock(self) -> int | None:
+        """Its process."""
+        holders = self.queue(most=1)
+        return holders[0].pid if holders else None
+
+    # The run
+
+    def run(
+        self, seconds: float, *, rounds: int | None = None, pause: tuple[float, float] = (0.3, 1.5)
+    ) -> None:
+        """Deal faults for so long, or until so many packs are dealt; then everybody finishes."""
+        for actor in self.actors:
+            actor.start()
+        self._until(self._all_have_written, "a writer does not write", _START_S)
+        self._since_whole, self._watched = time.monotonic(), True
+        act = time.monotonic()
+        end = act + seconds
+        while time.monotonic() < end:
+            self._look()
+            dealt = rounds is not None and self.deal.rounds >= rounds
+            if rounds and dealt and not self._agenda:
+                break
+            if time.monotonic() >= act and not dealt:
+                if name := self.deal.next(self):
+                    self.done[name] += 1
+                act = time.monotonic() + (self.chance.uniform(*pause) if name else _LOOK_S)
+        self._watched = False
+        self._finish()
+
+    def _all_have_written(self) -> bool:
+        return all(entries(self.place.journal(a.name)) for a in self.actors if a.is_writer)
+
+    def _until(self, holds: Callable[[], bool], what: str, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not holds():
+            if time.monotonic() > end:
+                logs = "\n".join(f"{a.name}: {a.tail()[-1500:]}" for a in self.actors)
+                raise AssertionError(f"{what} within {seconds:.0f} s; seed {self.seed}\n{logs}")
+            self._look()
+
+    def _look(self) -> None:
+        """One step of the watch: what is due, who died, what became visible."""
+        while self._agenda and self._agenda[0][0] <= time.monotonic():
+            heapq.heappop(self._agenda)[2]()
+        for actor in self.actors:
+            actor.restart_if_dead(self._may_end_with)
+        before = self.observer.listings[1]
+        self.observer.look()
+        if self._watched:
+            self._note_stall(self.observer.listings[1] - before)
+        time.sleep(_LOOK_S)
+
+    def _may_end_with(self, status: int) -> bool:
+        """Writers end by themselves; a service that is told to end before it listens ends by the signal."""
+        return self.place.stop.exists() and status in ((0, -signal.SIGTERM) if self._ending else (0,))
+
+    def _note_stall(self, new: set[str]) -> None:
+        """The longest time without a commit, and the longest of it while ZooKeeper was whole."""
+        now = time.monotonic()
+        if new or self.ensemble_hurt:
+            self._since_whole = now
+        if new or self._since_commit is None:
+            self._since_commit = now
+        self.slowest_stall_s = max(self.slowest_stall_s, now - self._since_commit)
+        self.slowest_whole_s = max(self.slowest_whole_s, now - self._since_whole)
+
+    def _finish(self) -> None:
+        """No more faults: everything is repaired, writers end behind a batch, services on a signal."""
+        while self._agenda:
+            heapq.heappop(self._agenda)[2]()
+            time.sleep(0.02)
+        self.ensemble.wait(range(SERVERS))
+        self.place.stop.touch()
+        writers = [actor for actor in self.actors if actor.is_writer]
+        self._until(lambda: all(a.process.poll() == 0 for a in writers), "a writer does not end", _FINISH_S)
+        self._ending = True
+        services = [actor for actor in self.actors if not actor.is_writer]
+        for actor in services:
+            actor.signal(signal.SIGTERM)
+        self._until(
+            lambda: all(a.process.poll() is not None for a in services), "a service does not end", _FINISH_S
+        )
+
+    def close(self) -> None:
+        """Nothing of it runs any more."""
+        for actor in self.actors:
+            actor.end()
+        self._look_at.stop()
+        self._look_at.close()
+
+
+def create_table(path: Path, ensemble: ZooKeeperEnsemble, lock: str) -> mainstem.Table:
+    """The table of a run, which carries its lock."""
+    base_path, _, key = lock.rpartition("/")
+    return mainstem.create_table(
+        path, SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2,
+        properties={
+            "hoodie.mainstem.exclusive": True,
+            "hoodie.mainstem.fsync": False,
+            "hoodie.write.lock.provider": EXPLICIT,
+            "hoodie.write.lock.zookeeper.url": ensemble.connect_string,
+            "hoodie.write.lock.zookeeper.base_path": base_path,
+            "hoodie.write.lock.zookeeper.lock_key": key,
+        },
+    )  # fmt: skip
+
+
+def writer_properties(session_s: float) -> dict[str, str]:
+    """What every process says; the lock's place is in the table."""
+    return {
+        "hoodie.write.lock.zookeeper.session_timeout_ms": str(round(session_s * 1000)),
+        "hoodie.client.heartbeat.interval_in_ms": "500",
+        "hoodie.client.heartbeat.tolerable.misses": "3",
+        "hoodie.mainstem.fsync": "false",  # processes die here, the machine does not
+    }
+
+
+SERVICE_OPTIONS = {
+    "hoodie.compact.inline.max.delta.commits": "6",
+    "hoodie.clean.commits.retained": "6",
+    "hoodie.keep.min.commits": "12",
+    "hoodie.keep.max.commits": "20",
+}
+
+
+def completed_actions(base: Path) -> Counter[str]:
+    """Kind of action -> how many completed, archived ones included."""
+    return Counter(action for _, _, action in table_files.completed(base))

@@ -1,0 +1,67 @@
+"""``make chaos``: everybody on one table under a failing ZooKeeper ensemble, and the score.
+
+``python -m tests.chaos.run --seconds 300 [--seed N]``; the seed decides what is dealt, not how processes
+race. ``--sabotage`` makes one writer break a promise: then the run must fail.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from mainstem.testing.zookeeper_ensemble import ZooKeeperEnsemble
+from tests.chaos.checks import Score, check
+from tests.chaos.harness import PYTHON, SPARK, Harness
+from tests.chaos.python_writer import SABOTAGE
+
+SESSION_S = 4.0
+
+
+def main() -> int:
+    """See the module; 0 if everything held."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.run", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=3600.0)
+    parser.add_argument("--seed", type=int, help="default: one that nobody knows")
+    parser.add_argument("--without", default="", help="writers to leave out, for instance spark-1,python-0")
+    parser.add_argument("--sabotage", choices=sorted(SABOTAGE), default="", help="what python-0 does wrong")
+    parser.add_argument("--keep", help="a folder for the table, journals and logs, which stays")
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left running
+    folder = Path(given.keep or tempfile.mkdtemp(prefix="chaos-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    seed = random.randrange(10**6) if given.seed is None else given.seed
+    left_out = given.without.split(",")
+    writers = [name for name in (*PYTHON, *SPARK) if name not in left_out]
+    sabotage = {PYTHON[0]: given.sabotage}
+    print(f"seed {seed}, {given.seconds:.0f} s, files in {folder}", flush=True)
+    began = time.monotonic()
+    with ZooKeeperEnsemble() as ensemble:
+        run = Harness(ensemble, folder, seed=seed, session_s=SESSION_S, writers=writers, sabotage=sabotage)
+        try:
+            run.run(given.seconds)
+            score = check(run)
+        finally:
+            run.close()
+    _print(score, time.monotonic() - began)
+    if score.wrong:
+        print(f"everything is in {folder}")
+    elif not given.keep:
+        shutil.rmtree(folder)
+    return 1 if score.wrong else 0
+
+
+def _print(score: Score, seconds: float) -> None:
+    print("\n".join(score.lines()))
+    print(f"{seconds:.0f} s; " + ("everything held" if not score.wrong else f"{len(score.wrong)} findings:"))
+    for finding in score.wrong[:30]:
+        print(f"  {finding}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
