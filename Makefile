@@ -5,7 +5,7 @@
 # up to date is left alone, so nothing here needs the network twice.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo collision test versions interop interop-matrix support benchmark benchmark-full sim crash fuzz lint clean
+.PHONY: help setup setup-dev demo collision test versions interop interop-matrix support benchmark benchmark-full sim chaos crash fuzz lint clean
 
 ifndef PYTHON
 PYTHON := $(firstword $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
@@ -72,6 +72,10 @@ benchmark-full: ## the benchmarks at full size
 
 sim: setup-dev ## the simulated world for SECONDS=600, from SEED= if given (a failing seed replays exactly)
 	@$(ENVIRONMENT) run dev -- -m mainstem.testing.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+chaos: SECONDS = 3600
+chaos: setup-dev ## everybody on one table under a failing ZooKeeper ensemble for SECONDS=3600, from SEED= if given
+	@$(ENVIRONMENT) run dev -- -m tests.chaos.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 crash: setup-dev ## every action killed at every step, gone on with by everybody; 15 minutes
 	@$(ENVIRONMENT) run dev -- -m tests.crash.crash_matrix $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -101,7 +101,10 @@ class Harness:
 
     def _batches(self, actor: Actor) -> int:
         """Batches in its journal; as many as anybody could want of who writes none."""
-        return len(entries(self.place.journal(actor.name))) if actor.is_writer else sys.maxsize // 2
+        if not actor.is_writer:
+            return sys.maxsize // 2
+        journal = self.place.journal(actor.name)
+        return journal.read_bytes().count(b"\n") if journal.exists() else 0
 
     def later(self, seconds: float, what: Callable[[], None]) -> None:
         """Do ``what`` in some seconds."""
