@@ -39,7 +39,7 @@ from mainstem.timeline.publish import Guarded, Publisher
 from mainstem.truetime.generator import InstantTimes
 from mainstem.writers.guard import StreamGuard
 from mainstem.writers.guard_notes import Notes
-from tests.services.test_compaction import content, make, rows
+from tests.services.city_table import content, make, rows
 
 pytestmark = pytest.mark.supports("Services", "archiving into the LSM archive")
 

@@ -27,7 +27,8 @@ from mainstem.timeline.clean_records import (
 )
 from mainstem.timeline.commit_metadata import VERSION_MARK, schema_text
 from tests.golden_tables.tables import expectations, unpack
-from tests.services.test_cleaning import RETAINED, make, rows, turn
+from tests.services.city_table import make, rows
+from tests.services.test_cleaning import RETAINED, turn
 
 pytestmark = pytest.mark.supports("Services", "cleaning: by commits, hours or file versions")
 # Java writes too, as far as the table knows.

@@ -23,7 +23,7 @@ from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.timeline.restore_records import RestorePlan, encode_restore_plan
 from tests.services import cleaning_model as model
-from tests.services.test_compaction import QUICK, SCHEMA, aged, content, make, rows
+from tests.services.city_table import QUICK, SCHEMA, aged, content, make, rows
 
 pytestmark = pytest.mark.supports("Services", "cleaning: by commits, hours or file versions")
 RETAINED, POLICY, VERSIONS = (

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import mainstem
@@ -18,20 +17,7 @@ from mainstem.errors import CorruptTable, Invalid
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.timeline.plans import encode_compaction_plan, load_compaction_plan
-
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
-QUICK = {"hoodie.mainstem.exclusive": True, "hoodie.mainstem.fsync": False}
-
-
-def rows(keys: range, ts: int) -> pa.Table:
-    columns = [[f"k{k}" for k in keys], ["ab"[k % 2] for k in keys], [ts] * len(keys)]
-    return pa.table(columns, schema=SCHEMA)
-
-
-def make(path: Path) -> mainstem.Table:
-    return mainstem.create_table(
-        path, SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2, properties=QUICK
-    )
+from tests.services.city_table import QUICK, SCHEMA, make, rows
 
 
 def everything(table: mainstem.Table) -> dict[str, int]:

@@ -25,6 +25,7 @@ from mainstem.storage.local import LocalStorage
 from mainstem.timeline.plans import CompactionOperation, encode_compaction_plan
 from tests.golden_tables.continued import open_as_its_writers
 from tests.golden_tables.tables import expectations
+from tests.services.city_table import QUICK
 
 SCHEMA = pa.schema(
     [
@@ -32,7 +33,6 @@ SCHEMA = pa.schema(
         ("value", pa.string()), ("_hoodie_is_deleted", pa.bool_()),
     ]
 )  # fmt: skip
-QUICK = {"hoodie.mainstem.exclusive": True, "hoodie.mainstem.fsync": False}
 BESIDE_WRITERS = {"hoodie.mainstem.log.compaction.beside.writers": "true"}
 
 pytestmark = pytest.mark.supports("Services", "log compaction")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,24 +29,9 @@ from mainstem.timeline.active import load_timeline
 from mainstem.timeline.commit_metadata import schema_text
 from mainstem.timeline.plans import RollbackPlan
 from mainstem.writers.guard import StreamGuard
-
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("value", pa.string())])
-QUICK = {"hoodie.mainstem.exclusive": True, "hoodie.mainstem.fsync": False}
+from tests.services.city_table import QUICK, aged, content, make, rows
 
 pytestmark = pytest.mark.supports("Services", "savepoint, restore, rollback of an instant")
-
-
-def rows(keys: range | list[int], ts: int, value: str = "v") -> pa.Table:
-    keys = list(keys)
-    return pa.table(
-        {
-            "id": [f"k{k:02d}" for k in keys],
-            "city": ["ab"[k % 2] for k in keys],
-            "ts": [ts] * len(keys),
-            "value": [f"{value}{k}" for k in keys],
-        },
-        schema=SCHEMA,
-    )
 
 
 @pytest.fixture
@@ -55,29 +39,9 @@ def table(tmp_path: Path) -> mainstem.Table:
     return make(tmp_path / "t")
 
 
-def make(path: Path) -> mainstem.Table:
-    return mainstem.create_table(
-        path, SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2, properties=QUICK
-    )
-
-
-def content(table: mainstem.Table, **options: str) -> pa.Table:
-    """Everything but the file names, which a compaction rewrites."""
-    found = table.scan(**options).to_arrow()
-    return found.drop_columns(["_hoodie_file_name"]).sort_by("_hoodie_record_key")
-
-
 def data_files(table: mainstem.Table) -> set[str]:
     found = (p for p in Path(table.path).rglob("*") if paths.file_id_of(p.name) is not None)
     return {str(p.relative_to(table.path)) for p in found if paths.HOODIE not in p.parts}
-
-
-def aged(table: mainstem.Table) -> None:
-    """Every heartbeat and private file looks an hour older: whoever has them died long ago."""
-    old = time.time() - 3600
-    for folder in (paths.HEARTBEATS, paths.PREPARED):
-        for file in (Path(table.path) / folder).glob("*"):
-            os.utime(file, (old, old))
 
 
 def plan_clean(table: mainstem.Table, path: str) -> None:
