@@ -54,8 +54,8 @@ from mainstem.writers.spec import UPSERT
 
 PARTS_KEY = "mainstem.flink.parts"
 _ROLLED_BACK_MAX = 3
-# Staged files that no part file names: of workers that died. A checkpoint must not take longer than that.
-ORPHAN_MS = 7 * 24 * 3600 * 1000
+# A job must not rest for longer than that between a checkpoint and its restart.
+ORPHAN_MS = 30 * 24 * 3600 * 1000
 _SWEEP_EVERY_MS = 3600 * 1000
 _FIRST_PAUSE_MS, _LAST_PAUSE_MS = 20, 500
 _SLICE_MS = 50
@@ -222,9 +222,9 @@ class Committer:
     def sweep(self, age_ms: int = ORPHAN_MS) -> int:
         """Remove staged files of workers that died: older than ``age_ms``, and named by no part file.
 
-        Ages are told by the store's clock. Part files that are still being written count too; what only a
-        checkpoint of Flink's knows (lines in flight, with unaligned checkpoints) is not seen: ``age_ms``
-        must be longer than a job may rest between a checkpoint and its restart. Returns how many went.
+        Ages are told by the store's clock. Part files without their final names count too unless they are
+        older than that themselves: Flink leaves those of failed attempts for good. So ``age_ms`` must be
+        longer than a job may rest between a checkpoint and its restart. Returns how many went.
         """
         with self._trouble_told():
             return self._parts.sweep(age_ms)

@@ -122,27 +122,28 @@ class PartFiles:
     def sweep(self, age_ms: int) -> int:
         """Remove staged files older than ``age_ms`` that no part file names; see ``Committer.sweep``."""
         entries = [e for e in self._storage.entries(self._staged) if not e.is_folder]
-        now_ms = max((e.mtime_ms for e in entries), default=0)
+        parts = [e for e in self._storage.entries(self.folder) if not e.is_folder]
+        now_ms = max((e.mtime_ms for e in (*entries, *parts)), default=0)
         old = {e.name for e in entries if now_ms - e.mtime_ms > age_ms}
-        named = self._named() if old else None
-        if named is None:
+        alive = {e.name for e in parts if not e.name.startswith(_HIDDEN) or now_ms - e.mtime_ms <= age_ms}
+        named = self._named(alive) if old else None
+        if named is None or {e.name for e in parts} != set(self._storage.names(self.folder)):
             return 0  # nothing to do, or parts come and go just now: another time
         for name in sorted(old - named):
             self._storage.delete(f"{self._staged}/{name}")
         return len(old - named)
 
-    def _named(self) -> set[str] | None:
-        """Staged files that part files name, finished ones and others; None if these change meanwhile."""
-        before = {e.name for e in self._storage.entries(self.folder) if not e.is_folder}
+    def _named(self, parts: set[str]) -> set[str] | None:
+        """Staged files that these part files name; None if one of them is gone."""
         found: set[str] = set()
-        for name in sorted(before):
+        for name in sorted(parts):
             try:
                 data = self._storage.read(self.path(name), max_bytes=PART_FILE_BYTES_MAX)
             except FileNotFoundError:
                 return None
             # As text: the last line of a file that is being written may be cut off.
             found.update(_STAMP_IN_LINE.findall(bytes(data).decode("utf-8", "replace")))
-        return found if before == set(self._storage.names(self.folder)) else None
+        return found
 
 
 def _lines(data: bytes, path: str, table: str) -> list[str]:

@@ -22,6 +22,7 @@ from mainstem.testing.publishers import Publishers
 from mainstem.testing.restore_world import Restores
 from mainstem.testing.services_world import Services
 from mainstem.testing.simulation import Result, Simulation
+from mainstem.testing.sink_world import Sinks
 from mainstem.testing.tables import Compactions, Tables
 from mainstem.testing.world import Counts, Faults, Violation
 
@@ -35,6 +36,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "publishers": Publishers,
     "restores": Restores,
     "services": Services,
+    "sinks": Sinks,
     "tables": Tables,
 }
 REPEAT_EVERY = 100

@@ -400,7 +400,7 @@ def _stamped(
             data = _read(storage, one, offset, piece)
             for block in _checked_blocks(data, one, offset, piece):
                 schema_seen(block.schema_text)
-            data = data.replace(one.stamp.encode(), instant.encode())
+            data = _with_instant(data, one.stamp, instant)
             if piece.writes:
                 data = _in_group(data, one, piece, file_ids(*place))
             yield place, Blocks([data], piece.writes, piece.deletes, piece.blocks)
@@ -430,7 +430,10 @@ def _read(storage: Storage, one: Committable, offset: int, piece: Piece) -> byte
 
 def _checked_blocks(data: bytes, one: Committable, offset: int, piece: Piece) -> list[LogBlock]:
     """Its blocks, which must be what the line says, to the last place where the instant belongs."""
-    blocks = read_blocks(memoryview(data), path=one.path)
+    try:
+        blocks = read_blocks(memoryview(data), path=one.path)
+    except CorruptTable as error:
+        raise _damaged(one, error.message) from error
     kinds = {block.kind for block in blocks}
     rows = sum(block.records()[1] for block in blocks if block.kind == BlockKind.AVRO_DATA)
     stamps = data.count(one.stamp.encode())
@@ -441,6 +444,10 @@ def _checked_blocks(data: bytes, one: Committable, offset: int, piece: Piece) ->
             one, f"blocks, rows, stamps and their number at offset {offset} are {found}, expected {meant}"
         )
     return blocks
+
+
+def _with_instant(data: bytes, stamp: str, instant: str) -> bytes:
+    return data.replace(stamp.encode(), instant.encode())
 
 
 def _in_group(data: bytes, one: Committable, piece: Piece, file_id: str) -> bytes:
