@@ -54,15 +54,30 @@ def declared(t_env: TableEnvironment, names: tuple[str, ...]) -> Declared | None
 
     Raises ``Invalid`` or ``Unsupported`` for options, columns and types that cannot be.
     """
-    from pyflink.java_gateway import get_gateway
-
-    catalogs = t_env._j_tenv.getCatalogManager()
-    parts = get_gateway().new_array(get_gateway().jvm.java.lang.String, len(names))
-    for place, name in enumerate(names):
-        parts[place] = name
-    unresolved = get_gateway().jvm.org.apache.flink.table.catalog.UnresolvedIdentifier.of(parts)
-    found = catalogs.getTable(catalogs.qualifyIdentifier(unresolved))
+    found = t_env._j_tenv.getCatalogManager().getTable(_identifier(t_env, names))
     return from_resolved(found.get()) if found.isPresent() else None
+
+
+def identified(t_env: TableEnvironment, names: tuple[str, ...]) -> tuple[str, ...]:
+    """A name with its catalog and database."""
+    return tuple(_identifier(t_env, names).toList())
+
+
+def names_of(t_env: TableEnvironment, path: str) -> tuple[str, ...]:
+    """The parts of a name as SQL writes it."""
+    found = t_env._j_tenv.getParser().parseIdentifier(path)
+    parts = (found.getCatalogName(), found.getDatabaseName())
+    return (*(part.get() for part in parts if part.isPresent()), found.getObjectName())
+
+
+def _identifier(t_env: TableEnvironment, names: tuple[str, ...]) -> Any:
+    from pyflink.java_gateway import get_gateway
+    from pyflink.util.java_utils import to_jarray
+
+    jvm = get_gateway().jvm
+    parts = to_jarray(jvm.String, list(names))
+    unresolved = jvm.org.apache.flink.table.catalog.UnresolvedIdentifier.of(parts)
+    return t_env._j_tenv.getCatalogManager().qualifyIdentifier(unresolved)
 
 
 def from_resolved(context: Any) -> Declared | None:

@@ -1,27 +1,323 @@
 """``connect``: a table environment in which tables with ``'connector' = 'hudi'`` are mainstem's.
 
-Statements are parsed by the planner itself; what does not concern a Hudi table goes on to the environment
-unchanged, as do all methods that are not here.
+The planner itself parses every statement. Hudi tables that it reads are put in as views (``statements``),
+INSERTs into Hudi tables are taken out and planned by ``pipeline``, and whatever does not concern a Hudi
+table goes on to the environment as it is, as do all methods that are not here.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from mainstem.client import open_table
+from mainstem.engines.target import exists
+from mainstem.errors import Invalid, Unsupported
+from mainstem.flink.declared import (
+    Declared,
+    declared,
+    from_resolved,
+    from_schema,
+    identified,
+    is_ours,
+    names_of,
+)
+from mainstem.flink.inserting import check_insert, rows_for
+from mainstem.flink.statement_set import Statements
+from mainstem.flink.statements import Reference, Syntax, quoted, replaced, syntax
+from mainstem.flink.target import check_declared, open_target
+from mainstem.flink.types import python_type
 
 if TYPE_CHECKING:
-    from pyflink.table import TableEnvironment
+    from pyflink.table import ExplainDetail, Table, TableEnvironment, TableResult
+
+    from mainstem.flink.pipeline import Insert
+
+#: where temporary views of Hudi tables live while a statement is planned
+CATALOG = "mainstem"
+_INSERT, _EXPLAIN, _SET = "SinkModifyOperation", "ExplainOperation", "StatementSetOperation"
+_CREATE, _CREATE_AS = "CreateTableOperation", ("CreateTableASOperation", "ReplaceTableAsOperation")
+# Statements that cannot be about a Hudi table: operation -> its name, and the way round.
+_REFUSED = {
+    "TruncateTableOperation": ("TRUNCATE TABLE", "delete the rows with mainstem.open_table(path).delete"),
+    "CompilePlanOperation": ("COMPILE PLAN", "a plan holds Java connectors only: execute the INSERT itself"),
+}
 
 
 def connect(t_env: TableEnvironment) -> Environment:
-    """``t_env`` with Hudi tables: ``execute_sql`` takes what Hudi's Flink documentation shows."""
+    """``t_env`` with Hudi tables: ``execute_sql`` takes what Hudi's Flink documentation shows.
+
+    Python workers run with this interpreter where ``python.executable`` is not set.
+    """
+    if isinstance(t_env, Environment):
+        return t_env
+    if not hasattr(t_env, "_j_tenv"):
+        raise Invalid(f"connect needs a pyflink TableEnvironment, not a {type(t_env).__name__}")
+    config = t_env.get_config()
+    for key in ("python.executable", "python.client.executable"):
+        if not config.get(key, ""):
+            config.set(key, sys.executable)
     return Environment(t_env)
 
 
 class Environment:
-    """A table environment. Whatever is not defined here is the wrapped environment's own."""
+    """A table environment with Hudi tables; what is not defined here is the wrapped environment's own."""
 
     def __init__(self, t_env: TableEnvironment) -> None:
         self._t_env = t_env
+        self._numbers = itertools.count(1)
+        # BEGIN STATEMENT SET was executed, END was not
+        self._open_set: Statements | None = None
+        # views made by CREATE VIEW -> the Hudi tables that they read, under these names
+        self._views: dict[tuple[str, ...], list[tuple[str, Declared]]] = {}
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._t_env, name)
+
+    # -- statements ------------------------------------------------------------------------------
+
+    def execute_sql(self, stmt: str) -> TableResult:
+        """Execute one statement. For an INSERT into a Hudi table the job has been submitted when it returns,
+        and what its checkpoints write is committed by this process while the job runs."""
+        with self._readable(stmt) as (text, found):
+            if found is None:
+                return self._t_env.execute_sql(stmt)
+            if self._open_set is not None and found.kind != "SqlEndStatementSet":
+                return self._collect(stmt, found)
+            self._refuse_changes(found)
+            operation = self._operation(text)
+            kind = operation.getClass().getSimpleName()
+            if kind == "BeginStatementSetOperation":
+                self._open_set = self.create_statement_set()
+                return self._t_env.execute_sql("SHOW CURRENT CATALOG")
+            if kind == "EndStatementSetOperation" and self._open_set is not None:
+                statements, self._open_set = self._open_set, None
+                return statements.execute()
+            return self._execute(operation, kind, text)
+
+    def _execute(self, operation: Any, kind: str, text: str) -> TableResult:
+        if kind in (_INSERT, _SET) and self._concerns(operation):
+            statements = self.create_statement_set()
+            statements.add_operation(operation)
+            return statements.execute()
+        if kind == _EXPLAIN and self._concerns(operation.getChild()):
+            return _one_text(self._explained(operation.getChild()))
+        if kind == _CREATE:
+            self._check_create(operation)
+        elif kind in _CREATE_AS and _creates_ours(operation):
+            return self._create_as(operation, kind)
+        elif kind in _REFUSED:
+            self._refuse(operation, kind)
+        return self._t_env.execute_sql(text)
+
+    def sql_query(self, query: str) -> Table:
+        """The result of a query as a Table; Hudi tables may be in it."""
+        with self._readable(query) as (text, _):
+            return self._t_env.sql_query(text)
+
+    def explain_sql(self, stmt: str, *extra_details: ExplainDetail) -> str:
+        """The plan of a statement. For an INSERT into a Hudi table: writer, buckets and committer."""
+        with self._readable(stmt) as (text, found):
+            if found is not None:
+                self._refuse_changes(found)
+                operation = self._operation(text)
+                if self._concerns(operation):
+                    return self._explained(operation)
+            return self._t_env.explain_sql(text, *extra_details)
+
+    def from_path(self, path: str) -> Table:
+        """A table or view by its name, Hudi tables included."""
+        return self.sql_query(f"SELECT * FROM {path}")
+
+    def create_statement_set(self) -> Statements:
+        """Several INSERTs as one job; Hudi tables and others."""
+        return Statements(self)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def _readable(self, text: str) -> Iterator[tuple[str, Syntax | None]]:
+        """The statement with views in place of the Hudi tables that it reads, while it is planned."""
+        found = syntax(self._t_env, text)
+        if found is None:
+            yield text, None
+            return
+        made: list[tuple[str, Declared]] = []
+        keep = False
+        try:
+            yield replaced(text, found.sources, lambda source: self._source(source, made)), found
+            keep = found.created is not None
+            if found.created is not None and made:
+                self._views[identified(self._t_env, found.created)] = made
+        finally:
+            if not keep:
+                for name, _ in made:
+                    self._t_env.drop_temporary_view(name)
+
+    def _source(self, source: Reference, made: list[tuple[str, Declared]]) -> str | None:
+        found = declared(self._t_env, source.names)
+        if found is None:
+            for name, table in self._views.get(identified(self._t_env, source.names), ()):
+                self._t_env.drop_temporary_view(name)
+                self._t_env.create_temporary_view(name, self._read(table))
+            return None
+        if source.lookup:
+            raise Unsupported(
+                f"{found.name} FOR SYSTEM_TIME AS OF: lookup joins with a Hudi table are not supported; join"
+                " it without FOR SYSTEM_TIME AS OF"
+            )
+        found = found.with_hints(source.hints)
+        name = quoted(CATALOG, f"read_{next(self._numbers)}", found.name)
+        self._t_env.create_temporary_view(name, self._read(found))
+        made.append((name, found))
+        return name
+
+    def _read(self, table: Declared) -> Table:
+        from mainstem.flink.source import read
+
+        check_declared(table)
+        opened = open_table(table.options.path, properties=table.options.passed)
+        return read(self._t_env, opened, table.options.read, rows=python_type(table.row))
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def _operation(self, text: str) -> Any:
+        self._t_env._before_execute()
+        return self._t_env._j_tenv.getParser().parse(text).get(0)
+
+    def _declared_at(self, path: str) -> Declared | None:
+        """The Hudi table of a name as SQL writes it."""
+        return declared(self._t_env, names_of(self._t_env, path))
+
+    def _concerns(self, operation: Any) -> bool:
+        """Whether an operation writes a Hudi table."""
+        kind = operation.getClass().getSimpleName()
+        if kind == _SET:
+            return any(self._concerns(part) for part in operation.getOperations())
+        return kind == _INSERT and self._table_of(operation) is not None
+
+    def _table_of(self, operation: Any) -> Declared | None:
+        return from_resolved(operation.getContextResolvedTable())
+
+    def _plan(self, operation: Any, path: str | None = None) -> Insert:
+        """``path``: another place to look for, or make, the table."""
+        from pyflink.table import Table
+
+        table = self._table_of(operation)
+        assert table is not None
+        check_insert(operation, table)
+        hinted = table.with_hints(dict(operation.getDynamicOptions()))
+        rows = Table(self._t_env._j_tenv.createTable(operation.getChild()), self._t_env)
+        return self._plan_rows(rows, hinted, path)
+
+    def _plan_rows(self, rows: Table, table: Declared, path: str | None = None) -> Insert:
+        from mainstem.flink.pipeline import plan_insert
+
+        fitted = rows_for(self._t_env, rows, table)
+        if path is not None:
+            table = replace(table, options=replace(table.options, path=path))
+        return plan_insert(self._t_env, fitted, open_target(table))
+
+    def _explained(self, operation: Any) -> str:
+        if operation.getClass().getSimpleName() == _SET:
+            return "\n\n".join(self._explained(part) for part in operation.getOperations())
+        table = self._table_of(operation)
+        if table is None:
+            return operation.asSummaryString()
+        if exists(table.options.path):
+            return self._plan(operation).explain()
+        with tempfile.TemporaryDirectory() as folder:  # EXPLAIN creates no table
+            text = self._plan(operation, f"{folder}/table").explain()
+        return text.replace(f"{folder}/table", table.options.path)
+
+    def _create_as(self, operation: Any, kind: str) -> TableResult:
+        from pyflink.table import Table
+
+        if kind != "CreateTableASOperation":
+            raise Unsupported(
+                "REPLACE TABLE AS of a Hudi table: others may write to it; CREATE TABLE AS another one"
+            )
+        create = operation.getCreateTableOperation()
+        table = self._check_create(create)
+        assert table is not None
+        rows = Table(self._t_env._j_tenv.createTable(operation.getChild()), self._t_env)
+        insert = self._plan_rows(rows, table)
+        self._t_env._j_tenv.executeInternal(create)
+        return Statements(self).add_planned(insert).execute()
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def _check_create(self, operation: Any) -> Declared | None:
+        table = operation.getCatalogTable()
+        texts = dict(table.getOptions())
+        if not is_ours(texts):
+            return None
+        identifier = operation.getTableIdentifier()
+        resolved = self._t_env._j_tenv.getCatalogManager().resolveCatalogTable(table)
+        found = from_schema(
+            (identifier.getCatalogName(), identifier.getDatabaseName(), identifier.getObjectName()),
+            texts,
+            resolved.getResolvedSchema(),
+            list(resolved.getPartitionKeys()),
+        )
+        if found is not None:
+            check_declared(found)
+        return found
+
+    def _refuse_changes(self, found: Syntax) -> None:
+        if found.kind not in ("SqlUpdate", "SqlDelete"):
+            return
+        table = declared(self._t_env, found.target)
+        if table is not None:
+            verb = "UPDATE" if found.kind == "SqlUpdate" else "DELETE"
+            raise Unsupported(
+                f"{verb} {table.name}: row changes of a Hudi table by SQL are not supported in Flink; INSERT"
+                " INTO it rows with the same keys, or delete keys with mainstem.open_table(path).delete"
+            )
+
+    def _refuse(self, operation: Any, kind: str) -> None:
+        what, instead = _REFUSED[kind]
+        if kind == "CompilePlanOperation":
+            concerned = self._concerns(operation.getOperation())
+        else:
+            concerned = declared(self._t_env, tuple(operation.getTableIdentifier().toList())) is not None
+        if concerned:
+            raise Unsupported(f"{what} of a Hudi table is not supported; {instead}")
+
+    def _collect(self, stmt: str, found: Syntax) -> TableResult:
+        assert self._open_set is not None
+        if found.kind != "RichSqlInsert":
+            raise Invalid(
+                f"between BEGIN STATEMENT SET and END only INSERT may stand, found: {stmt.strip()[:60]}"
+            )
+        self._open_set.add_insert_sql(stmt)
+        return self._t_env.execute_sql("SHOW CURRENT CATALOG")
+
+
+def _creates_ours(operation: Any) -> bool:
+    return is_ours(dict(operation.getCreateTableOperation().getCatalogTable().getOptions()))
+
+
+def _one_text(text: str) -> TableResult:
+    """A result of one row and column, as EXPLAIN returns it."""
+    from pyflink.java_gateway import get_gateway
+    from pyflink.table import TableResult
+    from pyflink.util.java_utils import to_jarray
+
+    jvm = get_gateway().jvm
+    api, catalog = jvm.org.apache.flink.table.api, jvm.org.apache.flink.table.catalog
+    column = catalog.Column.physical("result", api.DataTypes.STRING())
+    rows = jvm.java.util.ArrayList()
+    rows.add(jvm.org.apache.flink.types.Row.of(to_jarray(jvm.Object, [text])))
+    return TableResult(
+        api.internal.TableResultImpl.builder()
+        .resultKind(api.ResultKind.SUCCESS_WITH_CONTENT)
+        .schema(catalog.ResolvedSchema.of(to_jarray(catalog.Column, [column])))
+        .data(rows)
+        .build()
+    )

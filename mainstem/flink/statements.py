@@ -45,11 +45,12 @@ class Reference:
 @dataclass(frozen=True)
 class Syntax:
     """A parsed statement: ``kind`` is the class of its topmost node; ``target`` is what an UPDATE or
-    DELETE changes."""
+    DELETE changes, ``created`` the name of a view that is made."""
 
     kind: str
     sources: tuple[Reference, ...]
     target: tuple[str, ...] = ()
+    created: tuple[str, ...] | None = None
 
 
 def syntax(t_env: TableEnvironment, text: str) -> Syntax | None:
@@ -62,24 +63,26 @@ def syntax(t_env: TableEnvironment, text: str) -> Syntax | None:
     if kind in ("SqlUpdate", "SqlDelete"):
         table = node.getTargetTable()
         target = tuple((_operands(table)[0] if _name(table) == "SqlTableRef" else table).names)
-    return Syntax(kind, tuple(_references(node, frozenset(), False)), target)
+    created = tuple(_operands(node)[0].names) if kind == "SqlCreateView" else None
+    return Syntax(kind, tuple(_references(node, frozenset(), False)), target, created)
 
 
 def _tree(t_env: TableEnvironment, text: str) -> Any:
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JError
+    from pyflink.util.exceptions import JavaException
 
     parser = t_env._j_tenv.getParser()
     try:
         # The planner has no public way to its syntax tree.
         supplier = parser.getClass().getDeclaredField("calciteParserSupplier")
         supplier.setAccessible(True)
-    except Py4JJavaError as error:
+    except Py4JError as error:
         raise Unsupported(
             "this release of Flink keeps its SQL parser elsewhere than 2.0 to 2.3 do; use one of these"
         ) from error
     try:
         return supplier.get(parser).get().parse(text)
-    except Py4JJavaError:
+    except (Py4JError, JavaException):
         return None
 
 
@@ -126,13 +129,13 @@ def _call(node: Any, kind: str, hidden: frozenset[str], table: bool) -> Iterator
 
 
 def _operands(node: Any) -> list[Any]:
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JError
 
     if _name(node) == "SqlReplaceTableAs":  # does not tell its operands
         return [node.getAsQuery()]
     try:
         return list(node.getOperandList())
-    except Py4JJavaError:
+    except Py4JError:  # no call
         return []
 
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from mainstem.client import Table, open_table
-from mainstem.engines.hoodie_options import BUCKETS
 from mainstem.engines.target import contradiction, exists, open_or_create
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.declared import Declared
 from mainstem.flink.options import INDEX_TYPE, KEYS, ORDERING, TABLE_TYPE, FlinkOptions
+from mainstem.hoodie_options import BUCKETS
 from mainstem.merge.payloads import COMMIT_TIME
 from mainstem.writers.schemas import fills_missing
 

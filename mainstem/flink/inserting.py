@@ -1,0 +1,91 @@
+"""The rows of an INSERT: columns as the table declares them, and what can be refused before anything runs."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import TYPE_CHECKING, Any
+
+from mainstem.errors import Invalid, Unsupported
+from mainstem.flink.declared import Declared
+from mainstem.flink.statements import quoted
+from mainstem.flink.target import has_key
+from mainstem.flink.types import cast_type
+from mainstem.writers.spec import UNSAFE
+
+if TYPE_CHECKING:
+    from pyflink.table import Table, TableEnvironment
+
+_PLAN = "== Optimized Physical Plan =="
+_KINDS = re.compile(r"changelogMode=\[([A-Z,]*)\]")
+_numbers = itertools.count()
+
+
+def row_kinds(rows: Table) -> frozenset[str]:
+    """What a query's changes may be: I (insert), UB and UA (update before and after), D (delete)."""
+    from pyflink.table import ExplainDetail
+
+    plan = rows.explain(ExplainDetail.CHANGELOG_MODE).partition(_PLAN)[2]
+    found = _KINDS.search(plan)  # the plan's root comes first; batch plans say nothing and only insert
+    return frozenset(found.group(1).split(",")) if found else frozenset("I")
+
+
+def rows_for(t_env: TableEnvironment, rows: Table, declared: Declared) -> Table:
+    """The query's columns under the declared names and types, by position, as any Flink sink takes them.
+
+    Raises ``Invalid`` for a wrong number of columns, for types that Flink would not cast by itself, and for
+    an updating query where nobody says what identifies a row.
+    """
+    fields = list(declared.row.getFields())
+    kinds = [kind.getLogicalType() for kind in rows._j_table.getResolvedSchema().getColumnDataTypes()]
+    if len(kinds) != len(fields):
+        raise Invalid(
+            f"INSERT INTO {declared.name}: the query has {len(kinds)} columns, the table declares"
+            f" {len(fields)}: {', '.join(declared.columns.names)}; name the columns that are given,"
+            f" INSERT INTO {declared.name} (...)"
+        )
+    if not has_key(declared) and row_kinds(rows) != {"I"}:
+        raise Invalid(
+            f"INSERT INTO {declared.name}: the query updates or deletes rows that it gave before, and the"
+            " table has no PRIMARY KEY and no hoodie.datasource.write.recordkey.field: say which columns"
+            " identify a row"
+        )
+    casts = [_cast(field, kind, declared.name) for field, kind in zip(fields, kinds, strict=True)]
+    named = rows.alias(*declared.columns.names)
+    if not any(casts):
+        return named
+    columns = (
+        f"CAST({quoted(name)} AS {cast}) AS {quoted(name)}" if cast else quoted(name)
+        for name, cast in zip(declared.columns.names, casts, strict=True)
+    )
+    view = quoted(f"mainstem_insert_{next(_numbers)}")
+    t_env.create_temporary_view(view, named)
+    try:
+        return t_env.sql_query(f"SELECT {', '.join(columns)} FROM {view}")
+    finally:
+        t_env.drop_temporary_view(view)
+
+
+def _cast(field: Any, found: Any, table: str) -> str | None:
+    """The type to cast a column to; None if it is right as it is. Length and NOT NULL are no difference."""
+    from pyflink.java_gateway import get_gateway
+
+    wanted = field.getType()
+    if cast_type(wanted) == cast_type(found):
+        return None
+    casts = get_gateway().jvm.org.apache.flink.table.types.logical.utils.LogicalTypeCasts
+    if not casts.supportsImplicitCast(found, wanted):
+        raise Invalid(
+            f"INSERT INTO {table}: column {field.getName()!r} is {wanted.asSummaryString()}, but the query"
+            f" gives {found.asSummaryString()}; cast it in the query"
+        )
+    return cast_type(wanted)
+
+
+def check_insert(operation: Any, declared: Declared) -> None:
+    """INSERT OVERWRITE is refused: it would retire file groups that others write to."""
+    if operation.isOverwrite():
+        raise Unsupported(
+            f"INSERT OVERWRITE {declared.name} under non-blocking concurrency control:"
+            f" {UNSAFE['insert_overwrite']}; use INSERT INTO"
+        )

@@ -1,0 +1,116 @@
+"""Several INSERTs as one job, into Hudi tables and others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mainstem.errors import Invalid, Unsupported
+from mainstem.flink.statements import quoted
+
+if TYPE_CHECKING:
+    from pyflink.table import ExplainDetail, Table, TableDescriptor, TablePipeline, TableResult
+
+    from mainstem.flink.environment import Environment
+    from mainstem.flink.pipeline import Insert
+
+
+class Statements:
+    """A ``StatementSet`` that knows Hudi tables. It is empty again after ``execute``."""
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+        self._clear()
+
+    def _clear(self) -> None:
+        self._inserts: list[Insert] = []
+        self._others = self._env._t_env.create_statement_set()
+        self._has_others = False
+
+    def add_insert_sql(self, stmt: str) -> Statements:
+        """Add an INSERT statement; it is checked, and its Hudi table made, at once."""
+        with self._env._readable(stmt) as (text, found):
+            if found is None or found.kind != "RichSqlInsert":
+                raise Invalid(f"only INSERT statements can be added, found: {stmt.strip()[:60]}")
+            operation = self._env._operation(text)
+            if self._env._concerns(operation):
+                return self.add_operation(operation)
+            self._others.add_insert_sql(text)
+            self._has_others = True
+            return self
+
+    def add_insert(
+        self, target_path_or_descriptor: str | TableDescriptor, table: Table, overwrite: bool = False
+    ) -> Statements:
+        """Add the rows of a Table for the table of that name."""
+        target = target_path_or_descriptor
+        found = self._env._declared_at(target) if isinstance(target, str) else None
+        if found is None:
+            self._others.add_insert(target, table, overwrite)
+            self._has_others = True
+        elif overwrite:
+            raise Unsupported(
+                f"INSERT OVERWRITE {found.name}: Hudi tables are not overwritten; use INSERT INTO"
+            )
+        else:
+            self._inserts.append(self._env._plan_rows(table, found))
+        return self
+
+    def add(self, table_pipeline: TablePipeline) -> Statements:
+        """Add a pipeline into a table that is not Hudi's."""
+        self._others.add(table_pipeline)
+        self._has_others = True
+        return self
+
+    def add_operation(self, operation: Any) -> Statements:
+        """Add what the planner's parser made of an INSERT or EXECUTE STATEMENT SET."""
+        from pyflink.table import Table
+
+        env = self._env
+        if operation.getClass().getSimpleName() == "StatementSetOperation":
+            for part in operation.getOperations():
+                self.add_operation(part)
+            return self
+        if env._concerns(operation):
+            self._inserts.append(env._plan(operation))
+            return self
+        path = operation.getContextResolvedTable().getIdentifier().toList()
+        if operation.getDynamicOptions():
+            raise Unsupported(
+                f"an OPTIONS hint at {'.'.join(path)} in EXECUTE STATEMENT SET beside Hudi tables: use"
+                " create_statement_set() and add_insert_sql"
+            )
+        rows = Table(env._t_env._j_tenv.createTable(operation.getChild()), env._t_env)
+        self._others.add_insert(quoted(*path), rows, operation.isOverwrite())
+        self._has_others = True
+        return self
+
+    def add_planned(self, insert: Insert) -> Statements:
+        """Add an INSERT that was planned already."""
+        self._inserts.append(insert)
+        return self
+
+    def explain(self, *extra_details: ExplainDetail) -> str:
+        """Writer, buckets and committer of each Hudi table; Flink's plan of the others."""
+        texts = [insert.explain() for insert in self._inserts]
+        if self._has_others:
+            texts.append(self._others.explain(*extra_details))
+        return "\n\n".join(texts)
+
+    def execute(self) -> TableResult:
+        """Submit all as one job."""
+        from mainstem.flink.job import execute
+
+        inserts, others = self._inserts, self._others if self._has_others else None
+        self._clear()
+        if not inserts and others is not None:
+            return others.execute()
+        if not inserts:
+            raise Invalid("the statement set is empty: add INSERT statements before it is executed")
+        return execute(inserts, others)
+
+    def attach_as_datastream(self) -> None:
+        """Not for Hudi tables: their commits need a process that follows the job."""
+        if self._inserts:
+            raise Unsupported("attach_as_datastream with a Hudi table: use execute")
+        self._others.attach_as_datastream()
+        self._clear()
