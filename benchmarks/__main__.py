@@ -26,8 +26,8 @@ from benchmarks.report import finish, markdown, table
 
 # Java first: others are compared with its figures.
 SUITES = (
-    "java_peer", "codec", "upsert", "concurrency", "spark_sink", "read", "updates", "compaction", "services",
-    "archive",
+    "java_peer", "codec", "upsert", "concurrency", "locks", "spark_sink", "read", "updates", "compaction",
+    "services", "archive",
 )  # fmt: skip
 _SUITE_TIMEOUT_S = 2400
 
