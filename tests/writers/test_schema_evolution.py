@@ -18,7 +18,7 @@ import mainstem
 from mainstem.writers.task import write_task
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int32()), ("f", pa.float32()), ("ts", pa.int64())])
-FAST = {"hoodie.mainstem.fsync": "false"}
+FAST = {"hoodie.mainstem.fsync": "false", "hoodie.mainstem.exclusive": "true"}
 
 
 @pytest.fixture
