@@ -15,6 +15,7 @@ import contextlib
 import json
 import mmap
 import os
+import random
 import signal
 import struct
 import sys
@@ -26,13 +27,16 @@ import pyarrow as pa
 
 import mainstem
 from mainstem.errors import Invalid
+from mainstem.flink.committer import Committer, folders
 from mainstem.storage.local import LocalStorage
 from mainstem.writers.guard import StreamGuard
+from mainstem.writers.staged import Stager
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("value", pa.string())]
 )
 GUARD = StreamGuard("stream", 0)
+SINK = "t1"
 PROPERTIES = {"hoodie.mainstem.fsync": "false", "hoodie.mainstem.lock.expire_ms": "600000"}
 # So short that a handful of commits gives every service something to do.
 SERVICES = {
@@ -100,6 +104,24 @@ def roll_back(path: str) -> None:
     mainstem.open_table(path, properties=PROPERTIES).rollback_failed_writes()
 
 
+def stage(path: str) -> None:
+    """Two checkpoints of a Flink job, as its workers and its file sink make them."""
+    table = mainstem.open_table(path, properties=PROPERTIES)
+    storage = LocalStorage(path, sync=False)
+    stager = Stager(storage, table.staging_spec(SCHEMA), SINK, random.SystemRandom())
+    parts = folders(table, SINK)[1]
+    os.makedirs(parts, exist_ok=True)
+    for number, keys in enumerate(("02468", "13579")):
+        hidden = f"{parts}/.part-ab-{number}.inprogress.cd"
+        with open(hidden, "w") as file:
+            file.write(stager.stage(rows("new", 9, keys)) + "\n")
+        os.rename(hidden, f"{parts}/part-ab-{number}")
+
+
+def flink_commit(path: str) -> None:
+    Committer(mainstem.open_table(path, properties=PROPERTIES), SINK).commit_pending()
+
+
 def serviced(path: str) -> mainstem.Table:
     return mainstem.open_table(path, properties={**PROPERTIES, **SERVICES})
 
@@ -130,6 +152,7 @@ ACTIONS = {
     "clean": lambda path: serviced(path).clean(),
     "savepoint": lambda path: serviced(path).savepoint(),
     "archive": lambda path: serviced(path).archive(),
+    "stage": stage, "flink_commit": flink_commit,
 }  # fmt: skip
 
 
@@ -193,7 +216,7 @@ def warm_up() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for action in (
             "create", "upsert", "abort", "roll_back", "compact", "bulk_insert", "log_compact",
-            "savepoint", "upsert", "restore", "clean", "archive", "recover",
+            "savepoint", "upsert", "restore", "clean", "archive", "recover", "stage", "flink_commit",
         ):  # fmt: skip
             ACTIONS[action](f"{folder}/t")
 

@@ -20,7 +20,7 @@ _BASE = re.compile(r"^[\w-]+_[\d-]+_(\d{17})\.parquet$")
 _ARCHIVE = re.compile(r"^manifest_(\d+)$")
 _COMPLETES_AS = {"compaction": "commit", "logcompaction": "deltacommit"}
 #: files that a quiet table has in .hoodie/.mainstem, the one current epoch marker aside
-_PERMANENT = {"fence/made-here", "lock-identity", "locks/removal"}
+_PERMANENT = {"fence/made-here", "lock-identity", "locks/removal", "table-identity"}
 #: and notes: of streams' batches, and of a time that left the timeline
 _NOTES = ("streams/", "fence/newest-")
 
