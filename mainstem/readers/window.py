@@ -49,6 +49,16 @@ def completed_between(state: TableState, after: str | None, until: str | None) -
     return Window(found)
 
 
+def write_times(state: TableState) -> list[str]:
+    """Completion times of writes on the active timeline, oldest first, without holes; where all of them
+    are archived, the newest of the archive."""
+    active = sorted(i.completion for i in state.writes if i.completion is not None)
+    if active:
+        return active
+    archived = sorted(i.completion for i in state.archive.instants() if i.action in WRITES)
+    return archived[-1:]
+
+
 def written_files(state: TableState, instants: Iterable[str]) -> dict[str, set[str]]:
     """Partition -> names of the files that these instants (requested times) wrote."""
     files: dict[str, set[str]] = {}

@@ -20,7 +20,8 @@ from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.readers.conditions import conditions
 from mainstem.readers.scan import ReadableSplit, ScanPlan
-from mainstem.readers.state import WRITES, TableState
+from mainstem.readers.state import TableState
+from mainstem.readers.window import write_times
 from mainstem.spark.options import BEGIN, CDC, END, FILTER, INCREMENTAL, START_OFFSET, ReadOptions
 from mainstem.spark.types import arrow_schema, fit_for_spark
 from mainstem.storage.local import LocalStorage
@@ -181,15 +182,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows_of(self._options, partition, self._schema)
 
     def _completed(self) -> list[str]:
-        """Completion times of writes on the active timeline, oldest first, without holes; where all of
-        them are archived, the newest of the archive."""
         storage = LocalStorage(self._options.path)
-        state = TableState.load(storage, load_config(storage))
-        active = sorted(i.completion for i in state.writes if i.completion is not None)
-        if active:
-            return active
-        archived = sorted(i.completion for i in state.archive.instants() if i.action in WRITES)
-        return archived[-1:]
+        return write_times(TableState.load(storage, load_config(storage)))
 
     def _end(self, start: str | None, most: int | None) -> dict:
         found = [time for time in self._completed() if start is None or time > start]

@@ -1,0 +1,234 @@
+"""Reading a table in Flink: ``read`` gives a PyFlink ``Table`` for SELECT, joins and INSERT ... SELECT.
+
+Flink has no hook for sources in Python, so what must be a source is Flink's own and holds numbers only:
+
+- A bounded read is planned in the client: file slices, pinned. They travel in the job itself, as part of a
+  table function; the source is a ``datagen`` sequence of their numbers, which Flink hands out to the readers
+  and keeps in its checkpoints. Nothing is spooled, and nothing has to be removed afterwards.
+- A streaming read has a clock (``datagen``, one row per second) that wakes one keyed operator
+  (``timeline_watch.Watch``). Its state is the completion time up to which changes were handed out, so a
+  restored job goes on exactly where its checkpoint was. Changed file groups go to the readers by file group,
+  which keeps the changes of a key in order. No client is needed: a detached job goes on by itself.
+
+Which rows: those of Hudi's Flink reader (``HoodieTableSource``, ``IncrementalInputSplits``). Without times a
+bounded read is the newest snapshot; ``read.end-commit`` alone is time travel; with ``read.start-commit`` it
+is what instants completed from then on wrote, both ends included, and ``earliest`` is the snapshot. A
+streaming read begins with the newest completed instant, with ``read.start-commit``, or with the snapshot for
+``earliest``. All times are completion times. What comes is an append stream, as
+``HoodieTableSource.getChangelogMode`` says where neither changelog nor cdc are on: a row for each key that a
+look at the timeline finds written, no deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyflink.table import DataTypes, StreamTableEnvironment, TableDescriptor
+from pyflink.table.expressions import col
+from pyflink.table.schema import Schema
+from pyflink.table.udf import udf, udtf
+
+from mainstem.client import Table, open_table
+from mainstem.errors import Invalid, Unsupported
+from mainstem.flink.declared import Declared
+from mainstem.flink.options import FlinkOptions, FlinkReadOptions
+from mainstem.flink.read_types import by_arrow, flink_type, python_row_type, transport_schema
+from mainstem.flink.reader import Column, ReadRows, ReadSlice, Slices
+from mainstem.readers.history import just_before
+from mainstem.readers.scan import ScanPlan
+from mainstem.readers.state import TableState
+from mainstem.readers.times import instant_time
+from mainstem.readers.window import write_times
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+    from pyflink.table import DataType, TableEnvironment
+    from pyflink.table import Table as FlinkTable
+
+_SPLIT, _CELL = "mainstem_split", "mainstem_cell"
+#: more file slices than this would make the job itself too big to send
+SPLITS_MAX = 100_000
+
+
+def read(
+    t_env: TableEnvironment,
+    table: Declared | Table | str,
+    options: FlinkOptions | FlinkReadOptions | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: pc.Expression | None = None,
+) -> FlinkTable:
+    """The table as ``options`` ask for it.
+
+    ``table``: a declared one has the columns and types of its declaration, an open one or a path all columns
+    of the table. ``columns``: fewer of them. ``filter`` is pushed down to the files. A bounded read shows the
+    table as it is now, however late the query runs. Raises ``Invalid`` for columns that the table does not
+    have, ``Unsupported`` for types that cannot be sent to Flink; a value that does not fit its declared type
+    fails the query.
+    """
+    opened = _opened(table)
+    asked = _asked(table, options)
+    kinds = _kinds(table, opened, columns)
+    transport = transport_schema(kinds)
+    _check_stored(opened, transport)
+    if asked.streaming:
+        splits, known = _watched(t_env, opened, asked, transport.names, filter), []
+    else:
+        known = plan(opened, asked, transport.names, filter).splits()
+        splits = _numbers(t_env, len(known), asked.tasks)
+    if len(known) > SPLITS_MAX:
+        raise Unsupported(
+            f"the query reads {len(known)} file slices, more than {SPLITS_MAX}: read partitions or ranges"
+            " of commits one after the other",
+            table=opened.path,
+        )
+    return _rows(t_env, splits, Slices(opened.path, transport, known), kinds)
+
+
+def _opened(table: Declared | Table | str) -> Table:
+    if isinstance(table, Declared):
+        return open_table(table.options.path, properties=table.options.passed)
+    return table if isinstance(table, Table) else open_table(table)
+
+
+def _asked(
+    table: Declared | Table | str, options: FlinkOptions | FlinkReadOptions | None
+) -> FlinkReadOptions:
+    if options is None:
+        options = table.options if isinstance(table, Declared) else FlinkReadOptions()
+    return options.read if isinstance(options, FlinkOptions) else options
+
+
+def _kinds(
+    table: Declared | Table | str, opened: Table, columns: Sequence[str] | None
+) -> dict[str, DataType]:
+    """Column -> Flink type of what comes out."""
+    if isinstance(table, Declared):
+        kinds = {field.name: field.data_type for field in python_row_type(table.row).fields}
+    else:
+        kinds = {field.name: flink_type(field.type, field.name) for field in opened.schema}
+    if columns is None:
+        return kinds
+    missing = [name for name in columns if name not in kinds]
+    if missing:
+        raise Invalid(f"no column {missing[0]!r}; there are {', '.join(kinds)}", table=opened.path)
+    return {name: kinds[name] for name in columns}
+
+
+def _check_stored(table: Table, transport: pa.Schema) -> None:
+    schema = table.schema
+    for name in transport.names:
+        if name not in schema.names:
+            raise Invalid(
+                f"no column {name!r} in the table, which has {', '.join(schema.names)}", table=table.path
+            )
+
+
+# ------------------------------------------------------------------------------------------ bounded
+
+
+def plan(
+    table: Table, options: FlinkReadOptions, columns: Sequence[str], filter: pc.Expression | None = None
+) -> ScanPlan:
+    """The query that a bounded read asks for. Raises ``Invalid`` for times that cannot be shown."""
+    names = list(columns)
+    start, end = _time(options.start, "read.start-commit"), _time(options.end, "read.end-commit")
+    if options.query_type == "READ_OPTIMIZED":
+        return table.scan(columns=names, filter=filter, mode="read_optimized")
+    if start is None and end is None and options.query_type == "INCREMENTAL":
+        raise Invalid(
+            "hoodie.datasource.query.type=incremental needs read.start-commit: a completion time or earliest",
+            table=table.path,
+        )
+    if start is not None and int(start):
+        return table.changes(just_before(start), end, columns=names, filter=filter)
+    if end is None:
+        return table.scan(columns=names, filter=filter)
+    done = [time for time in write_times(_state(table)) if time <= end]
+    if not done:
+        raise Invalid(f"read.end-commit={end}: nothing was completed by then", table=table.path)
+    return table.scan(columns=names, filter=filter, as_of_completion=done[-1])
+
+
+def _time(text: str | None, name: str) -> str | None:
+    """17 digits; "0" is before everything."""
+    if text is None or not int(text):
+        return text
+    return instant_time(text, name)
+
+
+def _state(table: Table) -> TableState:
+    return TableState.load(table._seams.storage, table.config)
+
+
+def _numbers(t_env: TableEnvironment, count: int, tasks: int | None) -> FlinkTable:
+    """A bounded source of the numbers of splits; one number without a split if there are none."""
+    source = (
+        TableDescriptor.for_connector("datagen")
+        .schema(Schema.new_builder().column(_SPLIT, DataTypes.INT()).build())
+        .option("number-of-rows", str(max(1, count)))
+        .option(f"fields.{_SPLIT}.kind", "sequence")
+        .option(f"fields.{_SPLIT}.start", "0")
+        .option(f"fields.{_SPLIT}.end", str(max(1, count) - 1))
+    )
+    if tasks is not None:
+        source = source.option("scan.parallelism", str(tasks))
+    return t_env.from_descriptor(source.build())
+
+
+# ---------------------------------------------------------------------------------------- streaming
+
+
+def _watched(
+    t_env: TableEnvironment,
+    table: Table,
+    options: FlinkReadOptions,
+    columns: Sequence[str],
+    filter: pc.Expression | None,
+) -> FlinkTable:
+    if not isinstance(t_env, StreamTableEnvironment):
+        raise Unsupported(
+            "read.streaming.enabled keeps its position in Flink's state, which needs a"
+            " StreamTableEnvironment: "
+            "StreamTableEnvironment.create(StreamExecutionEnvironment.get_execution_environment())",
+            table=table.path,
+        )
+    from mainstem.flink.timeline_watch import changed_splits
+
+    newest = max(write_times(_state(table)), default=None)
+    start = _time(options.start, "read.start-commit") or newest or "0"
+    after = just_before(start) if int(start) else "0"
+    end = _time(options.end, "read.end-commit")
+    return changed_splits(
+        t_env,
+        table,
+        tuple(columns),
+        filter,
+        after=after,
+        end=end,
+        seconds=options.check_interval_s,
+        most=options.commits_limit,
+        tasks=options.tasks,
+    )
+
+
+# --------------------------------------------------------------------------------------------- rows
+
+
+def _rows(
+    t_env: TableEnvironment, splits: FlinkTable, slices: Slices, kinds: dict[str, DataType]
+) -> FlinkTable:
+    split = col(splits.get_schema().get_field_names()[0])
+    names = list(kinds)
+    if not by_arrow(kinds):
+        rows = udtf(ReadRows(slices), result_types=list(kinds.values()))
+        return splits.join_lateral(rows(split).alias(*names)).select(*map(col, names))
+    cells = udtf(ReadSlice(slices), result_types=[DataTypes.BYTES()])
+    return splits.join_lateral(cells(split).alias(_CELL)).select(
+        *(
+            udf(Column(at), result_type=kind, func_type="pandas")(col(_CELL)).alias(name)
+            for at, (name, kind) in enumerate(kinds.items())
+        )
+    )
