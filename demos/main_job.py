@@ -33,7 +33,7 @@ import mainstem
 from demos import flights
 from demos.compare import differences
 from demos.services_done import services_done
-from demos.stream_writer import STATUS, WIDE, options
+from demos.stream_writer import STATUS, WIDE, table_options
 from demos.supervise import Writer, WriterFailed
 from demos.timeline_picture import (
     COMMITTED,
@@ -222,7 +222,7 @@ def check(job: Job, dead: Dead) -> None:
     """Everything that must hold, printed while it is found out."""
     pictures = {}
     for name in (WIDE, STATUS):
-        table = mainstem.open_table(job.path(name), properties=options("check", 0))
+        table = mainstem.open_table(job.path(name), properties=table_options("check", 0))
         finish_services(table, dead[name])
         owners = dict.fromkeys(dead[name], KILLED)
         pictures[name] = read_picture(job.path(name), title=name, dead=owners)
@@ -320,7 +320,7 @@ def tell_of_services(job: Job, name: str) -> None:
     print(f"  services beside them: {done.describe()}")
     if not (done.compactions and done.cleans and done.archived):
         raise CheckFailed(f"{name}: services beside the streams left something undone: {done}")
-    table = mainstem.open_table(job.path(name), properties=options("check", 0))
+    table = mainstem.open_table(job.path(name), properties=table_options("check", 0))
     failed = [run for run in table.run_services(if_due=False) if run.error is not None]
     if failed:
         raise CheckFailed(f"{name}: {failed[0].describe()}")

@@ -43,14 +43,21 @@ SERVICES = {
 def options(stream: str, clock_offset_ms: int) -> dict[str, object]:
     """Options of every write: all but the clock and the names as a user would choose them."""
     return {
+        **table_options(stream, clock_offset_ms),
         "hoodie.datasource.write.streaming.checkpoint.identifier": stream,
-        "hoodie.mainstem.writer.name": stream,
+        # The demo promises that nothing fails, so nothing may be tried again in silence.
+        "hoodie.datasource.write.streaming.retry.count": 0,
+    }
+
+
+def table_options(name: str, clock_offset_ms: int) -> dict[str, object]:
+    """Those of them that say how a process works with a table, Spark or not."""
+    return {
+        "hoodie.mainstem.writer.name": name,
         "hoodie.mainstem.clock.offset_ms": clock_offset_ms,
         # A writer that is silent for 2 s x (3 + 1) is dead.
         "hoodie.client.heartbeat.interval_in_ms": 2000,
         "hoodie.client.heartbeat.tolerable.misses": 3,
-        # The demo promises that nothing fails, so nothing may be tried again in silence.
-        "hoodie.datasource.write.streaming.retry.count": 0,
         **SERVICES,
     }
 
