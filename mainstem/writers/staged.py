@@ -289,6 +289,8 @@ class Stager:
                 yield batch.filter(pa.array(mask)), deleted[mask]
 
     def _settle(self) -> None:
+        if not self._spec.fsync:
+            return
         folder = self._folder
         above = [] if self._settled else [paths.HOODIE, paths.OWN, paths.SINKS, folder.rpartition("/")[0]]
         self._storage.sync_folders([*above, folder])
