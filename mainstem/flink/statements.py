@@ -62,8 +62,8 @@ def syntax(t_env: TableEnvironment, text: str) -> Syntax | None:
     target = ()
     if kind in ("SqlUpdate", "SqlDelete"):
         table = node.getTargetTable()
-        target = tuple((_operands(table)[0] if _name(table) == "SqlTableRef" else table).names)
-    created = tuple(_operands(node)[0].names) if kind == "SqlCreateView" else None
+        target = _parts(_operands(table)[0] if _name(table) == "SqlTableRef" else table)
+    created = _parts(_operands(node)[0]) if kind == "SqlCreateView" else None
     return Syntax(kind, tuple(_references(node, frozenset(), False)), target, created)
 
 
@@ -88,6 +88,12 @@ def _tree(t_env: TableEnvironment, text: str) -> Any:
 
 def _name(node: Any) -> str:
     return node.getClass().getSimpleName()
+
+
+def _parts(identifier: Any) -> tuple[str, ...]:
+    from py4j.java_gateway import get_field
+
+    return tuple(get_field(identifier, "names"))
 
 
 def _references(node: Any, hidden: frozenset[str], table: bool) -> Iterator[Reference]:
@@ -151,7 +157,7 @@ def _with(node: Any, hidden: frozenset[str]) -> Iterator[Reference]:
 def _reference(
     name: Any, whole: Any, hints: Mapping[str, str], hidden: frozenset[str]
 ) -> Iterator[Reference]:
-    names = tuple(name.names)
+    names = _parts(name)
     if len(names) == 1 and names[0] in hidden:
         return
     place = whole.getParserPosition()

@@ -26,14 +26,11 @@ Types are read from Java's own (``LogicalType``): PyFlink's classes lose the pre
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from mainstem.errors import Unsupported
-
-if TYPE_CHECKING:
-    from pyflink.table import DataType
 
 _PLAIN: dict[str, tuple[pa.DataType, str]] = {
     "BOOLEAN": (pa.bool_(), "BOOLEAN"),
@@ -58,32 +55,6 @@ def flink_to_arrow(row: Any) -> pa.Schema:
     Raises ``Unsupported`` naming the column for types that a Hudi table cannot hold.
     """
     return pa.schema([pa.field(f.getName(), _arrow(f.getType(), f.getName())) for f in row.getFields()])
-
-
-def python_type(kind: Any) -> DataType:
-    """A ``LogicalType`` as PyFlink's own class, with its precision, for what ``flink_to_arrow`` takes."""
-    from pyflink.table import DataTypes as D
-
-    root, null = kind.getTypeRoot().name(), kind.isNullable()
-    if root in ("CHAR", "VARCHAR", "BINARY", "VARBINARY"):
-        return getattr(D, root)(kind.getLength(), null)
-    if root == "INTEGER":
-        return D.INT(null)
-    if root in _PLAIN:
-        return getattr(D, root)(null)
-    if root == "DECIMAL":
-        return D.DECIMAL(kind.getPrecision(), kind.getScale(), null)
-    if root == "TIME_WITHOUT_TIME_ZONE":
-        return D.TIME(kind.getPrecision(), null)
-    if root == _WALL_CLOCK:
-        return D.TIMESTAMP(kind.getPrecision(), null)
-    if root == _INSTANT:
-        return D.TIMESTAMP_WITH_LOCAL_TIME_ZONE(kind.getPrecision(), null)
-    if root == "MAP":
-        return D.MAP(python_type(kind.getKeyType()), python_type(kind.getValueType()), null)
-    if root == "ROW":
-        return D.ROW([D.FIELD(f.getName(), python_type(f.getType())) for f in kind.getFields()], null)
-    return getattr(D, root)(python_type(kind.getElementType()), null)  # ARRAY, MULTISET
 
 
 def cast_type(kind: Any) -> str:

@@ -1,0 +1,20 @@
+"""One table environment, and so one JVM, for all tests of this folder that need Flink."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def table_environment():
+    """A PyFlink StreamTableEnvironment, streaming mode. Its catalog is shared: name tables apart."""
+    if importlib.util.find_spec("pyflink") is None:
+        pytest.skip(
+            "apache-flink is not installed (it has no wheels for this Python, or the extra is missing)"
+        )
+    from pyflink.datastream import StreamExecutionEnvironment
+    from pyflink.table import StreamTableEnvironment
+
+    return StreamTableEnvironment.create(StreamExecutionEnvironment.get_execution_environment())
