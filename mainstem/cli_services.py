@@ -82,7 +82,8 @@ def _archive(options: argparse.Namespace, out: TextIO) -> None:
 
 def _rollback(options: argparse.Namespace, out: TextIO) -> None:
     table = options.open(options)
-    done = [table.rollback(options.instant)] if options.instant else table.rollback_failed_writes()
+    one = options.instant is not None
+    done = [table.rollback(options.instant)] if one else table.rollback_failed_writes()
     _tell(options, out, done, "nothing to roll back")
 
 
@@ -121,7 +122,7 @@ def _clean(options: argparse.Namespace, out: TextIO) -> None:
 
 def _savepoint(options: argparse.Namespace, out: TextIO) -> None:
     table = options.open(options)
-    if options.delete:
+    if options.delete is not None:
         table.delete_savepoint(options.delete)
         out.write(f"savepoint {plain(options.delete)} deleted\n")
         return

@@ -11,7 +11,7 @@ from mainstem.errors import Invalid, MainstemError, Unavailable, Unsupported
 from mainstem.opening import as_text, local_path, local_seams, note_lock
 from mainstem.options import WriterOptions, flag, one_of
 from mainstem.seams import Seams
-from mainstem.service_methods import ServiceMethods, check_service_options
+from mainstem.service_methods import ServiceMethods
 from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import (
     COMMIT_TIME,
@@ -53,6 +53,9 @@ class Table(ServiceMethods):
         self._writer: WriterContext | None = None
 
     # -- what it is ------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return f"Table({self.path!r}, name={self._config.name!r}, version={self._config.version})"
 
     @property
     def path(self) -> str:
@@ -470,15 +473,19 @@ def open_table(
 ) -> Table:
     """Open an existing table for reading and writing.
 
-    ``properties`` are ``hoodie.*`` options of this process. ``clock_offset_ms`` shifts this process's
-    clock (tests and demos of skew). Raises ``Invalid`` if there is no table, ``Unsupported`` for tables
-    that mainstem cannot read.
+    ``properties`` are ``hoodie.*`` options of this process, by the rule of the Spark sink: unknown ones are
+    refused, those without effect warned about, options of services checked whether or not one runs.
+    ``clock_offset_ms`` shifts this process's clock (tests and demos of skew). Raises ``Invalid`` if there is
+    no table and for wrong options, ``Unsupported`` for options and tables that mainstem cannot serve.
     """
     given = as_text(properties)
-    check_service_options(given)
     if clock_offset_ms is not None:
         given["hoodie.mainstem.clock.offset_ms"] = str(clock_offset_ms)
     local = local_path(path)
     config = load_config(LocalStorage(local))
     config.check_readable(local)
+    if properties:
+        from mainstem.hoodie_options import check_given
+
+        check_given(given, config.raw)
     return Table(local_seams(local, config, given), config, given)

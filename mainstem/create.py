@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from mainstem.client import Table
 from mainstem.errors import Invalid, MainstemError, Unavailable, Unsupported
+from mainstem.hoodie_options import check_given
 from mainstem.opening import LOCK_KEYS, as_text, local_path, local_seams
 from mainstem.options import CONCURRENCY, NBCC, WriterOptions, whole_number
 from mainstem.seams import Seams
-from mainstem.service_methods import check_service_options
 from mainstem.storage import paths
 from mainstem.table.keygen_time import OUTPUT_ZONE, ZONE, time_options
 from mainstem.table.properties import (
@@ -81,7 +81,7 @@ def create_table(
     from mainstem.merge.rules import merge_rules
 
     given = as_text(properties)
-    check_service_options(given)
+    check_given(given)
     local = local_path(path)
     keys, order, parts = (_names(v) for v in (record_key, ordering, partition_by))
     if not isinstance(schema, pa.Schema):

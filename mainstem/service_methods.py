@@ -5,7 +5,7 @@ Every service runs beside writers of any process and may be called from several 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from mainstem.writers.rollback import RolledBackInstant
 
 
-def check_service_options(given: Mapping[str, str]) -> None:
-    """Refuse or warn of options of table services that nothing reads, see ``check_service_names``."""
-    from mainstem.services.run_options import SERVICE_PREFIXES
-
-    if any(name.startswith(SERVICE_PREFIXES) for name in given):  # most tables: no services to import
-        from mainstem.services.option_names import check_service_names
-
-        check_service_names(given)
+def _named(instant: str) -> str:
+    """The instant that a caller names; ``Invalid`` for a name that is empty or no text."""
+    if not isinstance(instant, str) or not instant.strip():
+        raise Invalid(
+            f"{instant!r} names no instant; expected the requested time of one, such as 20260131235959999"
+            " (Table.timeline(), mainstem timeline PATH)"
+        )
+    return instant
 
 
 class ServiceMethods:
@@ -124,7 +124,7 @@ class ServiceMethods:
         """The plans to execute: all pending ones, or ``instant``."""
         if instant is None:
             return pending
-        if instant not in pending:
+        if _named(instant) not in pending:
             raise Invalid(
                 f"no {what} {instant} is planned; pending are {', '.join(pending) or 'none'}",
                 table=self.path,
@@ -228,7 +228,8 @@ class ServiceMethods:
         """
         from mainstem.services import savepoints
 
-        return savepoints.create(self.writer_context(), instant, user=user, comment=comment)
+        named = None if instant is None else _named(instant)
+        return savepoints.create(self.writer_context(), named, user=user, comment=comment)
 
     def savepoints(self) -> list[Savepoint]:
         """The table's savepoints, oldest instant first."""
@@ -240,7 +241,7 @@ class ServiceMethods:
         """Delete the savepoint of an instant: its files may be cleaned from now on."""
         from mainstem.services import savepoints
 
-        savepoints.delete(self.writer_context(), instant)
+        savepoints.delete(self.writer_context(), _named(instant))
 
     def rollback(self, instant: str) -> RolledBackInstant:
         """Take one instant back for good: a pending write of a dead writer, a pending compaction that nobody
@@ -250,7 +251,7 @@ class ServiceMethods:
         """
         from mainstem.services.rolling_back import roll_back_instant
 
-        return roll_back_instant(self.writer_context(), instant)
+        return roll_back_instant(self.writer_context(), _named(instant))
 
     def restore(self, savepoint: str | None = None, *, progress: Progress | None = None) -> Restored:
         """Remove everything that completed after the instant of a savepoint, for good.
@@ -264,4 +265,5 @@ class ServiceMethods:
         from mainstem.services import restoring
         from mainstem.services.progress import silent
 
-        return restoring.restore(self.writer_context(), savepoint, progress=progress or silent)
+        named = None if savepoint is None else _named(savepoint)
+        return restoring.restore(self.writer_context(), named, progress=progress or silent)

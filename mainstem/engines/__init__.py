@@ -1,1 +1,1 @@
-"""What the engines share: options as their users give them, and the table that a job writes."""
+"""What the engines share: the table that a job writes."""

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from mainstem.client import Table, open_table
 from mainstem.create import create_table
-from mainstem.engines.hoodie_options import ORDERING, PARTITION, RECORD_KEY, TABLE_NAME
 from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
+from mainstem.hoodie_options import ORDERING, PARTITION, RECORD_KEY, TABLE_NAME
 from mainstem.storage import paths
 from mainstem.table.properties import SLASH_DATES, TableConfig
 

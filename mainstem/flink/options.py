@@ -1,7 +1,7 @@
 """Options of Hudi's Flink connector, read once into what the other modules need.
 
 ``option_list`` says what becomes of each; other ``hoodie.*`` options go the way of every engine's
-(``engines/hoodie_options.py``). What nobody reads is refused with the nearest name.
+(``hoodie_options.py``). What nobody reads is refused with the nearest name.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mainstem import options as core
-from mainstem.engines.hoodie_options import local_path, operation, sorted_out
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.option_list import BY_NAME, FIXED, NO_EFFECT, OPTIONS, Option
+from mainstem.hoodie_options import check_given, local_path, operation, sorted_out
 from mainstem.merge.payloads import COMMIT_TIME, EVENT_TIME, IGNORE_DEFAULTS, KNOWN_PAYLOADS
-from mainstem.service_methods import check_service_options
 
 CONNECTORS = ("hudi", "mainstem")
 NO_ORDERING = "no_precombine"
@@ -98,7 +97,7 @@ class FlinkOptions:
             raise Invalid(f"table {name!r}: option 'path' is missing, the folder of the Hudi table")
         table, given, passed = _properties(values, written)
         _merging(values, written, table, given)
-        check_service_options(passed)
+        check_given(passed)
         core.WriterOptions.from_properties(passed)
         return cls(
             path=local_path(path),

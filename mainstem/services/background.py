@@ -42,6 +42,12 @@ class Background:
         self._woken = threading.Event()
         self._stopped = threading.Event()
 
+    def __repr__(self) -> str:
+        thread = self._thread
+        state = "running" if thread is not None and thread.is_alive() else "not running"
+        pace = "when woken" if self._every_s is None else f"every {self._every_s:g} s"
+        return f"Background(rounds {pace}, {state})"
+
     def start(self) -> None:
         """Begin; does nothing while the thread runs."""
         with self._mutex:

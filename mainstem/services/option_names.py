@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from mainstem.errors import Invalid
 from mainstem.lsm_archive import writer
 from mainstem.options import FAILED_WRITES, FAILED_WRITES_OLD
 from mainstem.services import archive_plan, clean_plan, compaction_plan, log_compaction_plan
-from mainstem.services.run_options import RUN_KEYS, SERVICE_PREFIXES
+from mainstem.services.run_options import RUN_KEYS, SERVICE_PREFIXES, RunOptions
 
 SERVICE_KEYS = frozenset(
     (
@@ -74,3 +74,14 @@ def check_service_names(names: Iterable[str]) -> None:
         idle.append(name)
     if idle:
         warnings.warn(f"these options have no effect in mainstem: {', '.join(idle)}", stacklevel=4)
+
+
+def check_service_values(properties: Mapping[str, str]) -> None:
+    """Every option of a service has a value that it takes, whether or not the service runs.
+
+    Raises ``Invalid`` for one that does not parse and for bounds that cannot hold together, ``Unsupported``
+    for a strategy of compaction that is not there.
+    """
+    RunOptions.from_properties(properties)
+    log_compaction_plan.LogCompactionOptions.from_properties(properties)
+    archive_plan.ArchiveOptions.from_properties(properties)  # compaction's and cleaning's among them

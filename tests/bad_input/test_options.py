@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import mainstem
-from bad_input.common import refused, rows
+from bad_input.common import SCHEMA, refused, rows
 from mainstem.errors import Invalid, LockUnavailable, Unsupported
 
 WRONG = {
@@ -112,6 +112,65 @@ def test_a_wrong_option_is_refused_with_key_value_and_what_was_expected(name, ta
         mainstem.open_table(path, options).upsert(rows("d"))
     with refused(path, type(caught.value), *needles):
         mainstem.open_table(path, options).upsert(rows("d"))
+
+
+AT_ONCE = {
+    "metadata table": ({"hoodie.metadata.enable": True}, Unsupported, "metadata table"),
+    "unsafe operation": ({"hoodie.datasource.write.operation": "insert_overwrite"}, Unsupported, "retired"),
+    "nonsense": ({"hoodie.nonsense": "1"}, Unsupported, r"'hoodie\.nonsense' is not supported"),
+    "typing error": ({"hoodie.mainstem.fsynk": "false"}, Invalid, r"'hoodie\.mainstem\.fsync'"),
+    "Flink's alone": ({"write.tasks": "4"}, Invalid, r"unknown option 'write\.tasks'"),
+    "two names, two values": (
+        {"hoodie.table.precombine.field": "ts", "hoodie.table.ordering.fields": "amount"},
+        Invalid, "contradicts",
+    ),
+    "trigger": ({"hoodie.compact.inline.trigger.strategy": "OFTEN"}, Invalid, "'OFTEN', expected NUM_"),
+    "number": ({"hoodie.compact.inline.max.delta.commits": "0"}, Invalid, "'0', expected a whole"),
+    "strategy": ({"hoodie.compaction.strategy": "Best"}, Unsupported, "LogFileSizeBased"),
+    "retention": ({"hoodie.clean.commits.retained": "few"}, Invalid, "'few', expected a whole"),
+    "bounds": ({"hoodie.keep.min.commits": "30", "hoodie.keep.max.commits": "20"}, Invalid, "greater than"),
+    "archive below clean": (
+        {"hoodie.keep.min.commits": "10", "hoodie.clean.commits.retained": "20"},
+        Invalid, "the cleaner keeps",
+    ),
+    "switch": ({"hoodie.clean.automatic": "perhaps"}, Invalid, "'perhaps', expected true or false"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AT_ONCE)
+def test_what_cannot_be_meant_is_refused_when_a_table_is_opened_or_made(name, table, path: Path) -> None:
+    options, kind, text = AT_ONCE[name]
+    with refused(path, kind, text):
+        mainstem.open_table(path, options)
+    with pytest.raises(kind, match=text):
+        mainstem.create_table(path.parent / "new", SCHEMA, record_key="id", properties=options)
+    assert not (path.parent / "new").exists()
+
+
+def test_options_without_effect_are_told_when_a_table_is_opened_and_made(table, path: Path) -> None:
+    options = {"hoodie.upsert.shuffle.parallelism": "4"}
+    with pytest.warns(UserWarning, match=r"no effect in mainstem: hoodie\.upsert\.shuffle\.parallelism"):
+        mainstem.open_table(path, options).upsert(rows("d"))
+    with pytest.warns(UserWarning, match="no effect in mainstem"):
+        mainstem.create_table(path.parent / "new", SCHEMA, record_key="id", properties=options)
+
+
+@pytest.mark.parametrize("nothing", ["", "  ", 20260101000000000])
+def test_an_instant_that_is_no_name_is_refused_by_every_method_that_takes_one(nothing, table, path) -> None:
+    for call in (
+        table.rollback, table.savepoint, table.delete_savepoint, table.restore, table.run_compaction,
+        table.run_log_compaction,
+    ):  # fmt: skip
+        with refused(path, Invalid, "names no instant", "requested time"):
+            call(nothing)
+
+
+def test_tables_and_background_services_say_what_they_are(table, path: Path) -> None:
+    assert repr(table) == f"Table({str(path)!r}, name='t', version=9)"
+    services = table.services_in_background(every_s=5)
+    assert repr(services) == "Background(rounds every 5 s, not running)"
+    with services:
+        assert repr(services) == "Background(rounds every 5 s, running)"
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,14 @@ def test_clean_removes_old_slices_and_says_what_it_did(run, path: Path) -> None:
     assert run("scan", path, "--count")[1] == "3\n"
 
 
+@pytest.mark.parametrize("arguments", [("rollback", "--instant", ""), ("savepoint", "--delete", "")])
+def test_an_empty_instant_is_no_way_to_name_none(run, path: Path, arguments) -> None:
+    command, *rest = arguments
+    code, out, err = run(command, path, *rest)
+    assert (code, out) == (REFUSED, "") and "names no instant" in err
+    assert not mainstem.open_table(path).savepoints()
+
+
 def test_rollback_leaves_a_living_writer_alone(run, path: Path) -> None:
     with mainstem.open_table(path).begin() as txn:
         assert run("rollback", path, "--json")[1] == ""

@@ -210,7 +210,7 @@ def one(**values: object) -> pa.Table:
         ({"partition_by": ["d"], "class": "com.example.MyKeyGenerator"}, "never loaded"),
         ({"partition_by": ["d"], "class": "org.apache.hudi.keygen.GlobalDeleteKeyGenerator"}, "expected one"),
         ({"partition_by": ["d"], "kind": "SIMPLE", "class": "org.apache.hudi.keygen.CustomKeyGenerator"},
-         "differ"),
+         "contradicts"),
         ({"partition_by": ["d"], "hoodie.datasource.write.slash.separated.date.partitioning": "true",
           "hoodie.datasource.write.hive_style_partitioning": "true"}, "one plain partition field"),
         ({"partition_by": ["d"],

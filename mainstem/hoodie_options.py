@@ -1,7 +1,8 @@
-"""Hudi's ``hoodie.*`` options as an engine's users give them (DataSourceWriteOptions, HoodieTableConfig).
+"""Hudi's ``hoodie.*`` options as users give them (DataSourceWriteOptions, HoodieTableConfig): to an engine,
+to ``open_table`` or to ``create_table``.
 
-Every option is understood, or refused by name: one that is ignored in silence could change what a job
-writes.
+Every option is understood, told to have no effect, or refused by name: one that is ignored in silence could
+change what is written.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Iterable, Mapping
 
 from mainstem import options as core
 from mainstem.errors import Invalid, Unsupported
+from mainstem.services.run_options import SERVICE_PREFIXES
 from mainstem.table import keygen_time
 from mainstem.table.keygen import named_kind
-from mainstem.table.properties import SLASH_DATES
+from mainstem.table.properties import CONSISTENT_TIMESTAMP, SLASH_DATES
 from mainstem.writers.schemas import RECONCILE, SET_NULL
 from mainstem.writers.spec import LAYOUT_OPTIONS, UNSAFE
 
@@ -78,7 +80,8 @@ _FIXED: dict[str, tuple[tuple[str, ...], str]] = {
     IGNORE_FAILED: (("false",), "rows of a failed batch would be lost"),
     "hoodie.schema.on.read.enable": (("false",), "schema on read is not supported"),
     "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": (
-        ("false",), "columns that other writers fill at the same time would be hidden",
+        ("false",), "columns that other writers fill at the same time would be hidden"
+        f" ({SET_NULL}=true writes nulls into them)",
     ),
     "hoodie.datasource.write.drop.partition.columns": (("false",), "columns would be dropped"),
     "hoodie.table.cdc.enabled": (("false",), "change data capture files are not written"),
@@ -117,6 +120,17 @@ _SERVICE_PREFIXES = (
 )  # fmt: skip
 _PASSED = (core.CONCURRENCY, core.FAILED_WRITES, core.FAILED_WRITES_OLD, core.LOG_MAX, core.BLOCK_FORMAT,
            SET_NULL, RECONCILE, *LAYOUT_OPTIONS)  # fmt: skip
+
+
+# Read where a table is opened or made; jobs of engines have no use for them.
+_OPENING = (
+    "mainstem.read.damaged", "hoodie.base.path", "hoodie.compaction.payload.class",
+    "hoodie.record.merge.strategy.id", "hoodie.payload.delete.field", "hoodie.payload.delete.marker",
+    "hoodie.table.keygenerator.class", CONSISTENT_TIMESTAMP,
+    "hoodie.table.initial.version", "hoodie.timeline.layout.version", "hoodie.table.checksum",
+    "hoodie.table.create.schema",
+)  # fmt: skip
+_OPENING_PREFIXES = ("hoodie.record.merge.property.",)
 
 
 def local_path(path: str) -> str:
@@ -208,6 +222,29 @@ def sorted_out(
     return table, given, passed
 
 
+def check_given(given: Mapping[str, str], table: Mapping[str, str] | None = None) -> None:
+    """What ``open_table`` and ``create_table`` accept: as engines do, and what a table is made with.
+
+    ``table``: its own properties, which may be repeated. Raises ``Invalid`` for unknown names, for values of
+    services' options that do not parse and for bounds that exclude each other, ``Unsupported`` for what would
+    lose rows or is not there; warns of options without effect.
+    """
+    table = table or {}
+    if OPERATION in given:
+        operation(given)
+    of_services = [name for name in given if name.startswith(SERVICE_PREFIXES)]
+    if of_services:
+        from mainstem.services.option_names import check_service_names, check_service_values
+
+        check_service_names(of_services)
+        check_service_values({**table, **given})
+    others = {
+        name: text for name, text in given.items() if name not in of_services and table.get(name) != text
+    }
+    prefixed = [name for name in others if name.startswith(_OPENING_PREFIXES)]
+    sorted_out(others, known=(OPERATION, *_OPENING, *prefixed))
+
+
 def _service_keys() -> frozenset[str]:
     from mainstem.services.option_names import SERVICE_KEYS
 
@@ -229,7 +266,7 @@ def _check_fixed(name: str, text: str) -> None:
 def unknown(name: str, known: Iterable[str] = ()) -> Exception:
     """The error for an option that nobody reads, with the name that was perhaps meant."""
     known = (
-        *known, *_TABLE_ALIASES, *_FIXED, *_PASSED, *_service_keys(),
+        *known, *_TABLE_ALIASES, *_FIXED, *_PASSED, *_service_keys(), *core.OWN_KEYS,
         "hoodie.write.lock.provider", "hoodie.time.generator.max_expected_clock_skew_ms",
     )  # fmt: skip
     meant = _service_option_meant(name)
