@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
-from benchmarks import bound, compaction, data, read_tables, row
+from benchmarks import bound, compaction, data, flink, locks, read_tables, row
 from benchmarks.race import race
 from benchmarks.report import finish, markdown, table
+from mainstem.testing.zookeeper import ZooKeeperServer
 
 
 def test_batches_are_half_updates_and_half_new_keys() -> None:
@@ -70,3 +72,22 @@ def test_reads_after_a_compaction_are_compared_with_bare_parquet(tmp_path):
     rows = compaction.reads_after(path, repeats=1)
     assert rows[0]["against"] == "pyarrow" and rows[0]["baseline"]
     assert rows[0]["work"].startswith("snapshot of 380 rows")
+
+
+def test_a_streams_rate_is_counted_from_its_first_output_to_its_last():
+    first = [[100.0, 7.0], [100.4, 5.0]]  # begun before: not counted
+    assert flink.rate([[104.0, 30.0], *first, [102.0, 10.0]]) == 10.0
+    with pytest.raises(RuntimeError, match="run longer"):
+        flink.rate(first)
+    assert flink.quantile([3.0, 1.0, 2.0, 4.0], 0.5) == 3.0
+    assert flink.quantile([1.0], 0.99) == 1.0
+
+
+def test_a_contest_for_the_zookeeper_lock_counts_every_acquisition_of_every_process():
+    pytest.importorskip("kazoo.client")
+    with ZooKeeperServer(tick_ms=100) as server:
+        for kind in (locks.OURS, locks.KAZOO):
+            turns = locks.contest(kind, server.connect_string, f"/{kind}", 2, 0.4)
+            assert len(turns.counts) == 2 and min(turns.counts) > 0
+            assert len(turns.waits) == sum(turns.counts) == round(turns.rate * 0.4)
+            assert 0 < turns.evenness <= 1 and turns.wait_ms(0.5) <= turns.wait_ms(0.99)
