@@ -12,6 +12,7 @@ from mainstem.options import WriterOptions
 from mainstem.seams import Seams
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
+from mainstem.storage.protocol import Storage
 from mainstem.table.properties import TableConfig
 from mainstem.truetime import zk_options
 from mainstem.truetime.clock import SystemClock
@@ -30,14 +31,22 @@ ZOOKEEPER_AUTH_VARIABLE = "MAINSTEM_ZOOKEEPER_AUTH"
 
 
 def note_lock(seams: Seams) -> None:
-    """All mainstem writers of a table must take the same lock: the first one says which."""
+    """All mainstem writers of a table must take the same lock: the first one says which.
+
+    It has had the lock once by then: a lock that nobody can reach leaves no note that would refuse the
+    right one later.
+    """
     storage = seams.storage
     identity = seams.lock.identity
     try:
-        storage.create(paths.LOCK_NOTE, identity.encode(), durable=True)
-        return
-    except FileExistsError:
-        found = storage.read(paths.LOCK_NOTE, max_bytes=LOCK_FILE_BYTES_MAX).decode("utf-8", "replace")
+        found = _noted_lock(storage)
+        if found is None:
+            seams.lock.acquire().release()
+            try:
+                storage.create(paths.LOCK_NOTE, identity.encode(), durable=True)
+                return
+            except FileExistsError:
+                found = _noted_lock(storage)
     except OSError as error:
         raise Unavailable(
             f"the table cannot be written: {error}", table=storage.base
@@ -49,6 +58,14 @@ def note_lock(seams: Seams) -> None:
             f" alike everywhere (if the other writers are gone, delete {paths.LOCK_NOTE})",
             table=storage.base,
         )
+
+
+def _noted_lock(storage: Storage) -> str | None:
+    try:
+        found = storage.read(paths.LOCK_NOTE, max_bytes=LOCK_FILE_BYTES_MAX)
+    except FileNotFoundError:
+        return None
+    return found.decode("utf-8", "replace")
 
 
 def local_seams(path: str, config: TableConfig, properties: Mapping[str, str]) -> Seams:

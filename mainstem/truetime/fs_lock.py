@@ -39,7 +39,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from mainstem.errors import LeaseLost, LockUnavailable, Unavailable
+from mainstem.errors import LeaseLost, Unavailable
 from mainstem.limits import LOCK_FILE_BYTES_MAX
 from mainstem.truetime.lock_options import (
     EXPIRE_MS,
@@ -50,6 +50,7 @@ from mainstem.truetime.lock_options import (
     LockOptions,
 )
 from mainstem.truetime.owner_record import OwnerRecord, parse_owner_record
+from mainstem.truetime.patience import Patience
 
 if TYPE_CHECKING:
     from mainstem.seams import Randomness
@@ -82,7 +83,6 @@ _REMOVAL_PATIENCE_MS = 1_000
 # Between creating and locking its private file a process is exposed to the sweep.
 _SWEEP_AGE_MS = 10_000
 _SWEEP_COUNT_MAX = 1_000
-_WARN_AFTER_MS = 30_000
 _LINK_ATTEMPTS_MAX = 10
 _MISSING_FEATURE = {
     errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EMLINK, errno.EXDEV,
@@ -496,7 +496,7 @@ class _Waiter:
         self.clock = lock.clock
         self.private = _PrivateFolder(self.options.folder, self.options.base)
         self.path = self.private.lock_path
-        self.started_ms = self.clock.monotonic_ms()
+        self.patience = Patience(self.options, self.clock, f"lock file {self.path}")
         self.file = self._new_file()
         self.put_in_place = False
         self.ahead: list[str] = []
@@ -512,17 +512,9 @@ class _Waiter:
             self.file.close()
 
     def wait(self) -> FileLease:
-        warn_ms: float = _WARN_AFTER_MS
         while (lease := self._try()) is None:
-            waited_ms = self.clock.monotonic_ms() - self.started_ms
-            left_ms = self.options.patience_ms - waited_ms
-            if left_ms <= 0:
-                raise LockUnavailable(self._refusal(waited_ms), table=self.options.base)
-            if waited_ms > warn_ms:
-                warn_ms *= 2
-                _log.warning("waiting for %s for %.0f s: held by %s", self.path, waited_ms / 1e3,
-                             self.held_by)  # fmt: skip
-            self.clock.sleep_ms(min(self._pause_ms(waited_ms), left_ms))
+            left_ms = self.patience.left_ms(self.held_by, self._refusal)
+            self.clock.sleep_ms(min(self._pause_ms(self.patience.waited_ms), left_ms))
         return lease
 
     def _refusal(self, waited_ms: float) -> str:
@@ -588,7 +580,7 @@ class _Waiter:
                 created_ms=max(self.clock.now_ms(), 0),
                 expire_ms=self.options.expire_ms,
             )
-            name = f"{_WAIT}{self.lock.boot[:8]:_<8}-{int(self.started_ms * 1e3):018d}-{unique}"
+            name = f"{_WAIT}{self.lock.boot[:8]:_<8}-{int(self.patience.started_ms * 1e3):018d}-{unique}"
             with suppress(FileExistsError, FileNotFoundError):
                 return _OwnFile(self.private, name.replace("/", "_"), record.encode())
         raise FileNotFoundError(errno.ENOENT, "the private lock folder vanishes again and again")

@@ -32,8 +32,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from mainstem.errors import Invalid, LeaseLost, LockUnavailable, MainstemError
+from mainstem.errors import Invalid, LeaseLost, MainstemError
 from mainstem.truetime.lock_options import RETRIES, WAIT_MS, LockOptions, shown
+from mainstem.truetime.patience import Patience
 from mainstem.truetime.zk_options import AUTH, ZooKeeperOptions
 from mainstem.truetime.zk_session import Away, ZooKeeperSession, import_kazoo
 
@@ -49,7 +50,7 @@ _OTHER_RECIPE = re.compile(r"(__r?lock__|__READ__|__WRIT__|lease-)-?\d{10}$")
 # A watch wakes a waiter; it looks by itself, too, in case a watch was lost.
 _LOOK_MS = 5_000
 _AGAIN_MS = 20.0
-_WARN_AFTER_MS = 30_000
+_DESCRIBE_MS = 1_000
 _CLOSE_S = 2.0
 _DATA_SHOWN_MAX = 120
 
@@ -283,8 +284,9 @@ class _Contender:
         self.node = _Node(lock)
         self.kazoo = self.node.kazoo
         self.wake = threading.Event()
-        self.started_ms = self.clock.monotonic_ms()
+        self.patience = Patience(self.options, self.clock, self.node.folder)
         self.held_by = "nobody that was seen"
+        self.unanswered = ""
 
     def give_up(self) -> None:
         """Leave no node behind."""
@@ -292,29 +294,30 @@ class _Contender:
         self.node.remove(self.lock.place.connection_ms)
 
     def wait(self) -> ZooKeeperLease:
-        warn_ms: float = _WARN_AFTER_MS
         while True:
-            waited_ms = self.clock.monotonic_ms() - self.started_ms
-            left_ms = self.options.patience_ms - waited_ms
-            if left_ms <= 0:
-                raise LockUnavailable(self._refusal(waited_ms), table=self.options.base)
-            if waited_ms > warn_ms:
-                warn_ms *= 2
-                _log.warning("waiting for %s for %.0f s: held by %s", self.node.folder, waited_ms / 1e3,
-                             self.held_by)  # fmt: skip
+            left_ms = self.patience.left_ms(self.held_by, self._refusal)
             try:
                 lease = self._look(left_ms)
             except Away as error:
+                self.unanswered = str(error)
                 self.held_by = f"nobody that could be asked: ZooKeeper did not answer ({error})"
                 self.clock.sleep_ms(min(_AGAIN_MS, left_ms))
                 continue
             if lease is not None:
                 return lease
+            self.unanswered = ""
 
     def _refusal(self, waited_ms: float) -> str:
+        servers = self.lock.place.connect_string
+        allowed = f"for the {waited_ms:.0f} ms that {WAIT_MS} and {RETRIES} allow"
+        if self.unanswered:
+            return (
+                f"ZooKeeper at {servers} does not answer ({self.unanswered}): node {self.node.folder} was"
+                f" waited for {allowed}. Check the servers and the network, then try again; nothing was"
+                " published"
+            )
         return (
-            f"ZooKeeper node {self.node.folder} at {self.lock.place.connect_string} was held by"
-            f" {self.held_by} for the {waited_ms:.0f} ms that {WAIT_MS} and {RETRIES} allow. Wait for"
+            f"ZooKeeper node {self.node.folder} at {servers} was held by {self.held_by} {allowed}. Wait for"
             " that writer or stop it; the node of a dead one goes when its session ends"
         )
 
@@ -386,9 +389,9 @@ class _Contender:
         node = self.node
         assert node.session is not None
         path = f"{node.folder}/{before}"
+        self._name(holder)
         asked_at = self.clock.monotonic_ms()
         try:
-            self._describe(holder, left_ms)
             node.session.ask(left_ms, lambda client: client.get_async(path, watch=self._woken))
         except self.kazoo.exceptions.NoNodeError:
             return
@@ -401,24 +404,28 @@ class _Contender:
             if before not in names:
                 return
         left_ms -= self.clock.monotonic_ms() - asked_at
-        self.wake.wait(max(min(left_ms, _LOOK_MS), 0) / 1000)
+        if not self.wake.wait(max(min(left_ms, _LOOK_MS), 0) / 1000):
+            self._describe(holder)
 
     def _woken(self, _event: object) -> None:
         self.wake.set()
 
-    def _describe(self, holder: str, left_ms: float) -> None:
-        """Name and data of the holder, once it is needed: for messages only, and anybody's text."""
-        if self.held_by.startswith(shown(holder)):
+    def _name(self, holder: str) -> None:
+        """Who holds the lock, for messages: as much as is known without asking."""
+        if not self.held_by.startswith(shown(holder)):
+            self.held_by = shown(holder)
+            if not _CONTENDER.search(holder):
+                self.held_by += " (no contender's node: somebody put it there, and it blocks all writers)"
+
+    def _describe(self, holder: str) -> None:
+        """Name and data of a holder that was waited for in vain: for messages only, and anybody's text."""
+        if self.held_by != shown(holder):
             return
         node = self.node
         assert node.session is not None
-        self.held_by = shown(holder)
-        if not _CONTENDER.search(holder):
-            self.held_by += " (no contender's node: somebody put it there, and it blocks all writers)"
-            return
-        with suppress(self.kazoo.exceptions.NoAuthError):
+        with suppress(self.kazoo.exceptions.NoAuthError, self.kazoo.exceptions.NoNodeError):
             path = f"{node.folder}/{holder}"
-            ((data, info),) = node.session.ask(left_ms, lambda client: client.get_async(path))
+            ((data, info),) = node.session.ask(_DESCRIBE_MS, lambda client: client.get_async(path))
             text = data[:_DATA_SHOWN_MAX].decode("utf-8", "replace")
             kind = "" if info.ephemeralOwner else ", not ephemeral: it stays until somebody deletes it"
             self.held_by += f" ({text!r}{kind})"
