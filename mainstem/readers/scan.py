@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from mainstem.errors import Unavailable, Unsupported
 from mainstem.readers.split import ReadSpec
-from mainstem.storage.protocol import Storage
+from mainstem.storage.protocol import Result, Storage
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +78,7 @@ class ScanPlan:
     @property
     def schema(self) -> pa.Schema:
         """Schema of the rows."""
-        return self._planner().output_schema
+        return self._twice(lambda: self._planner().output_schema)
 
     def refined(self, columns: Sequence[str] | None, filter: pc.Expression | None) -> ScanPlan:
         """The same query with fewer columns and one more filter, both pushed down to the files."""
@@ -88,7 +88,7 @@ class ScanPlan:
 
     def splits(self) -> list[ReadableSplit]:
         """One picklable unit of work per file slice; ``split.read(storage)`` gives its rows."""
-        return list(self._planner().splits)
+        return self._twice(lambda: list(self._planner().splits))
 
     def to_arrow(self) -> pa.Table:
         """All rows. A file that a concurrent clean removed makes the whole query start again, once.
@@ -149,7 +149,7 @@ class ScanPlan:
     def _tables(self) -> tuple[Planned, Iterator[pa.Table]]:
         """The plan of this moment, and its rows when they are drawn. Until the first rows are there a
         file that vanished makes the query start again, once."""
-        planned = self._planner()
+        planned = self._twice(self._planner)
         return planned, self._streamed(planned)
 
     def _streamed(self, planned: Planned) -> Iterator[pa.Table]:
@@ -175,6 +175,15 @@ class ScanPlan:
                 "the table's schema changed while the query began; read again", table=self._storage.base
             )
         return planned
+
+    def _twice(self, plan: Callable[[], Result]) -> Result:
+        """A plan, made once more if a file that it looked at was archived or cleaned meanwhile."""
+        for _ in range(ATTEMPTS):
+            try:
+                return plan()
+            except FileNotFoundError as error:
+                missing = error
+        raise self._vanished(missing) from missing
 
     def _vanished(self, error: FileNotFoundError) -> Unavailable:
         return Unavailable(self._message.format(error=error), table=self._storage.base)

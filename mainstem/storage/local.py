@@ -258,6 +258,13 @@ class LocalStorage:
     def link(self, source: str, target: str) -> None:
         os.link(self._full(source), self._full(target), follow_symlinks=False)
 
+    def same_file(self, path: str, other: str) -> bool:
+        try:
+            one, two = (os.stat(self._full(name), follow_symlinks=False) for name in (path, other))
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(one, two)
+
     def rename(self, source: str, target: str) -> None:
         os.rename(self._full(source), self._full(target))
 

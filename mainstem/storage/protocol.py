@@ -117,6 +117,9 @@ class Storage(Protocol):
     def link(self, source: str, target: str) -> None:
         """Give an existing file a second name, atomically; the publication step of every instant."""
 
+    def same_file(self, path: str, other: str) -> bool:
+        """Whether both names are there and are names of one file (made by ``link``)."""
+
     def rename(self, source: str, target: str) -> None:
         """Move, replacing the target."""
 

@@ -331,6 +331,13 @@ class SimStorage:
 
         self._call("link", f"{source} -> {target}", effect, writes=True)
 
+    def same_file(self, path: str, other: str) -> bool:
+        def effect() -> bool:
+            inode = self.disk.get(path)
+            return inode is not None and inode is self.disk.get(other)
+
+        return self._call("same_file", f"{path} {other}", effect)
+
     def rename(self, source: str, target: str) -> None:
         def effect() -> None:
             inode = self.disk.need(source)

@@ -229,7 +229,7 @@ class Publisher:
             self._seams.clock.sleep_ms(wait_ms)
             before_link(time)
             lease.check()
-            self._link(epoch, paths.timeline_file(target(time)))
+            self._link(epoch, paths.timeline_file(target(time)), prepared or epoch.ticket)
             self._last_time = time
             self._settle(lambda: after_link(time), target(time))
             self._settle(lambda: storage.sync_folder(paths.TIMELINE), target(time))
@@ -261,28 +261,36 @@ class Publisher:
                 table=self._seams.storage.base,
             ) from error
 
-    def _link(self, epoch: Epoch, target: str) -> None:
+    def _link(self, epoch: Epoch, target: str, content: str) -> None:
+        """``content``: another name of the ticket's file, which nobody sweeps if there is one."""
         storage = self._seams.storage
         try:
             epoch.publish(target)
-        except FileExistsError as error:
+        except (FileExistsError, LeaseLost) as error:
+            # On a network file system a call whose reply was lost is repeated, and then fails.
+            if self._applied(lambda: storage.same_file(content, target), target, error):
+                return
+            if isinstance(error, LeaseLost):
+                raise
             raise LeaseLost(f"{target} was created by another holder of the lock") from error
         except OSError as error:
-            try:
-                applied = storage.stat(target) is not None
-            except OSError:
-                applied = None
-            if applied:
-                return  # the target's name is ours alone: the reply was lost, not the effect
-            if applied is None:
-                raise OutcomeUnknown(
-                    f"publishing {target} failed ({error}) and storage does not answer: it may or may"
-                    " not be visible; look at the timeline before writing again, delete nothing",
-                    table=storage.base,
-                ) from error
+            # The target's name is ours alone: if it is there, the reply was lost, not the effect.
+            if self._applied(lambda: storage.stat(target) is not None, target, error):
+                return
             kind = "the disk is full" if error.errno == errno.ENOSPC else str(error)
             raise Unavailable(
                 f"publishing {target} failed: {kind}; nothing was published", table=storage.base
+            ) from error
+
+    def _applied(self, look: Callable[[], bool], target: str, error: Exception) -> bool:
+        """What ``look`` says; ``OutcomeUnknown`` where storage does not answer."""
+        try:
+            return look()
+        except OSError:
+            raise OutcomeUnknown(
+                f"publishing {target} failed ({error}) and storage does not answer: it may or may not be"
+                " visible; look at the timeline before writing again, delete nothing",
+                table=self._seams.storage.base,
             ) from error
 
     def _store_now_ms(self, epoch: Epoch) -> int:

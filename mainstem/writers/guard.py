@@ -150,10 +150,12 @@ class GuardIndex:
         """
         notes = self._of(guard.identifier)
         present = notes.read()
-        newest = max((note.batch_id for note in present), default=-1)
         known = {note.instant for note in present}
-        for fact in self._active(guard, timeline):
-            if fact.batch_id >= newest and fact.instant not in known:
+        active = list(self._active(guard, timeline))
+        # Not compared with the notes: one of a higher batch may be of an instant that is no more.
+        newest = max((fact.batch_id for fact in active), default=-1)
+        for fact in active:
+            if fact.batch_id == newest and fact.instant not in known:
                 notes.write(Note(fact.batch_id, fact.ordinal, fact.instant))
         if not notes.archive_searched:
             for fact in _newest_archived(self._archive(), guard.identifier):

@@ -122,6 +122,37 @@ def test_a_disk_that_fills_up_at_any_write_of_a_commit_loses_and_shows_nothing(t
     assert sum(1 for p in private.rglob("*") if p.is_file()) < 20, "private files pile up"
 
 
+class ForgetfulStorage(LocalStorage):
+    """A folder on a network: replies to links of the timeline are lost, the calls repeated by the client."""
+
+    def __init__(self, base: str, *, swept: bool) -> None:
+        super().__init__(base)
+        self.swept = swept
+        self.lost = 0
+
+    def link(self, source, target) -> None:
+        super().link(source, target)
+        if "/timeline/" not in target or (self.swept and "_" not in target):
+            return
+        self.lost += 1
+        if self.swept:  # by the next holder of the lock, before the call was repeated
+            self.delete(source)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+
+
+@pytest.mark.parametrize("swept", [False, True])
+def test_a_commit_whose_reply_was_lost_is_completed_once(table, path: Path, swept: bool) -> None:
+    before = len(table.timeline())
+    forgetful = ForgetfulStorage(str(path), swept=swept)
+    outcome = _on(path, forgetful).upsert(rows("d"))
+    assert forgetful.lost >= 1 and outcome.status == "committed"
+    completed = [p.name for p in (path / ".hoodie/timeline").glob(f"{outcome.instant}_*")]
+    assert completed == [f"{outcome.instant}_{outcome.completion_time}.deltacommit"]
+    done = [i for i in mainstem.open_table(path).timeline() if i.is_completed]
+    assert len(done) == before + 1
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 256 KiB; skipped where mounting is not allowed (then part 1 stands

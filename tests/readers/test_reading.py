@@ -73,6 +73,10 @@ class Wrapped(LocalStorage):
         if action is not None:
             action(path)
 
+    def read(self, path, *, max_bytes):
+        self._told("read", path)
+        return super().read(path, max_bytes=max_bytes)
+
     def view(self, path):
         self._told("view", path)
         return super().view(path)
@@ -431,3 +435,33 @@ def test_incremental_and_snapshot_plans_are_importable_without_a_table(tmp_path)
     for plan in (snapshot.scan(storage), incremental.changes(storage)):
         with pytest.raises(Invalid, match="no Hudi table"):
             plan.to_arrow()
+
+
+ASKED = {
+    "batches": lambda plan: sum(batch.num_rows for batch in plan.to_batches()),
+    "reader": lambda plan: plan.to_reader().read_all().num_rows,
+    "count": lambda plan: plan.count_rows(),
+    "splits": lambda plan: len(plan.splits()),
+    "schema": lambda plan: len(plan.schema.names[:1]),
+}
+
+
+@pytest.mark.parametrize("ask", ASKED)
+def test_a_view_is_planned_again_when_java_archives_its_clean_meanwhile(tmp_path, ask) -> None:
+    create(tmp_path / "t")
+    table = mainstem.open_table(tmp_path / "t", {**OPTIONS, "hoodie.clean.commits.retained": "1"})
+    for ts in range(3):
+        done = table.upsert(rows((1, "x", ts, "n")))
+        table.compact()
+    assert table.clean()
+    looked: list[str] = []
+
+    def archived_by_java(path: str) -> None:
+        if path.endswith(".clean"):
+            looked.append(path)
+            for file in (tmp_path / "t/.hoodie/timeline").glob("*.clean*"):
+                file.unlink()
+
+    storage = Wrapped(tmp_path / "t", read=archived_by_java)
+    assert ASKED[ask](snapshot.scan(storage, as_of=done.instant)) == 1
+    assert looked

@@ -182,6 +182,29 @@ def test_two_live_drivers_cannot_both_commit_one_micro_batch(make_table):
     assert len(log_files(table)) == 1
 
 
+def test_javas_archived_batches_are_found_though_a_later_one_of_ours_was_announced_and_died(make_table):
+    from mainstem.timeline.commit_metadata import STREAM_KEY
+
+    least = {"clean.commits.retained": "1", "keep.min.commits": "2", "keep.max.commits": "3"}
+    table = mainstem.open_table(make_table().path, {f"hoodie.{key}": text for key, text in least.items()})
+    dead = table.begin(guard=StreamGuard("s", 9))
+    dead.write(rows([9], ts=1))
+    table.writer_context().guards.announce(StreamGuard("s", 9), dead.instant)
+    dead.abort()
+    # A restore, or a checkpoint that was reset: Java goes on from an earlier batch, and stops.
+    with table.begin(extra_metadata={STREAM_KEY: json.dumps({"s": "5"})}) as java:
+        java.write(rows([5], ts=1))
+        java.commit()
+    table.begin(guard=StreamGuard("s", 6)).abort()
+    for key in range(10, 16):
+        table.upsert(rows([key], ts=1))
+    table.clean()
+    assert table.archive() is not None
+    assert not any(i.requested == java.instant for i in table.timeline())
+    with mainstem.open_table(table.path).begin(guard=StreamGuard("s", 5)) as replayed:
+        assert replayed.already_committed
+
+
 def test_the_guard_stands_in_the_instant_in_javas_form_too(make_table):
     from mainstem.timeline.commit_metadata import STREAM_KEY, decode_commit
 
