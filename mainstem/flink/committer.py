@@ -30,8 +30,8 @@ removes (2); within 8 staged files that nobody names, which ``sweep`` removes by
 for an hour* and wakes up in 2, 3 or 8 removes only parts that a commit holds, and their staged files; in 5
 the guard or 6 stops it, in 7 the guard does, or its transaction was rolled back meanwhile and it starts
 again. While its transaction is open no restore can begin, and 6 sees one that came before, so that rows
-which a restore took back do not return. *Two at once* both write log files; one commits, the other aborts
-and finds the parts gone. Only work is lost, and nobody is told of an error.
+which a restore took back do not return. *Two at once*: the later one stands back for a while, lest work be
+wasted; if both go on, one commits, and the other aborts and finds the parts gone. Nobody is told of an error.
 """
 
 from __future__ import annotations
@@ -45,10 +45,13 @@ from dataclasses import dataclass
 from mainstem.client import Table
 from mainstem.errors import CorruptTable, Invalid, MainstemError, RolledBack, Unavailable
 from mainstem.flink.parts import Part, PartFiles
+from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.services.background import Background
 from mainstem.storage import paths
+from mainstem.timeline.commit_metadata import decode_commit
+from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT
 from mainstem.writers.context import WriterContext
-from mainstem.writers.guard import StreamGuard
+from mainstem.writers.guard import GUARD_KEY, StreamGuard
 from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, Outcome
 from mainstem.writers.spec import UPSERT
 
@@ -60,6 +63,9 @@ _SWEEP_EVERY_MS = 3600 * 1000
 _FIRST_PAUSE_MS, _LAST_PAUSE_MS = 20, 500
 _SLICE_MS = 50
 _RETRY_MS = 500
+# How long a commit of another process is waited for, and for each so many bytes a millisecond more.
+_PATIENCE_MS = 1000
+_BYTES_PER_MS = 50_000
 
 
 def folders(table: Table, sink: str) -> tuple[str, str]:
@@ -109,6 +115,8 @@ class Committer:
         self._newest: _Newest | None = None
         self._thread: Background | None = None
         self._swept_ms: float | None = None
+        #: when pending transactions of others were first seen
+        self._seen_ms: dict[str, float] = {}
 
     # -- rounds ----------------------------------------------------------------------------------
 
@@ -170,6 +178,8 @@ class Committer:
         if not parts:
             return Outcome(EMPTY) if blank else None
         self._parts.settle()
+        if self._others_at_it(parts):
+            return self._wait_for_others()
         try:
             outcome = self._commit(newest, parts)
         except (CorruptTable, Invalid):
@@ -193,9 +203,41 @@ class Committer:
         with txn:
             if txn.already_committed or self._look() != newest or not self._parts.are_there(parts):
                 return Outcome(ALREADY_COMMITTED)
+            if self._others_at_it(parts, txn.instant):
+                txn.abort()
+                return self._wait_for_others()
             for part in parts:
                 txn.add_staged(part.lines, source=self._parts.path(part.name))
             return txn.commit()
+
+    # -- others ----------------------------------------------------------------------------------
+
+    def _others_at_it(self, parts: list[Part], own: str = "") -> bool:
+        """Whether another committer of the sink has begun (before ``own``) and may soon be done.
+
+        Two that commit the same parts waste the work of one. So the later one stands back for as long as the
+        commit may take; then it goes on, whether the other is dead or only slow.
+        """
+        now = self._ctx.seams.clock.monotonic_ms()
+        patience = _PATIENCE_MS + sum(part.size for part in parts) / _BYTES_PER_MS
+        begun = {time for time in self._begun() if time != own and (not own or time < own)}
+        self._seen_ms = {time: self._seen_ms.get(time, now) for time in begun}
+        return any(now - first < patience for first in self._seen_ms.values())
+
+    def _begun(self) -> Iterator[str]:
+        """Pending transactions of this sink's committers, as their inflight files say."""
+        for instant in self._ctx.timeline().pending:
+            if instant.action == DELTACOMMIT:
+                path = paths.timeline_file(f"{instant.requested}.{DELTACOMMIT}.{INFLIGHT}")
+                with suppress(FileNotFoundError, CorruptTable, ValueError):  # gone, or somebody else's
+                    data = self._ctx.seams.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+                    guard = json.loads(decode_commit(data, path=path).extra.get(GUARD_KEY, "null"))
+                    if guard and guard[0] == self._identifier:
+                        yield instant.requested
+
+    def _wait_for_others(self) -> Outcome:
+        self._ctx.seams.clock.sleep_ms(_FIRST_PAUSE_MS)
+        return Outcome(ALREADY_COMMITTED)
 
     # -- what is there ---------------------------------------------------------------------------
 

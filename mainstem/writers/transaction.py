@@ -38,7 +38,7 @@ from mainstem.writers.bulk import appender_for, check_one_base_file_each
 from mainstem.writers.conflicts import Overlaps
 from mainstem.writers.context import WriterContext
 from mainstem.writers.fit import as_table
-from mainstem.writers.guard import StreamGuard
+from mainstem.writers.guard import GUARD_KEY, StreamGuard
 from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, OPERATIONS, Outcome
 from mainstem.writers.private_files import forget, prepare
 from mainstem.writers.rollback import (
@@ -150,9 +150,10 @@ class Transaction:
         ctx, storage = self._ctx, self._ctx.seams.storage
         # Whoever finds it pending, or has to roll it back, can tell whose it is.
         name = ctx.options.writer_name
-        inflight = encode_commit(
-            [], {WRITER_NAME: name} if name else {}, OPERATIONS[self._spec.operation]
-        )
+        whose = {WRITER_NAME: name} if name else {}
+        if self._guard is not None:
+            whose[GUARD_KEY] = self._guard.extra_metadata()[GUARD_KEY]
+        inflight = encode_commit([], whose, OPERATIONS[self._spec.operation])
         started: list[str] = []
 
         def start_heartbeat(time: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from mainstem.flink import committer
 from mainstem.flink.committer import Committer, folders
 from tests.crash import crash_worker
 from tests.crash.crash_matrix import Run, worker
@@ -27,6 +28,12 @@ pytestmark = pytest.mark.timeout(180)
 def run() -> Iterator[Run]:
     with worker() as call:
         yield call
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch) -> None:
+    """Whoever comes next does not wait to see whether the dead one is done soon."""
+    monkeypatch.setattr(committer, "_PATIENCE_MS", 0)
 
 
 @pytest.fixture
@@ -46,11 +53,11 @@ def check_done(path: Path, step: int) -> None:
     """Everything is committed once, and nothing is left."""
     assert content(path) == NEW, step
     assert in_commits(path) == list(range(len(in_commits(path)))), step
-    committer = Committer(opened(path), SINK)
-    assert committer.commit_pending() == []
+    last = Committer(opened(path), SINK)
+    assert last.commit_pending() == []
     staged, parts = folders(opened(path), SINK)
     assert os.listdir(parts) == [], step
-    committer.sweep(-1)
+    last.sweep(-1)
     assert os.listdir(staged) == [], step
     clean_up(path)
     assert content(path) == {**NEW, "9": "last9"}, step

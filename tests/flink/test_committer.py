@@ -22,6 +22,7 @@ from mainstem.errors import CorruptTable, Invalid, Unavailable
 from mainstem.flink import parts
 from mainstem.flink.committer import PARTS_KEY, Committer, folders, sinks
 from mainstem.storage.local import LocalStorage
+from mainstem.writers.guard import StreamGuard
 from mainstem.writers.staged import Stager
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("value", pa.string())])
@@ -162,6 +163,29 @@ def test_two_committers_of_one_sink_commit_each_part_once(table, job):
         (one, other)[n % 2].commit_pending()
     assert [name for batch in held(table) for name in batch] == names
     assert one.commit_pending() == other.commit_pending() == []
+
+
+def test_a_committer_stands_back_for_one_that_has_begun_but_not_for_ever(table, job, monkeypatch):
+    name = job.checkpoint(rows([1], 1))
+    other = mainstem.open_table(table.path, OPTIONS)
+    begun = other.begin("upsert", guard=StreamGuard("flink/t1", 0), extra_metadata={PARTS_KEY: f'["{name}"]'})
+    done = []
+    committer = Committer(table, "t1", on_outcome=done.append).start()
+    try:
+        time.sleep(0.3)
+        assert len(table.timeline()) == 1, "nothing else was begun"
+        begun.add_staged((job.parts / name).read_text().splitlines())
+        begun.commit()
+        until(lambda: job.left() == (0, 0))
+    finally:
+        committer.stop()
+    assert done == [] and held(table) == [[name]]
+    assert [i.action for i in table.timeline()] == ["deltacommit"], "and nothing was rolled back"
+    second = job.checkpoint(rows([2], 1))
+    monkeypatch.setattr("mainstem.flink.committer._PATIENCE_MS", 100)
+    other.begin("upsert", guard=StreamGuard("flink/t1", 1)).detach()  # its process stands still
+    assert len(Committer(table, "t1").commit_pending()) == 1
+    assert held(table) == [[name], [second]] and content(table) == {"k1": "v1", "k2": "v2"}
 
 
 def test_parts_of_a_batch_that_was_archived_are_not_committed_again(table, job, monkeypatch):
