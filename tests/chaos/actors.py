@@ -151,7 +151,7 @@ class Place:
 
 
 #: the number by which a source's rows are known
-SOURCES = {"python-0": 0, "python-1": 1, "spark-0": 2, "spark-1": 3}
+SOURCES = {"python-0": 0, "python-1": 1, "spark-0": 2, "spark-1": 3, "flink-0": 4, "flink-1": 5}
 #: rows in one batch of a source
 BATCH_ROWS = {"python": 40, "spark": 40}
 _SERVICE_S = {"compact": "700ms", "clean": "900ms", "archive": "1100ms"}
@@ -182,6 +182,23 @@ def spark_writer(place: Place, name: str, properties: dict) -> Actor:
     command = ["-m", "tests.chaos.spark_writer", json.dumps(given)]
     ends = frozenset({7, 1})  # of a driver whose JVM was killed
     return Actor(name, "spark", command, place.log(name), ends, parts=("java", "python"))
+
+
+def flink_writer(place: Place, name: str, properties: dict) -> Actor:
+    """A Flink SQL job with its cluster in one process, and its Python workers."""
+    given = {
+        "source": SOURCES[name], "sink": flink_sink(name), "path": str(place.table), "options": properties,
+        "journal": str(place.journal(name)), "stop": str(place.stop), "rate": 80, "memory": "512m",
+        "checkpoint": str(place.folder / f"checkpoint-{name}"), "checkpoint_ms": 1000,
+    }  # fmt: skip
+    command = ["-m", "tests.chaos.flink_writer", json.dumps(given)]
+    ends = frozenset({1, 8})  # of a client whose JVM was killed
+    return Actor(name, "flink", command, place.log(name), ends, parts=("java", "python"))
+
+
+def flink_sink(name: str) -> str:
+    """The name of a writer's sink, which is a table's name in SQL."""
+    return name.replace("-", "_")
 
 
 def service(place: Place, name: str, properties: dict) -> Actor:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import mainstem
-from tests.chaos.actors import BATCH_ROWS, SOURCES
+from tests.chaos.actors import BATCH_ROWS, SOURCES, flink_sink
 from tests.chaos.rows import as_tuples, newest
 from tests.hudi_rs.reading import read as read_with_hudi_rs
 from tests.multiprocess import table_files
@@ -71,6 +72,7 @@ def check(run: Harness) -> Score:
         if "Traceback" in actor.tail() and not actor.parts:
             score.wrong.append(f"{actor.name} broke:\n{actor.tail()[-1500:]}")
     score.actions.update(action for _, _, action in table_files.completed(base))
+    score.actions["archived instants"] = len(table_files.archived(base))
     score.wrong += run.observer.wrong
     score.wrong += _times(base)
     sent = _journals(run, commits, score)
@@ -95,6 +97,14 @@ def _journals(run: Harness, commits: list[table_files.Commit], score: Score) -> 
     sent: dict[int, list[tuple[int, int]]] = {}
     reported = set()
     for actor in (actor for actor in run.actors if actor.is_writer):
+        if actor.kind == "flink":
+            sink = flink_sink(actor.name)
+            own = {guard for guard in visible if guard[0] == f"flink/{sink}"}
+            reported |= own
+            score.commits[actor.kind] += len(own)
+            score.wrong += _numbered(sink, own)
+            sent[SOURCES[actor.name]] = [(0, _rows_of(run, own))]
+            continue
         _errors(run, actor.name, score)
         lines = {line["batch"]: line for line in entries(run.place.journal(actor.name))}
         score.commits[actor.kind] += len(lines)
@@ -109,6 +119,25 @@ def _journals(run: Harness, commits: list[table_files.Commit], score: Score) -> 
             score.wrong += _told_right(guard, line, visible.get(guard, []))
     score.wrong += [f"{guard} is visible and nobody was told" for guard in sorted(set(visible) - reported)]
     return sent
+
+
+def _numbered(sink: str, guards: set[tuple]) -> list[str]:
+    """Commits of a sink are numbered without a gap."""
+    numbers = sorted(number for _, number, _ in guards)
+    first = numbers[0] if numbers else 0
+    expected = list(range(first, first + len(numbers)))
+    return [] if numbers == expected and first in (0, 1) else [f"{sink}: commits {numbers[:50]} have gaps"]
+
+
+def _rows_of(run: Harness, guards: set[tuple]) -> int:
+    """How many rows these commits wrote. A sequence wrote so many of its first ones if each came once."""
+    total = 0
+    for record in table_files.completed(run.place.table).values():
+        guard = (record.get("extraMetadata") or {}).get("mainstem.stream.guard")
+        if guard and tuple(json.loads(guard)) in guards:
+            stats = [stat for part in record["partitionToWriteStats"].values() for stat in part]
+            total += sum(stat["numWrites"] for stat in stats)
+    return total
 
 
 def _told_right(guard: tuple, line: dict, visible: list[table_files.Commit]) -> list[str]:

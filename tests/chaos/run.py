@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mainstem.testing.zookeeper_ensemble import ZooKeeperEnsemble
 from tests.chaos.checks import Score, check
-from tests.chaos.harness import PYTHON, SPARK, Harness
+from tests.chaos.harness import FLINK, PYTHON, SPARK, Harness
 from tests.chaos.python_writer import SABOTAGE
 
 SESSION_S = 4.0
@@ -37,7 +37,7 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     seed = random.randrange(10**6) if given.seed is None else given.seed
     left_out = given.without.split(",")
-    writers = [name for name in (*PYTHON, *SPARK) if name not in left_out]
+    writers = [name for name in (*PYTHON, *SPARK, *FLINK) if name not in left_out]
     sabotage = {PYTHON[0]: given.sabotage}
     print(f"seed {seed}, {given.seconds:.0f} s, files in {folder}", flush=True)
     began = time.monotonic()

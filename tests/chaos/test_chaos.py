@@ -44,6 +44,7 @@ def start(ensemble: ZooKeeperEnsemble, tmp_path: Path) -> Iterator[Callable[...,
         run.close()
 
 
+@pytest.mark.supports("Locks", "ZooKeeper lock (ZookeeperBasedLockProvider)")
 def test_a_round_of_every_fault_loses_and_doubles_nothing(start, record_property):
     run = start()
     run.run(15, rounds=1, pause=(0.05, 0.4))
