@@ -28,6 +28,7 @@ OPTIONS = {
     "hoodie.mainstem.fsync": "false",
     "hoodie.client.heartbeat.interval_in_ms": "300",
     "hoodie.compact.inline.max.delta.commits": "3",
+    "hoodie.log.compaction.blocks.threshold": "3",
     "hoodie.clean.commits.retained": "2",
     "hoodie.keep.min.commits": "4",
     "hoodie.keep.max.commits": "6",
@@ -53,7 +54,9 @@ MIDDLE = {
     "compact": ("link", r"^(?!\.hoodie).*parquet$"),
     "clean": ("delete", r"^(?!\.hoodie)"),
     "archive": ("link", r"history/.*parquet$"),
+    "log-compact": ("link", r"^\.(?!hoodie).*\.log\."),
 }
+RESTORING = ("delete", r"^(?!\.hoodie/)")
 
 
 @pytest.fixture
@@ -89,10 +92,16 @@ def compactions(table: mainstem.Table) -> list[str]:
 
 @contextmanager
 def services(table: mainstem.Table, *more: str, stops: tuple[str, ...] = ()) -> Iterator[subprocess.Popen]:
+    with command("services", table.path, *more, stops=stops) as process:
+        yield process
+
+
+@contextmanager
+def command(name: str, *more: str, stops: tuple[str, ...] = ()) -> Iterator[subprocess.Popen]:
     options = [part for key, value in OPTIONS.items() for part in ("-o", f"{key}={value}")]
     start = ["-c", STOPS, *stops] if stops else ["-m", "mainstem"]
     process = subprocess.Popen(
-        [sys.executable, *start, "services", table.path, *options, *more],
+        [sys.executable, *start, name, *more, *options],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
@@ -142,6 +151,62 @@ def test_a_services_process_is_killed_in_the_middle_and_another_one_finishes(tab
     assert other.returncode == 0, complaints
     assert "compact: compaction" in said and "clean: " in said and "instants archived" in said
     assert content(table) == [(f"k{k}", 7) for k in range(8)]
+
+
+def test_a_log_compaction_is_killed_in_the_middle_and_another_process_finishes_it(table):
+    with services(table, "--once", "--only", "log-compact", stops=MIDDLE["log-compact"]) as killed:
+        assert killed.stdout.readline() == "stopping\n"
+        killed.kill()
+    commit(table, 8, 2)
+    time.sleep(CLAIM_S)
+    with services(table, "--once", "--only", "log-compact") as other:
+        said, complaints = other.communicate(timeout=60)
+    assert other.returncode == 0, complaints
+    assert "log-compact: log compaction" in said
+    assert content(table) == [(f"k{k}", 9) for k in range(8)]
+    assert all(run.error is None for run in table.run_services(if_due=False))
+    assert content(table) == [(f"k{k}", 9) for k in range(8)]
+
+
+@pytest.fixture
+def saved(table: mainstem.Table) -> str:
+    """The instant of a savepoint, with commits after it."""
+    instant = table.savepoint().instant
+    commit(table, 8, 3)
+    return instant
+
+
+def test_a_restore_that_stands_still_is_finished_by_another_and_harmless_when_it_wakes_up(table, saved):
+    with command("restore", table.path, saved, stops=RESTORING) as stopped:
+        assert stopped.stdout.readline() == "stopping\n"
+        os.waitpid(stopped.pid, os.WUNTRACED)
+        with pytest.raises(mainstem.Unsupported, match=r"a restore \(\d+\) is pending"):
+            commit(table, 11, 1)
+        assert content(table) == [(f"k{k}", 7) for k in range(8)]
+        time.sleep(CLAIM_S)
+        assert table.restore().completion is not None
+        commit(table, 20, 2)
+        stopped.send_signal(signal.SIGCONT)
+        stopped.communicate(timeout=30)
+    assert content(table) == [(f"k{k}", 21) for k in range(8)]
+    assert all(run.error is None for run in table.run_services(if_due=False))
+    commit(table, 22, 1)
+    assert content(table) == [(f"k{k}", 22) for k in range(8)]
+
+
+def test_a_restore_that_is_killed_is_finished_by_the_next_process(table, saved):
+    with command("restore", table.path, saved, stops=RESTORING) as killed:
+        assert killed.stdout.readline() == "stopping\n"
+        killed.kill()
+    with pytest.raises(mainstem.Unsupported, match=r"a restore \(\d+\) is pending"):
+        commit(table, 11, 1)
+    time.sleep(CLAIM_S)
+    with command("restore", table.path) as other:
+        _, complaints = other.communicate(timeout=60)
+    assert other.returncode == 0, complaints
+    assert content(table) == [(f"k{k}", 7) for k in range(8)]
+    commit(table, 11, 2)
+    assert content(table) == [(f"k{k}", 12) for k in range(8)]
 
 
 def test_two_services_processes_beside_a_writer_execute_each_plan_once(table):
