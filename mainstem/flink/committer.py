@@ -63,9 +63,7 @@ _SWEEP_EVERY_MS = 3600 * 1000
 _FIRST_PAUSE_MS, _LAST_PAUSE_MS = 20, 500
 _SLICE_MS = 50
 _RETRY_MS = 500
-# How long a commit of another process is waited for, and for each so many bytes a millisecond more.
-_PATIENCE_MS = 1000
-_BYTES_PER_MS = 50_000
+_BYTES_PER_S = 50_000_000
 
 
 def folders(table: Table, sink: str) -> tuple[str, str]:
@@ -94,6 +92,9 @@ class Committer:
     ``on_outcome`` is called after each commit, ``on_error`` with each error of the thread; both from the
     thread that commits.
     """
+
+    #: how long a commit that another process has begun is waited for, and a little more for its bytes
+    patience_ms = 1000.0
 
     def __init__(
         self,
@@ -219,7 +220,7 @@ class Committer:
         commit may take; then it goes on, whether the other is dead or only slow.
         """
         now = self._ctx.seams.clock.monotonic_ms()
-        patience = _PATIENCE_MS + sum(part.size for part in parts) / _BYTES_PER_MS
+        patience = self.patience_ms * (1 + sum(part.size for part in parts) / _BYTES_PER_S)
         begun = {time for time in self._begun() if time != own and (not own or time < own)}
         self._seen_ms = {time: self._seen_ms.get(time, now) for time in begun}
         return any(now - first < patience for first in self._seen_ms.values())

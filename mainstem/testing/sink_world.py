@@ -66,6 +66,7 @@ class Sinks(Services):
     def build(self) -> None:
         Tables.build(self)
         self.restoring = False
+        self.patience_ms = 1000.0 * (self.seed % 4 == 0)  # where they stand back, they seldom race
         rng = random.Random(f"{self.seed}/sinks")
         self.jobs = {n: Job(n, rng.choice([2, 3, 5])) for n in ["t1", "t1_2"][: rng.choice([1, 1, 2])]}
         for name in self.jobs:
@@ -141,6 +142,7 @@ class Sinks(Services):
     def _committer(self, name: str) -> Any:
         def body(process: Process) -> None:
             committer = self._patiently(process, lambda: Committer(self._opened(process), name))
+            committer.patience_ms = self.patience_ms
             while True:
                 over = self.jobs[name].over
                 try:

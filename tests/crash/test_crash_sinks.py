@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from mainstem.flink import committer
 from mainstem.flink.committer import Committer, folders
 from tests.crash import crash_worker
 from tests.crash.crash_matrix import Run, worker
@@ -33,7 +32,7 @@ def run() -> Iterator[Run]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch) -> None:
     """Whoever comes next does not wait to see whether the dead one is done soon."""
-    monkeypatch.setattr(committer, "_PATIENCE_MS", 0)
+    monkeypatch.setattr(Committer, "patience_ms", 0)
 
 
 @pytest.fixture

@@ -182,7 +182,7 @@ def test_a_committer_stands_back_for_one_that_has_begun_but_not_for_ever(table, 
     assert done == [] and held(table) == [[name]]
     assert [i.action for i in table.timeline()] == ["deltacommit"], "and nothing was rolled back"
     second = job.checkpoint(rows([2], 1))
-    monkeypatch.setattr("mainstem.flink.committer._PATIENCE_MS", 100)
+    monkeypatch.setattr(Committer, "patience_ms", 100)
     other.begin("upsert", guard=StreamGuard("flink/t1", 1)).detach()  # its process stands still
     assert len(Committer(table, "t1").commit_pending()) == 1
     assert held(table) == [[name], [second]] and content(table) == {"k1": "v1", "k2": "v2"}
