@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -206,10 +205,3 @@ def service(place: Place, name: str, properties: dict) -> Actor:
     options = [part for key, value in properties.items() for part in ("-o", f"{key}={value}")]
     command = ["-m", "mainstem", "services", str(place.table), "--only", name, "--every", _SERVICE_S[name]]
     return Actor(name, name, [*command, *options], place.log(name), is_writer=False)
-
-
-def counted_starts(actors: Sequence[Actor]) -> Counter[str]:
-    """Starts of each kind."""
-    return Counter({actor.kind: 0 for actor in actors}) + Counter(
-        kind for actor in actors for kind in [actor.kind] * actor.starts
-    )

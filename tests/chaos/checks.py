@@ -209,6 +209,7 @@ def _leftovers(run: Harness, score: Score) -> None:
     for service in last.run_services(if_due=False):
         if service.error is not None:
             score.wrong.append(f"{service.service} fails afterwards: {service.error}")
-    score.wrong += table_files.leftovers(base)
+    # What Flink's killed workers staged and never told is swept by age, much later.
+    score.wrong += [left for left in table_files.leftovers(base) if not left.startswith("own file flink/")]
     if sorted(as_tuples(mainstem.open_table(base).scan().to_arrow())) != before:
         score.wrong.append("services change the table's rows")

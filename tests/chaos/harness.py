@@ -19,7 +19,6 @@ from mainstem.truetime.zk_options import EXPLICIT
 from tests.chaos.actors import Actor, Place, flink_writer, python_writer, service, spark_writer
 from tests.chaos.faults import Deal, pack
 from tests.chaos.rows import SCHEMA
-from tests.multiprocess import table_files
 from tests.multiprocess.test_writer_processes import Observer
 from tests.multiprocess.writer_worker import entries
 
@@ -209,10 +208,11 @@ class Harness:
 
     def _finish(self) -> None:
         """No more faults: everything is repaired, writers end behind a batch, services on a signal."""
-        while self._agenda:
-            heapq.heappop(self._agenda)[2]()
-            time.sleep(0.02)
-        self.ensemble.wait(range(SERVERS))
+        due = [what for _, _, what in sorted(self._agenda)]
+        self._agenda.clear()
+        for what in due:
+            what()
+        self._until(lambda: not self._agenda, "ZooKeeper does not come back", _FINISH_S)
         self.place.stop.touch()
         writers = [actor for actor in self.actors if actor.is_writer]
         self._until(lambda: all(a.process.poll() == 0 for a in writers), "a writer does not end", _FINISH_S)
@@ -264,8 +264,3 @@ SERVICE_OPTIONS = {
     "hoodie.keep.min.commits": "12",
     "hoodie.keep.max.commits": "20",
 }
-
-
-def completed_actions(base: Path) -> Counter[str]:
-    """Kind of action -> how many completed, archived ones included."""
-    return Counter(action for _, _, action in table_files.completed(base))

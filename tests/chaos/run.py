@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 from mainstem.testing.zookeeper_ensemble import ZooKeeperEnsemble
@@ -37,6 +38,9 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     seed = random.randrange(10**6) if given.seed is None else given.seed
     left_out = given.without.split(",")
+    if find_spec("pyflink") is None:
+        print("PyFlink is not installed here: without Flink")
+        left_out += FLINK
     writers = [name for name in (*PYTHON, *SPARK, *FLINK) if name not in left_out]
     sabotage = {PYTHON[0]: given.sabotage}
     print(f"seed {seed}, {given.seconds:.0f} s, files in {folder}", flush=True)
