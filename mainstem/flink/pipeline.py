@@ -1,0 +1,240 @@
+"""From the rows of an INSERT to the part files that the committer reads: one way for all queries.
+
+  query -> [changes to rows with their kind] -> columns taken apart -> Python: stage -> lines -> file sink
+
+Everything but ``stage`` (``stage_function.py``) runs in the JVM and keeps no state of its own: the only state
+is the file sink's, Flink's own. So a checkpoint may be restored with any parallelism, a bounded input loses
+nothing at its end, and no timer has to fire. It is exactly once because
+
+  1  Flink finishes the bundle of a Python operator before it lets a checkpoint's barrier pass: the rows
+     before the barrier are staged, and their lines sent on, before the checkpoint has them
+  2  the file sink (one task) closes its part file at the barrier, keeps it in the checkpoint, and gives it
+     its final name after the checkpoint completed, again after a restore
+  3  the committer takes final part files only
+
+A worker or job that dies between two checkpoints leaves staged files without lines that count; the rows come
+again from the checkpoint before. Rows of one key keep the order in which one task of the query gives them:
+there is no exchange before the staging, and lines of one task stay in order after it.
+
+Changes of an updating query are first made what the table's key makes of them (Flink's own materializer,
+where the query's key is another one), then rows with a column that marks deletions (``TO_CHANGELOG``, of
+Flink 2.3).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mainstem.errors import Unsupported
+from mainstem.flink.columns import Shape, taken_apart
+from mainstem.flink.committer import folders
+from mainstem.flink.inserting import row_kinds
+from mainstem.flink.statements import quoted
+from mainstem.flink.target import Target
+
+if TYPE_CHECKING:
+    from pyflink.table import Table, TableEnvironment
+
+    from mainstem.writers.spec import WriteSpec
+
+_INSERT_ONLY = frozenset("I")
+_BATCH_ROWS = 50_000
+_BUNDLE_MS_MAX = 10_000
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Insert:
+    """One INSERT, checked and planned; nothing runs, and nothing is left in the environment."""
+
+    env: TableEnvironment
+    rows: Table
+    target: Target
+    #: the query updates or deletes what it gave before
+    changes: bool
+    spec: WriteSpec
+    shapes: tuple[Shape, ...]
+    expressions: tuple[str, ...] = field(repr=False)
+
+    def explain(self) -> str:
+        """What happens to the rows, and Flink's plan of the query."""
+        target = self.target
+        staged, committables = folders(target.table, target.sink)
+        kinds = "inserts, updates and deletes by row kind" if self.changes else "inserts only"
+        return (
+            "== mainstem ==\n"
+            f"Table {target.table.path}: key {', '.join(target.key)}, partition"
+            f" {', '.join(target.partition) or 'none'}, {self.spec.buckets} buckets\n"
+            f"Writer: Arrow batches ({kinds}), staged by Python workers before each checkpoint in {staged}\n"
+            f"Committer: sink {target.sink!r}, one commit per checkpoint, of {committables}\n\n"
+            f"{self.rows.explain()}"
+        )
+
+    def transformation(self, number: int = 0) -> Any:
+        """Flink's (Java) transformation that ends in the file sink. ``number``: of several INSERTs of a job
+        into the table by the same sink."""
+        from pyflink.table.expressions import col
+
+        from mainstem.flink.stage_function import COLUMN, StageFunction
+        from mainstem.flink.workers import stream_environment
+
+        env = stream_environment(self.env)
+        with _python_options(self.env):
+            rows = self._sent(env)
+            names = rows.get_schema().get_field_names()
+            stage = _function(StageFunction(self.spec, self.target.sink, self.shapes, self.changes))
+            lines = rows.select(stage(*[col(name) for name in names]).alias("line"))
+            lines = lines.where(col("line").is_not_null)
+            stream = env._j_tenv.toDataStream(lines._j_table, _java_types().STRING())
+        assert any(name.startswith(COLUMN) for name in names)
+        return self._file_sink(stream, number)
+
+    def _sent(self, env: Any) -> Table:
+        """The columns that the function gets, as an append-only table of their own.
+
+        By way of a stream, so that Flink puts no Python function of the query into the operator that stages.
+        """
+        from pyflink.table import Table
+
+        from mainstem.flink.stage_function import COLUMN
+
+        rows = Table(self.rows._j_table, env)
+        if self.changes:
+            rows = _with_kinds(env, rows, self.target.key)
+        columns = [f"{text} AS {quoted(COLUMN + str(i))}" for i, text in enumerate(self.expressions)]
+        if self.changes:
+            columns.insert(0, f"{_KIND} = 'DELETE' AS {quoted(COLUMN + 'deleted')}")
+        where = f" WHERE {_KIND} <> 'UPDATE_BEFORE'" if self.changes else ""
+        with _view(env, rows) as view:
+            sent = env.sql_query(f"SELECT {', '.join(columns)} FROM {view}{where}")
+        kind = sent._j_table.getResolvedSchema().toPhysicalRowDataType()
+        stream = env._j_tenv.toDataStream(sent._j_table, kind.bridgedTo(_row_data()))
+        return Table(env._j_tenv.fromDataStream(stream), env)
+
+    def _file_sink(self, stream: Any, number: int) -> Any:
+        from pyflink.common.serialization import Encoder
+        from pyflink.datastream.connectors.file_system import BucketAssigner, FileSink, RollingPolicy
+
+        _, committables = folders(self.target.table, self.target.sink)
+        sink = (
+            FileSink.for_row_format(committables, Encoder.simple_string_encoder())
+            .with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())
+            .with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy())
+            .build()
+        )
+        # The state of another table or sink does not fit: Flink refuses such a checkpoint.
+        seed = f"{self.spec.identity}/{self.target.sink}/{number}"
+        uid = "mainstem-" + hashlib.sha256(seed.encode()).hexdigest()[:24]
+        name = f"mainstem: {self.target.sink}"
+        placed = stream.sinkTo(sink.get_java_function()).setParallelism(1).uid(uid).name(name)
+        return placed.getTransformation()
+
+
+def plan_insert(env: TableEnvironment, rows: Table, target: Target) -> Insert:
+    """Plan the rows of one INSERT: ``rows`` has the target's columns, by name and order.
+
+    Raises ``Unsupported`` for columns that cannot be sent, and for updating queries before Flink 2.3.
+    """
+    changes = row_kinds(rows) != _INSERT_ONLY
+    if changes and not _has_to_changelog():
+        raise Unsupported(
+            "an updating query (its rows are updated or deleted later) into a Hudi table needs Flink 2.3 or"
+            " newer; with this release write append-only queries",
+            table=target.table.path,
+        )
+    shapes, expressions = taken_apart(target.columns, quoted)
+    operation = target.options.operation
+    spec = target.table.staging_spec(target.columns, operation)
+    return Insert(env, rows, target, changes, spec, tuple(shapes), tuple(expressions))
+
+
+_KIND = quoted("__mainstem_kind")
+
+
+def _with_kinds(env: Any, rows: Table, key: tuple[str, ...]) -> Table:
+    """Rows with their kind as a column; one change at a time of each of the table's keys."""
+    from pyflink.java_gateway import get_gateway
+    from pyflink.table import Table
+
+    api = get_gateway().jvm.org.apache.flink.table.api
+    mode = get_gateway().jvm.org.apache.flink.table.connector.ChangelogMode.all()
+    builder = api.Schema.newBuilder()
+    plain = api.Schema.newBuilder()
+    for column in rows._j_table.getResolvedSchema().getColumns():
+        kind = column.getDataType()
+        kind = kind.notNull() if column.getName() in key else kind
+        builder.column(column.getName(), kind)
+        plain.column(column.getName(), kind)
+    if key:
+        builder.primaryKey(list(key))
+    stream = env._j_tenv.toChangelogStream(rows._j_table, builder.build(), mode)
+    changed = Table(env._j_tenv.fromChangelogStream(stream, plain.build(), mode), env)
+    with _view(env, changed) as view:
+        return env.sql_query(f"SELECT * FROM TO_CHANGELOG(input => TABLE {view}, op => DESCRIPTOR({_KIND}))")
+
+
+@contextmanager
+def _view(env: Any, rows: Table) -> Iterator[str]:
+    """A name for a table in SQL. What is planned meanwhile keeps it when the name is gone."""
+    name = quoted(f"mainstem_rows_{next(_numbers)}")
+    env.create_temporary_view(name, rows)
+    try:
+        yield name
+    finally:
+        env.drop_temporary_view(name)
+
+
+@contextmanager
+def _python_options(env: TableEnvironment) -> Iterator[None]:
+    """Batches as large as is useful, where the user did not say how large, for what is translated within."""
+    from mainstem.flink.workers import checkpoint_interval_ms
+
+    interval = checkpoint_interval_ms(env) or 1000
+    wanted: Mapping[str, str] = {
+        "python.fn-execution.arrow.batch.size": str(_BATCH_ROWS),
+        "python.fn-execution.bundle.size": str(_BATCH_ROWS),
+        # A checkpoint ends the bundle anyway, and nothing is visible before it.
+        "python.fn-execution.bundle.time": str(min(max(interval, 1000), _BUNDLE_MS_MAX)),
+    }
+    config = env.get_config()
+    mine = [key for key in wanted if not config.get_configuration().contains_key(key)]
+    for key in mine:
+        config.set(key, wanted[key])
+    try:
+        yield
+    finally:
+        for key in mine:
+            config.get_configuration().remove_config(key)
+
+
+def _function(function: Any) -> Any:
+    from pyflink.table import DataTypes
+    from pyflink.table.udf import udf
+
+    return udf(function, result_type=DataTypes.STRING(), func_type="pandas", deterministic=False)
+
+
+def _has_to_changelog() -> bool:
+    from pyflink.java_gateway import get_gateway
+
+    functions = get_gateway().jvm.org.apache.flink.table.functions.BuiltInFunctionDefinitions
+    return any(one.getName().upper() == "TO_CHANGELOG" for one in functions.getDefinitions())
+
+
+def _java_types() -> Any:
+    from pyflink.java_gateway import get_gateway
+
+    return get_gateway().jvm.org.apache.flink.table.api.DataTypes
+
+
+def _row_data() -> Any:
+    from pyflink.java_gateway import get_gateway
+
+    jvm = get_gateway().jvm
+    loader = jvm.Thread.currentThread().getContextClassLoader()
+    return jvm.java.lang.Class.forName("org.apache.flink.table.data.RowData", True, loader)

@@ -1,0 +1,86 @@
+"""The Python function that stages rows in Flink's workers: Arrow batches in, one line per batch out.
+
+A pandas function of Flink gets its rows in batches, which end with ``arrow.batch.size`` rows, with the
+bundle, before a checkpoint's barrier and at the end of the input. This one writes each batch as a staged
+file (``writers/staged.py``), durably, and returns the line that commits it in the batch's first row, null in
+the others. It keeps nothing between batches: whatever a barrier follows has been written, and its line is on
+the way to Flink's file sink, whose state the checkpoint holds. A worker that dies leaves files that no line
+names; the rows come again after the restart.
+
+Flink hands pandas functions the batches as pandas series, which cannot hold all values (nulls become NaN,
+large integers floats, times of day objects). So the decoder of the worker passes batches whose columns have
+our names (``COLUMN``) on as Arrow; those of other functions stay as they are.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyflink.table.udf import FunctionContext, ScalarFunction
+
+from mainstem.errors import Unsupported
+from mainstem.flink.columns import Shape, assembled
+from mainstem.storage.local import LocalStorage
+from mainstem.writers.spec import WriteSpec
+from mainstem.writers.staged import Stager
+
+#: how the names of the columns begin that are passed on as Arrow
+COLUMN = "__mainstem_"
+
+
+class StageFunction(ScalarFunction):
+    """Stages the rows of one sink. The arguments are the columns of ``shapes``, in front of them, if
+    ``changes``, whether the row is a deletion."""
+
+    def __init__(self, spec: WriteSpec, sink: str, shapes: Sequence[Shape], changes: bool) -> None:
+        self._spec = spec
+        self._sink = sink
+        self._shapes = tuple(shapes)
+        self._changes = changes
+        self._stager: Stager | None = None
+
+    def is_deterministic(self) -> bool:
+        """Never planned twice, nor left out."""
+        return False
+
+    def open(self, function_context: FunctionContext) -> None:
+        """Once per worker, before the first batch."""
+        pass_arrow_on()
+        self._stager = Stager(LocalStorage(self._spec.base), self._spec, self._sink, random.SystemRandom())
+
+    def eval(self, *columns: pa.Array) -> pd.Series:
+        """One batch."""
+        if not all(isinstance(column, pa.Array) for column in columns):
+            raise Unsupported(
+                "this release of PyFlink does not decode rows where mainstem expects it: use apache-flink 2.0"
+                " to 2.3"
+            )
+        assert self._stager is not None
+        deleted = columns[0] if self._changes else None
+        rows = assembled(columns[1:] if self._changes else columns, self._shapes)
+        lines = np.full(rows.num_rows, None, object)
+        lines[0] = self._stager.stage(rows, deleted)
+        return pd.Series(lines)
+
+
+def pass_arrow_on() -> None:
+    """Let the decoder of this process give batches with our columns as they come."""
+    from pyflink.fn_execution import coders
+
+    module = coders.coder_impl
+    original = module.arrow_to_pandas
+    if getattr(original, "passes_ours_on", False):
+        return
+
+    def arrow_to_pandas(timezone: Any, types: Any, batches: list[pa.RecordBatch]) -> list[Any]:
+        if any(name.startswith(COLUMN) for name in batches[0].schema.names):
+            return list(batches[0].columns)
+        return original(timezone, types, batches)
+
+    arrow_to_pandas.passes_ours_on = True  # type: ignore[attr-defined]
+    module.arrow_to_pandas = arrow_to_pandas

@@ -1,0 +1,75 @@
+"""What PyFlink does not offer: the stream side of any table environment, and workers that find mainstem."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import mainstem
+
+if TYPE_CHECKING:
+    from pyflink.table import StreamTableEnvironment, TableEnvironment
+
+
+def stream_environment(env: TableEnvironment) -> StreamTableEnvironment:
+    """``env`` as one that makes streams of tables; the same catalogs, functions, settings and planner."""
+    from pyflink.table import StreamTableEnvironment
+
+    if isinstance(env, StreamTableEnvironment):
+        return env
+    from pyflink.java_gateway import get_gateway
+
+    made = env._j_tenv
+    bridge = get_gateway().jvm.org.apache.flink.table.api.bridge.java.internal.StreamTableEnvironmentImpl
+    return StreamTableEnvironment(
+        bridge(
+            made.getCatalogManager(),
+            java_field(made, "moduleManager"),
+            java_field(made, "resourceManager"),
+            java_field(made, "functionCatalog"),
+            made.getConfig(),
+            made.getPlanner().getExecEnv(),
+            made.getPlanner(),
+            java_field(made, "execEnv"),
+            java_field(made, "isStreamingMode"),
+        )
+    )
+
+
+def java_field(made: Any, name: str) -> Any:
+    """A private field of a Java object."""
+    kind = made.getClass()
+    while kind is not None:
+        for field in kind.getDeclaredFields():
+            if field.getName() == name:
+                field.setAccessible(True)
+                return field.get(made)
+        kind = kind.getSuperclass()
+    raise AttributeError(name)
+
+
+def checkpoint_interval_ms(env: TableEnvironment) -> int | None:
+    """The checkpoint interval; None without checkpoints."""
+    stream = env._j_tenv.getPlanner().getExecEnv()
+    stream.configure(env._j_tenv.getConfig().getConfiguration())
+    found = stream.getCheckpointConfig()
+    return int(found.getCheckpointInterval()) if found.isCheckpointingEnabled() else None
+
+
+def ensure_workers(env: TableEnvironment) -> None:
+    """Let Python workers find this interpreter and this mainstem, where the user did not say otherwise.
+
+    Workers of a cluster run with what is installed there; those of a local one are started beside this
+    process, which may have mainstem on its path only.
+    """
+    from pyflink.util.java_utils import get_j_env_configuration, is_local_deployment
+
+    if not is_local_deployment(get_j_env_configuration(env._get_j_env())):
+        return
+    config = env.get_config()
+    if not config.get("python.executable", ""):
+        config.set("python.executable", sys.executable)
+    home = os.path.dirname(os.path.dirname(os.path.abspath(mainstem.__file__)))
+    if "site-packages" not in home and not config.get("python.pythonpath", ""):
+        config.set("python.pythonpath", home)
