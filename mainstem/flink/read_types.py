@@ -13,6 +13,7 @@ from pyflink.table.types import (
     LocalZonedTimestampType,
     MapType,
     RowType,
+    TimestampType,
     _from_java_data_type,
     to_arrow_type,
 )
@@ -71,25 +72,30 @@ def python_row_type(row: Any) -> RowType:
 
 
 def by_arrow(kinds: Mapping[str, DataType]) -> bool:
-    """Whether PyFlink can send all columns as Arrow: what ``to_arrow_type`` refuses goes row by row."""
+    """Whether PyFlink can send all columns as Arrow. What ``to_arrow_type`` refuses goes row by row, and
+    moments in microseconds where there is no way to mend what Flink does to early ones (``Moments``)."""
     try:
         for kind in kinds.values():
             to_arrow_type(kind)
     except (TypeError, ValueError):
         return False
-    return not any(
-        isinstance(kind, (ArrayType, MapType, RowType)) and _zoned(kind) for kind in kinds.values()
-    )
+    return not any(_fine(kind, inside=False) for kind in kinds.values())
 
 
-def _zoned(kind: DataType) -> bool:
-    if isinstance(kind, LocalZonedTimestampType):
-        return True
+def in_microseconds(kind: DataType) -> bool:
+    """Whether the type is a TIMESTAMP (or TIMESTAMP_LTZ) of more than milliseconds."""
+    return isinstance(kind, (TimestampType, LocalZonedTimestampType)) and kind.precision > 3
+
+
+def _fine(kind: DataType, *, inside: bool = True) -> bool:
     if isinstance(kind, ArrayType):
-        return _zoned(kind.element_type)
+        return _fine(kind.element_type)
     if isinstance(kind, MapType):
-        return _zoned(kind.value_type)
-    return isinstance(kind, RowType) and any(_zoned(field.data_type) for field in kind)
+        return _fine(kind.value_type)
+    if isinstance(kind, RowType):
+        return any(_fine(field.data_type) for field in kind)
+    zoned = isinstance(kind, LocalZonedTimestampType)
+    return (inside and zoned) or (in_microseconds(kind) and (inside or zoned))
 
 
 def transport_schema(kinds: Mapping[str, DataType]) -> pa.Schema:

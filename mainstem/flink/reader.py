@@ -2,10 +2,10 @@
 
 Rows cross from Python into the JVM by columns. ``ReadSlice`` (a table function) reads a slice with
 mainstem's readers and hands out parts: for n rows n cells, the first of which is an Arrow stream of all n,
-the others are null. ``Column`` (a pandas function, one per column of the query) is given these cells and returns
-the values of its column: Arrow again, decoded by the JVM. Figures are in docs/flink.md: several times what a
-table function reaches that yields rows. Flink keeps the order of rows between chained functions, which lets
-``Column`` walk through the part that it was given last.
+the others are null. ``Column`` (a pandas function, one per column of the query) is given these cells and
+returns the values of its column: Arrow again, decoded by the JVM. Figures are in docs/flink.md: several times
+what a table function reaches that yields rows. Flink keeps the order of rows between chained functions, which
+lets ``Column`` walk through the part that it was given last.
 
 Types that PyFlink cannot send by Arrow (rows in rows, arrays of rows, local time zones inside of others)
 make the whole query go row by row: ``ReadRows``.
@@ -16,10 +16,11 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyflink.common import Row
 from pyflink.table.udf import ScalarFunction, TableFunction
 
@@ -30,6 +31,8 @@ from mainstem.storage.local import LocalStorage
 if TYPE_CHECKING:
     import pandas as pd
 
+#: columns of the table of splits; the second is the same number everywhere
+SPLIT, SIDE = "mainstem_split", "mainstem_side"
 #: rows and bytes of one part at most
 PART_ROWS = 16_384
 PART_BYTES = 4 * 1024 * 1024
@@ -105,14 +108,20 @@ class Column(ScalarFunction):
         self._part: pa.Array | None = None
         self._read = 0
 
-    def eval(self, cells: pd.Series) -> ArrowSeries:
+    def eval(self, cells: pd.Series, side: pd.Series) -> ArrowSeries:
+        """``side`` comes from the other side of the join with ``ReadSlice`` and is not looked at: it keeps
+        the planner from moving this function below the join, where it finds no plan for it."""
         heads = cells.notna().to_numpy().nonzero()[0].tolist()
-        pieces = [self._next(heads[0] if heads else len(cells))] if not heads or heads[0] else []
-        for start, end in zip(heads, [*heads[1:], len(cells)], strict=True):
+        ends = [*heads, len(cells)]
+        pieces = [self._next(ends[0])] if ends[0] else []
+        for start, end in pairwise(ends):
             self._part = _column(cells.iloc[start], self._at)
             self._read = 0
             pieces.append(self._next(end - start))
-        return ArrowSeries(pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces))
+        return ArrowSeries(self._shown(pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)))
+
+    def _shown(self, values: pa.Array) -> pa.Array:
+        return values
 
     def _next(self, rows: int) -> pa.Array:
         if self._part is None or self._read + rows > len(self._part):
@@ -120,6 +129,34 @@ class Column(ScalarFunction):
         piece = self._part.slice(self._read, rows)
         self._read += rows
         return piece
+
+
+class Moments(Column):
+    """A column of timestamps with microseconds, without those before 1970 that have a fraction of a
+    millisecond: Flink's Arrow reader fails on them (``TimestampData`` wants the fraction to be positive)."""
+
+    def _shown(self, values: pa.Array) -> pa.Array:
+        early = _early(values)
+        return values if early is None else pc.if_else(early, pa.scalar(None, values.type), values)
+
+
+class EarlyMoments(Column):
+    """The timestamps that ``Moments`` leaves out, as text."""
+
+    def _shown(self, values: pa.Array) -> pa.Array:
+        early = _early(values)
+        if early is None:
+            return pa.nulls(len(values), pa.string())
+        return pc.if_else(early, values.cast(pa.string()), None)
+
+
+def _early(values: pa.Array) -> pa.Array | None:
+    """Which timestamps are before 1970 and no whole millisecond; None: none of them."""
+    numbers = values.view(pa.int64())
+    if not (pc.min(numbers).as_py() or 0) < 0:
+        return None
+    plain = numbers.fill_null(0).to_numpy(zero_copy_only=False)
+    return pa.array((plain < 0) & (plain % 1000 != 0))
 
 
 class ArrowSeries:

@@ -29,6 +29,7 @@ from pyflink.table.schema import Schema
 
 from mainstem.client import Table, open_table
 from mainstem.errors import Invalid
+from mainstem.flink.reader import SIDE, SPLIT
 from mainstem.readers.scan import ReadableSplit
 from mainstem.readers.state import TableState
 from mainstem.readers.window import write_times
@@ -51,7 +52,7 @@ def changed_splits(
     most: int | None,
     tasks: int | None,
 ) -> FlinkTable:
-    """An unbounded table of one column: pickled splits of what completes after ``after``.
+    """An unbounded table of pickled splits (``SPLIT``, ``SIDE``) of what completes after ``after``.
 
     ``after``: a completion time, "0" to begin with the snapshot; ``end``: the newest completion time to show;
     ``seconds``: between two looks; ``most``: instants per look; ``tasks``: readers, None for the
@@ -72,11 +73,14 @@ def changed_splits(
         .name(f"watch {table.config.name}")
         .set_parallelism(1)
         .key_by(_group, key_type=Types.STRING())
-        .map(_split, output_type=Types.ROW_NAMED(["mainstem_split"], [Types.PRIMITIVE_ARRAY(Types.BYTE())]))
+        .map(
+            _split,
+            output_type=Types.ROW_NAMED([SPLIT, SIDE], [Types.PRIMITIVE_ARRAY(Types.BYTE()), Types.INT()]),
+        )
     )
     if tasks is not None:
         splits = splits.set_parallelism(tasks)
-    schema = Schema.new_builder().column("mainstem_split", DataTypes.BYTES()).build()
+    schema = Schema.new_builder().column(SPLIT, DataTypes.BYTES()).column(SIDE, DataTypes.INT()).build()
     return t_env.from_data_stream(splits, schema)
 
 
@@ -91,7 +95,7 @@ def _group(found: tuple[str, bytes]) -> str:
 def _split(found: tuple[str, bytes]) -> Any:
     from pyflink.common import Row
 
-    return Row(found[1])
+    return Row(found[1], 0)
 
 
 class Watch(KeyedProcessFunction):
