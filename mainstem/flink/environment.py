@@ -8,14 +8,12 @@ table goes on to the environment as it is, as do all methods that are not here.
 from __future__ import annotations
 
 import itertools
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from mainstem.client import open_table
 from mainstem.engines.target import exists
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.declared import (
@@ -28,10 +26,10 @@ from mainstem.flink.declared import (
     names_of,
 )
 from mainstem.flink.inserting import check_insert, rows_for
+from mainstem.flink.options import CONNECTORS
 from mainstem.flink.statement_set import Statements
 from mainstem.flink.statements import Reference, Syntax, quoted, replaced, syntax
 from mainstem.flink.target import check_declared, open_target
-from mainstem.flink.types import python_type
 
 if TYPE_CHECKING:
     from pyflink.table import ExplainDetail, Table, TableEnvironment, TableResult
@@ -45,6 +43,10 @@ _CREATE, _CREATE_AS = "CreateTableOperation", ("CreateTableASOperation", "Replac
 # Statements that cannot be about a Hudi table: operation -> its name, and the way round.
 _REFUSED = {
     "TruncateTableOperation": ("TRUNCATE TABLE", "delete the rows with mainstem.open_table(path).delete"),
+    "CreateCatalogOperation": (
+        "CREATE CATALOG",
+        "declare the tables with CREATE TABLE and their 'path', in any catalog of Flink",
+    ),
     "CompilePlanOperation": ("COMPILE PLAN", "a plan holds Java connectors only: execute the INSERT itself"),
 }
 
@@ -52,17 +54,25 @@ _REFUSED = {
 def connect(t_env: TableEnvironment) -> Environment:
     """``t_env`` with Hudi tables: ``execute_sql`` takes what Hudi's Flink documentation shows.
 
-    Python workers run with this interpreter where ``python.executable`` is not set.
+    Local Python workers run with this interpreter where ``python.executable`` is not set. Raises ``Invalid``
+    for what is no table environment.
     """
     if isinstance(t_env, Environment):
         return t_env
     if not hasattr(t_env, "_j_tenv"):
         raise Invalid(f"connect needs a pyflink TableEnvironment, not a {type(t_env).__name__}")
-    config = t_env.get_config()
-    for key in ("python.executable", "python.client.executable"):
-        if not config.get(key, ""):
-            config.set(key, sys.executable)
+    from mainstem.flink.workers import ensure_workers
+
+    ensure_workers(t_env)
     return Environment(t_env)
+
+
+@dataclass
+class _Views:
+    """Views of Hudi tables, by name: ``made`` for a statement, and those ``used`` that a view has."""
+
+    made: list[tuple[str, Declared]] = field(default_factory=list)
+    used: list[tuple[str, Declared]] = field(default_factory=list)
 
 
 class Environment:
@@ -94,7 +104,7 @@ class Environment:
             kind = operation.getClass().getSimpleName()
             if kind == "BeginStatementSetOperation":
                 self._open_set = self.create_statement_set()
-                return self._t_env.execute_sql("SHOW CURRENT CATALOG")
+                return _ok()
             if kind == "EndStatementSetOperation" and self._open_set is not None:
                 statements, self._open_set = self._open_set, None
                 return statements.execute()
@@ -113,6 +123,10 @@ class Environment:
             return self._create_as(operation, kind)
         elif kind in _REFUSED:
             self._refuse(operation, kind)
+        elif kind == "SetOperation" and operation.getKey().isPresent() and operation.getValue().isPresent():
+            # Only Flink's SQL client executes SET by itself.
+            self._t_env.get_config().set(operation.getKey().get(), operation.getValue().get())
+            return _ok()
         return self._t_env.execute_sql(text)
 
     def sql_query(self, query: str) -> Table:
@@ -147,24 +161,24 @@ class Environment:
         if found is None:
             yield text, None
             return
-        made: list[tuple[str, Declared]] = []
-        keep = False
+        views = _Views()
+        kept = False
         try:
-            yield replaced(text, found.sources, lambda source: self._source(source, made)), found
-            keep = found.created is not None
-            if found.created is not None and made:
-                self._views[identified(self._t_env, found.created)] = made
+            yield replaced(text, found.sources, lambda source: self._source(source, views)), found
+            if found.created is not None:
+                self._views[identified(self._t_env, found.created)] = [*views.made, *views.used]
+                kept = True
         finally:
-            if not keep:
-                for name, _ in made:
-                    self._t_env.drop_temporary_view(name)
+            for name, _ in () if kept else views.made:
+                self._t_env.drop_temporary_view(name)
 
-    def _source(self, source: Reference, made: list[tuple[str, Declared]]) -> str | None:
+    def _source(self, source: Reference, views: _Views) -> str | None:
         found = declared(self._t_env, source.names)
         if found is None:
             for name, table in self._views.get(identified(self._t_env, source.names), ()):
                 self._t_env.drop_temporary_view(name)
                 self._t_env.create_temporary_view(name, self._read(table))
+                views.used.append((name, table))
             return None
         if source.lookup:
             raise Unsupported(
@@ -174,15 +188,14 @@ class Environment:
         found = found.with_hints(source.hints)
         name = quoted(CATALOG, f"read_{next(self._numbers)}", found.name)
         self._t_env.create_temporary_view(name, self._read(found))
-        made.append((name, found))
+        views.made.append((name, found))
         return name
 
     def _read(self, table: Declared) -> Table:
         from mainstem.flink.source import read
 
         check_declared(table)
-        opened = open_table(table.options.path, properties=table.options.passed)
-        return read(self._t_env, opened, table.options.read, rows=python_type(table.row))
+        return read(self._t_env, table)
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -199,41 +212,40 @@ class Environment:
         kind = operation.getClass().getSimpleName()
         if kind == _SET:
             return any(self._concerns(part) for part in operation.getOperations())
-        return kind == _INSERT and self._table_of(operation) is not None
+        return kind == _INSERT and is_ours(dict(_target(operation).getResolvedTable().getOptions()))
 
-    def _table_of(self, operation: Any) -> Declared | None:
-        return from_resolved(operation.getContextResolvedTable())
+    def _plan(self, operation: Any) -> Insert:
+        return self._plan_rows(*self._insert(operation))
 
-    def _plan(self, operation: Any, path: str | None = None) -> Insert:
-        """``path``: another place to look for, or make, the table."""
+    def _insert(self, operation: Any) -> tuple[Table, Declared]:
+        """The rows of an INSERT, and the Hudi table that they are for."""
         from pyflink.table import Table
 
-        table = self._table_of(operation)
+        table = from_resolved(_target(operation))
         assert table is not None
         check_insert(operation, table)
-        hinted = table.with_hints(dict(operation.getDynamicOptions()))
         rows = Table(self._t_env._j_tenv.createTable(operation.getChild()), self._t_env)
-        return self._plan_rows(rows, hinted, path)
+        return rows, table.with_hints(dict(operation.getDynamicOptions()))
 
-    def _plan_rows(self, rows: Table, table: Declared, path: str | None = None) -> Insert:
+    def _plan_rows(self, rows: Table, table: Declared) -> Insert:
         from mainstem.flink.pipeline import plan_insert
 
         fitted = rows_for(self._t_env, rows, table)
-        if path is not None:
-            table = replace(table, options=replace(table.options, path=path))
         return plan_insert(self._t_env, fitted, open_target(table))
 
     def _explained(self, operation: Any) -> str:
         if operation.getClass().getSimpleName() == _SET:
             return "\n\n".join(self._explained(part) for part in operation.getOperations())
-        table = self._table_of(operation)
-        if table is None:
-            return operation.asSummaryString()
-        if exists(table.options.path):
-            return self._plan(operation).explain()
+        if not self._concerns(operation):
+            return f"INSERT INTO {_target(operation).getIdentifier().asSummaryString()}: Flink's own sink"
+        rows, table = self._insert(operation)
+        path = table.options.path
+        if exists(path):
+            return self._plan_rows(rows, table).explain()
         with tempfile.TemporaryDirectory() as folder:  # EXPLAIN creates no table
-            text = self._plan(operation, f"{folder}/table").explain()
-        return text.replace(f"{folder}/table", table.options.path)
+            elsewhere = f"{folder}/table"
+            table = replace(table, options=replace(table.options, path=elsewhere))
+            return self._plan_rows(rows, table).explain().replace(elsewhere, path)
 
     def _create_as(self, operation: Any, kind: str) -> TableResult:
         from pyflink.table import Table
@@ -284,10 +296,12 @@ class Environment:
         what, instead = _REFUSED[kind]
         if kind == "CompilePlanOperation":
             concerned = self._concerns(operation.getOperation())
+        elif kind == "CreateCatalogOperation":
+            concerned = operation.getProperties().get("type") in CONNECTORS
         else:
             concerned = declared(self._t_env, tuple(operation.getTableIdentifier().toList())) is not None
         if concerned:
-            raise Unsupported(f"{what} of a Hudi table is not supported; {instead}")
+            raise Unsupported(f"{what} is not supported for Hudi tables; {instead}")
 
     def _collect(self, stmt: str, found: Syntax) -> TableResult:
         assert self._open_set is not None
@@ -296,11 +310,24 @@ class Environment:
                 f"between BEGIN STATEMENT SET and END only INSERT may stand, found: {stmt.strip()[:60]}"
             )
         self._open_set.add_insert_sql(stmt)
-        return self._t_env.execute_sql("SHOW CURRENT CATALOG")
+        return _ok()
+
+
+def _target(operation: Any) -> Any:
+    """The planner's view of the table that an INSERT writes."""
+    return operation.getContextResolvedTable()
 
 
 def _creates_ours(operation: Any) -> bool:
     return is_ours(dict(operation.getCreateTableOperation().getCatalogTable().getOptions()))
+
+
+def _ok() -> TableResult:
+    """What Flink returns for a statement without a result."""
+    from pyflink.java_gateway import get_gateway
+    from pyflink.table import TableResult
+
+    return TableResult(get_gateway().jvm.org.apache.flink.table.api.internal.TableResultImpl.TABLE_RESULT_OK)
 
 
 def _one_text(text: str) -> TableResult:
