@@ -253,6 +253,8 @@ class ArchivePlan:
     #: not archived yet, and archived but still active
     fresh: list[Instant]
     stale: list[Instant]
+    #: how many may be archived now, those beyond ``fresh`` included
+    waiting: int
 
     @classmethod
     def make(cls, ctx: WriterContext, options: ArchiveOptions) -> ArchivePlan | None:
@@ -265,8 +267,9 @@ class ArchivePlan:
         # By the count, not the trigger: a round that was cut off goes on below the maximum.
         chosen = instants_to_archive(state, options, ctx.publisher.now(), if_due=False)
         sure = takewhile(lambda i: i.requested not in doubtful, chosen)
-        fresh = [i for i in sure if i.file_name not in known][: _round_size(len(chosen))]
-        return cls(state, manifest, fresh, stale) if fresh or stale else None
+        waiting = [i for i in sure if i.file_name not in known]
+        fresh = waiting[: _round_size(len(chosen))]
+        return cls(state, manifest, fresh, stale, len(waiting)) if fresh or stale else None
 
 
 def _round_size(waiting: int) -> int:

@@ -130,9 +130,11 @@ def run(ctx: WriterContext, *, if_due: bool = True, progress: Progress = silent)
     try:
         if if_due and not is_due(ctx.publisher.timeline(), options, ctx.publisher.now()):
             return None
-        while (more := _one_round(ctx, options)) is not None:
+        left = 1
+        while left and (one := _one_round(ctx, options)) is not None:
+            more, left = one
             done = more if done is None else done.and_then(more)
-            progress(f"archiving, up to {done.last}", done.instants, done.instants)
+            progress(f"archiving, up to {done.last}", done.instants, done.instants + left)
     except OutcomeUnknown:
         raise
     except OSError as error:
@@ -144,8 +146,13 @@ def run(ctx: WriterContext, *, if_due: bool = True, progress: Progress = silent)
     return done
 
 
-def _one_round(ctx: WriterContext, options: ArchiveOptions) -> Archived | None:
-    """One version of the archive; again from the start while others change what it is built on."""
+def _one_round(ctx: WriterContext, options: ArchiveOptions) -> tuple[Archived, int] | None:
+    """One version of the archive, and how many instants it left for another; again from the start while
+    others change what it is built on.
+
+    What completes meanwhile is for the next run: beside busy writers there would be a version for every
+    few commits of theirs, each with its time under the lock.
+    """
     for _ in range(_ATTEMPTS_MAX):
         plan = ArchivePlan.make(ctx, options)
         if plan is None:
@@ -156,7 +163,7 @@ def _one_round(ctx: WriterContext, options: ArchiveOptions) -> Archived | None:
             _check_whole(ctx, plan.manifest)
             continue  # archived or cleaned meanwhile, or a name was taken
         if done is not None:
-            return done
+            return done, plan.waiting - done.instants
     raise Unavailable(
         f"the archive or the timeline changed {_ATTEMPTS_MAX} times while instants were being archived;"
         " nothing is lost, run it again",
