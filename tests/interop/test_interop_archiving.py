@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from compare import assert_same
-from java_hudi import JavaHudi, nbcc_options
+from java_hudi import JavaHudi, as_of_options, changes_options, nbcc_options
 from test_interop_services import SCHEMA, rows_of
 
 import mainstem
@@ -65,16 +66,18 @@ def check_same(java: JavaHudi, table: mainstem.Table) -> None:
     ours = mainstem.open_table(table.path)
     keys = ["id", "_hoodie_commit_time"]
     snapshot = ours.scan().to_arrow()
-    assert_same(java.read(table.path), snapshot, keys)
     gone = archive_of(table).instants()
-    for after in ("000", gone[len(gone) // 2].completion):
-        mine = ours.changes(after=after).to_arrow()
-        # Of archived instants Java shows what the newest snapshot still holds (docs/tables.md).
-        instants = pc.unique(mine["_hoodie_commit_time"])
-        shown = snapshot.filter(pc.is_in(snapshot["_hoodie_commit_time"], instants))
-        assert_same(java.changes(table.path, after), shown, keys)
     newest = max(i.requested for i in ours.timeline() if i.is_completed)
-    assert_same(java.read_as_of(table.path, newest), ours.scan(as_of=newest).to_arrow(), keys)
+    afters = ("000", gone[len(gone) // 2].completion)
+    queries = [{}, as_of_options(newest), *map(changes_options, afters)]
+    mine = [snapshot, ours.scan(as_of=newest).to_arrow()]
+    for after in afters:
+        # Of archived instants Java shows what the newest snapshot still holds (docs/tables.md).
+        instants = pc.unique(ours.changes(after=after).to_arrow()["_hoodie_commit_time"])
+        mine.append(snapshot.filter(pc.is_in(snapshot["_hoodie_commit_time"], instants)))
+    for found, expected in zip(java.read_many(table.path, queries), mine, strict=True):
+        assert isinstance(found, pa.Table), found
+        assert_same(found, expected, keys)
     name = f"archived_{abs(hash(table.path))}"
     java.call("sql", text=f"create table if not exists {name} using hudi location '{table.path}'")
     # Without bounds it shows what is between ten days and one day old.
@@ -101,18 +104,24 @@ def test_java_reads_our_archive_goes_on_with_it_and_we_go_on_after_java(
 
     for turn in range(6):  # Java archives its own and our commits, and merges our file with its own
         java.write(table.path, rows_of(range(turn, turn + 5), 100 + turn), OPTIONS)
-    levels = {file.level for file in archive_of(table).manifest.files}
+        files = archive_of(table).manifest.files
+        if only.name not in {file.name for file in files}:
+            break
     theirs = {i.requested for i in archive_of(table).instants()}
-    assert levels >= {1} and theirs > ours
-    assert only.name not in {file.name for file in archive_of(table).manifest.files}
+    assert {file.level for file in files} >= {1} and theirs > ours
+    assert only.name not in {file.name for file in files}
     check_same(java, table)
     assert put(table, 0) == "already_committed", "whoever archived it"
 
+    before = {file.name for file in archive_of(table).manifest.files}
     for _ in range(6):  # and we merge Java's files with ours
         fill(table, 2)
         table.archive()
+        files = archive_of(table).manifest.files
+        if before - {file.name for file in files}:
+            break
     assert {i.requested for i in archive_of(table).instants()} > theirs
-    assert max(file.level for file in archive_of(table).manifest.files) >= 1
+    assert before - {file.name for file in files} and max(file.level for file in files) >= 1
     check_same(java, table)
     java.write(table.path, rows_of(range(5), 10**6), OPTIONS)
     check_same(java, table)
@@ -123,8 +132,9 @@ def test_a_batch_that_java_archived_is_found_for_ever(java: JavaHudi, table: mai
         assert put(table, batch) == "committed"
     for turn in range(5):
         java.write(table.path, rows_of(range(turn, turn + 5), turn), OPTIONS)
-    times = {i.requested for i in archive_of(table).instants()}
-    assert times, "Java archived"
+        if len(archive_of(table).instants()) > 1:
+            break
+    assert archive_of(table).instants(), "Java archived"
     assert put(table, 1) == put(table, 0) == "already_committed"
     assert put(mainstem.open_table(table.path), 2) == "committed"
 

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 from compare import assert_same
-from java_hudi import JavaHudi, nbcc_options
+from java_hudi import JavaHudi, as_of_options, changes_options, nbcc_options
 
 import mainstem
 from mainstem.services import compaction_plan, log_compaction
@@ -85,17 +85,17 @@ def test_java_reads_what_we_merged_and_what_follows_meets_what_it_would_have_met
     for table in (merged, twin):
         begin(table)
     older = merged.timeline()
-    answers = [java.read(path), java.read_as_of(path, older[2].requested)]
-    answers.append(java.changes(path, older[1].completion, older[4].completion))
+    changes = changes_options(older[1].completion, older[4].completion)
+    queries = [{}, as_of_options(older[2].requested), changes]
+    answers = java.read_many(path, queries)
     beside = mainstem.open_table(
         path, {"hoodie.mainstem.log.compaction.beside.writers": "true", "hoodie.mainstem.fsync": False}
     )
     with merged.begin() as early, twin.begin() as early_twin:
         (done,) = beside.log_compact()
         assert done.completion and done.log_files == 12
-        again = [java.read(path), java.read_as_of(path, older[2].requested)]
-        again.append(java.changes(path, older[1].completion, older[4].completion))
-        for before, after in zip(answers, again, strict=True):
+        for before, after in zip(answers, java.read_many(path, queries), strict=True):
+            assert isinstance(before, pa.Table) and isinstance(after, pa.Table), (before, after)
             assert_same(before, after, ["id"])
         for table in (merged, twin):
             table.upsert(rows([3, 7], 110, "beside "))
