@@ -41,6 +41,7 @@ def add_flink_command(
 
 
 def _flink_commit(options: argparse.Namespace, out: TextIO) -> None:
+    from mainstem.flink.committer import sink_names
     from mainstem.services.background import Background
 
     if options.list:
@@ -51,7 +52,7 @@ def _flink_commit(options: argparse.Namespace, out: TextIO) -> None:
         # Opened anew each time: the process may outlive what the table's properties say.
         table = options.open(options)
         failed: list[MainstemError] = []
-        for name in [options.sink] if options.sink else _names(table):
+        for name in [options.sink] if options.sink else sink_names(table):
             try:
                 _commit(table, name, options.json, out)
             except MainstemError as error:
@@ -65,12 +66,6 @@ def _flink_commit(options: argparse.Namespace, out: TextIO) -> None:
     rounds = Background(work, every_s=options.every)
     with ended_by_signals(rounds):
         rounds.here(1 if options.once else None)
-
-
-def _names(table: Table) -> list[str]:
-    from mainstem.flink.committer import sinks
-
-    return [sink.name for sink in sinks(table)]
 
 
 def _commit(table: Table, sink: str, as_json: bool, out: TextIO) -> None:

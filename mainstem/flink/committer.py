@@ -303,14 +303,22 @@ class Committer:
                     busy_ms = clock.monotonic_ms()
                 self._sweep_if_due()
                 self.error = None
-            except MainstemError as error:
-                self.error = error
-                if self._on_error is not None:
-                    self._on_error(error)
+            except Exception as error:  # a thread that ends without a word would leave checkpoints waiting
+                self._tell(error)
                 return True
             idle_ms = clock.monotonic_ms() - busy_ms
             self._rest(stopping, min(_LAST_PAUSE_MS, max(_FIRST_PAUSE_MS, idle_ms / 20)))
         return False
+
+    def _tell(self, error: Exception) -> None:
+        if not isinstance(error, MainstemError):
+            error = Unavailable(
+                f"the committer of sink {self.sink!r} failed unexpectedly ({error!r}); it goes on trying",
+                table=self._table.path,
+            )
+        self.error = error
+        if self._on_error is not None:
+            self._on_error(error)
 
     def _rest(self, stopping: Callable[[], bool], pause_ms: float) -> None:
         while pause_ms > 0 and not stopping():
@@ -340,12 +348,16 @@ class Sink:
     staged_bytes: int
 
 
+def sink_names(table: Table) -> list[str]:
+    """Sinks that have folders in a table."""
+    return sorted(map(paths.sink_name, table.writer_context().seams.storage.names(paths.SINKS)))
+
+
 def sinks(table: Table) -> list[Sink]:
-    """The sinks of a table, by name."""
+    """The sinks of a table, by name, and what waits in each; errors as of ``Committer.pending``."""
     storage = table.writer_context().seams.storage
     found = []
-    for folder in sorted(storage.names(paths.SINKS)):
-        name = paths.sink_name(folder)
+    for name in sink_names(table):
         staged = [e for e in storage.entries(paths.staged_folder(name)) if not e.is_folder]
         pending = len(Committer(table, name).pending())
         found.append(Sink(name, pending, len(staged), sum(e.size for e in staged)))

@@ -319,6 +319,19 @@ def test_a_thread_commits_as_checkpoints_complete_and_tells_of_trouble(table, jo
     assert len(content(table)) == 5
 
 
+def test_a_thread_that_meets_what_nobody_expected_says_so_and_goes_on(table, job):
+    errors = []
+
+    def broken(outcome):
+        raise KeyError("a mistake of the caller's")
+
+    committer = Committer(table, "t1", on_outcome=broken, on_error=errors.append).start()
+    job.checkpoint(rows([1], 1))
+    until(lambda: errors and committer.error is None)
+    assert committer.stop() and isinstance(errors[0], Unavailable) and "a mistake" in str(errors[0])
+    assert content(table) == {"k1": "v1"}
+
+
 def until(condition, seconds=20.0):
     end = time.monotonic() + seconds
     while not condition():
