@@ -44,7 +44,7 @@ def stored(column: pa.Array, kind: AvroType, name: str) -> pa.Array:
 def _from_view(column: pa.Array, target: pa.DataType) -> pa.Array:
     try:
         return column.cast(target)
-    except pa.ArrowNotImplementedError:  # pyarrow 17 has views, but no cast from them
+    except pa.ArrowNotImplementedError:  # pyarrow 16 and 17 have views, but no cast from them
         return pa.array(column.to_pylist(), target)
 
 

@@ -37,8 +37,8 @@ class PlanDataset(ds.InMemoryDataset):
             super().__init__(pa.RecordBatchReader.from_batches(self._shown, self._unasked()))
         except TypeError as error:
             raise Unsupported(
-                f"pyarrow {pa.__version__} has no datasets that read when asked (17 has none); install a"
-                " newer pyarrow, or use to_reader() or to_arrow()"
+                f"pyarrow {pa.__version__} has no datasets that read when asked (16 and 17 have none);"
+                " install a newer pyarrow, or use to_reader() or to_arrow()"
             ) from error
 
     def _unasked(self) -> Iterator[pa.RecordBatch]:

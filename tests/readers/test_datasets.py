@@ -60,7 +60,7 @@ def _reads_when_asked() -> bool:
     return True
 
 
-# pyarrow 17: Table.dataset says so and names the way round (test_an_old_pyarrow_is_told).
+# pyarrow 16 and 17: Table.dataset says so and names the way round (test_an_old_pyarrow_is_told).
 lazy = pytest.mark.skipif(not _reads_when_asked(), reason="this pyarrow has no lazy datasets")
 
 

@@ -63,7 +63,7 @@ def create(path: Path, schema: pa.Schema, java: dict, **more: object) -> mainste
         schema,
         record_key=config["hoodie.table.recordkey.fields"].split(","),
         partition_by=partitions.split(",") if partitions else (),
-        properties={**properties, "hoodie.mainstem.fsync": "false"},
+        properties={**properties, "hoodie.mainstem.fsync": "false", "hoodie.mainstem.exclusive": "true"},
         **more,
     )
 

@@ -20,7 +20,7 @@ WHEN = datetime(2024, 2, 29, 1, 2, 3)
 UTC = "UTC"
 
 
-# pyarrow 17 neither casts nor makes them; rows of them are refused with the way round.
+# pyarrow 16 and 17 neither cast nor make them; rows of them are refused with the way round.
 UNTIL_18 = (pa.string_view(), pa.binary_view(), pa.dictionary(pa.int32(), pa.large_string()))
 OLD = int(pa.__version__.split(".")[0]) < 18
 
