@@ -17,6 +17,7 @@ import mainstem
 from mainstem.errors import Unavailable
 from mainstem.storage import paths
 from tests.golden_tables.tables import unpack
+from tests.hudi_rs.reading import read
 
 OPTIONS = {"hoodie.time.generator.max_expected_clock_skew_ms": "0", "hoodie.mainstem.fsync": "false"}
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
@@ -25,6 +26,14 @@ SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64()
 def user_rows(table):
     names = table.schema.names
     return sorted(tuple(row.values()) for row in table.scan(columns=names).to_arrow().to_pylist())
+
+
+def rows_of_hudi_rs(table):
+    """The same from another reader."""
+    pytest.importorskip("hudi")
+    found, error = read(table.path)
+    assert error is None, error
+    return sorted(tuple(row.values()) for row in found.select(table.schema.names).to_pylist())
 
 
 def pending_compactions(table):
@@ -43,6 +52,7 @@ def test_the_plan_that_flink_left_is_finished_and_changes_no_row(tmp_path):
     assert pending_compactions(table) == []
     assert user_rows(table) == before
     assert {s.base_instant for s in table.file_slices() if s.base_file} == {planned}
+    assert rows_of_hudi_rs(table) == before
 
 
 @pytest.fixture
@@ -86,3 +96,4 @@ def test_a_plan_that_was_begun_long_ago_is_finished_and_what_lies_around_is_gone
     assert not left.exists()
     assert user_rows(table) == before
     assert all(s.base_instant == planned for s in table.file_slices() if s.base_file)
+    assert rows_of_hudi_rs(table) == before
