@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 
 import pytest
 
@@ -14,7 +15,10 @@ def table_environment():
         pytest.skip(
             "apache-flink is not installed (it has no wheels for this Python, or the extra is missing)"
         )
-    from pyflink.datastream import StreamExecutionEnvironment
-    from pyflink.table import StreamTableEnvironment
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what PyFlink's own imports say about each other
+        import pyflink.fn_execution.beam.beam_worker_pool_service  # noqa: F401
+        from pyflink.datastream import StreamExecutionEnvironment
+        from pyflink.table import StreamTableEnvironment
 
     return StreamTableEnvironment.create(StreamExecutionEnvironment.get_execution_environment())
