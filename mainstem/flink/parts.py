@@ -122,12 +122,13 @@ class PartFiles:
     def sweep(self, age_ms: int) -> int:
         """Remove staged files older than ``age_ms`` that no part file names; see ``Committer.sweep``."""
         entries = [e for e in self._storage.entries(self._staged) if not e.is_folder]
-        parts = [e for e in self._storage.entries(self.folder) if not e.is_folder]
+        there = self._storage.entries(self.folder)
+        parts = [e for e in there if not e.is_folder]
         now_ms = max((e.mtime_ms for e in (*entries, *parts)), default=0)
         old = {e.name for e in entries if now_ms - e.mtime_ms > age_ms}
         alive = {e.name for e in parts if not e.name.startswith(_HIDDEN) or now_ms - e.mtime_ms <= age_ms}
         named = self._named(alive) if old else None
-        if named is None or {e.name for e in parts} != set(self._storage.names(self.folder)):
+        if named is None or {e.name for e in there} != set(self._storage.names(self.folder)):
             return 0  # nothing to do, or parts come and go just now: another time
         for name in sorted(old - named):
             self._storage.delete(f"{self._staged}/{name}")

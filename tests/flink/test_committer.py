@@ -207,6 +207,41 @@ def test_parts_of_a_batch_that_was_archived_are_not_committed_again(table, job, 
     assert content(table) == {"k1": "v1", "k2": "v2", "k9": "v9"}
 
 
+def test_a_committer_that_slept_through_a_commit_and_its_restore_does_not_bring_rows_back(
+    table, job, monkeypatch
+):
+    job.checkpoint(rows([1], 1))
+    Committer(table, "t1").commit_pending()
+    table.savepoint()
+    name = job.checkpoint(rows([2], 1))
+    kept = job.stager.stage(rows([3], 1))
+    sleeper = Committer(table, "t1")
+    begin = table.begin
+
+    def parts_only(self, names):
+        for one in names:
+            (job.parts / one).unlink()
+
+    def later(*given, **named):
+        """The sleeper has read the part file and is about to begin."""
+        table.begin = begin
+        other = mainstem.open_table(table.path, OPTIONS)
+        with monkeypatch.context() as patched:  # it dies before it removes the staged rows
+            patched.setattr(parts.PartFiles, "remove", parts_only)
+            assert len(Committer(other, "t1").commit_pending()) == 1
+        assert "k2" in content(other)
+        other.restore(other.savepoints()[0].instant)
+        return begin(*given, **named)
+
+    table.begin = later
+    assert sleeper.commit_pending() == []
+    assert content(table) == {"k1": "v1"} and len(held(table)) == 1
+    assert not (job.parts / name).exists()
+    job.hidden(kept).rename(job.parts / "part-3")
+    assert len(sleeper.commit_pending()) == 1, "the number of the batch that was taken back is used again"
+    assert content(table) == {"k1": "v1", "k3": "v3"}
+
+
 def test_sinks_of_one_table_have_nothing_in_common(table, job):
     other = Job(table, "t1_2")
     job.checkpoint(rows([1], 1))
@@ -287,6 +322,7 @@ def test_the_sweep_takes_old_staged_files_that_no_part_names_and_no_others(table
     for line in (waiting, begun, given_up):
         aged(job.staged / json.loads(line)["file"], 2 * day)
     aged(job.staged / orphan, 2 * day)
+    (job.parts / ".staging_1").mkdir()  # of a batch job
     committer = Committer(table, "t1")
     assert committer.sweep() == 0, "nothing is a month old"
     assert committer.sweep(day * 1000) == 2
