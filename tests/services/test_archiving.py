@@ -100,6 +100,20 @@ def answers(table: mainstem.Table) -> list[Any]:
 # -- which instants ------------------------------------------------------------
 
 
+def test_what_completes_while_instants_are_archived_is_left_to_the_next_run(table):
+    fill(table, 9)
+    rounds: list[int] = []
+
+    def busy(what: str, done: int, total: int) -> None:
+        rounds.append(done)
+        assert len(rounds) < 5, "the archiver follows the writer for ever"
+        fill(table, 3, first=100 * len(rounds))
+
+    assert table.archive(progress=busy).instants == 7
+    assert rounds == [7]
+    assert table.archive().instants == 3
+
+
 def test_the_oldest_commits_go_down_to_the_minimum(table):
     times = fill(table, 9)
     before = answers(table)
