@@ -37,15 +37,22 @@ OPTIONS = nbcc_options(
 )
 
 
-@pytest.fixture
-def table(path: str) -> mainstem.Table:
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two commits are retained; four slices of each file group are there."""
+    path = tmp_path_factory.mktemp("cleaning") / "table"
     table = mainstem.create_table(
         path, SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2, name="cleaned",
         properties=RETAINED,
     )  # fmt: skip
     grow(table, 3)
-    return table
+    return path
+
+
+@pytest.fixture
+def table(grown: Path, path: str) -> mainstem.Table:
+    """A copy of the grown table."""
+    return mainstem.open_table(shutil.copytree(grown, path), RETAINED)
 
 
 def grow(table: mainstem.Table, slices: int) -> None:
