@@ -11,21 +11,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import Invalid, MainstemError, Unavailable
 from mainstem.flink.committer import Committer
 from mainstem.flink.pipeline import Insert
 from mainstem.flink.workers import checkpoint_interval_ms, ensure_workers, java_field, stream_environment
-from mainstem.services.background import Background
 from mainstem.writers.outcome import Outcome
 
 if TYPE_CHECKING:
     from pyflink.common.job_client import JobClient
     from pyflink.table import StatementSet, TableEnvironment
 
-_LOOK_S = 0.2
 _PAUSE_S = 0.05
 
 
@@ -45,7 +42,7 @@ def execute(inserts: Sequence[Insert], others: StatementSet | None = None) -> In
     committers = _committers(inserts, outcomes.append)
     for committer in committers:
         committer.commit_pending()
-    client = _submit(env, inserts, others)
+    client = _client(_submit(env, inserts, others))
     return InsertResult(client, committers, outcomes, [insert.target.sink for insert in inserts])
 
 
@@ -57,8 +54,8 @@ def _committers(inserts: Sequence[Insert], on_outcome: Callable[[Outcome], None]
     return list(found.values())
 
 
-def _submit(env: TableEnvironment, inserts: Sequence[Insert], others: StatementSet | None) -> JobClient:
-    from pyflink.common.job_client import JobClient
+def _submit(env: TableEnvironment, inserts: Sequence[Insert], others: StatementSet | None) -> Any:
+    """The Java client of the job."""
     from pyflink.java_gateway import get_gateway
 
     ensure_workers(env)
@@ -76,7 +73,28 @@ def _submit(env: TableEnvironment, inserts: Sequence[Insert], others: StatementS
     executor = java_field(stream_environment(env)._j_tenv, "execEnv")
     name = "insert into " + ", ".join(insert.target.sink for insert in inserts)
     pipeline = executor.createPipeline(sinks, env._j_tenv.getConfig().getConfiguration(), name)
-    return JobClient(executor.executeAsync(pipeline))
+    return executor.executeAsync(pipeline)
+
+
+def _client(job: Any) -> JobClient:
+    """PyFlink's client; its savepoints call methods that Flink 2 no longer has."""
+    from pyflink.common.completable_future import CompletableFuture
+    from pyflink.common.job_client import JobClient
+    from pyflink.java_gateway import get_gateway
+
+    canonical = get_gateway().jvm.org.apache.flink.core.execution.SavepointFormatType.CANONICAL
+
+    class Client(JobClient):
+        def stop_with_savepoint(
+            self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
+        ) -> CompletableFuture:
+            place = job.stopWithSavepoint(advance_to_end_of_event_time, savepoint_directory, canonical)
+            return CompletableFuture(place, str)
+
+        def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture:
+            return CompletableFuture(job.triggerSavepoint(savepoint_directory, canonical), str)
+
+    return Client(job)
 
 
 def _check_exactly_once(env: TableEnvironment, sinks: Any) -> None:
@@ -129,10 +147,11 @@ class InsertResult:
         self._result = client.get_job_execution_result()
         self._mutex = threading.Lock()
         self._settled = False
+        # No thread looks whether the job has ended: the planner keeps what it knows in Java's threads, which
+        # a second Python thread that calls Java would mix up. So these go on until ``wait``, or to the end
+        # of this process.
         for committer in self._committers:
             committer.start()
-        self._watch = Background(self._look, every_s=_LOOK_S)
-        self._watch.start()
 
     @property
     def error(self) -> MainstemError | None:
@@ -162,17 +181,6 @@ class InsertResult:
     def print(self) -> None:
         """The job's id, and its sinks with -1 rows each, as Flink does: they are not counted."""
         print(f"Job {self._client.get_job_id()}: " + ", ".join(f"{sink}: -1" for sink in self._sinks))
-
-    def _look(self, stopping: Callable[[], bool]) -> bool:
-        """Commits the rest when the job has ended, also if nobody waits for it."""
-        while not stopping():
-            if self._result.done():
-                with suppress(MainstemError):  # ``wait`` raises it, the next job of the sink does
-                    self._settle()
-                self._watch.stop(0)
-                return False
-            time.sleep(_PAUSE_S)
-        return False
 
     def _settle(self) -> None:
         with self._mutex:
