@@ -23,7 +23,7 @@ SEED ?=
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
-setup: ## make .venv with the package, Spark and the demo's data; find or install Java
+setup: ## make .venv with the package, Spark, Flink and the demos' data; find or install Java
 	@$(ENVIRONMENT) install demo
 
 setup-dev: ## the same, and the tools for the tests
@@ -35,17 +35,27 @@ demo: setup ## three Spark streams write one table at once, one is killed; panda
 collision: setup ## eight writers of three kinds on the same keys, killed at random; the same with peers; 10 minutes
 	@$(ENVIRONMENT) run demo -- -m demos.collision $(ARGS)
 
+# Engines and clusters of processes need both cores for themselves; all other tests run two files at a time.
+ALONE := tests/spark tests/flink tests/demos tests/multiprocess tests/chaos
+OTHERS := tests --ignore=tests/interop $(ALONE:%=--ignore=%)
+TWO := -n 2 --dist loadfile
+
 test: setup-dev ## all tests but those that need Java Hudi or other versions; 15 minutes
-	@$(ENVIRONMENT) run dev -- -m pytest tests --ignore=tests/interop -q $(ARGS)
+	@failed=0; $(ENVIRONMENT) run dev -- -m pytest $(OTHERS) $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; \
+	$(ENVIRONMENT) run dev -- -m pytest $(ALONE) -q $(ARGS) || [ $$? = 5 ] || failed=1; exit $$failed
 
 # Left out: what no version can change (models, simulation, processes) and most of the slow tests.
-VERSIONED = tests --ignore=tests/interop --ignore=tests/model --ignore=tests/sim \
-	--ignore=tests/multiprocess -m "versions or not slow" -q
+VERSIONED := tests --ignore=tests/interop --ignore=tests/chaos --ignore=tests/model --ignore=tests/sim \
+	--ignore=tests/multiprocess -m "versions or not slow" $(TWO) -q
+# Where .venv has Flink, it has the oldest pyarrow and Spark too, so the oldest Flink is left to be run;
+# Python 3.13 and newer have no Flink, .venv has the newest of all, and the oldest Spark is left.
+OLDEST := $(if $(shell $(PYTHON) -c 'import sys; print("flink" * (sys.version_info < (3, 13)))'),\
+	tests/flink -q,$(VERSIONED))
 
-versions: ## the tests that depend on versions, with the oldest and the newest Spark and pyarrow
-	@$(ENVIRONMENT) install oldest newest
-	@$(ENVIRONMENT) run oldest -- -m pytest $(VERSIONED) $(ARGS)
+versions: ## the tests that depend on versions, with the newest Spark and pyarrow and the oldest Flink; 10 minutes
+	@$(ENVIRONMENT) install newest oldest
 	@$(ENVIRONMENT) run newest -- -m pytest $(VERSIONED) $(ARGS)
+	@$(ENVIRONMENT) run oldest -- -m pytest $(OLDEST) $(ARGS)
 
 interop: setup-dev ## Java Hudi 1.2.0 reads and writes beside us
 	@$(ENVIRONMENT) install interop
@@ -55,19 +65,18 @@ interop-matrix: setup-dev ## every cell of the interop matrix, resumed where it 
 	@$(ENVIRONMENT) install interop
 	@$(ENVIRONMENT) run dev -- -m tests.interop.matrix --all $(ARGS)
 
-support: ## README's table of what is supported, made of the tests that pass; 40 minutes
+support: ## README's table of what is supported, made of the tests that pass; 50 minutes
 	@$(MAKE) --no-print-directory test ARGS="--support-report docs/support.json"
+	@$(MAKE) --no-print-directory versions ARGS="--support-report docs/support.json"
 	@$(MAKE) --no-print-directory interop ARGS="--support-report docs/support.json"
 	@$(ENVIRONMENT) run dev -- scripts/support_table.py
 
 benchmark: ## the reduced benchmarks; 20 minutes
-	@$(ENVIRONMENT) install demo dev benchmarks
-	@$(ENVIRONMENT) install interop
+	@$(ENVIRONMENT) install dev benchmarks interop
 	@$(ENVIRONMENT) run benchmarks -- -m benchmarks $(ARGS)
 
 benchmark-full: ## the benchmarks at full size
-	@$(ENVIRONMENT) install demo dev benchmarks
-	@$(ENVIRONMENT) install interop
+	@$(ENVIRONMENT) install dev benchmarks interop
 	@$(ENVIRONMENT) run benchmarks -- -m benchmarks --full $(ARGS)
 
 sim: setup-dev ## the simulated world for SECONDS=600, from SEED= if given (a failing seed replays exactly)

