@@ -5,7 +5,7 @@
 # up to date is left alone, so nothing here needs the network twice.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo collision test versions interop interop-matrix support benchmark benchmark-full sim chaos crash fuzz lint clean
+.PHONY: help setup setup-dev demo nbcc-sql collision test versions interop interop-matrix support benchmark benchmark-full sim chaos crash fuzz lint clean
 
 ifndef PYTHON
 PYTHON := $(firstword $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
@@ -31,6 +31,9 @@ setup-dev: ## the same, and the tools for the tests
 
 demo: setup ## three Spark streams write one table at once, one is killed; pandas checks; 4 minutes
 	@$(ENVIRONMENT) run demo -- -m demos.main_job $(ARGS)
+
+nbcc-sql: setup ## Hudi's own SQL demo in PyFlink: two pipelines into one table path; 2 minutes
+	@$(ENVIRONMENT) run demo -- -m demos.nbcc_sql $(ARGS)
 
 collision: setup ## eight writers of three kinds on the same keys, killed at random; the same with peers; 10 minutes
 	@$(ENVIRONMENT) run demo -- -m demos.collision $(ARGS)

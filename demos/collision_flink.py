@@ -65,7 +65,6 @@ def main(folder: Path, load: Load, writer: int) -> None:
         "execution.checkpointing.dir": checkpoints.as_uri(),
         "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
         "parallelism.default": "1",
-        "taskmanager.memory.process.size": "1g",
     }
     if before := newest_checkpoint(checkpoints):
         settings["execution.state-recovery.path"] = before

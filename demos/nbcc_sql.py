@@ -16,6 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=int, default=60, help="so long both pipelines run")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="is deleted first")
     given = parser.parse_args(arguments)
+    if find_spec("pyflink") is None:
+        print("this demo needs apache-flink, which has wheels for Python 3.11 and 3.12", file=sys.stderr)
+        return 1
     folder = given.folder.resolve()
     shutil.rmtree(folder, ignore_errors=True)
     path = folder / "t1"

@@ -81,9 +81,11 @@ def _tree(t_env: TableEnvironment, text: str) -> Any:
             "this release of Flink keeps its SQL parser elsewhere than 2.0 to 2.3 do; use one of these"
         ) from error
     try:
-        return supplier.get(parser).get().parse(text)
+        # A list, as the planner itself asks for: a statement may end with a semicolon.
+        found = supplier.get(parser).get().parseSqlList(text).getList()
     except (Py4JError, JavaException):
         return None
+    return found.get(0) if found.size() == 1 else None
 
 
 def _name(node: Any) -> str:
