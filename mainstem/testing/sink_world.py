@@ -47,6 +47,7 @@ class Job:
     #: the part of the last checkpoint under its hidden name, until it has the final one
     hidden: str | None = None
     attempts: int = 0
+    ended: bool = False
 
     @property
     def over(self) -> bool:
@@ -94,6 +95,7 @@ class Sinks(Services):
                 except OSError:
                     self.world.counts.refused += 1
                 self.pause_between(process, 100)
+            job.ended = True
 
         return body
 
@@ -144,7 +146,7 @@ class Sinks(Services):
             committer = self._patiently(process, lambda: Committer(self._opened(process), name))
             committer.patience_ms = self.patience_ms
             while True:
-                over = self.jobs[name].over
+                over = self.jobs[name].ended
                 try:
                     committer.commit_pending()
                     if over and not committer.pending():
