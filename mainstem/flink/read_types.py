@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _PLAIN = {
     pa.bool_(): DataTypes.BOOLEAN,
+    pa.int8(): DataTypes.TINYINT,  # elements of Hudi's vectors
     pa.int32(): DataTypes.INT,
     pa.int64(): DataTypes.BIGINT,
     pa.float32(): DataTypes.FLOAT,
@@ -55,7 +56,7 @@ def flink_type(kind: pa.DataType, column: str) -> DataType:
         return DataTypes.BYTES()
     if pa.types.is_large_string(kind):
         return DataTypes.STRING()
-    if pa.types.is_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
         return DataTypes.ARRAY(flink_type(kind.value_type, f"{column}.element"))
     if pa.types.is_map(kind):
         return DataTypes.MAP(DataTypes.STRING(), flink_type(kind.item_type, f"{column}.value"))

@@ -48,8 +48,8 @@ def job(given: dict) -> None:
     settings.set_string("python.executable", sys.executable)
     t_env = StreamTableEnvironment.create(StreamExecutionEnvironment.get_execution_environment(settings))
     t_env.execute_sql(
-        f"CREATE TABLE parts (id STRING, n BIGINT) WITH ('connector' = 'filesystem', 'path' = '{given['out']}'"
-        ", 'format' = 'csv', 'sink.rolling-policy.rollover-interval' = '1s',"
+        "CREATE TABLE parts (id STRING, n BIGINT) WITH ('connector' = 'filesystem', 'format' = 'csv',"
+        f" 'path' = '{given['out']}', 'sink.rolling-policy.rollover-interval' = '1s',"
         " 'sink.rolling-policy.check-interval' = '1s')"
     )
     changes = read(t_env, given["table"], FlinkReadOptions(streaming=True, check_interval_s=1, start="0"))
