@@ -67,12 +67,11 @@ from mainstem.timeline.instant import (
 )
 from mainstem.timeline.publish import Section
 from mainstem.writers.context import WriterContext
+from mainstem.writers.leftovers import begun_savepoints
 from mainstem.writers.private_files import create_once, forget, prepare
 from mainstem.writers.rollback import condemned, roll_back_failed_writes
 
 _PLANS_MAX = 5
-# So many heartbeat time-outs after a savepoint was begun nobody is making it any more.
-_DEAD_AFTER = 10
 _PENDING, _OVERTAKEN = "pending", "overtaken"
 _INGESTION = frozenset(("commit", "deltacommit"))
 
@@ -229,17 +228,13 @@ def _check_savepoints(ctx: WriterContext, section: Section) -> None:
 
     Ours are made within the lock, Java's are not. One that has not been completed for long is dead.
     """
-    for instant in section.timeline.pending:
-        if instant.action != SAVEPOINT:
-            continue
-        info = ctx.seams.storage.stat(paths.timeline_file(instant.file_name))
-        age_ms = 0 if info is None else section.store_now_ms() - info.mtime_ms
-        if info is not None and age_ms <= _DEAD_AFTER * ctx.heartbeats.expire_ms:
-            raise Unavailable(
-                f"a savepoint of {instant.requested} is being made: no clean is planned meanwhile, try again",
-                table=ctx.base,
-                instant=instant.requested,
-            )
+    making = begun_savepoints(ctx, section.timeline, section.store_now_ms(), dead=False)
+    if making:
+        raise Unavailable(
+            f"a savepoint of {making[0].requested} is being made: no clean is planned meanwhile, try again",
+            table=ctx.base,
+            instant=making[0].requested,
+        )
 
 
 def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Cleaned | None:

@@ -7,8 +7,9 @@ Cleaning keeps the files that a savepoint names, and archiving stops before the 
 the lock that a savepoint is published under, so either they see it or it sees their plan.
 
 A crash before the publication leaves an empty ``t.savepoint.inflight`` at most, which nobody acts upon:
-the next savepoint of the instant goes on with it, ``delete_savepoint`` removes it. A process that wakes up
-late is fenced (``truetime.fence``): it may make that empty file, not the savepoint.
+the next savepoint of the instant goes on with it, ``delete_savepoint`` removes it, and so do writers once it
+is old (``writers.leftovers``). A process that wakes up late is fenced (``truetime.fence``): it may make that
+empty file, not the savepoint.
 
 Hudi: ``SavepointActionExecutor``, ``SavepointHelpers``.
 """

@@ -6,9 +6,11 @@
   take one of a compaction for a pending compaction, and miss its plan at every query;
 - data files of an instant that was rolled back while its writer was stopped and that the writer, waking
   up, still created. Nobody sees them, but once the instant is older than the active timeline Java takes
-  it for an archived, completed one and shows their rows.
+  it for an archived, completed one and shows their rows;
+- savepoints that were begun long ago: archiving would stop before their instants for good. They go under the
+  lock. Ours are begun and published in one section, so whoever made one is superseded by then.
 
-Nothing here touches an instant that is pending: that is the work of a rollback, under the lock.
+Nothing else here touches an instant that is pending: that is the work of a rollback, under the lock.
 """
 
 from __future__ import annotations
@@ -20,9 +22,13 @@ from mainstem.table.partitions import list_partitions
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import REQUESTED, RESTORE, ROLLBACK, SAVEPOINT, Instant
 from mainstem.timeline.plans import load_rollback_plan
+from mainstem.timeline.publish import Guarded
 from mainstem.timeline.restore_records import load_restore_plan
 from mainstem.writers.context import WriterContext
 from mainstem.writers.task import marked_files
+
+# So many heartbeat time-outs after a savepoint was begun nobody is making it any more.
+_DEAD_AFTER = 10
 
 
 def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
@@ -36,6 +42,7 @@ def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
     _sweep_prepared(ctx, beats, store_now_ms)
     timeline = ctx.publisher.timeline()
     _sweep_marks(ctx, timeline)
+    _sweep_savepoints(ctx, timeline, store_now_ms)
     for instant in sorted({*beats, *marked}):
         if paths.is_instant_time(instant) and _is_over(timeline, instant):
             last_beat = beats.get(instant)
@@ -59,6 +66,31 @@ def _sweep_marks(ctx: WriterContext, timeline: ActiveTimeline) -> None:
     for mark in timeline.pending:
         if mark.action == SAVEPOINT and mark.requested not in known:
             _delete_mark(storage, mark)
+
+
+def begun_savepoints(
+    ctx: WriterContext, timeline: ActiveTimeline, now_ms: int, *, dead: bool
+) -> list[Instant]:
+    """Savepoints that are not completed: those that are being made, or those whose maker is ``dead``.
+
+    ``now_ms``: the store's clock. Java's may be under way outside the lock, ours never.
+    """
+    found = []
+    for mark in (i for i in timeline.pending if i.action == SAVEPOINT):
+        info = ctx.seams.storage.stat(paths.timeline_file(mark.file_name))
+        old = info is not None and now_ms - info.mtime_ms > _DEAD_AFTER * ctx.heartbeats.expire_ms
+        if info is not None and old is dead:
+            found.append(mark)
+    return found
+
+
+def _sweep_savepoints(ctx: WriterContext, timeline: ActiveTimeline, now_ms: int) -> None:
+    def forget(section: Guarded) -> None:
+        for mark in begun_savepoints(ctx, section.timeline, now_ms, dead=True):
+            _delete_mark(ctx.seams.storage, mark)
+
+    if begun_savepoints(ctx, timeline, now_ms, dead=True):
+        ctx.publisher.guarded(forget)
 
 
 def _delete_mark(storage: Storage, mark: Instant) -> None:

@@ -147,3 +147,18 @@ def test_a_savepoint_begun_when_its_instant_was_already_rolled_back_does_not_sta
     under_way.touch()
     table.rollback_failed_writes()
     assert under_way.exists() and not of_nothing.exists()
+
+
+def test_a_savepoint_whose_maker_died_long_ago_does_not_stay_begun_and_a_new_one_does(make_table):
+    table = make_table()
+    table.upsert(rows([1], ts=1))
+    (written,) = table.timeline()
+    begun = Path(table.path) / ".hoodie/timeline" / f"{written.requested}.savepoint.inflight"
+    begun.touch()
+    table.rollback_failed_writes()
+    assert begun.exists()
+    os.utime(begun, (time.time() - 86_400,) * 2)
+    table.rollback_failed_writes()
+    assert not begun.exists()
+    assert table.savepoint(written.requested).instant == written.requested
+    assert [i.state for i in table.timeline() if i.action == "savepoint"] == ["completed"]
