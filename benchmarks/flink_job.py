@@ -205,7 +205,7 @@ def _two(t_env, spec: dict, folder: Path) -> dict:
         " 'fields.uuid.min' = '0', 'fields.uuid.max' = '999', 'fields.name.length' = '10')"
     )
     t = _connect(t_env)
-    names = ("one", "other")
+    names = ("left_job", "right_job")
     for name in names:
         _table(t, name, columns, folder, **{"write.client.id": name, "hoodie.mainstem.writer.name": name})
     jobs = [t.execute_sql(f"INSERT INTO {name} SELECT * FROM source") for name in names]
