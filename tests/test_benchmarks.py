@@ -81,3 +81,13 @@ def test_a_streams_rate_is_counted_from_the_end_of_its_first_seconds_on():
         flink.rate(first)
     assert flink.quantile([3.0, 1.0, 2.0, 4.0], 0.5) == 3.0
     assert flink.quantile([1.0], 0.99) == 1.0
+
+
+def test_a_contest_for_the_zookeeper_lock_counts_every_acquisition_of_every_process():
+    pytest.importorskip("kazoo.client")
+    with ZooKeeperServer(tick_ms=100) as server:
+        for kind in (locks.OURS, locks.KAZOO):
+            turns = locks.contest(kind, server.connect_string, f"/{kind}", 2, 0.4)
+            assert len(turns.counts) == 2 and min(turns.counts) > 0
+            assert len(turns.waits) == sum(turns.counts) == round(turns.rate * 0.4)
+            assert 0 < turns.evenness <= 1 and turns.wait_ms(0.5) <= turns.wait_ms(0.99)
