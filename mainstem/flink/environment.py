@@ -32,7 +32,7 @@ from mainstem.flink.statements import Reference, Syntax, quoted, replaced, synta
 from mainstem.flink.target import check_declared, open_target
 
 if TYPE_CHECKING:
-    from pyflink.table import ExplainDetail, Table, TableEnvironment, TableResult
+    from pyflink.table import CompiledPlan, ExplainDetail, Table, TableEnvironment, TableResult
 
     from mainstem.flink.pipeline import Insert
 
@@ -143,6 +143,13 @@ class Environment:
                 if self._concerns(operation):
                     return self._explained(operation)
             return self._t_env.explain_sql(text, *extra_details)
+
+    def compile_plan_sql(self, stmt: str) -> CompiledPlan:
+        """Flink's compiled plan of an INSERT into tables that are not Hudi's."""
+        with self._readable(stmt) as (text, found):
+            if found is not None and self._concerns(self._operation(text)):
+                raise _unsupported("CompilePlanOperation")
+            return self._t_env.compile_plan_sql(text)
 
     def from_path(self, path: str) -> Table:
         """A table or view by its name, Hudi tables included."""
@@ -293,7 +300,6 @@ class Environment:
             )
 
     def _refuse(self, operation: Any, kind: str) -> None:
-        what, instead = _REFUSED[kind]
         if kind == "CompilePlanOperation":
             concerned = self._concerns(operation.getOperation())
         elif kind == "CreateCatalogOperation":
@@ -301,7 +307,7 @@ class Environment:
         else:
             concerned = declared(self._t_env, tuple(operation.getTableIdentifier().toList())) is not None
         if concerned:
-            raise Unsupported(f"{what} is not supported for Hudi tables; {instead}")
+            raise _unsupported(kind)
 
     def _collect(self, stmt: str, found: Syntax) -> TableResult:
         assert self._open_set is not None
@@ -311,6 +317,11 @@ class Environment:
             )
         self._open_set.add_insert_sql(stmt)
         return _ok()
+
+
+def _unsupported(kind: str) -> Unsupported:
+    what, instead = _REFUSED[kind]
+    return Unsupported(f"{what} is not supported for Hudi tables; {instead}")
 
 
 def _target(operation: Any) -> Any:

@@ -123,12 +123,21 @@ def _check_exactly_once(env: TableEnvironment, sinks: Any) -> None:
 
 def _bounded(sink: Any) -> bool:
     """Whether every source that a transformation reads ends by itself."""
-    for one in sink.getTransitivePredecessors():
-        if one.getInputs().isEmpty():
-            known = any(method.getName() == "getBoundedness" for method in one.getClass().getMethods())
-            if not known or one.getBoundedness().toString() != "BOUNDED":
-                return False
-    return True
+    sources = [one for one in sink.getTransitivePredecessors() if one.getInputs().isEmpty()]
+    return all(_ends(source) for source in sources)
+
+
+def _ends(source: Any) -> bool:
+    methods = {method.getName() for method in source.getClass().getMethods()}
+    if "getBoundedness" not in methods:
+        return False
+    if source.getBoundedness().toString() == "BOUNDED":
+        return True
+    if "getOperator" not in methods:
+        return False
+    # VALUES is an input format, which ends, in a source that says it is unbounded.
+    function = source.getOperator().getUserFunction().getClass().getSimpleName()
+    return function == "InputFormatSourceFunction"
 
 
 class InsertResult:

@@ -96,6 +96,10 @@ class Statements:
             texts.append(self._others.explain(*extra_details))
         return "\n\n".join(texts)
 
+    def print_explain(self, *extra_details: ExplainDetail) -> None:
+        """Print what ``explain`` returns."""
+        print(self.explain(*extra_details))
+
     def execute(self) -> TableResult:
         """Submit all as one job."""
         from mainstem.flink.job import execute

@@ -16,6 +16,7 @@ from mainstem.engines.target import contradiction, exists, open_or_create
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.declared import Declared
 from mainstem.flink.options import INDEX_TYPE, KEYS, ORDERING, TABLE_TYPE, FlinkOptions
+from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.hoodie_options import BUCKETS
 from mainstem.merge.payloads import COMMIT_TIME
 from mainstem.writers.schemas import fills_missing
@@ -72,9 +73,13 @@ def open_target(declared: Declared) -> Target:
 
 
 def check_declared(declared: Declared) -> None:
-    """A declaration must agree with the table at its path, if there is one. Nothing is created."""
+    """A declaration must agree with the table at its path; without one, it must be possible to make it.
+
+    Nothing is created.
+    """
     options = declared.options
     if not exists(options.path):
+        arrow_to_avro(declared.columns, table_name=declared.name, meta_fields=False)
         return
     table = open_table(options.path, properties=options.passed)
     said = contradiction(options, table.config)
