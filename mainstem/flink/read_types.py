@@ -1,4 +1,4 @@
-"""Types of what is read: Arrow as tables store them -> Flink's, and the Arrow that Python workers send."""
+"""Types of what is read: Arrow as tables store them -> Flink's, and the Arrow that rows are made of."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from pyflink.java_gateway import get_gateway
 from pyflink.table import DataTypes
 from pyflink.table.types import (
     ArrayType,
-    LocalZonedTimestampType,
     MapType,
     RowType,
-    TimestampType,
     _from_java_data_type,
     to_arrow_type,
 )
@@ -49,8 +47,8 @@ def flink_type(kind: pa.DataType, column: str) -> DataType:
         return _PLAIN[kind]()
     if pa.types.is_decimal(kind):
         return DataTypes.DECIMAL(kind.precision, kind.scale)
-    if pa.types.is_timestamp(kind):
-        precision = {"s": 0, "ms": 3, "us": 6, "ns": 9}[kind.unit]
+    if pa.types.is_timestamp(kind) and kind.unit != "ns":
+        precision = {"s": 0, "ms": 3, "us": 6}[kind.unit]
         return DataTypes.TIMESTAMP(precision) if kind.tz else DataTypes.TIMESTAMP_LTZ(precision)
     if pa.types.is_fixed_size_binary(kind) or pa.types.is_large_binary(kind):
         return DataTypes.BYTES()
@@ -72,35 +70,11 @@ def python_row_type(row: Any) -> RowType:
     return _from_java_data_type(conversions.fromLogicalToDataType(row))
 
 
-def by_arrow(kinds: Mapping[str, DataType]) -> bool:
-    """Whether PyFlink can send all columns as Arrow. What ``to_arrow_type`` refuses goes row by row, and
-    moments in microseconds where there is no way to mend what Flink does to early ones (``Moments``)."""
-    try:
-        for kind in kinds.values():
-            to_arrow_type(kind)
-    except (TypeError, ValueError):
-        return False
-    return not any(_fine(kind, inside=False) for kind in kinds.values())
-
-
-def in_microseconds(kind: DataType) -> bool:
-    """Whether the type is a TIMESTAMP (or TIMESTAMP_LTZ) of more than milliseconds."""
-    return isinstance(kind, (TimestampType, LocalZonedTimestampType)) and kind.precision > 3
-
-
-def _fine(kind: DataType, *, inside: bool = True) -> bool:
-    if isinstance(kind, ArrayType):
-        return _fine(kind.element_type)
-    if isinstance(kind, MapType):
-        return _fine(kind.value_type)
-    if isinstance(kind, RowType):
-        return any(_fine(field.data_type) for field in kind)
-    zoned = isinstance(kind, LocalZonedTimestampType)
-    return (inside and zoned) or (in_microseconds(kind) and (inside or zoned))
-
-
 def transport_schema(kinds: Mapping[str, DataType]) -> pa.Schema:
-    """Arrow as PyFlink's workers hand the columns over. Raises ``Unsupported`` naming a column."""
+    """Arrow whose values are what PyFlink's workers send for these types.
+
+    Raises ``Unsupported`` naming a column.
+    """
     return pa.schema([pa.field(name, _transport(kind, name)) for name, kind in kinds.items()])
 
 

@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyflink.table import DataTypes, StreamTableEnvironment, TableDescriptor
-from pyflink.table.expressions import col
 from pyflink.table.schema import Schema
-from pyflink.table.udf import udf, udtf
+from pyflink.table.udf import udtf
 
 from mainstem.client import Table, open_table
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.declared import Declared
+from mainstem.flink.environment import Environment
 from mainstem.flink.options import FlinkOptions, FlinkReadOptions
-from mainstem.flink.read_types import by_arrow, flink_type, in_microseconds, python_row_type, transport_schema
-from mainstem.flink.reader import SIDE, SPLIT, Column, EarlyMoments, Moments, ReadRows, ReadSlice, Slices
+from mainstem.flink.read_types import flink_type, python_row_type, transport_schema
+from mainstem.flink.reader import SPLIT, ReadRows, Slices
 from mainstem.readers.history import just_before
 from mainstem.readers.scan import ScanPlan
 from mainstem.readers.state import TableState
@@ -46,16 +46,13 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     from pyflink.table import DataType, TableEnvironment
     from pyflink.table import Table as FlinkTable
-    from pyflink.table.expression import Expression
-    from pyflink.table.udf import UserDefinedTableFunctionWrapper
 
-_CELL = "mainstem_cell"
 #: more file slices than this would make the job itself too big to send
 SPLITS_MAX = 100_000
 
 
 def read(
-    t_env: TableEnvironment,
+    t_env: TableEnvironment | Environment,
     table: Declared | Table | str,
     options: FlinkOptions | FlinkReadOptions | None = None,
     *,
@@ -70,6 +67,8 @@ def read(
     have, ``Unsupported`` for types that cannot be sent to Flink; a value that does not fit its declared type
     fails the query.
     """
+    if isinstance(t_env, Environment):
+        t_env = t_env._t_env
     opened = _opened(table)
     asked = _asked(table, options)
     kinds = _kinds(table, opened, columns)
@@ -169,13 +168,11 @@ def _numbers(t_env: TableEnvironment, count: int, tasks: int | None) -> FlinkTab
     """A bounded source of the numbers of splits; one number without a split if there are none."""
     source = (
         TableDescriptor.for_connector("datagen")
-        .schema(Schema.new_builder().column(SPLIT, DataTypes.INT()).column(SIDE, DataTypes.INT()).build())
+        .schema(Schema.new_builder().column(SPLIT, DataTypes.INT()).build())
         .option("number-of-rows", str(max(1, count)))
         .option(f"fields.{SPLIT}.kind", "sequence")
         .option(f"fields.{SPLIT}.start", "0")
         .option(f"fields.{SPLIT}.end", str(max(1, count) - 1))
-        .option(f"fields.{SIDE}.min", "0")
-        .option(f"fields.{SIDE}.max", "0")
     )
     if tasks is not None:
         source = source.option("scan.parallelism", str(tasks))
@@ -224,30 +221,17 @@ def _watched(
 def _rows(
     t_env: TableEnvironment, splits: FlinkTable, slices: Slices, kinds: dict[str, DataType]
 ) -> FlinkTable:
-    if not by_arrow(kinds):
-        return _joined(t_env, splits, udtf(ReadRows(slices), result_types=list(kinds.values())), list(kinds))
-    cells = udtf(ReadSlice(slices), result_types=[DataTypes.BYTES()])
-    columns = [_column(at, kind).alias(name) for at, (name, kind) in enumerate(kinds.items())]
-    return _joined(t_env, splits, cells, [_CELL], SIDE).select(*columns)
-
-
-def _joined(
-    t_env: TableEnvironment,
-    splits: FlinkTable,
-    function: UserDefinedTableFunctionWrapper,
-    columns: Sequence[str],
-    *kept: str,
-) -> FlinkTable:
-    """The function's columns for every split, behind those that are kept. In SQL: the planner makes a plain
-    join of what ``Table.join_lateral`` gives as soon as SQL reads it, and finds no plan for that. Function
-    and view exist only while the text is parsed."""
+    """The rows of all splits. In SQL: the planner makes a plain join of what ``Table.join_lateral`` gives
+    when SQL reads it, and finds no plan for that. Function and view exist only while the text is parsed."""
+    function = udtf(ReadRows(slices), result_types=list(kinds.values()))
     view, name = f"mainstem_splits_{id(splits)}", f"mainstem_read_{id(function)}"
-    shown = ", ".join(_quoted(column) for column in (*kept, *columns))
-    made = ", ".join(_quoted(column) for column in columns)
+    columns = ", ".join(_quoted(column) for column in kinds)
     t_env.create_temporary_view(view, splits)
     t_env.create_temporary_system_function(name, function)
     try:
-        return t_env.sql_query(f"SELECT {shown} FROM {view}, LATERAL TABLE({name}({SPLIT})) AS made({made})")
+        return t_env.sql_query(
+            f"SELECT {columns} FROM {view}, LATERAL TABLE({name}({SPLIT})) AS made({columns})"
+        )
     finally:
         t_env.drop_temporary_system_function(name)
         t_env.drop_temporary_view(view)
@@ -255,13 +239,3 @@ def _joined(
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
-
-
-def _column(at: int, kind: DataType) -> Expression:
-    def value(column: Column, shown: DataType) -> Expression:
-        return udf(column, result_type=shown, func_type="pandas")(col(_CELL), col(SIDE))
-
-    if not in_microseconds(kind):
-        return value(Column(at), kind)
-    early = value(EarlyMoments(at), DataTypes.STRING())
-    return value(Moments(at), kind).if_null(early.cast(kind))

@@ -29,7 +29,7 @@ from pyflink.table.schema import Schema
 
 from mainstem.client import Table, open_table
 from mainstem.errors import Invalid
-from mainstem.flink.reader import SIDE, SPLIT
+from mainstem.flink.reader import SPLIT
 from mainstem.readers.scan import ReadableSplit
 from mainstem.readers.state import TableState
 from mainstem.readers.window import write_times
@@ -52,7 +52,7 @@ def changed_splits(
     most: int | None,
     tasks: int | None,
 ) -> FlinkTable:
-    """An unbounded table of pickled splits (``SPLIT``, ``SIDE``) of what completes after ``after``.
+    """An unbounded table of pickled splits of what completes after ``after``.
 
     ``after``: a completion time, "0" to begin with the snapshot; ``end``: the newest completion time to show;
     ``seconds``: between two looks; ``most``: instants per look; ``tasks``: readers, None for the
@@ -75,12 +75,12 @@ def changed_splits(
         .key_by(_group, key_type=Types.STRING())
         .map(
             _split,
-            output_type=Types.ROW_NAMED([SPLIT, SIDE], [Types.PRIMITIVE_ARRAY(Types.BYTE()), Types.INT()]),
+            output_type=Types.ROW_NAMED([SPLIT], [Types.PRIMITIVE_ARRAY(Types.BYTE())]),
         )
     )
     if tasks is not None:
         splits = splits.set_parallelism(tasks)
-    schema = Schema.new_builder().column(SPLIT, DataTypes.BYTES()).column(SIDE, DataTypes.INT()).build()
+    schema = Schema.new_builder().column(SPLIT, DataTypes.BYTES()).build()
     return t_env.from_data_stream(splits, schema)
 
 
@@ -95,7 +95,7 @@ def _group(found: tuple[str, bytes]) -> str:
 def _split(found: tuple[str, bytes]) -> Any:
     from pyflink.common import Row
 
-    return Row(found[1], 0)
+    return Row(found[1])
 
 
 class Watch(KeyedProcessFunction):
@@ -116,6 +116,7 @@ class Watch(KeyedProcessFunction):
         self._columns, self._filter = columns, filter
         self._after, self._end, self._seconds, self._most = after, end, seconds, most
         self._looked = -1e9
+        self._table: Table | None = None
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """The state: the completion time up to which changes were handed out."""
@@ -138,7 +139,7 @@ class Watch(KeyedProcessFunction):
 
     def look(self, position: str) -> tuple[str, list[ReadableSplit]]:
         """The new position, and what completed between. Raises ``Invalid`` where changes cannot be told."""
-        table = open_table(self._path, self._properties)
+        table = self._table = self._table or open_table(self._path, self._properties)
         times = write_times(TableState.load(table._seams.storage, table.config))
         if times and position > times[-1] and self._end is None and position != self._after:
             raise Invalid(

@@ -16,14 +16,14 @@ import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyflink", reason="apache-flink is not installed (it has no wheel for this Python)")
-import pandas as pd
 from pyflink.table import EnvironmentSettings, TableEnvironment
 
 import mainstem
 from mainstem.errors import Invalid, Unavailable, Unsupported
+from mainstem.flink import connect
 from mainstem.flink.options import FlinkReadOptions
 from mainstem.flink.read_types import flink_type, transport_schema
-from mainstem.flink.reader import Column, ReadRows, ReadSlice, Slices
+from mainstem.flink.reader import ReadRows, Slices
 from mainstem.flink.source import plan, read
 from mainstem.flink.timeline_watch import Watch
 from tests.golden_tables.tables import NAMES as NAMES_OF_JAVA
@@ -161,20 +161,7 @@ def test_a_slice_whose_files_a_clean_removed_is_an_error(table):
 # -------------------- rows on their way
 
 
-def test_columns_are_put_together_again_wherever_flink_cuts_its_batches(table):
-    numbers = pa.table({"id": [f"k{i}" for i in range(1000)], "n": range(1000)}, SCHEMA)
-    table.upsert(numbers)
-    splits = plan(table, FlinkReadOptions(), NAMES).splits()
-    source = ReadSlice(Slices(table.path, SCHEMA, splits))
-    cells = [cell for at in range(len(splits) + 1) for cell in source.eval(at)]
-    column = Column(1)
-    values = []
-    for start in range(0, len(cells), 7):
-        values += pa.array(column.eval(pd.Series(cells[start : start + 7], dtype=object), None)).to_pylist()
-    assert sorted(values) == list(range(1000))
-
-
-def test_rows_by_themselves_are_what_pyflinks_coders_take(tmp_path):
+def test_early_moments_keep_their_fraction_in_pyflinks_coders(tmp_path):
     kind = pa.list_(pa.struct([("x", pa.int32()), ("t", pa.timestamp("us", "UTC"))]))
     schema = pa.schema([("id", pa.string()), ("a", kind)])
     table = mainstem.create_table(tmp_path / "t", schema, record_key="id", buckets=1, properties=OPTIONS)
@@ -252,37 +239,29 @@ def test_flink_shows_every_type_as_it_is_stored_in_any_time_zone(tmp_path, table
     before = session.get_local_timezone()
     session.set_local_timezone("Asia/Tokyo")
     try:
-        by_column = read(table_environment, table, columns=["id", "a", "m", "r", "ts6"])
-        by_row = read(table_environment, table, columns=["id", "a", "m", "r", "ts6", "ar", "ltz"])
-        for name, rows_ in (("by_column", by_column), ("by_row", by_row)):
-            table_environment.create_temporary_view(name, rows_)
-        text = "SELECT id, " + ", ".join(f"CAST({n} AS STRING) {n}" for n in ("a", "m", "r", "ts6"))
-        columns = shown(table_environment.sql_query(f"{text} FROM by_column"))
-        as_rows = shown(
-            table_environment.sql_query(
-                f"{text}, CAST(ltz AS STRING) ltz, ar[1].x x, CARDINALITY(ar) c FROM by_row"
-            )
-        )
+        rows_ = read(table_environment, table, columns=["id", "a", "m", "r", "ts6", "ar", "ltz"])
+        table_environment.create_temporary_view("all_types", rows_)
+        texts = ", ".join(f"CAST({n} AS STRING) {n}" for n in ("a", "m", "r", "ts6", "ltz"))
+        query = f"SELECT id, {texts}, ar[1].x x, CARDINALITY(ar) c FROM all_types"
+        found = shown(table_environment.sql_query(query))
+        early_ones = "SELECT id FROM all_types WHERE ts6 < TIMESTAMP '1970-01-01 00:00:00' AND r.x = 7"
+        filtered = shown(table_environment.sql_query(early_ones))
     finally:
         session.set_local_timezone(before)
-    same = {"a": "[1, NULL, 3]", "m": "{a=1, b=NULL}", "r": "(7, NULL)"}
-    assert columns == [
-        {"id": "k1", **same, "ts6": "2024-03-31 01:30:00.123456"},
-        {"id": "k2", **same, "ts6": "1931-05-06 07:08:09.987654"},
-        {"id": "k3", **dict.fromkeys((*same, "ts6"))},
-    ]
-    instants = ("2024-03-31 10:30:00.123456", "1931-05-06 16:08:09.987654", None)
-    assert as_rows == [
-        row | {"ltz": instant, "x": instant and 1, "c": instant and 2}
-        for row, instant in zip(columns, instants, strict=True)
-    ]
+    same = {"a": "[1, NULL, 3]", "m": "{a=1, b=NULL}", "r": "(7, NULL)", "x": 1, "c": 2}
+    first = {"ts6": "2024-03-31 01:30:00.123456", "ltz": "2024-03-31 10:30:00.123456"}
+    second = {"ts6": "1931-05-06 07:08:09.987654", "ltz": "1931-05-06 16:08:09.987654"}
+    nothing = dict.fromkeys((*same, *first))
+    assert found == [{"id": "k1", **same, **first}, {"id": "k2", **same, **second}, {"id": "k3", **nothing}]
+    assert filtered == [{"id": "k2"}]
 
 
 def test_a_table_of_java_is_joined_with_one_of_ours(tmp_path, table, table_environment):
     java = mainstem.open_table(unpack("basic_mor", tmp_path))
     names = java.scan(columns=["id", "name"]).to_arrow().to_pylist()[:3]
     table.upsert(pa.table({"id": [str(row["id"]) for row in names], "n": [1, 2, 3]}, SCHEMA))
-    table_environment.create_temporary_view("java", read(table_environment, java))
+    one_reader = read(table_environment, java, FlinkReadOptions(tasks=1))
+    table_environment.create_temporary_view("java", one_reader)
     table_environment.create_temporary_view("ours", read(table_environment, table))
     joined = table_environment.sql_query(
         "SELECT n, java.name FROM ours JOIN java ON ours.id = CAST(java.id AS STRING)"
@@ -292,8 +271,8 @@ def test_a_table_of_java_is_joined_with_one_of_ours(tmp_path, table, table_envir
 
 def test_a_stream_shows_what_is_committed_while_it_runs_until_it_is_cancelled(table, table_environment):
     table.upsert(rows(1, 2))
-    options = FlinkReadOptions(streaming=True, check_interval_s=1, start="0")
-    result = read(table_environment, table, options).execute()
+    options = FlinkReadOptions(streaming=True, check_interval_s=1, start="0", tasks=1)
+    result = read(connect(table_environment), table, options).execute()
     try:
         changes = result.collect()
         first = sorted(tuple(next(changes)) for _ in range(2))
