@@ -65,9 +65,25 @@ def flink_type(kind: pa.DataType, column: str) -> DataType:
 
 
 def python_row_type(row: Any) -> RowType:
-    """PyFlink's type of a Java ``RowType``."""
+    """PyFlink's type of a Java ``RowType``. (Its own conversion forgets the precision of timestamps.)"""
+    fields = [DataTypes.FIELD(f.getName(), _python_type(f.getType())) for f in row.getFields()]
+    return DataTypes.ROW(fields, row.isNullable())
+
+
+def _python_type(kind: Any) -> DataType:
+    root, null = kind.getTypeRoot().name(), kind.isNullable()
+    if root == "TIMESTAMP_WITHOUT_TIME_ZONE":
+        return DataTypes.TIMESTAMP(kind.getPrecision(), null)
+    if root == "TIMESTAMP_WITH_LOCAL_TIME_ZONE":
+        return DataTypes.TIMESTAMP_WITH_LOCAL_TIME_ZONE(kind.getPrecision(), null)
+    if root == "ROW":
+        return python_row_type(kind)
+    if root == "ARRAY":
+        return DataTypes.ARRAY(_python_type(kind.getElementType()), null)
+    if root == "MAP":
+        return DataTypes.MAP(_python_type(kind.getKeyType()), _python_type(kind.getValueType()), null)
     conversions = get_gateway().jvm.org.apache.flink.table.types.utils.TypeConversions
-    return _from_java_data_type(conversions.fromLogicalToDataType(row))
+    return _from_java_data_type(conversions.fromLogicalToDataType(kind))
 
 
 def transport_schema(kinds: Mapping[str, DataType]) -> pa.Schema:

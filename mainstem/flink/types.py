@@ -10,7 +10,7 @@
 | BINARY(n), VARBINARY(n)   | bytes                         | binary                      |
 | DECIMAL(p, s)             | fixed, logical type decimal   | decimal128(p, s)            |
 | DATE                      | int, date                     | date32                      |
-| TIME(0..3)                | int, time-millis              | time32(ms), see below       |
+| TIME(0..3)                | int, time-millis              | time32(ms)                  |
 | TIMESTAMP(0..3)           | long, timestamp-millis        | timestamp(ms, UTC)          |
 | TIMESTAMP(4..6)           | long, timestamp-micros        | timestamp(us, UTC)          |
 | TIMESTAMP_LTZ(0..3)       | long, local-timestamp-millis  | timestamp(ms)               |
@@ -20,8 +20,6 @@
 The two kinds of timestamps are the other way round than their names say. That is what Hudi stores, and
 what its Flink reader expects: a TIMESTAMP's wall clock is stored as if it were UTC
 (``write.utc-timezone=true``), a TIMESTAMP_LTZ as its instant's wall clock in UTC.
-
-A TIME column can be in tables that Hudi made; new ones are refused by ``create_table``.
 
 Types are read from Java's own (``LogicalType``): PyFlink's classes lose the precision of timestamps.
 """

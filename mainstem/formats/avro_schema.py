@@ -211,6 +211,8 @@ def _scalar_json(kind: pa.DataType, name: str, parent: str) -> str | dict | None
         return "bytes"
     if types.is_date(kind):
         return {"type": "int", "logicalType": "date"}
+    if kind == pa.time32("ms"):  # Flink's TIME; Spark has no such type
+        return {"type": "int", "logicalType": "time-millis"}
     if types.is_timestamp(kind):
         unit = "millis" if kind.unit == "ms" else "micros"
         return {"type": "long", "logicalType": f"{'' if kind.tz else 'local-'}timestamp-{unit}"}

@@ -122,7 +122,7 @@ def test_meta_fields_stand_in_front_once_even_if_the_schema_has_them() -> None:
     [
         pa.uint64(),
         pa.null(),
-        pa.time32("ms"),
+        pa.time32("s"),
         pa.time64("us"),
         pa.duration("s"),
         pa.month_day_nano_interval(),

@@ -46,6 +46,7 @@ HELD = [
         (pa.float32(), pa.float32(), [0.5]),
         (pa.float64(), pa.float64(), [0.1, float("-inf")]),
     ),
+    *types("times of day in milliseconds", (pa.time32("ms"), pa.time32("ms"), [time(23, 59, 59, 123000)])),
     *types(
         "decimals",
         (pa.decimal128(5, 2), pa.decimal128(5, 2), [Decimal("-999.99"), Decimal("0.00")]),
@@ -109,7 +110,7 @@ def test_a_column_of_this_type_is_held(kind: pa.DataType, stored, values: list, 
 
 REFUSED = {
     "uint64": (pa.uint64(), "decimal"),
-    "time32": (pa.time32("ms"), "int64"),
+    "time32": (pa.time32("s"), "int64"),
     "time64": (pa.time64("us"), "int64"),
     "duration": (pa.duration("us"), "int64"),
     "null": (pa.null(), "null"),
