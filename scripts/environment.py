@@ -58,10 +58,6 @@ FLINK = sys.version_info < (3, 13)
 # Flink holds pyarrow at 16, and Spark 4.1 is the newest that takes it. pip finds that by itself, after it has
 # downloaded each newer Spark (450 MB) to look at its needs.
 ENGINES, SPARK = (("spark", "flink"), ("pyspark[sql]==4.1.*",)) if FLINK else (("spark",), ())
-# So with Flink .venv has the oldest Spark and pyarrow already, and the oldest Flink is left.
-OLDEST = (
-    ("apache-flink==2.0.*", *SPARK) if FLINK else ("pyspark[sql]==4.1.*", "pyarrow==18.*", "pandas==2.2.*")
-)
 GROUPS = {
     "demo": Group(
         ".venv", (*ENGINES, "demo"), SPARK, note=f"package, {' and '.join(ENGINES)}, the demos' data"
@@ -73,11 +69,12 @@ GROUPS = {
         upgrade=True,
         note="newest Spark and pyarrow, and what we are compared with",
     ),
+    # Where .venv has Flink, it has these already.
     "oldest": Group(
         ".venv-oldest",
-        (*ENGINES, "zookeeper", "dev"),
-        OLDEST,
-        note=f"oldest versions: {', '.join(OLDEST)}",
+        ("spark", "zookeeper", "dev"),
+        ("pyspark[sql]==4.1.*", "pyarrow==18.*", "pandas==2.2.*"),
+        note="oldest Spark, and the oldest pyarrow for Python 3.13",
     ),
     "newest": Group(
         ".venv-newest", ("spark", "zookeeper", "dev"), upgrade=True, note="newest Spark and pyarrow"
