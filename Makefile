@@ -35,7 +35,7 @@ demo: setup ## three Spark streams write one table at once, one is killed; panda
 nbcc-sql: setup ## Hudi's own SQL demo in PyFlink: two pipelines into one table path; 2 minutes
 	@$(ENVIRONMENT) run demo -- -m demos.nbcc_sql $(ARGS)
 
-collision: setup ## eight writers of three kinds on the same keys, killed at random; the same with peers; 10 minutes
+collision: setup ## eight writers on the same keys, killed at random; the same with peers; 10 minutes
 	@$(ENVIRONMENT) run demo -- -m demos.collision $(ARGS)
 
 # Engines and clusters of processes need both cores for themselves; all other tests run two files at a time.

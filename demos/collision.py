@@ -2,12 +2,12 @@
 
     python -m demos.collision [--keys 100000] [--batches 20] [--seconds 240] [--peers delta,iceberg,paimon]
 
-Plain Python processes, Spark streaming queries and Flink SQL jobs write one mainstem table at once; in
-their processes table services compact, clean and archive it all the while. Then eight Python processes do
-the same work with each peer, every peer in an environment of its own (made on demand). Each writer is
-killed with -9 up to three times, and started again at once. What is done, and what is right, stands in
-``collision_load``; how each peer is used, in ``collision_systems``. Peers run without table maintenance,
-which would add to their conflicts.
+Plain Python processes and Spark streaming queries (Flink SQL jobs too, if asked for) write one mainstem
+table at once; in their processes table services compact, clean and archive it all the while. Then eight
+Python processes do the same work with each peer, every peer in an environment of its own (made on demand).
+Each writer is killed with -9 up to three times, and started again at once. What is done, and what is right,
+stands in ``collision_load``; how each peer is used, in ``collision_systems``. Peers run without table
+maintenance, which would add to their conflicts.
 
 Ours must lose nothing, double nothing and abort nothing, else this fails. Of the peers it only tells.
 """
@@ -36,8 +36,9 @@ from demos.timeline_picture import overlapping_pairs, read_picture
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "collision"
 OURS = "mainstem"
-PYTHON, SPARK, FLINK = "python", "spark", "flink"
-KINDS = (PYTHON, PYTHON, SPARK, FLINK)
+PYTHON, SPARK = "python", "spark"
+#: What runs where nothing is said; ``--kinds python,spark,flink`` adds Flink SQL jobs.
+KINDS = (PYTHON, PYTHON, SPARK)
 PROGRESS_EVERY_S = 10.0
 DEATHS_MAX = 30
 KILLS_MOST = 3
@@ -110,9 +111,7 @@ def main(arguments: Sequence[str]) -> int:
         "--seconds", type=float, default=240, help="a system that is not done then is stopped"
     )
     parser.add_argument("--kill-every", type=float, default=5, help="seconds")
-    parser.add_argument(
-        "--kinds", default="", help="of our writers, in turn; default: all that are installed"
-    )
+    parser.add_argument("--kinds", default="", help="of our writers, in turn: python, spark, flink")
     parser.add_argument("--peers", default=",".join(PEERS), help="those to compare with; '' for none")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="is deleted first")
@@ -145,7 +144,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _installed() -> list[str]:
-    needed = {PYTHON: "mainstem", SPARK: "pyspark", FLINK: "pyflink"}
+    needed = {PYTHON: "mainstem", SPARK: "pyspark"}
     kinds = [kind for kind in KINDS if find_spec(needed[kind]) is not None]
     for kind in dict.fromkeys(set(KINDS) - set(kinds)):
         print(f"{needed[kind]} is not installed: no {kind} writers")
