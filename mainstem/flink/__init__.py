@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mainstem.flink.environment import Environment, connect
     from mainstem.flink.options import FlinkOptions
+    from mainstem.flink.streams import sink_to
     from mainstem.flink.target import Target
 
-__all__ = ["Environment", "FlinkOptions", "Target", "connect"]
+__all__ = ["Environment", "FlinkOptions", "Target", "connect", "sink_to"]
 
 _HOMES = {
     "Environment": "environment",
     "FlinkOptions": "options",
     "Target": "target",
     "connect": "environment",
+    "sink_to": "streams",
 }
 
 

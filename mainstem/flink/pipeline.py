@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -80,22 +81,37 @@ class Insert:
         into the table by the same sink."""
         from pyflink.table.expressions import col
 
-        from mainstem.flink.stage_function import COLUMN, StageFunction
+        from mainstem.flink.stage_function import StageFunction
         from mainstem.flink.workers import stream_environment
 
         env = stream_environment(self.env)
         with _python_options(self.env):
-            rows = self._sent(env)
+            rows, before = self._sent(env)
             names = rows.get_schema().get_field_names()
             stage = _function(StageFunction(self.spec, self.target.sink, self.shapes, self.changes))
             lines = rows.select(stage(*[col(name) for name in names]).alias("line"))
             lines = lines.where(col("line").is_not_null)
             stream = env._j_tenv.toDataStream(lines._j_table, _java_types().STRING())
-        assert any(name.startswith(COLUMN) for name in names)
+        tasks = self.target.options.write_tasks
+        if tasks is not None and self._spreadable(tasks):
+            for one in set(stream.getTransformation().getTransitivePredecessors()) - before:
+                one.setParallelism(tasks)
         return self._file_sink(stream, number)
 
-    def _sent(self, env: Any) -> Table:
-        """The columns that the function gets, as an append-only table of their own.
+    def _spreadable(self, tasks: int) -> bool:
+        """Whether rows may go to another number of tasks, in any order: an ordering field decides then."""
+        if self.spec.ordering and self.spec.rules.ordering:
+            return True
+        if tasks != int(self.env.get_config().get("parallelism.default", "0")):
+            warnings.warn(
+                f"write.tasks={tasks} has no effect: without an ordering field the order of rows of one key"
+                " counts, and they are written by the tasks of the query that give them",
+                stacklevel=2,
+            )
+        return False
+
+    def _sent(self, env: Any) -> tuple[Table, set[Any]]:
+        """The columns that the function gets, as an append-only table of their own; what makes them.
 
         By way of a stream, so that Flink puts no Python function of the query into the operator that stages.
         """
@@ -103,18 +119,19 @@ class Insert:
 
         from mainstem.flink.stage_function import COLUMN
 
-        rows = Table(self.rows._j_table, env)
+        rows, owner = self.rows, self.env
         if self.changes:
-            rows = _with_kinds(env, rows, self.target.key)
+            rows, owner = _with_kinds(env, rows, self.target.key), env
         columns = [f"{text} AS {quoted(COLUMN + str(i))}" for i, text in enumerate(self.expressions)]
         if self.changes:
             columns.insert(0, f"{_KIND} = 'DELETE' AS {quoted(COLUMN + 'deleted')}")
         where = f" WHERE {_KIND} <> 'UPDATE_BEFORE'" if self.changes else ""
-        with _view(env, rows) as view:
-            sent = env.sql_query(f"SELECT {', '.join(columns)} FROM {view}{where}")
+        with _view(owner, rows) as view:
+            sent = owner.sql_query(f"SELECT {', '.join(columns)} FROM {view}{where}")
         kind = sent._j_table.getResolvedSchema().toPhysicalRowDataType()
         stream = env._j_tenv.toDataStream(sent._j_table, kind.bridgedTo(_row_data()))
-        return Table(env._j_tenv.fromDataStream(stream), env)
+        before = set(stream.getTransformation().getTransitivePredecessors())
+        return Table(env._j_tenv.fromDataStream(stream), env), before
 
     def _file_sink(self, stream: Any, number: int) -> Any:
         from pyflink.common.serialization import Encoder
@@ -160,6 +177,7 @@ def _with_kinds(env: Any, rows: Table, key: tuple[str, ...]) -> Table:
     """Rows with their kind as a column; one change at a time of each of the table's keys."""
     from pyflink.java_gateway import get_gateway
     from pyflink.table import Table
+    from pyflink.util.java_utils import to_jarray
 
     api = get_gateway().jvm.org.apache.flink.table.api
     mode = get_gateway().jvm.org.apache.flink.table.connector.ChangelogMode.all()
@@ -171,7 +189,7 @@ def _with_kinds(env: Any, rows: Table, key: tuple[str, ...]) -> Table:
         builder.column(column.getName(), kind)
         plain.column(column.getName(), kind)
     if key:
-        builder.primaryKey(list(key))
+        builder.primaryKey(to_jarray(get_gateway().jvm.String, list(key)))
     stream = env._j_tenv.toChangelogStream(rows._j_table, builder.build(), mode)
     changed = Table(env._j_tenv.fromChangelogStream(stream, plain.build(), mode), env)
     with _view(env, changed) as view:
@@ -202,7 +220,7 @@ def _python_options(env: TableEnvironment) -> Iterator[None]:
         "python.fn-execution.bundle.time": str(min(max(interval, 1000), _BUNDLE_MS_MAX)),
     }
     config = env.get_config()
-    mine = [key for key in wanted if not config.get_configuration().contains_key(key)]
+    mine = [key for key in wanted if not config.get(key, "")]
     for key in mine:
         config.set(key, wanted[key])
     try:
