@@ -5,6 +5,7 @@
     rows            what each source sends, as SQL and as numpy: everybody can compute what must be there
     python_writer   a plain writer; it journals what ``commit`` told it, and can be sabotaged
     spark_writer    a driver with a streaming query, which journals the same
+    flink_writer    a Flink SQL job with its own small cluster, which goes on from its newest checkpoint
     actors          one process each, with all its children: started, killed, stopped, woken
     faults          what can go wrong, dealt from a shuffled pack that holds every fault once
     harness         the time of the run: deals faults, starts the dead again, watches the timeline

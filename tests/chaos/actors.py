@@ -38,8 +38,8 @@ def session_members(leader: int) -> dict[int, str]:
 class Actor:
     """One process of a kind, which is started again whenever it has died.
 
-    ``ends``: which exit codes its faults may lead to, beside death by signal. ``parts``: names of commands
-    below it (``java``) that may die alone.
+    ``ends``: which exit codes its faults may lead to, beside death by signal. ``parts``: what of it may die
+    alone (``_is``).
     """
 
     name: str
@@ -82,13 +82,24 @@ class Actor:
         except ProcessLookupError:
             return False
 
-    def kill(self, part: str = "") -> None:
-        """kill -9 of everything, or of the processes whose command is ``part``."""
-        self.hurt = True
-        for pid in self.members():
-            with suppress(OSError):
-                if not part or Path(f"/proc/{pid}/comm").read_text().startswith(part):
-                    os.kill(pid, signal.SIGKILL)
+    def kill(self, part: str = "") -> bool:
+        """kill -9 of everything, or of one part; False if there is none."""
+        victims = [pid for pid in self.members() if not part or self._is(pid, part)]
+        self.hurt = self.hurt or bool(victims)
+        for pid in victims:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return bool(victims)
+
+    def _is(self, pid: int, part: str) -> bool:
+        """``client`` is the leader, ``java`` any JVM, ``worker`` any other Python process."""
+        if part == "client" or pid == self.pid:
+            return part == "client" and pid == self.pid
+        try:
+            command = Path(f"/proc/{pid}/comm").read_text()
+        except OSError:
+            return False
+        return command.startswith("java" if part == "java" else "python")
 
     def signal(self, number: int) -> None:
         """To all of it."""
@@ -180,19 +191,19 @@ def spark_writer(place: Place, name: str, properties: dict) -> Actor:
     }  # fmt: skip
     command = ["-m", "tests.chaos.spark_writer", json.dumps(given)]
     ends = frozenset({7, 1})  # of a driver whose JVM was killed
-    return Actor(name, "spark", command, place.log(name), ends, parts=("java", "python"))
+    return Actor(name, "spark", command, place.log(name), ends, parts=("java", "client"))
 
 
 def flink_writer(place: Place, name: str, properties: dict) -> Actor:
     """A Flink SQL job with its cluster in one process, and its Python workers."""
     given = {
         "source": SOURCES[name], "sink": flink_sink(name), "path": str(place.table), "options": properties,
-        "journal": str(place.journal(name)), "stop": str(place.stop), "rate": 80, "memory": "512m",
+        "journal": str(place.journal(name)), "stop": str(place.stop), "rate": 40, "memory": "768m",
         "checkpoint": str(place.folder / f"checkpoint-{name}"), "checkpoint_ms": 1000,
     }  # fmt: skip
     command = ["-m", "tests.chaos.flink_writer", json.dumps(given)]
     ends = frozenset({1, 8})  # of a client whose JVM was killed
-    return Actor(name, "flink", command, place.log(name), ends, parts=("java", "python"))
+    return Actor(name, "flink", command, place.log(name), ends, parts=("java", "client", "worker"))
 
 
 def flink_sink(name: str) -> str:

@@ -97,6 +97,7 @@ def _journals(run: Harness, commits: list[table_files.Commit], score: Score) -> 
     sent: dict[int, list[tuple[int, int]]] = {}
     reported = set()
     for actor in (actor for actor in run.actors if actor.is_writer):
+        _errors(run, actor.name, score)
         if actor.kind == "flink":
             sink = flink_sink(actor.name)
             own = {guard for guard in visible if guard[0] == f"flink/{sink}"}
@@ -105,7 +106,6 @@ def _journals(run: Harness, commits: list[table_files.Commit], score: Score) -> 
             score.wrong += _numbered(sink, own)
             sent[SOURCES[actor.name]] = [(0, _rows_of(run, own))]
             continue
-        _errors(run, actor.name, score)
         lines = {line["batch"]: line for line in entries(run.place.journal(actor.name))}
         score.commits[actor.kind] += len(lines)
         if sorted(lines) != list(range(len(lines))):

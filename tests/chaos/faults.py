@@ -90,9 +90,8 @@ def _one(run: Harness, kind: str) -> Actor | None:
 
 def _kill(run: Harness, kind: str, part: str = "") -> bool:
     actor = _one(run, kind)
-    if actor is None:
+    if actor is None or not actor.kill(part):
         return False
-    actor.kill(part)
     run.rest(actor)
     return True
 

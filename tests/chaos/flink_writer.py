@@ -14,13 +14,15 @@ import sys
 import time
 from pathlib import Path
 
+from mainstem.errors import MainstemError
 from tests.chaos.rows import sql_columns
 from tests.multiprocess.writer_worker import Journal, entries
 
 #: the exit code of a job that failed
 FAILED = 8
 _LOOK_S = 0.3
-_ALWAYS = 10_000_000
+# datagen keeps all numbers of a sequence that are still to come in memory and in each checkpoint.
+_NUMBERS = 400_000
 
 _TABLE = """
 CREATE TABLE {sink} (id STRING, city STRING, ts BIGINT, `value` STRING, amount DOUBLE,
@@ -38,9 +40,12 @@ CREATE TABLE numbers (n BIGINT) WITH ('connector' = 'datagen', 'rows-per-second'
 
 def main(given: dict) -> None:
     os.environ["PYFLINK_CLIENT_EXECUTABLE"] = sys.executable
+    os.environ["_python_worker_execution_mode"] = "process"  # noqa: SIM112  # workers that can be killed
+    os.environ["FLINK_LOG_DIR"] = given["checkpoint"] + "-log"
+    os.makedirs(os.environ["FLINK_LOG_DIR"], exist_ok=True)
     os.environ["JVM_ARGS"] = f"-Xmx{given['memory']} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
     from pyflink.common import Configuration
-    from pyflink.table import EnvironmentSettings, StreamTableEnvironment
+    from pyflink.table import EnvironmentSettings, TableEnvironment
 
     from mainstem.flink import connect
 
@@ -48,13 +53,20 @@ def main(given: dict) -> None:
     for key, value in _settings(given).items():
         settings.set_string(key, value)
     chosen = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(settings)
-    t = connect(StreamTableEnvironment.create(environment_settings=chosen.build()))
+    t = connect(TableEnvironment.create(chosen.build()))
     options = ", ".join(f"'{key}' = '{value}'" for key, value in given["options"].items())
     t.execute_sql(_TABLE.format(sink=given["sink"], path=given["path"], options=options))
-    t.execute_sql(_SOURCE.format(rate=given["rate"], end=_ALWAYS))
+    t.execute_sql(_SOURCE.format(rate=given["rate"], end=_NUMBERS))
     columns = sql_columns(given["source"], "n").replace("AS value", "AS `value`")
-    result = t.execute_sql(f"INSERT INTO {given['sink']} SELECT {columns} FROM numbers")
-    follow(result, given)
+    trouble = Journal(given["journal"] + ".errors")
+    while True:
+        try:
+            result = t.execute_sql(f"INSERT INTO {given['sink']} SELECT {columns} FROM numbers")
+            break
+        except MainstemError as error:  # what an earlier process left could not be committed now
+            trouble.add(error=type(error).__name__, message=str(error))
+            time.sleep(0.2)
+    follow(result, given, trouble)
 
 
 def _settings(given: dict) -> dict[str, str]:
@@ -82,24 +94,44 @@ def newest_checkpoint(folder: Path) -> Path | None:
     return max(found, key=lambda path: path.stat().st_mtime_ns).parent if found else None
 
 
-def follow(result, given: dict) -> None:
-    """Note commits of this process; stop with a savepoint once told so."""
-    done, seen = Journal(given["journal"]), 0
+def follow(result, given: dict, trouble: Journal) -> None:
+    """Note commits of this process, and what it is told; stop with a savepoint once told so."""
+    done, seen, told = Journal(given["journal"]), 0, None
     number = len(entries(Path(given["journal"])))
     client = result.get_job_client()
     while True:
         for outcome in result.outcomes[seen:]:
             done.add(batch=number, status=outcome.status, instant=outcome.instant, rows=outcome.rows)
             seen, number = seen + 1, number + 1
+        if result.error is not told:
+            told = result.error
+            if told is not None:
+                trouble.add(error=type(told).__name__, message=str(told))
         status = client.get_job_status().result().name
         if status in ("FAILED", "CANCELED", "FINISHED"):
             sys.stderr.write(f"the job ended as {status}\n")
             os._exit(FAILED)
         if os.path.exists(given["stop"]) and number:
-            client.stop_with_savepoint(False, given["checkpoint"] + "-savepoint").result()
+            _end(result, given, trouble)
+        time.sleep(_LOOK_S)
+
+
+def _end(result, given: dict, trouble: Journal) -> None:
+    """A last checkpoint, and all of it committed."""
+    while True:
+        try:
+            result.get_job_client().stop_with_savepoint(False, given["checkpoint"] + "-savepoint").result()
+            break
+        except Exception as error:  # the job starts again just now
+            sys.stderr.write(f"no savepoint yet: {error}\n")
+            time.sleep(1)
+    while True:
+        try:
             result.wait()
             os._exit(0)
-        time.sleep(_LOOK_S)
+        except MainstemError as error:
+            trouble.add(error=type(error).__name__, message=str(error))
+            time.sleep(0.2)
 
 
 if __name__ == "__main__":
