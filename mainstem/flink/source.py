@@ -189,10 +189,11 @@ def _watched(
     columns: Sequence[str],
     filter: pc.Expression | None,
 ) -> FlinkTable:
-    if not isinstance(t_env, StreamTableEnvironment):
+    batch = t_env.get_config().get("execution.runtime-mode", "STREAMING").upper() == "BATCH"
+    if batch or not isinstance(t_env, StreamTableEnvironment):
         raise Unsupported(
-            "read.streaming.enabled keeps its position in Flink's state, which needs a"
-            " StreamTableEnvironment: "
+            "read.streaming.enabled keeps its position in Flink's state, which needs a StreamTableEnvironment"
+            " in streaming mode: "
             "StreamTableEnvironment.create(StreamExecutionEnvironment.get_execution_environment())",
             table=table.path,
         )

@@ -29,6 +29,8 @@ from mainstem.flink.timeline_watch import Watch
 from tests.golden_tables.tables import NAMES as NAMES_OF_JAVA
 from tests.golden_tables.tables import unpack
 
+# Beam's own threads, when the workers of a query are stopped.
+pytestmark = pytest.mark.filterwarnings("default::pytest.PytestUnhandledThreadExceptionWarning")
 UTC = dt.UTC
 OPTIONS = {"hoodie.time.generator.max_expected_clock_skew_ms": "0", "hoodie.mainstem.fsync": "false"}
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])
@@ -244,7 +246,7 @@ def test_flink_shows_every_type_as_it_is_stored_in_any_time_zone(tmp_path, table
         texts = ", ".join(f"CAST({n} AS STRING) {n}" for n in ("a", "m", "r", "ts6", "ltz"))
         query = f"SELECT id, {texts}, ar[1].x x, CARDINALITY(ar) c FROM all_types"
         found = shown(table_environment.sql_query(query))
-        early_ones = "SELECT id FROM all_types WHERE ts6 < TIMESTAMP '1970-01-01 00:00:00' AND r.x = 7"
+        early_ones = "SELECT id FROM all_types WHERE ts6 < TIMESTAMP '1970-01-01 00:00:00'"
         filtered = shown(table_environment.sql_query(early_ones))
     finally:
         session.set_local_timezone(before)
