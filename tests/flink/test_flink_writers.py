@@ -88,6 +88,40 @@ def test_every_row_of_a_source_that_ends_is_committed_once(environment, tmp_path
     assert [p for p in private.rglob("*") if p.is_file()] == [], "what is committed is removed"
 
 
+def saved(environment, tmp_path, name: str, count: int, tasks: int = 1):
+    """A job that was stopped with a savepoint after a commit: its savepoint, rows that it committed."""
+    flink = environment("300 ms", tasks)
+    source = numbers(flink, "source", count, 1000)
+    sink = table(flink, name, tmp_path / name, ONE)
+    result = flink.execute_sql(f"INSERT INTO {sink} SELECT id, ts FROM {source}")
+    wait_for(lambda: result.outcomes)
+    place = result.get_job_client().stop_with_savepoint(False, str(tmp_path / "saved")).result()
+    result.wait(WAIT_MS)
+    return place, sum(outcome.rows for outcome in result.outcomes)
+
+
+@pytest.mark.supports("Engines", "PyFlink: restart from savepoints, rescaled")
+def test_a_job_stopped_with_a_savepoint_goes_on_with_another_parallelism(environment, tmp_path):
+    place, before = saved(environment, tmp_path, "first", 4000)
+    assert before == len(rows_of(tmp_path / "first")), "a savepoint commits what came before it"
+    flink = environment("300 ms", 2, place)
+    source = numbers(flink, "source", 4000, 1000)
+    sink = table(flink, "first", tmp_path / "first", ONE)
+    result = run(flink, f"INSERT INTO {sink} SELECT id, ts FROM {source}")
+    assert before + sum(outcome.rows for outcome in result.outcomes) == 4000
+    assert sorted(row["id"] for row in rows_of(tmp_path / "first")) == list(range(1, 4001))
+
+
+def test_a_savepoint_of_another_table_is_refused(environment, tmp_path):
+    place, _ = saved(environment, tmp_path, "first", 100_000)
+    flink = environment("300 ms", 1, place)
+    source = numbers(flink, "source", 100_000, 1000)
+    sink = table(flink, "another", tmp_path / "another", ONE)
+    with pytest.raises(Exception, match="Cannot map"):
+        run(flink, f"INSERT INTO {sink} SELECT id, ts FROM {source}")
+    assert rows_of(tmp_path / "another") == []
+
+
 @pytest.mark.supports("Engines", "PyFlink: exactly once across failures")
 def test_rows_that_come_again_after_a_failure_are_not_committed_again(environment, tmp_path):
     from pyflink.table import DataTypes
@@ -230,3 +264,12 @@ def test_a_stream_of_the_datastream_api_is_written(environment, tmp_path):
     made = streams.from_collection([1, 2, 3], Types.LONG()).map(lambda i: Row(i, "x" * i), kind)
     sink_to(flink, made, "stream_sink").wait(WAIT_MS)
     assert sorted((r["id"], r["text"]) for r in rows_of(tmp_path / "t")) == [(1, "x"), (2, "xx"), (3, "xxx")]
+
+
+def wait_for(condition, seconds: float = 40.0) -> None:
+    import time
+
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "nothing happened"
+        time.sleep(0.05)
