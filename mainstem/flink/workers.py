@@ -16,8 +16,9 @@ def stream_environment(env: TableEnvironment) -> StreamTableEnvironment:
     """``env`` as one that makes streams of tables; the same catalogs, functions, settings and planner."""
     from pyflink.table import StreamTableEnvironment
 
-    if isinstance(env, StreamTableEnvironment):
-        return env
+    # Of Java's kind: PyFlink's own class also stands for a plain one, if it was made of settings alone.
+    if env._j_tenv.getClass().getSimpleName() == "StreamTableEnvironmentImpl":
+        return env  # type: ignore[return-value]
     from pyflink.java_gateway import get_gateway
 
     made = env._j_tenv
