@@ -46,7 +46,9 @@ _TABLE_PROPERTIES: dict[str, tuple[str, ...]] = {
     ),
     "hoodie.table.partition.fields": ("hoodie.table.partition.fields", PARTITION),
     "hoodie.record.merge.mode": ("hoodie.record.merge.mode", "hoodie.write.record.merge.mode"),
-    "hoodie.table.partial.update.mode": ("hoodie.table.partial.update.mode",),
+    "hoodie.table.partial.update.mode": (
+        "hoodie.table.partial.update.mode", "hoodie.write.partial.update.mode",
+    ),
     "hoodie.datasource.write.hive_style_partitioning": (
         "hoodie.datasource.write.hive_style_partitioning",
     ),
@@ -106,6 +108,10 @@ _HARMLESS_PREFIXES = (
     "hoodie.cleaner.", "hoodie.keep.", "hoodie.commits.", "hoodie.archive.", "hoodie.memory.",
     "hoodie.metrics.", "hoodie.filesystem.", "hoodie.bloom.", "hoodie.consistency.",
     "hoodie.write.status.",
+    # Of the metadata table (which ``hoodie.metadata.enable`` refuses), of other indexes, of blocks' sizes.
+    "hoodie.metadata.", "hoodie.index.bloom.", "hoodie.bucket.index.min.", "hoodie.bucket.index.max.",
+    "hoodie.logfile.data.block.max.", "hoodie.write.record.positions", "hoodie.merge.small.file.",
+    "hoodie.clustering.",
 )  # fmt: skip
 _PASSED_PREFIXES = (
     "hoodie.write.lock.", "hoodie.time.generator.", "hoodie.client.heartbeat.",

@@ -231,15 +231,21 @@ class Services(Tables):
             self.windows = {}  # the range was restored away while it was read
 
     def _view(self, table: Table, moment: str) -> list[Row] | None:
-        """None for a view that is older than what cleans keep."""
+        """None for a view that is older than what cleans keep, or that has a commit which was taken back."""
         try:
             return super()._view(table, moment)
         except Invalid as error:
             restored = any(moment <= restore for restore in self.rules.ledger.restored.values())
             cleaned = "a clean has removed" in error.message and moment < self._retained()
-            if not (restored or cleaned):
+            if not (restored or cleaned or self._taken_back_by(moment)):
                 raise
             return None
+
+    def _taken_back_by(self, moment: str) -> bool:
+        """Whether something that was completed at ``moment`` was rolled back later."""
+        ledger = self.rules.ledger
+        gone = [c for t, c in ledger.commits.items() if t in self.watch.rolled_back and not ledger.stands(t)]
+        return any(commit.completion <= moment for commit in gone)
 
     def _retained(self) -> str:
         """From this completion time on every view is kept, if the clean counts commits."""

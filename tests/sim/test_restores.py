@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore")]
 
 def test_no_seed_restores_too_much_or_too_little() -> None:
     restores = 0
-    for seed in (0, 1):
+    for seed in (1, 2):
         result = simulate(seed, "restores")
         assert result.failure is None, f"{result.failure}\n{replay_command(result)}"
         restores += result.counts.restores
