@@ -67,6 +67,10 @@ def connect(t_env: TableEnvironment) -> Environment:
     return Environment(t_env)
 
 
+# Of all wrappers: several may be made of one environment.
+_numbers = itertools.count(1)
+
+
 @dataclass
 class _Views:
     """Views of Hudi tables, by name: ``made`` for a statement, and those ``used`` that a view has."""
@@ -80,7 +84,6 @@ class Environment:
 
     def __init__(self, t_env: TableEnvironment) -> None:
         self._t_env = t_env
-        self._numbers = itertools.count(1)
         # BEGIN STATEMENT SET was executed, END was not
         self._open_set: Statements | None = None
         # views made by CREATE VIEW -> the Hudi tables that they read, under these names
@@ -193,7 +196,7 @@ class Environment:
                 " it without FOR SYSTEM_TIME AS OF"
             )
         found = found.with_hints(source.hints)
-        name = quoted(CATALOG, f"read_{next(self._numbers)}", found.name)
+        name = quoted(CATALOG, f"read_{next(_numbers)}", found.name)
         self._t_env.create_temporary_view(name, self._read(found))
         views.made.append((name, found))
         return name

@@ -29,8 +29,6 @@ from mainstem.flink.timeline_watch import Watch
 from tests.golden_tables.tables import NAMES as NAMES_OF_JAVA
 from tests.golden_tables.tables import unpack
 
-# Beam's own threads, when the workers of a query are stopped.
-pytestmark = pytest.mark.filterwarnings("default::pytest.PytestUnhandledThreadExceptionWarning")
 UTC = dt.UTC
 OPTIONS = {"hoodie.time.generator.max_expected_clock_skew_ms": "0", "hoodie.mainstem.fsync": "false"}
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])

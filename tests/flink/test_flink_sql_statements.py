@@ -16,9 +16,6 @@ import mainstem
 from mainstem.errors import Invalid, MainstemError, Unsupported
 from mainstem.flink import connect
 
-# Beam's reader of a worker that ends may find its stream cut.
-pytestmark = pytest.mark.filterwarnings("default::pytest.PytestUnhandledThreadExceptionWarning")
-
 COLUMNS = "uuid varchar(20), name varchar(10), age int, ts timestamp(3), `partition` varchar(20)"
 SOURCE = """
     CREATE TABLE sourceT (uuid varchar(20), name varchar(10), age int, ts timestamp(3), `partition` as 'par1')
