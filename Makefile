@@ -40,12 +40,14 @@ collision: setup ## eight writers on the same keys, killed at random; the same w
 
 # Engines and clusters of processes need both cores for themselves; all other tests run two files at a time.
 ALONE := tests/spark tests/flink tests/demos tests/multiprocess tests/chaos
+# Jobs of Flink that are killed take minutes: `make chaos` runs them.
+KILLS := tests/chaos/test_flink_kills.py
 OTHERS := tests --ignore=tests/interop $(ALONE:%=--ignore=%)
 TWO := -n 2 --dist loadfile
 
 test: setup-dev ## all tests but those that need Java Hudi or other versions; 15 minutes
 	@failed=0; $(ENVIRONMENT) run dev -- -m pytest $(OTHERS) $(TWO) -q $(ARGS) || [ $$? = 5 ] || failed=1; \
-	$(ENVIRONMENT) run dev -- -m pytest $(ALONE) -q $(ARGS) || [ $$? = 5 ] || failed=1; exit $$failed
+	$(ENVIRONMENT) run dev -- -m pytest $(ALONE) --ignore=$(KILLS) -q $(ARGS) || [ $$? = 5 ] || failed=1; exit $$failed
 
 # Left out: what no version can change (models, simulation, processes) and most of the slow tests.
 VERSIONED := tests --ignore=tests/interop --ignore=tests/chaos --ignore=tests/model --ignore=tests/sim \
@@ -85,8 +87,10 @@ sim: setup-dev ## the simulated world for SECONDS=600, from SEED= if given (a fa
 	@$(ENVIRONMENT) run dev -- -m mainstem.testing.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 chaos: SECONDS = 3600
-chaos: setup-dev ## everybody on one table under a failing ZooKeeper ensemble for SECONDS=3600, from SEED= if given
-	@$(ENVIRONMENT) run dev -- -m tests.chaos.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+chaos: setup-dev ## everybody on one table under a failing ZooKeeper ensemble for SECONDS=3600, from SEED= if given; then Flink jobs killed
+	@failed=0; $(ENVIRONMENT) run dev -- -m tests.chaos.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS) || failed=1; \
+	FLINK_KILLS_SECONDS=$$(($(SECONDS) > 1200 ? $(SECONDS) / 100 : 12)) \
+	$(ENVIRONMENT) run dev -- -m pytest -q $(KILLS) || [ $$? = 5 ] || failed=1; exit $$failed
 
 crash: setup-dev ## every action killed at every step, gone on with by everybody; 15 minutes
 	@$(ENVIRONMENT) run dev -- -m tests.crash.crash_matrix $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -1,0 +1,326 @@
+"""Goal: whatever of a Flink job is killed with -9, every row is in the table, and was committed once.
+
+Method: a job writes the numbers from 1 up; its Python workers, the whole job, or task managers of a local
+cluster are killed at random moments; jobs go on from the newest checkpoint or savepoint, with another
+parallelism too. In the end the table's keys are read by mainstem and by hudi-rs, and the rows of all commits
+are counted: a row that was written again, and merged away by its key, would be among them.
+
+``make chaos`` runs it. ``FLINK_KILLS_SECONDS`` (default 12): for how long the rows of each test come.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+import mainstem
+from mainstem.flink.committer import Committer, folders
+from mainstem.timeline.commit_metadata import decode_commit
+from mainstem.writers.staged import parse_line
+from tests.chaos.actors import ROOT, Actor
+from tests.hudi_rs.reading import read
+
+pytest.importorskip("hudi")
+if importlib.util.find_spec("pyflink") is None:
+    pytest.skip("apache-flink is not installed", allow_module_level=True)
+
+SECONDS = float(os.environ.get("FLINK_KILLS_SECONDS", "12"))
+RATE = 5_000
+KILLS = max(3, int(SECONDS / 3))
+# The files are read as fast as rows can be written, so there are more of them.
+COUNTS = {"endless": int(RATE * SECONDS), "bounded": int(20 * RATE * SECONDS)}
+FILES = 24
+pytestmark = [pytest.mark.timeout(180 + 12 * SECONDS), pytest.mark.slow]
+
+
+class Run:
+    """One table, the jobs that write it one after the other, and what was killed."""
+
+    def __init__(self, folder: Path, source: str) -> None:
+        self.table = folder / "t"
+        self.count = COUNTS[source]
+        self.started, self.stop = folder / "started", folder / "stop"
+        self.checkpoints = folder / "checkpoints"
+        self.job: Actor | None = None
+        self.kills: list[str] = []
+        #: of the test, and of the moment of each kill
+        self.chance = random.Random()
+        self._folder = folder
+        self._source = source
+        for name in ("files", "logs"):
+            (folder / name).mkdir()
+        if source == "bounded":
+            for i in range(FILES):
+                ids = range(1 + i, self.count + 1, FILES)
+                (folder / f"files/{i}.csv").write_text("".join(f"{n}\n" for n in ids))
+
+    def start(self, tasks: int, **settings: str) -> Actor:
+        """The next job."""
+        self.started.unlink(missing_ok=True)
+        self.stop.unlink(missing_ok=True)
+        given = {
+            "path": str(self.table), "source": self._source, "tasks": tasks, "count": self.count,
+            "rate": RATE, "files": str(self._folder / "files"), "every_ms": 400,
+            "checkpoints": str(self.checkpoints), "logs": str(self._folder / "logs"),
+            "started": str(self.started), "stop": str(self.stop), "settings": settings,
+        }  # fmt: skip
+        command = ["-m", "tests.chaos.flink_counted", json.dumps(given)]
+        self.job = Actor("counted", "flink", command, self._folder / "job.log")
+        self.job.start()
+        return self.job
+
+    def ended(self) -> bool:
+        """Whether the job did, by itself and without an error."""
+        status = self.job.process.poll()
+        assert status in (None, 0), f"the job ended with {status}:\n{self.job.tail()}"
+        return status == 0
+
+    def wait(self) -> None:
+        wait_for(self.ended, 150 + 10 * SECONDS)
+
+    def wait_for_progress(self) -> None:
+        """Until something more was committed, or the job has ended."""
+        before = self.rows()
+        wait_for(lambda: self.rows() > before or self.ended(), 90)
+
+    def kill(self, parts: str = "client, java") -> None:
+        """The whole job, ``parts`` of it first."""
+        for part in parts.split(", "):
+            if self.job.kill(part):
+                self.kills.append(part)
+                time.sleep(self.chance.choice([0, 0.3]))
+        self.job.end()
+
+    def all_staged(self) -> bool:
+        """Every row is in a commit, or in a part file that waits for one.
+
+        Such a job has perhaps ended: then Flink has removed its checkpoints, and it must not be started
+        again, from those of an earlier job.
+        """
+        if not self.table.exists():
+            return False
+        committer = Committer(mainstem.open_table(self.table), "counted")
+        _, folder = folders(mainstem.open_table(self.table), "counted")
+        waiting = 0
+        for name in committer.pending():
+            lines = Path(folder, name).read_text().splitlines()
+            waiting += sum(parse_line(line, source=name).rows for line in lines)
+        return self.rows() + waiting >= self.count
+
+    def kill_one_worker(self) -> None:
+        workers = [pid for pid in self.job.members() if b"pyflink.fn_execution" in command_of(pid)]
+        if workers:
+            with suppress(ProcessLookupError):
+                os.kill(self.chance.choice(workers), signal.SIGKILL)
+                self.kills.append("worker")
+
+    def rows(self) -> int:
+        """Of all commits: a row that was committed twice counts twice."""
+        total = 0
+        for file in (self.table / ".hoodie/timeline").glob("*_*.deltacommit"):
+            stats = decode_commit(file.read_bytes(), path=str(file)).stats
+            total += sum(stat["numWrites"] for found in stats.values() for stat in found)
+        return total
+
+    def check(self, commit: bool = True) -> None:
+        """All rows, each once."""
+        if commit:
+            Committer(mainstem.open_table(self.table), "counted").commit_pending()
+        expected = list(range(1, self.count + 1))
+        rows = mainstem.open_table(self.table).scan(columns=["id", "text"]).to_arrow()
+        assert sorted(rows["id"].to_pylist()) == expected
+        assert rows["text"].to_pylist() == [str(i) for i in rows["id"].to_pylist()]
+        found, error = read(self.table)
+        assert error is None
+        assert sorted(found["id"].to_pylist()) == expected
+        assert self.rows() == self.count, "rows that a restart wrote again were committed"
+        print(f"\n{self.count} rows once; killed: {', '.join(self.kills)}", flush=True)
+
+
+def command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not happen"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[str], Run]]:
+    runs: list[Run] = []
+
+    def make(source: str) -> Run:
+        runs.append(Run(tmp_path, source))
+        return runs[-1]
+
+    yield make
+    for run in runs:
+        if run.job is not None:
+            run.job.end()
+
+
+@pytest.mark.supports("Engines", "PyFlink: exactly once across failures")
+@pytest.mark.parametrize(("source", "tasks"), [("endless", 1), ("bounded", 2), ("endless", 4)])
+def test_rows_of_killed_python_workers_come_once(start, source, tasks):
+    run = start(source)
+    run.start(tasks)
+    run.wait_for_progress()
+    while not run.ended() and len(run.kills) < KILLS:
+        run.kill_one_worker()
+        pause = time.monotonic() + run.chance.uniform(0.3, 6)
+        wait_for(lambda pause=pause: time.monotonic() > pause or run.ended(), 10)
+    run.wait()
+    assert run.kills
+    run.check()
+
+
+@pytest.mark.supports("Engines", "PyFlink: restart from savepoints, rescaled")
+@pytest.mark.parametrize("source", ["endless", "bounded"])
+def test_killed_jobs_go_on_from_checkpoints_with_other_parallelisms(start, source):
+    run = start(source)
+    for tasks in (1, 2, 4):
+        run.start(tasks)
+        run.wait_for_progress()
+        time.sleep(run.chance.uniform(0, 1))
+        run.kill(run.chance.choice(["java, client", "client, java"]))
+        if run.all_staged():
+            break
+    else:
+        run.start(2)
+        run.wait()
+    run.check()
+
+
+@pytest.mark.supports("Engines", "PyFlink: restart from savepoints, rescaled")
+@pytest.mark.parametrize("source", ["endless", "bounded"])
+def test_jobs_go_on_from_savepoints_however_often_they_are_killed_then(start, source):
+    run = start(source)
+    run.start(2)
+    run.wait_for_progress()
+    run.stop.touch()
+    run.wait()
+    for tasks in (4, 1):
+        if run.all_staged():
+            break
+        run.start(tasks)
+        # At any moment from the restore on: before the next checkpoint the savepoint is taken again.
+        wait_for(lambda: run.started.exists() or run.ended(), 60)
+        time.sleep(run.chance.uniform(0, 4))
+        run.kill()
+    if not run.all_staged():
+        run.start(2)
+        run.wait()
+    run.check()
+
+
+class Cluster:
+    """A local Flink cluster of the wheel's scripts: a job manager, and task managers that may be killed."""
+
+    def __init__(self, folder: Path) -> None:
+        home = Path(importlib.util.find_spec("pyflink").origin).parent
+        conf = folder / "conf"
+        shutil.copytree(home / "conf", conf)
+        self.port, rpc = free_ports(2)
+        config = conf / "config.yaml"
+        java = re.search("all: (--add-exports=.*)", config.read_text()).group(1)  # what Arrow needs
+        config.write_text(
+            f"env.java.opts.all: {java}\n"
+            f"jobmanager.rpc.address: localhost\njobmanager.rpc.port: {rpc}\n"
+            f"rest.address: localhost\nrest.port: {self.port}\nrest.bind-port: {self.port}\n"
+            "jobmanager.memory.process.size: 800m\ntaskmanager.memory.process.size: 900m\n"
+            "taskmanager.memory.managed.size: 64m\ntaskmanager.numberOfTaskSlots: 2\n"
+            "heartbeat.interval: 500\nheartbeat.timeout: 4000\n"
+        )
+        self._bin = home / "bin"
+        self._folder = folder
+        self._all: list[Actor] = []
+        # What workers of a cluster import must be installed there: for them it is in this folder.
+        self._environment = {
+            "FLINK_CONF_DIR": str(conf), "FLINK_LOG_DIR": str(folder / "logs"), "FLINK_HOME": str(home),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }  # fmt: skip
+        self._start("jobmanager.sh")
+        self.managers = [self._start("taskmanager.sh"), self._start("taskmanager.sh")]
+
+    def _start(self, script: str) -> Actor:
+        call = f"import os; os.execvp('bash', ['bash', {str(self._bin / script)!r}, 'start-foreground'])"
+        log = self._folder / f"{script}-{len(self._all)}.log"
+        actor = Actor(script, "cluster", ["-c", call], log, environment=self._environment)
+        actor.start()
+        self._all.append(actor)
+        return actor
+
+    def kill_manager(self) -> None:
+        """The task manager that came first, with its workers; another one comes."""
+        self.managers.pop(0).end()
+        self.managers.append(self._start("taskmanager.sh"))
+
+    def end(self) -> None:
+        for actor in self._all:
+            actor.end()
+
+    def state(self, job: str) -> str:
+        with urlopen(f"http://localhost:{self.port}/jobs/{job}") as answer:
+            return json.load(answer)["state"]
+
+    def settings(self) -> dict[str, str]:
+        (python,) = (self._bin.parent / "opt").glob("flink-python-*.jar")  # not in a cluster's own lib
+        return {
+            "execution.target": "remote", "rest.address": "localhost", "rest.port": str(self.port),
+            "pipeline.jars": python.as_uri(),
+        }  # fmt: skip
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as opened:
+        sockets = [opened.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in sockets]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    yield made
+    made.end()
+
+
+@pytest.mark.supports("Engines", "PyFlink: exactly once across failures")
+def test_a_cluster_loses_task_managers_then_the_client_and_the_rows_that_come_later_are_committed(
+    start, cluster
+):
+    run = start("endless")
+    run.start(2, **cluster.settings())
+    run.wait_for_progress()
+    for _ in range(2):
+        time.sleep(run.chance.uniform(0, 2))
+        cluster.kill_manager()
+        run.kills.append("task manager")
+        run.wait_for_progress()
+    job, before = run.started.read_text(), run.rows()
+    run.kill()
+    wait_for(lambda: cluster.state(job) == "FINISHED", 90 + 3 * SECONDS)
+    assert run.rows() in range(before, run.count), "the client's last commit may have been under way"
+    command = [sys.executable, "-m", "mainstem", "flink-commit", str(run.table), "--once"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    run.check(commit=False)
