@@ -235,15 +235,18 @@ def test_without_checkpoints_an_endless_source_is_refused_and_values_are_written
     assert sorted(row["id"] for row in rows_of(tmp_path / "t")) == [1, 2]
 
 
-@pytest.mark.parametrize("mode", ["streaming", "batch"])
-def test_a_plain_table_environment_writes_in_both_modes(table_environment, tmp_path, mode):
-    from pyflink.table import EnvironmentSettings, TableEnvironment
+@pytest.mark.parametrize(
+    ("kind", "mode"), [("TableEnvironment", "batch"), ("StreamTableEnvironment", "streaming")]
+)
+def test_environments_that_are_made_of_settings_alone_write(table_environment, tmp_path, kind, mode):
+    import pyflink.table
 
     from mainstem.flink import connect
 
-    builder = EnvironmentSettings.new_instance()
+    builder = pyflink.table.EnvironmentSettings.new_instance()
     chosen = builder.in_batch_mode() if mode == "batch" else builder.in_streaming_mode()
-    env = connect(TableEnvironment.create(chosen.build()))
+    # Java's environment is a plain one in both cases: it makes no streams by itself.
+    env = connect(getattr(pyflink.table, kind).create(environment_settings=chosen.build()))
     sink = table(env, "sink", tmp_path / "t", "id BIGINT, n BIGINT, PRIMARY KEY (id) NOT ENFORCED")
     rows = "SELECT id, COUNT(*) FROM (VALUES (1), (2), (3), (3)) AS v (id) GROUP BY id"
     run(env, f"INSERT INTO {sink} {rows}")
