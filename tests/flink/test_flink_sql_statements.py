@@ -419,8 +419,8 @@ def test_rows_that_are_inserted_are_selected(t, path) -> None:
         warnings.simplefilter("ignore")
         moment = "timestamp '2026-01-01 00:00:00.123'"
         values = f"('a', 1, {moment}, 'p'), ('b', 2, {moment}, 'q')"
-        t.execute_sql(f"insert into t1 (uuid, age, ts, `partition`) values {values}").wait(60_000)
+        t.execute_sql(f"insert into t1 (uuid, age, ts, `partition`) values {values}").wait(200_000)
         again = "insert into t1 select uuid, name, t1.age + 10, ts, `partition` from t1 where uuid = 'a'"
-        t.execute_sql(again).wait(60_000)
+        t.execute_sql(again).wait(200_000)
     with t.execute_sql("select uuid, age, `partition` from t1").collect() as found:
         assert sorted(tuple(row) for row in found) == [("a", 11, "p"), ("b", 2, "q")]

@@ -16,7 +16,7 @@ from mainstem.errors import Invalid, Unsupported
 
 pytestmark = [pytest.mark.versions]
 
-WAIT_MS = 60_000
+WAIT_MS = 200_000
 EVERY = "execution.checkpointing.interval"
 FROM = "execution.state-recovery.path"
 
