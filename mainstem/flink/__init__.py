@@ -1,4 +1,4 @@
-"""mainstem in Apache Flink 2.x: the SQL of Hudi's Flink connector in PyFlink, without a connector jar.
+"""mainstem in Apache Flink 2.3: the SQL of Hudi's Flink connector in PyFlink, without a connector jar.
 
     from mainstem.flink import connect
     t = connect(table_env)

@@ -55,14 +55,15 @@ def connect(t_env: TableEnvironment) -> Environment:
     """``t_env`` with Hudi tables: ``execute_sql`` takes what Hudi's Flink documentation shows.
 
     Local Python workers run with this interpreter where ``python.executable`` is not set. Raises ``Invalid``
-    for what is no table environment.
+    for what is no table environment, ``Unsupported`` for a release of Flink before 2.3.
     """
     if isinstance(t_env, Environment):
         return t_env
     if not hasattr(t_env, "_j_tenv"):
         raise Invalid(f"connect needs a pyflink TableEnvironment, not a {type(t_env).__name__}")
-    from mainstem.flink.workers import ensure_workers
+    from mainstem.flink.workers import check_release, ensure_workers
 
+    check_release()
     ensure_workers(t_env)
     return Environment(t_env)
 

@@ -57,8 +57,8 @@ class StageFunction(ScalarFunction):
         """One batch."""
         if not all(isinstance(column, pa.Array) for column in columns):
             raise Unsupported(
-                "this release of PyFlink does not decode rows where mainstem expects it: use apache-flink 2.0"
-                " to 2.3"
+                "this release of PyFlink does not decode rows where mainstem expects it: use apache-flink"
+                " 2.3"
             )
         assert self._stager is not None
         deleted = columns[0] if self._changes else None

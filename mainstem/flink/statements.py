@@ -78,7 +78,7 @@ def _tree(t_env: TableEnvironment, text: str) -> Any:
         supplier.setAccessible(True)
     except Py4JError as error:
         raise Unsupported(
-            "this release of Flink keeps its SQL parser elsewhere than 2.0 to 2.3 do; use one of these"
+            "this release of Flink keeps its SQL parser elsewhere than 2.3 does; use that one"
         ) from error
     try:
         # A list, as the planner itself asks for: a statement may end with a semicolon.

@@ -7,9 +7,24 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import mainstem
+from mainstem.errors import Unsupported
 
 if TYPE_CHECKING:
     from pyflink.table import StreamTableEnvironment, TableEnvironment
+
+
+_OLDEST = (2, 3)
+
+
+def check_release() -> None:
+    """Refuse a release of Flink whose planner misses what is needed (``TO_CHANGELOG``, plans of queries that
+    are planned in parts), before anything is planned. Raises ``Unsupported``."""
+    from pyflink.version import __version__ as found
+
+    if tuple(int(part) for part in found.split(".")[:2]) < _OLDEST:
+        raise Unsupported(
+            f"apache-flink {found} is installed; mainstem needs 2.3 (pip install mainstem[flink])"
+        )
 
 
 def stream_environment(env: TableEnvironment) -> StreamTableEnvironment:

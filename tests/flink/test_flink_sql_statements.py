@@ -393,6 +393,12 @@ def test_settings_are_set_as_in_the_sql_client(t) -> None:
     assert t.get_config().get("demo.name", "") == "nightly"
 
 
+def test_a_release_of_flink_that_cannot_do_it_is_refused(table_environment, monkeypatch) -> None:
+    monkeypatch.setattr("pyflink.version.__version__", "2.2.1")
+    with pytest.raises(Unsupported, match=r"2\.2\.1.*needs 2\.3"):
+        connect(table_environment)
+
+
 def test_connect_takes_a_table_environment_only(t) -> None:
     assert connect(t) is t
     with pytest.raises(Invalid, match="TableEnvironment"):
