@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, TextIO
 
-from mainstem.cli_rounds import ended_by_signals, seconds, warn
+from mainstem.cli_rounds import add_when, ended_by_signals, warn
 from mainstem.cli_rows import plain, print_json
 from mainstem.errors import LeaseLost, LockUnavailable, MainstemError, OutcomeUnknown, Unavailable
 
@@ -29,13 +29,7 @@ def add_flink_command(
     """``add`` makes a subcommand with PATH and the common options; ``open_table`` opens its table."""
     sub = add("flink-commit", _flink_commit, "commit what completed checkpoints of Flink jobs wrote")
     sub.add_argument("--sink", metavar="NAME", help="of this sink (default: of every sink of the table)")
-    when = sub.add_mutually_exclusive_group()
-    when.add_argument("--once", action="store_true", help="what is there now, then end")
-    when.add_argument(
-        "--every", type=seconds, default=1.0, metavar="TIME",
-        help="pause between looks, for instance 200ms or 5s (default 1s); SIGTERM and SIGINT end the"
-        " process after the commit under way",
-    )  # fmt: skip
+    when = add_when(sub, once="what is there now, then end", every_s=1)
     when.add_argument("--list", action="store_true", help="show the sinks and what waits instead")
     sub.set_defaults(open=open_table)
 

@@ -33,16 +33,22 @@ def add_rounds_command(
 ) -> None:
     """``add`` makes a subcommand with PATH, the common options and ``open``."""
     sub = add("services", _services, "run what is due of all table services, again and again")
-    when = sub.add_mutually_exclusive_group()
-    when.add_argument("--once", action="store_true", help="one round, then end")
-    when.add_argument(
-        "--every", type=seconds, default=30.0, metavar="TIME",
-        help="pause between rounds, for instance 500ms, 30s or 5m (default 30s); SIGTERM and SIGINT end"
-        " the process after the step under way",
-    )  # fmt: skip
+    add_when(sub, once="one round, then end", every_s=30)
     sub.add_argument(
         "--only", metavar="A,B", help=f"these services, whatever their switches say: {', '.join(SERVICES)}"
     )
+
+
+def add_when(sub: argparse.ArgumentParser, *, once: str, every_s: int) -> argparse._MutuallyExclusiveGroup:
+    """``--once`` or ``--every TIME``, for a process that works in rounds."""
+    when = sub.add_mutually_exclusive_group()
+    when.add_argument("--once", action="store_true", help=once)
+    when.add_argument(
+        "--every", type=seconds, default=float(every_s), metavar="TIME",
+        help=f"pause between rounds, for instance 500ms, 30s or 5m (default {every_s}s); SIGTERM and SIGINT"
+        " end the process after the step under way",
+    )  # fmt: skip
+    return when
 
 
 def seconds(text: str) -> float:

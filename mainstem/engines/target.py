@@ -97,7 +97,7 @@ def _key(options: Wanted) -> tuple[object, ...]:
 
 
 def _opened(options: Wanted) -> Table:
-    table = open_table(options.path, properties=_opening(options, None))
+    table = open_table(options.path, properties=dict(options.passed))
     wrong = contradiction(options, table.config)
     if wrong:
         raise Invalid(wrong, table=table.path)
@@ -106,17 +106,13 @@ def _opened(options: Wanted) -> Table:
         for key in _GIVEN_WHERE_MISSING
         if key in options.table and not table.properties.get(key)
     }
-    return open_table(options.path, properties=_opening(options, missing)) if missing else table
+    return open_table(options.path, properties={**options.passed, **missing}) if missing else table
 
 
 def exists(path: str) -> bool:
     """Whether a table lies at ``path``."""
     names = (paths.PROPERTIES, paths.PROPERTIES_BACKUP)  # the backup while a writer replaces it
     return any(os.path.exists(os.path.join(path, name)) for name in names)
-
-
-def _opening(options: Wanted, more: Mapping[str, str] | None) -> dict[str, str]:
-    return {**options.passed, **(more or {})}
 
 
 def _create(options: Wanted, schema: pa.Schema) -> Table | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.declared import Declared
-from mainstem.flink.statements import quoted
+from mainstem.flink.statements import named, quoted
 from mainstem.flink.target import has_key
 from mainstem.flink.types import cast_type
 from mainstem.writers.spec import UNSAFE
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 _PLAN = "== Optimized Physical Plan =="
 _KINDS = re.compile(r"changelogMode=\[([A-Z,]*)\]")
-_numbers = itertools.count()
 
 
 def row_kinds(rows: Table) -> frozenset[str]:
@@ -51,19 +49,15 @@ def rows_for(t_env: TableEnvironment, rows: Table, declared: Declared) -> Table:
             " identify a row"
         )
     casts = [_cast(field, kind, declared.name) for field, kind in zip(fields, kinds, strict=True)]
-    named = rows.alias(*declared.columns.names)
+    renamed = rows.alias(*declared.columns.names)
     if not any(casts):
-        return named
+        return renamed
     columns = (
         f"CAST({quoted(name)} AS {cast}) AS {quoted(name)}" if cast else quoted(name)
         for name, cast in zip(declared.columns.names, casts, strict=True)
     )
-    view = quoted(f"mainstem_insert_{next(_numbers)}")
-    t_env.create_temporary_view(view, named)
-    try:
+    with named(t_env, renamed) as view:
         return t_env.sql_query(f"SELECT {', '.join(columns)} FROM {view}")
-    finally:
-        t_env.drop_temporary_view(view)
 
 
 def _cast(field: Any, found: Any, table: str) -> str | None:

@@ -42,7 +42,7 @@ def _fixed(name: str, default: str, only: str, note: str, *aliases: str) -> Opti
 
 
 _OTHER_INDEX = "belongs to another index than BUCKET"
-_WINDOWS = "a log file holds the rows of one bucket and window; memory is bounded by the window"
+_BATCHES = "rows are staged batch by batch; memory is bounded by the Arrow batch"
 _COW = "belongs to COPY_ON_WRITE tables"
 _BULK = "belongs to bulk_insert"
 _NO_METADATA = "mainstem does not maintain Hudi's metadata table yet"
@@ -91,10 +91,10 @@ _WRITE = (
     _works("write.tasks", "the environment's parallelism", "parallelism of the writers"),
     _idle("write.bucket_assign.tasks", "the environment's parallelism", _OTHER_INDEX),
     _idle("write.index_bootstrap.tasks", "the environment's parallelism", _OTHER_INDEX),
-    _idle("write.batch.size", "256", _WINDOWS),
-    _idle("write.task.max.size", "1024", _WINDOWS),
-    _idle("write.log_block.size", "128", _WINDOWS),
-    _idle("write.log.max.size", "1024", _WINDOWS),
+    _idle("write.batch.size", "256", _BATCHES),
+    _idle("write.task.max.size", "1024", _BATCHES),
+    _idle("write.log_block.size", "128", _BATCHES),
+    _idle("write.log.max.size", "1024", _BATCHES),
     _works("write.parquet.block.size", "120", "MB; of the base files that a compaction writes"),
     _idle("write.parquet.max.file.size", "120", "a bucket has one base file"),
     _idle("write.parquet.page.size", "1", "reading is the same"),

@@ -24,18 +24,16 @@ Flink 2.3).
 from __future__ import annotations
 
 import hashlib
-import itertools
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mainstem.errors import Unsupported
 from mainstem.flink.columns import Shape, taken_apart
 from mainstem.flink.committer import folders
 from mainstem.flink.inserting import row_kinds
-from mainstem.flink.statements import quoted
+from mainstem.flink.statements import named, quoted
 from mainstem.flink.target import Target
 
 if TYPE_CHECKING:
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
 _INSERT_ONLY = frozenset("I")
 _BATCH_ROWS = 50_000
 _BUNDLE_MS_MAX = 10_000
-_numbers = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -126,7 +123,7 @@ class Insert:
         if self.changes:
             columns.insert(0, f"{_KIND} = 'DELETE' AS {quoted(COLUMN + 'deleted')}")
         where = f" WHERE {_KIND} <> 'UPDATE_BEFORE'" if self.changes else ""
-        with _view(owner, rows) as view:
+        with named(owner, rows) as view:
             sent = owner.sql_query(f"SELECT {', '.join(columns)} FROM {view}{where}")
         kind = sent._j_table.getResolvedSchema().toPhysicalRowDataType()
         stream = env._j_tenv.toDataStream(sent._j_table, kind.bridgedTo(_row_data()))
@@ -155,15 +152,9 @@ class Insert:
 def plan_insert(env: TableEnvironment, rows: Table, target: Target) -> Insert:
     """Plan the rows of one INSERT: ``rows`` has the target's columns, by name and order.
 
-    Raises ``Unsupported`` for columns that cannot be sent, and for updating queries before Flink 2.3.
+    Raises ``Unsupported`` for columns that cannot be sent.
     """
     changes = row_kinds(rows) != _INSERT_ONLY
-    if changes and not _has_to_changelog():
-        raise Unsupported(
-            "an updating query (its rows are updated or deleted later) into a Hudi table needs Flink 2.3 or"
-            " newer; with this release write append-only queries",
-            table=target.table.path,
-        )
     shapes, expressions = taken_apart(target.columns, quoted)
     operation = target.options.operation
     spec = target.table.staging_spec(target.columns, operation)
@@ -192,19 +183,8 @@ def _with_kinds(env: Any, rows: Table, key: tuple[str, ...]) -> Table:
         builder.primaryKey(to_jarray(get_gateway().jvm.String, list(key)))
     stream = env._j_tenv.toChangelogStream(rows._j_table, builder.build(), mode)
     changed = Table(env._j_tenv.fromChangelogStream(stream, plain.build(), mode), env)
-    with _view(env, changed) as view:
+    with named(env, changed) as view:
         return env.sql_query(f"SELECT * FROM TO_CHANGELOG(input => TABLE {view}, op => DESCRIPTOR({_KIND}))")
-
-
-@contextmanager
-def _view(env: Any, rows: Table) -> Iterator[str]:
-    """A name for a table in SQL. What is planned meanwhile keeps it when the name is gone."""
-    name = quoted(f"mainstem_rows_{next(_numbers)}")
-    env.create_temporary_view(name, rows)
-    try:
-        yield name
-    finally:
-        env.drop_temporary_view(name)
 
 
 @contextmanager
@@ -235,13 +215,6 @@ def _function(function: Any) -> Any:
     from pyflink.table.udf import udf
 
     return udf(function, result_type=DataTypes.STRING(), func_type="pandas", deterministic=False)
-
-
-def _has_to_changelog() -> bool:
-    from pyflink.java_gateway import get_gateway
-
-    functions = get_gateway().jvm.org.apache.flink.table.functions.BuiltInFunctionDefinitions
-    return any(one.getName().upper() == "TO_CHANGELOG" for one in functions.getDefinitions())
 
 
 def _java_types() -> Any:

@@ -13,15 +13,19 @@ INSERT are not touched: ``INSERT INTO t1 SELECT ... FROM t1`` reads one and writ
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import Unsupported
 
 if TYPE_CHECKING:
-    from pyflink.table import TableEnvironment
+    from pyflink.table import Table, TableEnvironment
+
+_numbers = itertools.count()
 
 _LEAVES = ("SqlDataTypeSpec", "SqlIntervalQualifier", "SqlDynamicParam")
 # Kind of call -> which of its operands are tables; some are so only where a table stands.
@@ -185,3 +189,14 @@ def replaced(text: str, sources: Sequence[Reference], new: Callable[[Reference],
 def quoted(*names: str) -> str:
     """A name of parts as SQL writes it."""
     return ".".join("`" + name.replace("`", "``") + "`" for name in names)
+
+
+@contextmanager
+def named(t_env: TableEnvironment, rows: Table) -> Iterator[str]:
+    """A name for a table in SQL. What is planned meanwhile keeps it when the name is gone."""
+    name = quoted(f"mainstem_rows_{next(_numbers)}")
+    t_env.create_temporary_view(name, rows)
+    try:
+        yield name
+    finally:
+        t_env.drop_temporary_view(name)

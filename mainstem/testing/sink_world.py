@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from mainstem.client import Table
-from mainstem.errors import MainstemError, OutcomeUnknown
+from mainstem.errors import MainstemError
 from mainstem.flink.committer import PARTS_KEY, Committer
 from mainstem.storage import paths
 from mainstem.table.properties import load_config
@@ -29,7 +28,6 @@ from mainstem.testing.oracle import Intent, Mode, Row, put_delete, put_row
 from mainstem.testing.services_world import Services
 from mainstem.testing.tables import HEARTBEAT_MS, MISSES, SCHEMA, Tables
 from mainstem.testing.world import Faults, Process, Violation
-from mainstem.writers.guard import StreamGuard
 from mainstem.writers.staged import Stager, parse_line
 from mainstem.writers.transaction import Transaction
 
@@ -242,14 +240,8 @@ class Recorded(Table):
         self._simulation = simulation
         self._name = name
 
-    def begin(
-        self,
-        operation: str = "upsert",
-        *,
-        guard: StreamGuard | None = None,
-        extra_metadata: Mapping[str, str] | None = None,
-    ) -> Transaction:
-        txn = super().begin(operation, guard=guard, extra_metadata=extra_metadata)
+    def begin(self, operation: str = "upsert", **given: Any) -> Transaction:
+        txn = super().begin(operation, **given)
         if not txn.already_committed:
             intent = Intent(self._name, txn.instant)
             self._simulation.audit.intents[intent.instant] = intent
@@ -265,21 +257,8 @@ class Recorded(Table):
                 intent.operations += self._simulation.staged[parse_line(line, source=source).stamp]
             return add(lines, source=source)
 
-        def committed() -> Any:
-            try:
-                outcome = commit()
-            except OutcomeUnknown:
-                intent.fate = "unknown"
-                raise
-            except (MainstemError, OSError):
-                intent.fate = "failed"
-                raise
-            done = outcome.status == "committed"
-            intent.fate = "committed" if done else "failed"
-            self._simulation.world.counts.commits += done
-            return outcome
-
-        txn.add_staged, txn.commit = add_staged, committed
+        txn.add_staged = add_staged
+        txn.commit = lambda: self._simulation.told(commit, intent)
 
 
 def _put(

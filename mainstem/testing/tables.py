@@ -24,6 +24,7 @@ from mainstem.testing.service_rules import Retention, ServiceRules
 from mainstem.testing.simulation import EXPECTED, Simulation
 from mainstem.testing.world import Process, Violation
 from mainstem.writers.guard import StreamGuard
+from mainstem.writers.outcome import Outcome
 
 SCHEMA = pa.schema(
     [
@@ -240,8 +241,12 @@ class Tables(Simulation):
 
     def _commit(self, txn: Any, intent: Intent) -> str:
         """Commit and note what the writer was told."""
+        return self.told(txn.commit, intent).status
+
+    def told(self, commit: Callable[[], Outcome], intent: Intent) -> Outcome:
+        """``commit()``, whose outcome decides the fate of ``intent``."""
         try:
-            outcome = txn.commit()
+            outcome = commit()
         except OutcomeUnknown:
             intent.fate = "unknown"
             raise
@@ -253,7 +258,7 @@ class Tables(Simulation):
             self.world.counts.commits += 1
         else:
             intent.fate = "failed"  # this instant; an earlier one may hold the rows
-        return outcome.status
+        return outcome
 
     def _transaction(self, process: Process, table: Table, kind: str) -> None:
         operation = kind if kind in ("delete", "update_columns") else "upsert"

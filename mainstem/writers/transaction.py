@@ -14,7 +14,8 @@ or one of: ``RolledBack`` (found dead and undone; write again), ``LeaseLost``, `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -215,17 +216,9 @@ class Transaction:
             return 0
         self._check_open()
         appender = self._opened()
-        before = self._spec
-        try:
+        with self._schema_kept():
             self._follow(batch)
             return appender.write(batch)
-        except OSError as error:
-            self._adopt(before)
-            raise _unavailable("write", error, self._ctx.base, self.instant) from error
-        except MainstemError as error:
-            self._adopt(before)
-            error.table = error.table or self._ctx.base
-            raise
 
     def add_staged(self, lines: Iterable[str], *, source: str = "") -> int:
         """Take over rows that were staged (``writers/staged.py``): a line is what ``Stager.stage`` returned.
@@ -240,7 +233,6 @@ class Transaction:
         self._check_open()
         if self._spec.operation == BULK_INSERT:
             raise Invalid("staged rows go to log files: begin an upsert", table=self._ctx.base)
-        before = self._spec
         schemas: set[str] = set()
 
         def schema_seen(text: str) -> None:
@@ -248,9 +240,16 @@ class Transaction:
                 schemas.add(text)
                 self._adopt(taken_in(self._spec, text))
 
-        try:
+        with self._schema_kept():
             found = [staged.parse_line(line, source=source) for line in lines if line.strip()]
             return staged.append(self._ctx.seams, self._spec, self._opened(), found, schema_seen)
+
+    @contextmanager
+    def _schema_kept(self) -> Iterator[None]:
+        """Rows that are refused leave the schema as it was before them."""
+        before = self._spec
+        try:
+            yield
         except OSError as error:
             self._adopt(before)
             raise _unavailable("write", error, self._ctx.base, self.instant) from error
