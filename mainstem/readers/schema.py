@@ -7,7 +7,6 @@ Order of TableSchemaResolver: newest completed commit with a schema, then
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 
 from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
+from mainstem.formats.avro_schema import parse_schema as parse_avro_schema
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.readers.state import TableState
 from mainstem.storage import paths
@@ -141,7 +141,7 @@ def full_schema(text: str) -> pa.Schema:
 def column_defaults(text: str) -> dict[str, Any]:
     """Non-null plain Avro defaults per column (what IGNORE_DEFAULTS takes for "not set")."""
     found = {}
-    for field in json.loads(text).get("fields", []):
+    for field in parse_avro_schema(text)["fields"]:
         default = field.get("default")
         if isinstance(default, (bool, int, float, str)):
             found[field["name"]] = default

@@ -85,7 +85,8 @@ def parse_instant(name: str) -> Instant | None:
         return Instant(requested, word, COMPLETED, completion)
     if state is None:
         return Instant(requested, COMMIT, INFLIGHT) if word == INFLIGHT else None
-    return Instant(requested, word, state) if word in ACTIONS else None
+    known = word in ACTIONS and (word, state) != (COMMIT, INFLIGHT)  # whose file is `<requested>.inflight`
+    return Instant(requested, word, state) if known else None
 
 
 def state_rank(instant: Instant) -> int:

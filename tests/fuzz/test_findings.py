@@ -13,6 +13,7 @@ from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.log_file import BlockKind, Header, LogBlock
 from mainstem.formats.resolve import project_to
 from mainstem.readers.base_rows import open_base
+from mainstem.readers.schema import column_defaults
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import TableConfig
@@ -32,6 +33,17 @@ def test_names_end_where_they_end_and_have_plain_digits(time: str, end: str) -> 
     assert paths.is_instant_time(time + end) == good
     assert (paths.parse_epoch(f"epoch-{time}{end}") is not None) == good
     assert (paths.parse_log_name(f".f-0_{INSTANT}.log.1_0-1-2{end}") is not None) == (not end)
+
+
+def test_a_commit_in_flight_has_one_name() -> None:
+    """Java writes and reads ``<requested>.inflight``; it does not know ``<requested>.commit.inflight``."""
+    assert parse_instant(f"{INSTANT}.commit.inflight") is None
+    assert parse_instant(f"{INSTANT}.inflight").file_name == f"{INSTANT}.inflight"
+
+
+def test_a_table_whose_schema_was_cut_is_corrupt_for_every_merge_mode() -> None:
+    with pytest.raises(CorruptTable, match="not JSON"):
+        column_defaults(TEXT[:-20])
 
 
 def test_a_version_that_only_looks_like_a_digit_is_no_version() -> None:
