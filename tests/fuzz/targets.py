@@ -34,6 +34,7 @@ from mainstem.table import field_ids
 from mainstem.table.properties import load_config
 from mainstem.timeline.clean_records import CleanPlan, decode_clean_plan, encode_clean_plan
 from mainstem.timeline.commit_metadata import decode_commit, encode_commit
+from mainstem.timeline.index_records import IndexBuild, decode_index_builds, encode_index_plan
 from mainstem.timeline.instant import parse_instant
 from mainstem.timeline.plans import (
     CompactionOperation,
@@ -165,6 +166,19 @@ def _clean_plans() -> list[bytes]:
     log, base = f".f-0_{INSTANT}.log.1_0-1-2", f"f-0_0-1-2_{INSTANT}.parquet"
     plan = CleanPlan("KEEP_LATEST_COMMITS", {"p": (base, log), "q/r": (log,)}, (INSTANT, "commit"), INSTANT)
     return [encode_clean_plan(plan, "/t"), encode_clean_plan(CleanPlan("", {"": (base,)}), "/t")]
+
+
+def _index_plan(data: bytes, *, path: str = "f") -> object:
+    """The names of partitions become folders."""
+    found = decode_index_builds(data, path=path)
+    for build in found:
+        assert paths.inside(build.partition, source=path) == build.partition and "/" not in build.partition
+    return found
+
+
+def _index_plans() -> list[bytes]:
+    builds = [IndexBuild("column_stats", INSTANT), IndexBuild("secondary_index_a", INSTANT, {"a": "b"})]
+    return [encode_index_plan(builds), encode_index_plan(builds[:1])]
 
 
 def _containers() -> list[bytes]:
@@ -390,7 +404,7 @@ _DELETE, _DELETE_SEEDS = _contents(BlockKind.DELETE)
 _PARQUET, _PARQUET_SEEDS = _contents(BlockKind.PARQUET_DATA)
 
 #: Parsers of containers beside the strange ones that they must survive.
-CONTAINER_PARSERS = (decode_commit, decode_rollback_plan, decode_compaction_plan, _clean_plan)
+CONTAINER_PARSERS = (decode_commit, decode_rollback_plan, decode_compaction_plan, _clean_plan, _index_plan)
 
 TARGETS = [
     Target("log file", _log_file, lambda: [small_log(), *golden("*.log.*", most=20)], _is_prefix),
@@ -405,6 +419,7 @@ TARGETS = [
     Target("rollback plan", lambda data: decode_rollback_plan(data, path="f"), _rollback_plans, _any),
     Target("compaction plan", lambda data: decode_compaction_plan(data, path="f"), _compaction_plans, _any),
     Target("clean plan", _clean_plan, _clean_plans, _any),
+    Target("index plan", _index_plan, _index_plans, _any),
     Target("names of files, instants and partitions", _name, _file_names, _any),
     Target("Java properties", _properties, _configs, _has_keys),
     Target("hoodie.properties", _in_file(paths.PROPERTIES, _config), _configs, _any, slow=True),
