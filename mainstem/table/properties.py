@@ -415,6 +415,7 @@ def _verify_checksum(config: TableConfig, base: str) -> None:
         )
 
 
-def encode_config(raw: Mapping[str, str], date_text: str) -> bytes:
-    """Bytes of a new ``hoodie.properties``; ``date_text`` is the comment that Java writes."""
-    return format_properties(raw, comments=(f"Properties saved on {date_text}", date_text))
+def encode_config(raw: Mapping[str, str], date_text: str, *, updated: bool = False) -> bytes:
+    """Bytes of ``hoodie.properties``, new or changed; ``date_text`` is the comment that Java writes."""
+    said = "Updated at" if updated else "Properties saved on"
+    return format_properties(raw, comments=(f"{said} {date_text}", date_text))
