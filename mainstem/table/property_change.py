@@ -1,9 +1,9 @@
 """Changing ``hoodie.properties`` of a table in use, in one step and under the table lock.
 
-Java's rules (``HoodieTableConfig.modify``): a writer saves the old file as ``hoodie.properties.backup``, deletes
-it, writes the new one and deletes the backup; readers that find no valid file take the backup. Whoever changes
-the properties first repairs what a dead writer left. Here a rename replaces the old file, so there is always a
-whole one, and a backup is nothing but what a dead Java writer left:
+Java's rules (``HoodieTableConfig.modify``): a writer saves the old file as ``hoodie.properties.backup``,
+deletes it, writes the new one and deletes the backup; readers that find no valid file take the backup.
+Whoever changes the properties first repairs what a dead writer left. Here a rename replaces the old file,
+so there is always a whole one, and a backup is nothing but what a dead Java writer left:
 
   1. read the properties, from the backup if the file itself is missing or damaged
   2. write the new ones to a private file, durable
@@ -11,11 +11,11 @@ whole one, and a backup is nothing but what a dead Java writer left:
   4. rename the fence's ticket, which is that private file, over ``hoodie.properties``
   5. make the folder durable, then remove a backup that was there at step 1
 
-A crash leaves: before 4 the old properties (without Hadoop's checksum nothing is verified, which is harmless),
-after 4 the new ones, perhaps beside an old backup, which nobody reads while the file itself is there and which
-whoever changes the properties next removes. A process that stopped anywhere and wakes up has lost its ticket if
-somebody had the lock meanwhile, so step 4 does nothing; steps 3 and 5 remove what at most saves a check or was
-stale already.
+A crash leaves: before 4 the old properties (without Hadoop's checksum nothing is verified, which is
+harmless), after 4 the new ones, perhaps beside an old backup, which nobody reads while the file itself is
+there and which whoever changes the properties next removes. A process that stopped anywhere and wakes up
+has lost its ticket if somebody had the lock meanwhile, so step 4 does nothing; steps 3 and 5 remove what
+at most saves a check or was stale already.
 """
 
 from __future__ import annotations

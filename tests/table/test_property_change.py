@@ -1,9 +1,9 @@
-"""Goal: the properties of a table in use change in one step, whoever dies, stops or lost the lock, and as Java's
-rules want it.
+"""Goal: the properties of a table in use change in one step, whoever dies, stops or lost the lock, and as
+Java's rules want it.
 
-Method: properties are changed by a process that dies at every call that changes the file system; by one that
-lost the lock at every moment; on tables as a dead Java writer leaves them (backup beside a whole file, beside
-a damaged one, alone). What a reader finds afterwards is the old or the new properties.
+Method: properties are changed by a process that dies at every call that changes the file system; by one
+that lost the lock at every moment; on tables as a dead Java writer leaves them (backup beside a whole
+file, beside a damaged one, alone). What a reader finds afterwards is the old or the new properties.
 """
 
 from __future__ import annotations
