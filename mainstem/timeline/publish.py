@@ -8,7 +8,12 @@ archive's switch.) One publication is one critical section under the table lock:
         -> time above everything listed -> wait out the clock skew -> last steps -> lease check
         -> link(ticket, target) -> sync the folder -> release
 
-A section that was superseded publishes nothing, takes a new lease and starts again.
+On a table with a metadata table the section publishes two files (``Ahead``): both tickets are in place
+before the epoch check, both times lie above everything on both timelines, the first below the second, and
+the metadata table's file is durable before the data table's is linked. A crash, or a successor, between the
+two leaves the metadata table's instant completed and the data table's pending, which every reader hides.
+
+A section that was superseded publishes nothing more, takes a new lease and starts again.
 """
 
 from __future__ import annotations
@@ -58,6 +63,21 @@ class Published(Generic[T]):
     attempts: int
     held_ms: float
     lock_wait_ms: float
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """A file of the metadata table's timeline that becomes visible just before the published one.
+
+    ``name(time)``: its name in ``folder``; ``prepared``: a durable private file with its content.
+    ``ready`` is called under the lock, after the caller's checks, with that timeline: it makes the files of
+    the instant's earlier states and says whether the instant is still to be published there.
+    """
+
+    folder: str
+    prepared: str
+    name: Callable[[str], str]
+    ready: Callable[[ActiveTimeline], bool]
 
 
 @dataclass(frozen=True)
@@ -123,6 +143,7 @@ class Publisher:
         self._exclusive = exclusive
         self._known: set[str] = set()
         self._reader = TimelineReader(seams.storage)
+        self._metadata_reader = TimelineReader(seams.storage, paths.METADATA_TIMELINE)
         self._last_time = ""
 
     def timeline(self) -> ActiveTimeline:
@@ -141,6 +162,8 @@ class Publisher:
         decide: Callable[[Section], T | None] = lambda section: None,
         before_link: Callable[[str], None] = lambda time: None,
         after_link: Callable[[str], None] = lambda time: None,
+        ahead: Ahead | None = None,
+        folder: str = paths.TIMELINE,
     ) -> Published[T]:
         """Publish one file. ``target(time)`` names it inside the timeline folder.
 
@@ -148,13 +171,16 @@ class Publisher:
         the lock from the timeline listed there (a plan must know every instant completed before its own
         time); if it makes none, nothing is published. ``decide`` raises to refuse, or returns a value to
         end without publishing; ``before_link(time)`` runs with the time chosen, ``after_link(time)``
-        still under the lock.
+        still under the lock. ``ahead``: a file of the metadata table that goes first. ``folder``: the
+        timeline that the file goes to; for the metadata table's, the time lies above both timelines.
 
         Raises ``LockUnavailable``, ``LeaseLost`` (after many superseded attempts, nothing published),
         ``OutcomeUnknown`` (the link failed in a way that leaves open whether it took effect).
         """
         def section(lease: Lease) -> tuple[str | None, T | None]:
-            return self._section(lease, target, prepared, decide, before_link, after_link)
+            return self._section(
+                lease, target, prepared, decide, before_link, after_link, ahead, folder
+            )
 
         (time, decision), attempts, held, waited = self._attempts(section, "publishing")
         return Published(time, target(time) if time else None, decision, attempts, held, waited)
@@ -203,7 +229,7 @@ class Publisher:
             table=self._seams.storage.base,
         ) from failure
 
-    def _section(self, lease, target, prepared, decide, before_link, after_link):
+    def _section(self, lease, target, prepared, decide, before_link, after_link, ahead, folder):
         storage = self._seams.storage
         epoch = enter_epoch(storage, self._seams.random)
         try:
@@ -215,6 +241,8 @@ class Publisher:
                 if prepared is None:
                     return None, None
             epoch.place_ticket(prepared)
+            if ahead is not None:
+                epoch.place_ahead(ahead.prepared)
             epoch.check()
             timeline = self._reader.load()
             if planned_on is not None and _completed(timeline) != _completed(planned_on):
@@ -225,17 +253,31 @@ class Publisher:
             self._refuse_beside_restore(timeline, target(timeline.newest_time))
             wait_ms = self._skew_wait_ms(timeline, epoch)
             newest = max(timeline.newest_time, self._last_time, epoch.newest_noted)
+            first = None
+            if ahead is not None or folder != paths.TIMELINE:
+                metadata = self._metadata_reader.load()
+                newest = max(newest, metadata.newest_time)
+                if ahead is not None and ahead.ready(metadata):
+                    newest = first = self._times.next(self._seams.clock.now_ms(), newest)
             time = self._times.next(self._seams.clock.now_ms(), newest)
             self._seams.clock.sleep_ms(wait_ms)
+            if first is not None:
+                self._go_ahead(epoch, lease, ahead, first)
             before_link(time)
             lease.check()
-            self._link(epoch, paths.timeline_file(target(time)), prepared or epoch.ticket)
+            self._link(epoch.publish, f"{folder}/{target(time)}", prepared or epoch.ticket)
             self._last_time = time
             self._settle(lambda: after_link(time), target(time))
-            self._settle(lambda: storage.sync_folder(paths.TIMELINE), target(time))
+            self._settle(lambda: storage.sync_folder(folder), target(time))
             return time, None
         finally:
             _quietly(epoch.drop_ticket)
+
+    def _go_ahead(self, epoch: Epoch, lease: Lease, ahead: Ahead, time: str) -> None:
+        """Publish the metadata table's file, durably: a crash of the machine must not keep only the other."""
+        lease.check()
+        self._link(epoch.publish_ahead, f"{ahead.folder}/{ahead.name(time)}", ahead.prepared)
+        self._seams.storage.sync_folder(ahead.folder)
 
     def _refuse_beside_restore(self, timeline: ActiveTimeline, name: str) -> None:
         """While a restore is pending, nothing else is published: it may be what the restore removes, or
@@ -261,11 +303,11 @@ class Publisher:
                 table=self._seams.storage.base,
             ) from error
 
-    def _link(self, epoch: Epoch, target: str, content: str) -> None:
+    def _link(self, link: Callable[[str], None], target: str, content: str) -> None:
         """``content``: another name of the ticket's file, which nobody sweeps if there is one."""
         storage = self._seams.storage
         try:
-            epoch.publish(target)
+            link(target)
         except (FileExistsError, LeaseLost) as error:
             # On a network file system a call whose reply was lost is repeated, and then fails.
             if self._applied(lambda: storage.same_file(content, target), target, error):

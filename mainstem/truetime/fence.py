@@ -13,7 +13,9 @@ by hand). So the right to publish is an *epoch* kept in storage, beside the lock
   7. sync the folder, release the lease
 
 Whoever enters later has either swept our ticket before step 6 (then the link fails) or sees in its
-own step 5 what we published. Assumed: ``link`` is atomic and listings are current (local POSIX file
+own step 5 what we published. A section that publishes two files, one ahead of the other, puts both tickets
+in place in step 3 and links them in step 6, in that order: a holder that is superseded between the two
+leaves what a crash leaves there, too. Assumed: ``link`` is atomic and listings are current (local POSIX file
 systems). Survives: any number of simultaneous holders, pauses of any length, crashes between any two
 calls, arbitrary clocks. Checked exhaustively in ``tests/model``; each omitted step is refuted there.
 Does not hold against writers that do not take part (Java): see SAFETY.md.
@@ -37,6 +39,9 @@ class Epoch:
         self.number = number
         self.marker = paths.epoch_marker(number)
         self.ticket = paths.ticket(number, identity)
+        #: of a file that is published ahead of the other
+        self.ticket_ahead = paths.ticket(number, f"{identity}a")
+        self._went_ahead = False
         #: another kind of writer was seen on this table before
         self.foreign_seen = FOREIGN_NOTE in names
         #: no time may be given at or below this one, whatever the timeline shows ("": any)
@@ -64,13 +69,21 @@ class Epoch:
         if prepared is None:
             self._storage.create(self.ticket, b"", durable=False)
         else:
-            try:
-                self._storage.link(prepared, self.ticket)
-            except FileNotFoundError as error:
-                raise Unavailable(
-                    f"the prepared content {prepared} is gone; nothing was published",
-                    table=self._storage.base,
-                ) from error
+            self._name(prepared, self.ticket)
+
+    def place_ahead(self, prepared: str) -> None:
+        """Step 3 for the file that is published first."""
+        self._went_ahead = True
+        self._name(prepared, self.ticket_ahead)
+
+    def _name(self, prepared: str, ticket: str) -> None:
+        try:
+            self._storage.link(prepared, ticket)
+        except FileNotFoundError as error:
+            raise Unavailable(
+                f"the prepared content {prepared} is gone; nothing was published",
+                table=self._storage.base,
+            ) from error
 
     def check(self) -> None:
         """Step 4. Raises ``LeaseLost`` when a later epoch began."""
@@ -81,8 +94,15 @@ class Epoch:
 
     def publish(self, target: str) -> None:
         """Step 6. ``LeaseLost`` if the ticket was swept, ``FileExistsError`` if the target exists."""
+        self._publish(self.ticket, target)
+
+    def publish_ahead(self, target: str) -> None:
+        """Step 6 for the file that is published first."""
+        self._publish(self.ticket_ahead, target)
+
+    def _publish(self, ticket: str, target: str) -> None:
         try:
-            self._storage.link(self.ticket, target)
+            self._storage.link(ticket, target)
         except FileNotFoundError as error:
             raise LeaseLost(f"the ticket of epoch {self.number} was swept by a later one") from error
 
@@ -94,8 +114,10 @@ class Epoch:
             raise LeaseLost(f"the ticket of epoch {self.number} was swept by a later one") from error
 
     def drop_ticket(self) -> None:
-        """Forget the ticket; a missing one is fine."""
+        """Forget the tickets; a missing one is fine."""
         self._storage.delete(self.ticket)
+        if self._went_ahead:
+            self._storage.delete(self.ticket_ahead)
 
 
 def enter_epoch(storage: Storage, random: Randomness) -> Epoch:
