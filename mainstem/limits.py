@@ -22,11 +22,19 @@ LOG_HEADER_BYTES_MAX = 16 * MIB
 SCHEMA_BYTES_MAX = 1 * MIB
 SCHEMA_DEPTH_MAX = 64
 SCHEMA_FIELDS_MAX = 10_000
+# Filters: a tree is walked by recursion. One that is deeper leaves nothing out.
+EXPRESSION_DEPTH_MAX = 200
+# Record keys that a filter may name and that are looked up one by one; above it files are read instead.
+WANTED_KEYS_MAX = 100_000
 # One value of a string or bytes column.
 VALUE_BYTES_MAX = 1 * GIB
 # Arrow's 32-bit offsets: a chunk of encoded or decoded bytes stays below this.
 CHUNK_BYTES_MAX = 1 * GIB
 CHUNK_ROWS = 65_536
+# A binary array of Arrow: 32-bit offsets.
+ARRAY_BYTES_MAX = 2 * GIB - 1
+# Plain bytes of one block of an HFile: 1 MiB as Hudi writes them, more where one value is larger.
+HFILE_BLOCK_BYTES_MAX = 1 * GIB
 # Folder depth below the base path that partition discovery follows.
 PARTITION_DEPTH_MAX = 32
 FILE_NAME_BYTES_MAX = 255

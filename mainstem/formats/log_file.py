@@ -28,6 +28,8 @@ from mainstem.formats.avro_rows import Malformed
 from mainstem.formats.avro_schema import avro_to_arrow
 from mainstem.formats.base_file import Collected, SinkFile, codec_level
 from mainstem.formats.delete_records import decode_deletes, encode_deletes
+from mainstem.formats.hfile import HFile, open_hfile
+from mainstem.formats.hfile_write import write_hfile
 from mainstem.formats.parquet_footer import close_with_notes
 from mainstem.formats.resolve import project_to
 
@@ -127,6 +129,12 @@ class LogBlock:
             f"a log block of kind {self.kind.name} cannot be read as rows (file {self.path}, "
             f"offset {self.offset})"
         )
+
+    def hfile(self) -> HFile:
+        """The HFile of an HFILE_DATA block; offsets in its errors count from the block's content on."""
+        if self.kind != BlockKind.HFILE_DATA:
+            raise Unsupported(f"a log block of kind {self.kind.name} is no HFile")
+        return open_hfile(self.content, path=f"{self.path}, from offset {self.content_offset} on")
 
     def deletes(self) -> pa.Table:
         """Columns record_key, partition_path, ordering, ordering_is_default of a DELETE block."""
@@ -339,6 +347,23 @@ def delete_block(
     frame = struct.pack(">ii", _CONTENT_VERSION, len(data))
     headers = {Header.INSTANT_TIME: instant, Header.SCHEMA: schema_text, **(extra or {})}
     return _block(BlockKind.DELETE, headers, [frame, data])
+
+
+def hfile_block(
+    instant: str, schema_text: str, keys: pa.Array, values: pa.Array, *, compression: str = "GZ"
+) -> list[bytes | memoryview]:
+    """An HFILE_DATA block: what a delta commit adds to a file group of the metadata table.
+
+    Keys and values as for ``write_hfile``; ``schema_text`` is the Avro schema of the values.
+    """
+    content = write_hfile(keys, values, schema_text=schema_text, base_file=False, compression=compression)
+    return _block(BlockKind.HFILE_DATA, {Header.INSTANT_TIME: instant, Header.SCHEMA: schema_text}, [content])
+
+
+def empty_group_block(instant: str) -> list[bytes | memoryview]:
+    """The delete block without deletes in the first log file of a file group of the metadata table."""
+    content = struct.pack(">ii", _CONTENT_VERSION, 1) + b"\0"
+    return _block(BlockKind.DELETE, {Header.INSTANT_TIME: instant}, [content])
 
 
 def rollback_block(instant: str, target: str) -> list[bytes | memoryview]:

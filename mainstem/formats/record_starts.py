@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -118,38 +118,57 @@ def _pattern(data: memoryview) -> bytes:
 
 
 def _walk_lanes(data: memoryview, seeds: np.ndarray, count: int) -> np.ndarray | None:
-    raw = np.frombuffer(data, np.uint8)
-    if len(raw) < 8 or not len(seeds):
+    size = len(data)
+    if size < 8 or not len(seeds):
         return None
-    lengths = np.ndarray((len(raw) - 3,), ">i4", data, strides=(1,))
-    stops = np.append(seeds[1:], len(raw))
-    table = _positions(lengths, seeds, stops, 16 * count // len(seeds) + 64)
+    lengths = np.ndarray((size - 3,), ">i4", data, strides=(1,))
+    last = size - 4
+
+    def step(at: np.ndarray) -> np.ndarray:
+        at = at + lengths[np.minimum(at, last)]
+        at += 4
+        return at
+
+    starts = walk_lanes(seeds, size, step, 16 * count // len(seeds) + 64, 4)
+    if starts is not None and len(starts) != count + 1:
+        raise Malformed(f"{len(starts) - 1} records, {count} are declared")
+    return starts
+
+
+def walk_lanes(
+    seeds: np.ndarray, size: int, step: Callable[[np.ndarray], np.ndarray], limit: int, smallest: int
+) -> np.ndarray | None:
+    """All starts of items, then ``size``; None where a lane does not land on the next one's seed.
+
+    ``seeds`` ascend, the first one is 0. ``step`` leads from each item to the one that would follow it;
+    no item has fewer than ``smallest`` bytes. No lane makes more than about ``limit`` steps.
+    """
+    stops = np.append(seeds[1:], size)
+    table = _positions(step, seeds, stops, limit)
     if table is None:
         return None
     before = table < stops[:, None]
     landed = np.take_along_axis(table, before.sum(axis=1)[:, None], axis=1)[:, 0]
-    backwards = (np.diff(table, axis=1) < 4) & before[:, :-1]
+    backwards = (np.diff(table, axis=1) < smallest) & before[:, :-1]
     if (landed != stops).any() or backwards.any():
         return None
-    starts = table[before]
-    if len(starts) != count:
-        raise Malformed(f"{len(starts)} records, {count} are declared")
-    return np.append(starts, len(raw))
+    return np.append(table[before], size)
 
 
-def _positions(lengths: np.ndarray, seeds: np.ndarray, stops: np.ndarray, limit: int) -> np.ndarray | None:
+def _positions(
+    step: Callable[[np.ndarray], np.ndarray], seeds: np.ndarray, stops: np.ndarray, limit: int
+) -> np.ndarray | None:
     """int64[lanes, steps]: where each lane stands after each step, until all have passed their
     stop.
 
     Lanes walk on behind their stop; positions there do not count. None when that takes too long.
     """
-    at, last = seeds, len(lengths) - 1
+    at = seeds
     steps = [at]
     while len(steps) <= limit:
         try:
             for _ in range(8):
-                at = at + lengths[np.minimum(at, last)]
-                at += 4
+                at = step(at)
                 steps.append(at)
         except IndexError:  # a negative length
             return None

@@ -1,0 +1,455 @@
+"""HFiles (version 3): base files and data blocks of Hudi's metadata table, read by columns.
+
+Order in the file: data blocks, meta blocks, then what is read when the file is opened (root index, meta
+index, file info), and a trailer of 4,096 bytes. Files of HBase's writer have leaf and intermediate index
+blocks between the others, and index keys that stand for no entry: a key of the index is a lower bound.
+
+Opening reads the trailer and what belongs to it. A look-up reads the data blocks that may hold a key and no
+others. What is read is checked against what the file says about itself (sizes, counts, gzip's checksums);
+damage is ``CorruptTable`` with the path and the offset.
+"""
+
+from __future__ import annotations
+
+import bisect
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem import limits
+from mainstem.errors import CorruptTable, Unsupported
+from mainstem.formats import hfile_layout as layout
+from mainstem.formats.avro_rows import Malformed
+from mainstem.formats.bloom_filter import text_bytes
+from mainstem.formats.hfile_entries import Entries
+
+_TAIL_BYTES = 64 * limits.KIB  # read at first: the trailer and, of most files, all that opening needs
+_CHUNK_BYTES = 32 * limits.MIB  # plain bytes whose entries are taken apart at once
+_FETCH_BYTES = 8 * limits.MIB  # of neighbouring blocks that are read at once
+_LEVELS_MAX = 8
+_ENTRY = struct.Struct(">qi")
+_FIRST_BYTE_FROM_E000 = 0xEE  # of the UTF-8 of a character
+Rows = tuple[pa.BinaryArray, pa.BinaryArray]
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """A file of ``size`` bytes of which ``read(offset, length)`` gives a part."""
+
+    size: int
+    read: Callable[[int, int], bytes | memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class DataBlock:
+    """A data block by the index: no entry in it has a smaller key than ``first`` (raw bytes)."""
+
+    offset: int
+    size: int
+    first: bytes
+
+
+def open_hfile(source: memoryview | bytes | Ranges, *, path: str) -> HFile:
+    """An HFile in memory, or one of which ranges are read; ``path`` is named in errors.
+
+    Raises ``CorruptTable`` for what is no whole HFile, ``Unsupported`` for another version, an encrypted
+    file or a codec beside GZ and NONE (``hoodie.hfile.compression.algorithm``).
+    """
+    if not isinstance(source, Ranges):
+        view = memoryview(source).cast("B")
+        source = Ranges(len(view), lambda offset, length: view[offset : offset + length])
+    return HFile(source, path)
+
+
+class HFile:
+    """An open HFile; see ``open_hfile``."""
+
+    def __init__(self, source: Ranges, path: str) -> None:
+        self._source, self._path = source, path
+        self._trailer_at = max(0, source.size - layout.TRAILER_BYTES)
+        self._tail_from = max(0, source.size - _TAIL_BYTES)
+        self._tail = self._read(self._tail_from, source.size)
+        trailer = self._tail[self._trailer_at - self._tail_from :]
+        self._trailer = self._guarded(_read_trailer, self._trailer_at, trailer)
+        self._guarded(self._open, self._trailer.load_on_open)
+
+    # ------------------------------------------------------------------------------- what it says
+
+    @property
+    def entry_count(self) -> int:
+        """Entries in the whole file, by its trailer."""
+        return self._trailer.entries
+
+    @cached_property
+    def schema_text(self) -> str:
+        """The Avro schema of the values, in which they must be decoded."""
+        found = self.info.get("schema")
+        try:
+            if found is not None:
+                return found.decode()
+        except UnicodeDecodeError:
+            pass
+        raise self._corrupt("an HFile without the schema of its values")
+
+    def meta(self, name: str) -> bytes | None:
+        """The content of a meta block; None if there is none of that name. ``bloomFilter`` holds base64."""
+        for found, offset, size in self._metas:
+            if found == name.encode():
+                view = self._fetch(offset, offset + size)
+                return bytes(self._plain(view, DataBlock(offset, size, found), layout.META))
+        return None
+
+    @cached_property
+    def blocks(self) -> list[DataBlock]:
+        """All data blocks, in the order of the file and of their keys."""
+        found = self._root
+        for depth in range(self._trailer.levels - 1, 0, -1):
+            magic = layout.LEAF if depth == 1 else layout.INTERMEDIATE
+            found = [block for parent in found for block in self._children(parent, magic)]
+            self._guarded(self._check_blocks, self._trailer.load_on_open, found)
+        return found
+
+    # ---------------------------------------------------------------------------------- its rows
+
+    def rows(self) -> Rows:
+        """All keys and values, in the order of the file.
+
+        Raises ``Unsupported`` where they do not fit into one array (2 GiB): take ``batches``.
+        """
+        return self._joined(list(self.batches()))
+
+    def batches(self) -> Iterator[Rows]:
+        """Keys and values of the whole file, in pieces of some ten MiB."""
+        count = 0
+        for entries in self._entries(self.blocks):
+            count += entries.count
+            yield entries.keys(), entries.values()
+        if count != self.entry_count:
+            raise self._corrupt(f"an HFile with {count} entries, its trailer says {self.entry_count}")
+
+    def lookup(self, keys: pa.Array) -> Rows:
+        """The entries with one of these keys (strings or binaries, in any order).
+
+        Only blocks that may hold one of them are read.
+        """
+        keys = _sorted(keys)
+        return self._matching(self._holding(keys), lambda found: pc.is_in(found, value_set=keys))
+
+    def prefixes(self, prefixes: pa.Array) -> Rows:
+        """The entries whose key begins with one of these (strings or binaries, in any order)."""
+        prefixes = _sorted(prefixes)
+        sizes = pc.binary_length(prefixes)
+        sets = {size: prefixes.filter(pc.equal(sizes, size)) for size in pc.unique(sizes).to_pylist()}
+
+        def match(found: pa.BinaryArray) -> pa.BooleanArray:
+            hits = pa.nulls(len(found), pa.bool_()).fill_null(False)
+            for size, some in sets.items():
+                hits = pc.or_(hits, pc.is_in(pc.binary_slice(found, 0, size), value_set=some))
+            return hits
+
+        return self._matching(self._beginning(prefixes), match)
+
+    def _holding(self, keys: pa.BinaryArray) -> list[DataBlock]:
+        """The blocks in whose range one of these keys lies."""
+        blocks = self.blocks
+        if not len(keys) or _order_unknown(keys):
+            return blocks if len(keys) else []
+        # How many of the wanted keys lie before each block.
+        before = [_count_below(keys, block.first) for block in blocks] + [len(keys)]
+        return [block for block, low, high in zip(blocks, before, before[1:], strict=False) if high > low]
+
+    def _beginning(self, prefixes: pa.BinaryArray) -> list[DataBlock]:
+        """The blocks that may hold a key with one of these prefixes."""
+        blocks = self.blocks
+        if _order_unknown(prefixes):
+            return blocks
+        firsts = [block.first for block in blocks]
+        chosen: set[int] = set()
+        for prefix in prefixes.to_pylist():
+            low = max(0, bisect.bisect_right(firsts, prefix) - 1)
+            chosen.update(range(low, _count_up_to(firsts, prefix)))
+        return [blocks[i] for i in sorted(chosen)]
+
+    def _matching(
+        self, blocks: Sequence[DataBlock], match: Callable[[pa.BinaryArray], pa.BooleanArray]
+    ) -> Rows:
+        found = []
+        for entries in self._entries(blocks):
+            keys = entries.keys()
+            hits = match(keys)
+            rows = np.flatnonzero(hits.to_numpy(zero_copy_only=False))
+            if len(rows):
+                found.append((keys.filter(hits), entries.values(rows)))
+        return self._joined(found)
+
+    def _joined(self, parts: Sequence[Rows]) -> Rows:
+        if not parts:
+            return pa.array([], pa.binary()), pa.array([], pa.binary())
+        if len(parts) == 1:
+            return parts[0]
+        for column in zip(*parts, strict=True):
+            total = sum(pc.sum(pc.binary_length(part)).as_py() or 0 for part in column)
+            if total > limits.ARRAY_BYTES_MAX:
+                raise Unsupported(
+                    f"{total} bytes of an HFile in one array ({self._path}); read it piece by piece"
+                )
+        keys, values = zip(*parts, strict=True)
+        return pa.concat_arrays(keys), pa.concat_arrays(values)
+
+    # ------------------------------------------------------------------------------------- blocks
+
+    def _entries(self, blocks: Sequence[DataBlock]) -> Iterator[Entries]:
+        """The entries of these blocks, those of several small blocks at once."""
+        waiting: list[bytes | memoryview] = []
+        plain, first = 0, 0
+        for block, data in self._contents(blocks):
+            if waiting and plain + len(data) > _CHUNK_BYTES:
+                yield self._guarded(Entries, first, waiting)
+                waiting, plain = [], 0
+            first = first if waiting else block.offset
+            waiting.append(data)
+            plain += len(data)
+        if waiting:
+            yield self._guarded(Entries, first, waiting)
+
+    def _contents(self, blocks: Sequence[DataBlock]) -> Iterator[tuple[DataBlock, bytes | memoryview]]:
+        for run in _neighbours(blocks):
+            begin = run[0].offset
+            view = self._fetch(begin, run[-1].offset + run[-1].size)
+            for block in run:
+                at = block.offset - begin
+                yield block, self._plain(view[at : at + block.size], block, layout.DATA)
+
+    def _plain(self, view: memoryview, block: DataBlock, magic: bytes) -> bytes | memoryview:
+        found = self._guarded(layout.read_block, block.offset, view, self._trailer.codec, magic)
+        if found.size != block.size:
+            raise self._corrupt(
+                f"an HFile block of {found.size} bytes, its index says {block.size}", block.offset
+            )
+        return found.data
+
+    def _children(self, parent: DataBlock, magic: bytes) -> list[DataBlock]:
+        """What a leaf or intermediate index block lists."""
+        view = self._fetch(parent.offset, parent.offset + parent.size)
+        data = memoryview(self._plain(view, parent, magic))
+        return self._guarded(_read_node, parent.offset, data)
+
+    def _fetch(self, begin: int, end: int) -> memoryview:
+        if not 0 <= begin <= end <= self._source.size:
+            raise self._corrupt(
+                f"bytes {begin} to {end} of an HFile that has {self._source.size}", self._trailer_at
+            )
+        if begin >= self._tail_from:
+            return self._tail[begin - self._tail_from : end - self._tail_from]
+        return self._read(begin, end)
+
+    def _read(self, begin: int, end: int) -> memoryview:
+        found = memoryview(self._source.read(begin, end - begin))
+        if len(found) != end - begin:
+            raise self._corrupt(f"{len(found)} bytes of an HFile where {end - begin} are expected", begin)
+        return found
+
+    # ------------------------------------------------------------------------------------ opening
+
+    def _open(self) -> None:
+        trailer = self._trailer
+        view = self._fetch(trailer.load_on_open, self._trailer_at)
+        if not trailer.load_on_open <= trailer.file_info <= self._trailer_at:
+            raise Malformed(f"a file info at {trailer.file_info}")
+        root = layout.read_block(view, trailer.codec, layout.ROOT)
+        metas = layout.read_block(view[root.size :], trailer.codec, layout.ROOT)
+        info = layout.read_block(view[trailer.file_info - trailer.load_on_open :], trailer.codec, layout.INFO)
+        self._root = _read_root(memoryview(root.data), trailer.data_blocks)
+        self._metas = _read_index(memoryview(metas.data), trailer.meta_blocks, layout.read_hadoop_vint)
+        self._check_blocks(self._root)
+        #: File info: raw values by name (``schema``, ``minRecordKey``, ``hfile.LASTKEY``...).
+        self.info = _read_info(memoryview(info.data))
+        if int.from_bytes(self.info.get("MAX_MEMSTORE_TS_KEY", b""), "big"):
+            raise Unsupported(f"an HFile whose entries have versions (MVCC): {self._path}")
+
+    def _check_blocks(self, blocks: Sequence[DataBlock]) -> None:
+        at = 0
+        for block in blocks:
+            if block.offset < at or block.size < layout.HEADER.size:
+                raise Malformed(f"an index that lists {block.size} bytes at {block.offset} behind byte {at}")
+            at = block.offset + block.size
+        if at > self._trailer.load_on_open:
+            raise Malformed(f"an index that lists blocks up to {at} of {self._trailer.load_on_open}")
+        firsts = [block.first for block in blocks]
+        if not _ascending(firsts) and not _ascending([_utf16(first) for first in firsts]):
+            raise Malformed("an index whose keys are not in order")
+
+    def _guarded(self, work: Callable[..., Result], offset: int, *arguments: object) -> Result:
+        try:
+            return work(*arguments)
+        except Malformed as error:
+            raise self._corrupt(str(error), offset) from None
+
+    def _corrupt(self, message: str, offset: int | None = None) -> CorruptTable:
+        return CorruptTable(message, path=self._path, offset=offset)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trailer:
+    file_info: int
+    load_on_open: int
+    data_blocks: int
+    meta_blocks: int
+    entries: int
+    levels: int
+    codec: int
+
+
+def _read_trailer(data: memoryview) -> _Trailer:
+    if len(data) < layout.TRAILER_BYTES or bytes(data[:8]) != layout.TRAILER:
+        raise Malformed("no HFile: a trailer is expected in the last 4,096 bytes")
+    major = int.from_bytes(data[-3:], "big")
+    if major != layout.MAJOR_VERSION:
+        raise Unsupported(f"an HFile of version {major}; {layout.MAJOR_VERSION} is read")
+    found = dict(layout.read_fields(layout.read_delimited(data[8:-4])))
+    if 13 in found:
+        raise Unsupported("an encrypted HFile")
+    numbers = [found.get(field, default) for field, default in _TRAILER_FIELDS]
+    if not all(isinstance(number, int) and number < 2**63 for number in numbers):
+        raise Malformed("an HFile trailer whose numbers are none")
+    trailer = _Trailer(*numbers)
+    layout.check_codec(trailer.codec)
+    if not 1 <= trailer.levels <= _LEVELS_MAX:
+        raise Malformed(f"an HFile index of {trailer.levels} levels; 1 to {_LEVELS_MAX} are read")
+    return trailer
+
+
+# Numbers of the fields in TrailerProto, in the order of _Trailer, and what their absence means.
+_TRAILER_FIELDS = ((1, 0), (2, 0), (5, 0), (6, 0), (7, 0), (8, 1), (12, layout.NONE))
+
+
+def _read_info(data: memoryview) -> dict[str, bytes]:
+    if bytes(data[:4]) != layout.PROTOBUF:
+        raise Malformed("an HFile's file info that is no protobuf")
+    info: dict[str, bytes] = {}
+    for number, pair in layout.read_fields(layout.read_delimited(data[4:])):
+        if number != 1 or isinstance(pair, int):
+            raise Malformed(f"an HFile's file info with the field {number}")
+        parts = dict(layout.read_fields(pair))
+        key, value = parts.get(1, b""), parts.get(2, b"")
+        if isinstance(key, int) or isinstance(value, int):
+            raise Malformed("an HFile's file info with a number")
+        name = bytes(key).decode("utf-8", "backslashreplace")
+        if name in info:
+            raise Malformed(f"an HFile's file info that says {name!r} twice")
+        info[name] = bytes(value)
+    return info
+
+
+# ---------------------------------------------------------------------------------------- indexes
+
+
+def _read_root(data: memoryview, count: int) -> list[DataBlock]:
+    """Java 1.1 wrote the length of a key as a protobuf varint (apache/hudi#18465), which differs from
+    Hadoop's for keys of 126 bytes and more."""
+    try:
+        return _with_rows(_read_index(data, count, layout.read_hadoop_vint))
+    except Malformed:
+        return _with_rows(_read_index(data, count, layout.read_varint))
+
+
+def _read_index(
+    data: memoryview, count: int, number: Callable[[memoryview, int], tuple[int, int]]
+) -> list[tuple[bytes, int, int]]:
+    """``(key, offset, size)`` of each entry; 16 bytes about the middle key may follow (HBase)."""
+    found, at = [], 0
+    for _ in range(count):
+        if at + _ENTRY.size > len(data):
+            raise Malformed(f"an index of {count} entries that is cut off")
+        offset, size = _ENTRY.unpack_from(data, at)
+        length, at = number(data, at + _ENTRY.size)
+        if at + length > len(data):
+            raise Malformed(f"an index key of {length} bytes, {len(data) - at} are there")
+        found.append((bytes(data[at : at + length]), offset, size))
+        at += length
+    if len(data) - at not in (0, 16):
+        raise Malformed(f"{len(data) - at} bytes behind the last of {count} entries of an index")
+    return found
+
+
+def _read_node(data: memoryview) -> list[DataBlock]:
+    """A leaf or intermediate block: the number of entries, their offsets, the entries."""
+    count = int.from_bytes(data[:4], "big")
+    base = 4 + 4 * (count + 1)
+    if len(data) < base:
+        raise Malformed(f"an index block of {count} entries with {len(data)} bytes")
+    edges = struct.unpack_from(f">{count + 1}i", data, 4)
+    found = []
+    for begin, end in zip(edges, edges[1:], strict=False):
+        if not 0 <= begin <= end - _ENTRY.size <= len(data) - base - _ENTRY.size:
+            raise Malformed(f"an index entry from {begin} to {end}")
+        offset, size = _ENTRY.unpack_from(data, base + begin)
+        found.append((bytes(data[base + begin + _ENTRY.size : base + end]), offset, size))
+    return _with_rows(found)
+
+
+def _with_rows(entries: Sequence[tuple[bytes, int, int]]) -> list[DataBlock]:
+    return [DataBlock(offset, size, _row_of(key)) for key, offset, size in entries]
+
+
+def _row_of(key: bytes) -> bytes:
+    """The row of a key of the index: its length, itself, and with HBase what follows in an entry's key."""
+    size = int.from_bytes(key[:2], "big", signed=True)
+    if size < 0 or len(key) - 2 - size not in (0, 10):
+        raise Malformed(f"an index key of {len(key)} bytes with a row of {size}")
+    return key[2 : 2 + size]
+
+
+def _neighbours(blocks: Sequence[DataBlock]) -> Iterator[list[DataBlock]]:
+    """Blocks that lie next to each other, to be read at once."""
+    run: list[DataBlock] = []
+    for block in blocks:
+        if run:
+            end = run[-1].offset + run[-1].size
+            if block.offset != end or block.offset + block.size - run[0].offset > _FETCH_BYTES:
+                yield run
+                run = []
+        run.append(block)
+    if run:
+        yield run
+
+
+# ------------------------------------------------------------------------------------------- keys
+
+
+def _sorted(keys: pa.Array) -> pa.BinaryArray:
+    keys = keys.cast(pa.binary())
+    return keys.take(pc.sort_indices(keys))
+
+
+def _count_below(keys: pa.BinaryArray, bound: bytes) -> int:
+    return bisect.bisect_left(range(len(keys)), bound, key=lambda i: keys[i].as_py())
+
+
+def _count_up_to(firsts: Sequence[bytes], prefix: bytes) -> int:
+    """How many of the blocks begin before the last key that may have this prefix."""
+    return bisect.bisect_right(firsts, prefix, key=lambda first: first[: len(prefix)])
+
+
+def _order_unknown(keys: pa.BinaryArray) -> bool:
+    """Whether one of these keys may be in another place than the order of bytes says.
+
+    Java up to 1.2 sorted by UTF-16 in places. That differs for characters from U+E000 on, and for no key
+    without them, whatever it is compared with.
+    """
+    return bool((text_bytes(keys)[1] >= _FIRST_BYTE_FROM_E000).any())
+
+
+def _utf16(key: bytes) -> bytes:
+    return key.decode("utf-8", "surrogateescape").encode("utf-16-be", "surrogatepass")
+
+
+def _ascending(keys: Sequence[bytes]) -> bool:
+    return all(one <= other for one, other in zip(keys, keys[1:], strict=False))

@@ -1,0 +1,211 @@
+"""The entries of an HFile's data blocks, by columns both ways.
+
+An entry is the length of its key (int32), of its value (int32), of its row (int16: the key less 12), the
+row, which is what Hudi calls the key, ten bytes that are the same in all files of Hudi (no column
+family, the timestamp 2^63 - 1, the type Put), the value, and a zero (MVCC).
+
+Where entries begin is found as for Avro records (``record_starts``): many lanes start at once, one where
+each block begins and more inside of the blocks, behind the ten constant bytes; they count only if each
+lands on the next one's start.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem import limits
+from mainstem.errors import Invalid
+from mainstem.formats.avro_rows import Malformed
+from mainstem.formats.record_starts import walk_lanes
+
+_HEAD = 10
+_TAIL = b"\x00\x7f\xff\xff\xff\xff\xff\xff\xff\x04"
+_SMALLEST = _HEAD + len(_TAIL) + 1
+_EXTRA = 12  # of a key's length: the row's length, the family's, timestamp and type
+_HEAD_TYPE = np.dtype([("key", ">i4"), ("value", ">i4"), ("row", ">i2")])
+_ROW_TYPE = np.dtype(">i2")
+_LENGTHS = struct.Struct(">ii")
+ROW_BYTES_MAX = 32_767  # the length of a row is a signed int16
+
+_LANES_FROM = 512
+_LANES_MAX = 1024
+_ROWS_TRIED = 512  # lengths of a row that are tried around a lane's start
+
+
+# ---------------------------------------------------------------------------------------- reading
+
+
+class Entries:
+    """The entries of some blocks; keys and values are gathered when they are asked for."""
+
+    def __init__(self, blocks: Sequence[bytes | memoryview]) -> None:
+        sizes = np.array([len(block) for block in blocks], np.int64)
+        if int(sizes.sum()) > limits.CHUNK_BYTES_MAX:
+            raise Malformed(f"HFile blocks of {int(sizes.sum())} bytes at once")
+        self._data = blocks[0] if len(blocks) == 1 else b"".join(blocks)
+        starts = _starts(memoryview(self._data), np.cumsum(sizes))
+        self.count = len(starts) - 1
+        self._cells = _cells(self._data, starts) if self.count else pa.array([], pa.binary())
+
+    def keys(self) -> pa.BinaryArray:
+        """All keys, in the order of the entries."""
+        return self._cells.take(pa.array(np.arange(0, 4 * self.count, 4)))
+
+    def values(self, rows: np.ndarray | None = None) -> pa.BinaryArray:
+        """All values, or those of these entries."""
+        chosen = np.arange(self.count) if rows is None else rows.astype(np.int64)
+        return self._cells.take(pa.array(4 * chosen + 2))
+
+
+def _cells(data: bytes | memoryview, starts: np.ndarray) -> pa.BinaryArray:
+    """Four cells for each entry (the last has three): key, the constant bytes, value, what is between."""
+    raw = np.frombuffer(data, np.uint8)
+    heads = _gathered(raw, _HEAD_TYPE, starts[:-1])
+    rows, values = heads["row"].astype(np.int64), heads["value"].astype(np.int64)
+    begins, ends = starts[:-1] + _HEAD, starts[1:] - 1
+    tails = begins + rows
+    wrong = (rows < 0) | (heads["key"] != rows + _EXTRA) | (tails + len(_TAIL) + values != ends)
+    if wrong.any():
+        raise Malformed(f"entry {int(np.flatnonzero(wrong)[0])} of an HFile's chunk: lengths that do not fit")
+    constant = _gathered(raw, np.dtype(f"V{len(_TAIL)}"), tails).view(np.uint8).reshape(-1, len(_TAIL))
+    if (constant != np.frombuffer(_TAIL, np.uint8)).any() or raw[ends].any():
+        raise Malformed("an HFile entry with a family, a timestamp, a type or a version that Hudi has not")
+    offsets = np.empty(4 * len(rows), np.int32)
+    offsets[0::4], offsets[1::4], offsets[2::4], offsets[3::4] = begins, tails, tails + len(_TAIL), ends
+    return pa.Array.from_buffers(
+        pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+
+
+def _gathered(raw: np.ndarray, dtype: np.dtype, at: np.ndarray) -> np.ndarray:
+    """One unaligned item at each place; callers know that all of it lies inside."""
+    return np.ndarray((len(raw) - dtype.itemsize + 1,), dtype, raw, strides=(1,))[at]
+
+
+def _starts(data: memoryview, ends: np.ndarray) -> np.ndarray:
+    """int64[entries + 1]: where each entry begins, then the end; every block ends where an entry does."""
+    size = len(data)
+    if not size:
+        return np.zeros(1, np.int64)
+    if size < _SMALLEST:
+        raise Malformed(f"an HFile data block of {size} bytes")
+    found = None
+    if size >= _LANES_FROM * _SMALLEST:
+        seeds = np.union1d(np.append(0, ends[:-1][np.diff(ends) > 0]), _seeds(data))
+        found = walk_lanes(seeds, size, _step(data), 16 * size // (_SMALLEST * len(seeds)) + 64, _SMALLEST)
+    if found is None:
+        found = _walk_plain(data)
+    at = np.searchsorted(found, ends)
+    if (found[at] != ends).any():
+        raise Malformed("an HFile entry that reaches into the next block")
+    return found
+
+
+def _step(data: memoryview):
+    """The way from the start of each entry to the next one's."""
+    lengths = np.ndarray((len(data) - 3,), ">i4", data, strides=(1,))
+    last = len(lengths) - 5
+
+    def step(at: np.ndarray) -> np.ndarray:
+        at = np.minimum(at, last)
+        return at + lengths[at] + (lengths[at + 4].astype(np.int64) + 9)
+
+    return step
+
+
+def _walk_plain(data: memoryview) -> np.ndarray:
+    at, size, found = 0, len(data), []
+    unpack = _LENGTHS.unpack_from
+    while at < size:
+        found.append(at)
+        if at + _SMALLEST > size:
+            raise Malformed("an HFile data block that ends within an entry")
+        key, value = unpack(data, at)
+        at += key + value + 9
+        if key < _EXTRA or value < 0 or at > size:
+            raise Malformed(f"an HFile entry with a key of {key} and a value of {value} bytes")
+    found.append(size)
+    return np.array(found, np.int64)
+
+
+def _seeds(data: memoryview) -> np.ndarray:
+    """Ascending places that look like the start of an entry."""
+    size = len(data)
+    lanes = min(_LANES_MAX, max(16, size // 8192))
+    whole = data.obj if isinstance(data.obj, bytes) and len(data.obj) == size else bytes(data)
+    places = (whole.find(_TAIL, lane * size // lanes) for lane in range(1, lanes))
+    tails = np.unique(np.fromiter((place for place in places if place > 0), np.int64))
+    raw = np.frombuffer(data, np.uint8)
+    rows = np.arange(min(_ROWS_TRIED, size))
+    begins = tails[:, None] - (_HEAD + rows)
+    # Of all lengths that the row before a lane's constant bytes may have, one that says so itself.
+    said = _gathered(raw, _ROW_TYPE, np.maximum(begins, 0) + _HEAD - _ROW_TYPE.itemsize)
+    lane, row = np.nonzero((said == rows) & (begins >= 0))
+    heads = _gathered(raw, _HEAD_TYPE, begins[lane, row])
+    fits = (heads["key"] == row + _EXTRA) & (heads["value"] >= 0)
+    _, first = np.unique(lane[fits], return_index=True)
+    return np.sort(begins[lane, row][fits][first])
+
+
+# ---------------------------------------------------------------------------------------- writing
+
+
+def lengths_of(values: pa.BinaryArray) -> np.ndarray:
+    """int64 per value: its bytes."""
+    return pc.binary_length(values).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def entries_of(keys: pa.BinaryArray, values: pa.BinaryArray) -> pa.Buffer:
+    """The entries with these keys and values, one after another."""
+    heads = np.empty(len(keys), _HEAD_TYPE)
+    rows = lengths_of(keys)
+    heads["key"], heads["value"], heads["row"] = rows + _EXTRA, lengths_of(values), rows
+    places = np.arange(len(keys) + 1, dtype=np.int32) * np.int32(_HEAD)
+    first = pa.Array.from_buffers(pa.binary(), len(keys), [None, pa.py_buffer(places), pa.py_buffer(heads)])
+    tail, end, separator = _constant(_TAIL), _constant(b"\0"), _constant(b"")
+    return pc.binary_join_element_wise(first, keys, tail, values, end, separator).buffers()[2]
+
+
+def _constant(data: bytes) -> pa.Scalar:
+    return pa.scalar(data, pa.binary())
+
+
+def in_order(
+    keys: pa.Array | pa.ChunkedArray, values: pa.Array | pa.ChunkedArray
+) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+    """Keys and values as binary arrays, by the unsigned bytes of the keys.
+
+    Raises ``Invalid`` for nulls, a key that is there twice, and a key that HFiles cannot hold.
+    """
+    if len(keys) != len(values):
+        raise Invalid(f"{len(keys)} keys and {len(values)} values")
+    if keys.null_count or values.null_count:
+        raise Invalid("a key or a value of an HFile is null")
+    keys, values = _binary(keys), _binary(values)
+    if not _ascending(keys):
+        order = pc.sort_indices(keys)
+        keys, values = keys.take(order), values.take(order)
+        if not _ascending(keys):
+            same = pc.equal(keys.slice(1), keys.slice(0, len(keys) - 1))
+            twice = keys.filter(pa.concat_arrays([same, pa.array([False])]))
+            raise Invalid(f"{len(twice)} keys of an HFile are there twice, {twice[0].as_py()[:200]!r} is one")
+    longest = int(lengths_of(keys).max(initial=0))
+    if longest > ROW_BYTES_MAX:
+        raise Invalid(f"a key of {longest} bytes; an HFile holds keys of {ROW_BYTES_MAX} bytes at most")
+    return keys, values
+
+
+def _binary(column: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return whole.cast(pa.binary())
+
+
+def _ascending(keys: pa.BinaryArray) -> bool:
+    if len(keys) < 2:
+        return True
+    return bool(pc.all(pc.less(keys.slice(0, len(keys) - 1), keys.slice(1))).as_py())

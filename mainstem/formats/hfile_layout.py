@@ -1,0 +1,213 @@
+"""What an HFile v3 is made of: blocks, numbers, the protobuf messages of trailer and file info.
+
+A block is a header of 33 bytes, the compressed data and checksums. The header: magic (8), bytes that
+follow it (int32), plain bytes (int32), offset of the previous block of the kind (int64), kind of
+checksum (byte), bytes per checksum (int32), bytes of header and data without checksums (int32). All
+integers are big-endian. Every block is compressed with the file's codec, index and file info too.
+The format is HBase's (``HFileBlock``, ``FixedFileTrailer``) as Hudi's own classes in
+``org.apache.hudi.io.hfile`` read and write it.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mainstem import limits
+from mainstem.errors import Unsupported
+from mainstem.formats.avro_rows import Malformed
+
+DATA, META, ROOT, LEAF, INTERMEDIATE, INFO = (
+    b"DATABLK*", b"METABLKc", b"IDXROOT2", b"IDXLEAF2", b"IDXINTE2", b"FILEINF2",
+)  # fmt: skip
+TRAILER = b'TRABLK"$'
+TRAILER_BYTES = 4096
+MAJOR_VERSION = 3
+GZ, NONE = 1, 2
+CODECS = {"GZ": GZ, "NONE": NONE}
+_CODEC_NAMES = {0: "LZO", 3: "SNAPPY", 4: "LZ4", 5: "BZIP2", 6: "ZSTD"}
+HEADER = struct.Struct(">8siiqBii")
+NULL_CHECKSUM, CRC32 = 0, 1
+PROTOBUF = b"PBUF"
+_GZIP = 31  # zlib's number for a gzip member of any window
+# A gzip member cannot inflate more than this, so a larger claim is refused before memory is taken.
+_GZIP_RATIO_MAX = 1040
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block: its plain ``data`` and how many bytes of the file it takes."""
+
+    magic: bytes
+    data: bytes | memoryview
+    size: int
+
+
+def read_block(view: memoryview, codec: int, *expected: bytes) -> Block:
+    """The block that begins at the first byte of ``view``.
+
+    CRC32 checksums are verified. Those of the kinds NULL (all that Hudi writes) and CRC32C (HBase's) are
+    not, as in Java; a compressed block has gzip's own checksum besides.
+    """
+    if len(view) < HEADER.size:
+        raise Malformed("an HFile block that is cut off in its header")
+    magic, follows, plain, _, kind, chunk, stored = HEADER.unpack_from(view)
+    if magic not in expected:
+        raise Malformed(f"an HFile block {magic!r} where {' or '.join(map(repr, expected))} is expected")
+    if not HEADER.size <= stored <= HEADER.size + follows <= len(view):
+        raise Malformed(
+            f"an HFile block of {follows} bytes, {stored - HEADER.size} of them data, in {len(view)} bytes"
+        )
+    if not 0 <= plain <= limits.HFILE_BLOCK_BYTES_MAX:
+        raise Malformed(f"an HFile block of {plain} plain bytes; {limits.HFILE_BLOCK_BYTES_MAX} are read")
+    size = HEADER.size + follows
+    if kind == CRC32:
+        _check_crc(view[:stored], view[stored:size], chunk)
+    return Block(magic, _inflated(view[HEADER.size : stored], plain, codec), size)
+
+
+def _check_crc(covered: memoryview, sums: memoryview, chunk: int) -> None:
+    count = -(-len(covered) // chunk) if chunk > 0 else 0
+    if count * 4 != len(sums) or not count:
+        raise Malformed(f"an HFile block with {len(sums)} bytes of checksums, one for each {chunk} bytes")
+    expected = struct.unpack(f">{count}I", sums)
+    for i, value in enumerate(expected):
+        if zlib.crc32(covered[i * chunk : (i + 1) * chunk]) != value:
+            raise Malformed("an HFile block whose checksum is wrong")
+
+
+def _inflated(data: memoryview, plain: int, codec: int) -> bytes | memoryview:
+    if codec == NONE:
+        if len(data) != plain:
+            raise Malformed(f"an HFile block of {plain} plain bytes, {len(data)} are there")
+        return data
+    if plain > _GZIP_RATIO_MAX * len(data):
+        raise Malformed(f"an HFile block that claims to inflate {len(data)} bytes to {plain}")
+    inflater = zlib.decompressobj(_GZIP)
+    try:
+        made = inflater.decompress(data, plain + 1)
+    except zlib.error as error:
+        raise Malformed(f"a damaged compressed HFile block: {error}") from None
+    if len(made) != plain or not inflater.eof or inflater.unused_data:
+        raise Malformed(f"an HFile block that does not inflate to the {plain} bytes that it declares")
+    return made
+
+
+def check_codec(codec: int) -> None:
+    """Java's own reader knows GZ and NONE, and so do we."""
+    if codec in _CODEC_NAMES:
+        raise Unsupported(f"an HFile compressed with {_CODEC_NAMES[codec]}; GZ and NONE are read")
+    if codec not in (GZ, NONE):
+        raise Malformed(f"an HFile of the unknown compression codec {codec}")
+
+
+def make_block(
+    magic: bytes, data: bytes | memoryview, codec: int, previous: int = -1
+) -> list[bytes | memoryview]:
+    """The buffers of one block, with one empty checksum of the kind NULL.
+
+    One checksum for a gigabyte: Java up to 1.2 does not see entries that begin in the last bytes of a block,
+    as many as the block has checksum bytes (apache/hudi#19146), and hudi-rs 0.5 miscounts checksums of
+    16 KiB.
+    """
+    stored: bytes | memoryview = data
+    if codec == GZ:
+        deflater = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+        stored = deflater.compress(data) + deflater.flush()
+    size = HEADER.size + len(stored)
+    sums = bytes(4 * -(-size // _CHECKSUM_BYTES))
+    head = HEADER.pack(
+        magic, len(stored) + len(sums), len(data), previous, NULL_CHECKSUM, _CHECKSUM_BYTES, size
+    )
+    return [head, stored, sums]
+
+
+_LEVEL = 6  # as Java's GZIPOutputStream
+_CHECKSUM_BYTES = 1 << 30
+
+
+# ---------------------------------------------------------------------------------------- numbers
+
+
+def put_hadoop_vint(value: int) -> bytes:
+    """``WritableUtils.writeVInt`` of a number that is not negative."""
+    if value <= 127:
+        return bytes((value,))
+    data = value.to_bytes((value.bit_length() + 7) // 8, "big")
+    return bytes((256 - 112 - len(data),)) + data
+
+
+def read_hadoop_vint(data: memoryview, at: int) -> tuple[int, int]:
+    """``(value, where it ends)``; a negative number is damage here."""
+    if at >= len(data):
+        raise Malformed("a number that is cut off")
+    first = data[at]
+    if first <= 127:
+        return first, at + 1
+    count = 256 - 112 - first
+    if not 1 <= count <= 4 or at + 1 + count > len(data):
+        raise Malformed(f"a number with the first byte {first}")
+    return int.from_bytes(data[at + 1 : at + 1 + count], "big"), at + 1 + count
+
+
+def put_varint(value: int) -> bytes:
+    """A protobuf varint of an unsigned number of up to 64 bits."""
+    made = bytearray()
+    while value > 127:
+        made.append(value & 127 | 128)
+        value >>= 7
+    return bytes((*made, value))
+
+
+def read_varint(data: memoryview, at: int) -> tuple[int, int]:
+    """``(value, where it ends)``."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(data):
+            raise Malformed("a number that is cut off")
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value & (2**64 - 1), at
+    raise Malformed("a number of more than 64 bits")
+
+
+# --------------------------------------------------------------------------------------- protobuf
+
+
+def put_field(number: int, value: int | bytes) -> bytes:
+    """One field of a protobuf message: a varint, or bytes with their length."""
+    if isinstance(value, int):
+        return bytes((number << 3,)) + put_varint(value)
+    return bytes((number << 3 | 2,)) + put_varint(len(value)) + value
+
+
+def read_fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """``(number, value)`` of every field; fixed-width fields, which HFiles have not, are left out."""
+    at = 0
+    while at < len(data):
+        tag, at = read_varint(data, at)
+        wire, number = tag & 7, tag >> 3
+        if wire == 0:
+            value, at = read_varint(data, at)
+            yield number, value
+            continue
+        if wire not in (1, 2, 5):
+            raise Malformed(f"a protobuf field of the wire type {wire}")
+        length, at = read_varint(data, at) if wire == 2 else (8 if wire == 1 else 4, at)
+        if at + length > len(data):
+            raise Malformed(f"a protobuf field of {length} bytes, {len(data) - at} are there")
+        if wire == 2:
+            yield number, data[at : at + length]
+        at += length
+
+
+def read_delimited(data: memoryview) -> memoryview:
+    """The message behind a varint with its length."""
+    length, at = read_varint(data, 0)
+    if at + length > len(data):
+        raise Malformed(f"a protobuf message of {length} bytes, {len(data) - at} are there")
+    return data[at : at + length]
