@@ -16,11 +16,11 @@ PACKAGE = ROOT / "mainstem"
 
 # Room -> its layer. A room may import rooms of lower layers, and what SIDEWAYS names.
 LAYERS = {
-    "errors": 0, "limits": 0, "options": 0,
+    "errors": 0, "lazy": 0, "limits": 0, "options": 0,
     "storage": 1, "formats": 1,
     "truetime": 2, "seams": 2,
     "timeline": 3, "lsm_archive": 3,
-    "table": 4, "merge": 4,
+    "table": 4, "merge": 4, "metadata": 4,
     "readers": 5, "writers": 5, "services": 6,
     "opening": 6, "service_methods": 6, "client": 6, "create": 6, "engines": 6,
     "hoodie_options": 6,
@@ -32,11 +32,12 @@ SIDEWAYS = {
     ("seams", "truetime"),  # the seams name the clock's and the lock's protocols
     ("truetime", "seams"),  # and the fence is given its randomness through them
     ("lsm_archive", "timeline"),
-    ("merge", "table"),
+    ("merge", "table"), ("metadata", "table"), ("metadata", "merge"),
     ("service_methods", "services"), ("client", "service_methods"), ("client", "opening"),
     ("create", "opening"), ("create", "client"), ("create", "hoodie_options"),
     ("client", "hoodie_options"), ("hoodie_options", "services"),
     ("engines", "client"), ("engines", "create"), ("engines", "services"), ("engines", "hoodie_options"),
+    ("engines", "opening"),
     ("cli", "cli_rows"), ("cli", "cli_services"), ("cli_services", "cli_rows"),
     ("cli", "cli_flink"), ("cli_flink", "cli_rounds"), ("cli_flink", "cli_rows"), ("cli_flink", "flink"),
     ("cli_services", "cli_rounds"), ("cli_rounds", "cli_rows"), ("__main__", "cli"),

@@ -1,0 +1,1 @@
+"""Hudi's metadata table: what its partitions hold, and reading it."""

@@ -1,0 +1,204 @@
+"""Keys of the metadata table's rows, and the file group that each lies in.
+
+``b64`` is standard base64 with padding; ``hash`` is xxHash64 (seed 0xdabadaba sign-extended) as 8 big-endian
+bytes; a partition is its relative path, ``.`` where the table has none.
+
+=====================  =======================================================================
+files                  partition, and ``__all_partitions__``
+column_stats           ``b64(hash(column)) b64(hash(partition)) b64(md5(file name))``
+partition_stats        ``b64(hash(column)) b64(hash(partition))``
+bloom_filters          ``b64(hash(partition)) b64(md5(file name))``
+expr_index_*           as column_stats or bloom_filters; a partition's row
+                       ``b64(hash(column)) b64(hash("__partition_stat__")) b64(hash(partition))``
+record_index           record key
+secondary_index_*      ``esc(value) $ esc(record key)``; a null value is one NUL
+=====================  =======================================================================
+
+Everything works on Arrow arrays. Hashes are computed once per distinct value in plain Python: columns and
+partitions are few, and a file's MD5 is needed for all of its columns.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.errors import CorruptTable
+from mainstem.metadata.partitions import in_keys
+from mainstem.metadata.xxhash64 import xxhash64
+from mainstem.table.bucket import java_string_hash
+
+#: characters of the parts of a statistics key
+COLUMN_PART = 12
+PARTITION_PART = 12
+FILE_PART = 24
+V1, V2 = "V1", "V2"
+
+_SEED = 0xFFFFFFFFDABADABA
+_PARTITION_STAT = "__partition_stat__"
+_NULL = "\0"
+_SEPARATOR = "$"
+
+
+@lru_cache(maxsize=65_536)
+def name_hash(text: str) -> str:
+    """``b64(hash(text))`` of a column or partition, 12 characters."""
+    return base64.b64encode(xxhash64(text.encode(), _SEED).to_bytes(8, "big")).decode()
+
+
+def partition_hash(partition: str) -> str:
+    """``name_hash`` of a partition path, "" of a non-partitioned table."""
+    return name_hash(in_keys(partition))
+
+
+def file_hash(name: str) -> str:
+    """``b64(md5(name))`` of a bare file name, 24 characters."""
+    return base64.b64encode(hashlib.md5(name.encode(), usedforsecurity=False).digest()).decode()
+
+
+def _each(values: pa.Array | pa.ChunkedArray, made: Callable[[str], str]) -> pa.Array:
+    """``made`` of every value, computed once per distinct one."""
+    coded = pc.dictionary_encode(values)
+    coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
+    if isinstance(coded, pa.ChunkedArray):  # pyarrow before 20 gives none back where there was no chunk
+        coded = pa.array([], pa.dictionary(pa.int32(), pa.string()))
+    return pa.array([made(text) for text in coded.dictionary.to_pylist()], pa.string()).take(coded.indices)
+
+
+def column_stats_keys(columns: pa.Array, partitions: pa.Array, files: pa.Array) -> pa.Array:
+    """Keys in ``column_stats`` of rows; partitions as paths, "" for a non-partitioned table."""
+    return _joined(_each(columns, name_hash), _each(partitions, partition_hash), _each(files, file_hash))
+
+
+def partition_stats_keys(columns: pa.Array, partitions: pa.Array) -> pa.Array:
+    """Keys in ``partition_stats``."""
+    return _joined(_each(columns, name_hash), _each(partitions, partition_hash))
+
+
+def expression_partition_keys(columns: pa.Array, partitions: pa.Array) -> pa.Array:
+    """Keys of the partitions' rows in a column-statistics expression index; columns are the source ones."""
+    middle = pa.repeat(pa.scalar(name_hash(_PARTITION_STAT)), len(columns))
+    return _joined(_each(columns, name_hash), middle, _each(partitions, partition_hash))
+
+
+def bloom_keys(partitions: pa.Array, files: pa.Array) -> pa.Array:
+    """Keys in ``bloom_filters``."""
+    return _joined(_each(partitions, partition_hash), _each(files, file_hash))
+
+
+def _joined(*parts: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def stats_prefixes(columns: Iterable[str], partitions: Iterable[str] | None = None) -> list[str]:
+    """Prefixes of the rows of these columns (in these partitions), for ``MetadataTable.prefixes``."""
+    hashes = [name_hash(column) for column in columns]
+    if partitions is None:
+        return sorted(hashes)
+    return sorted(h + partition_hash(p) for p in partitions for h in hashes)
+
+
+# ------------------------------------------------------------------------------------ secondary keys
+
+
+def secondary_keys(values: pa.Array, record_keys: pa.Array) -> pa.Array:
+    """``esc(value)$esc(record key)``; ``values`` are texts as Java prints them, null allowed."""
+    escaped = pc.fill_null(_escaped(values), _NULL)
+    return pc.binary_join_element_wise(escaped, _escaped(record_keys), _SEPARATOR)
+
+
+def secondary_prefixes(values: pa.Array) -> pa.Array:
+    """``esc(value)$``: what all entries of a value begin with."""
+    return pc.binary_join_element_wise(pc.fill_null(_escaped(values), _NULL), "", _SEPARATOR)
+
+
+def _escaped(values: pa.Array) -> pa.Array:
+    values = values.cast(pa.string())
+    odd = pc.any(pc.match_substring_regex(values, r"[\\$\x00]"), min_count=0).as_py()
+    return pc.replace_substring_regex(values, r"([\\$\x00])", r"\\\1") if odd else values
+
+
+def split_secondary(keys: pa.Array, *, path: str = "") -> tuple[pa.Array, pa.Array]:
+    """``(value or null, record key)`` of stored keys. ``CorruptTable`` for a key without separator."""
+    keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+    cut = _separators(keys)
+    if len(cut) and int(cut.min()) < 0:
+        wrong = keys[int(np.flatnonzero(cut < 0)[0])].as_py()
+        raise CorruptTable(f"the key {wrong[:80]!r} of a secondary index has no '$'", path=path)
+    values, record_keys = _cut(keys, cut)
+    plain = pc.equal(values, _NULL)
+    values = pc.if_else(plain, pa.scalar(None, pa.string()), _unescaped(values))
+    return values, _unescaped(record_keys)
+
+
+def _separators(keys: pa.Array) -> np.ndarray:
+    """Byte of the first unescaped ``$`` of each key, -1 where there is none."""
+    found = pc.find_substring(keys, _SEPARATOR).to_numpy(zero_copy_only=False).astype(np.int64)
+    escaped = pc.match_substring(keys, "\\").to_numpy(zero_copy_only=False)
+    for row in np.flatnonzero(escaped).tolist():  # rare: values with a backslash, '$' or NUL
+        found[row] = _separator(keys[row].as_py().encode())
+    return found
+
+
+def _separator(key: bytes) -> int:
+    at = 0
+    while at < len(key):
+        if key[at] == 0x24:
+            return at
+        at += 2 if key[at] == 0x5C else 1
+    return -1
+
+
+def _cut(keys: pa.Array, cut: np.ndarray) -> tuple[pa.Array, pa.Array]:
+    """What lies before and behind byte ``cut`` of each key: every second value of one array of both."""
+    rows = len(keys)
+    if not rows:
+        return keys, keys
+    ends = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + rows + 1].astype(np.int64)
+    offsets = np.empty(3 * rows + 1, np.int32)
+    offsets[0:-1:3], offsets[-1] = ends[:-1], ends[-1]
+    offsets[1::3], offsets[2::3] = ends[:-1] + cut, ends[:-1] + cut + 1
+    whole = pa.Array.from_buffers(pa.string(), 3 * rows, [None, pa.py_buffer(offsets), keys.buffers()[2]])
+    first = np.arange(0, 3 * rows, 3)
+    return whole.take(pa.array(first)), whole.take(pa.array(first + 2))
+
+
+def _unescaped(values: pa.Array) -> pa.Array:
+    odd = pc.any(pc.match_substring(values, "\\"), min_count=0).as_py()
+    return pc.replace_substring_regex(values, r"(?s)\\(.)", r"\1") if odd else values
+
+
+# -------------------------------------------------------------------------------------- file groups
+
+
+def file_groups(texts: pa.Array, groups: int) -> np.ndarray:
+    """int64 per text: the file group that Java's hash names (``mapRecordKeyToFileGroupIndex``).
+
+    ``abs(abs(h) % groups)`` of ``String.hashCode``; Java's ``abs(-2**31)`` is negative and its remainder
+    keeps the sign, so the result is that of the absolute value in 64 bits.
+    """
+    if groups <= 1:
+        return np.zeros(len(texts), np.int64)
+    hashes = java_string_hash(texts).view(np.int32).astype(np.int64)
+    return np.abs(hashes) % groups
+
+
+def hashed_texts(keys: pa.Array, secondary_version: str | None = None) -> pa.Array:
+    """What is hashed of stored keys: all of it, or under version V2 of a secondary index what comes before
+    the record key, separator included."""
+    if secondary_version != V2:
+        return keys
+    keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+    cut = np.maximum(_separators(keys), -1)
+    return pc.binary_join_element_wise(_cut(keys, cut)[0], "", _SEPARATOR) if len(keys) else keys
+
+
+def sorted_keys(keys: Sequence[str]) -> list[str]:
+    """Distinct keys by unsigned UTF-8 bytes, as files hold them; equal to the order of code points."""
+    return sorted(set(keys))

@@ -1,0 +1,134 @@
+"""Partitions of the metadata table, what kind of rows each holds, and the file groups it consists of.
+
+Names, prefixes and the escape of data partitions follow MetadataPartitionType, HoodieTableMetadataUtil and
+PartitionPathEncodeUtils of Hudi 1.2. A partition has a fixed number of file groups, numbered from 0; the
+partitioned record index has as many per partition of the data.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+FILES = "files"
+COLUMN_STATS = "column_stats"
+BLOOM_FILTERS = "bloom_filters"
+RECORD_INDEX = "record_index"
+PARTITION_STATS = "partition_stats"
+EXPRESSION_PREFIX = "expr_index_"
+SECONDARY_PREFIX = "secondary_index_"
+
+#: Key of the row in ``files`` that names all partitions.
+ALL_PARTITIONS = "__all_partitions__"
+#: What the one partition of a non-partitioned table is called in keys and rows.
+NON_PARTITIONED = "."
+
+
+class Kind(StrEnum):
+    """What a partition of the metadata table is for (MetadataPartitionType)."""
+
+    FILES = FILES
+    COLUMN_STATS = COLUMN_STATS
+    BLOOM_FILTERS = BLOOM_FILTERS
+    RECORD_INDEX = RECORD_INDEX
+    EXPRESSION_INDEX = "expr_index"
+    SECONDARY_INDEX = "secondary_index"
+    PARTITION_STATS = PARTITION_STATS
+
+
+class Content(StrEnum):
+    """What the rows of a partition are: each has one flat Arrow schema (``records.SCHEMAS``)."""
+
+    FILES = "files"
+    STATS = "stats"
+    BLOOM = "bloom"
+    RECORDS = "records"
+    SECONDARY = "secondary"
+
+
+_CONTENTS = {
+    Kind.FILES: Content.FILES,
+    Kind.COLUMN_STATS: Content.STATS,
+    Kind.PARTITION_STATS: Content.STATS,
+    Kind.BLOOM_FILTERS: Content.BLOOM,
+    Kind.RECORD_INDEX: Content.RECORDS,
+    Kind.SECONDARY_INDEX: Content.SECONDARY,
+}
+_PREFIXES = {
+    FILES: "files-",
+    COLUMN_STATS: "col-stats-",
+    BLOOM_FILTERS: "bloom-filters-",
+    RECORD_INDEX: "record-index-",
+    PARTITION_STATS: "partition-stats-",
+}
+# Beside control characters, DEL and whatever separates the parts of a file id.
+_ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f_-") | {chr(code) for code in range(1, 0x20)}
+_HEX = re.compile(r"%([0-9A-Fa-f]{2})")
+_NUMBER = re.compile(r"-([0-9]{1,9})\Z")
+
+
+def kind_of(partition: str) -> Kind | None:
+    """None for a partition that Hudi 1.2 does not know."""
+    if partition in _PREFIXES:
+        return Kind(partition)
+    if partition.startswith(EXPRESSION_PREFIX):
+        return Kind.EXPRESSION_INDEX
+    return Kind.SECONDARY_INDEX if partition.startswith(SECONDARY_PREFIX) else None
+
+
+def content_of(partition: str, index_type: str = COLUMN_STATS) -> Content | None:
+    """What the rows of a partition are, None where the partition is unknown.
+
+    ``index_type`` is that of an expression index's definition (``column_stats`` or ``bloom_filters``).
+    """
+    kind = kind_of(partition)
+    if kind == Kind.EXPRESSION_INDEX:
+        return Content.BLOOM if index_type == BLOOM_FILTERS else Content.STATS
+    return None if kind is None else _CONTENTS[kind]
+
+
+def file_id_prefix(partition: str) -> str:
+    """``col-stats-`` of ``column_stats``, ``secondary-index-a-b-`` of ``secondary_index_a_b``."""
+    return _PREFIXES.get(partition) or partition.replace("_", "-") + "-"
+
+
+def file_id(partition: str, index: int, data_partition: str | None = None) -> str:
+    """File id of group ``index``; ``data_partition`` is that of a group of the partitioned record index."""
+    inner = "" if data_partition is None else f"{escape(data_partition)}-"
+    return f"{file_id_prefix(partition)}{inner}{index:04d}-0"
+
+
+def group_index(group_id: str) -> int | None:
+    """Number of a file group in its id, None where it has none."""
+    match = _NUMBER.search(group_id.removesuffix("-0"))
+    return int(match.group(1)) if match else None
+
+
+def is_partitioned_group(group_id: str) -> bool:
+    """Whether a file id of ``record_index`` is that of a partitioned record index: it has four dashes."""
+    return group_id.count("-") == 4
+
+
+def data_partition_of(group_id: str) -> str:
+    """Data partition in a file id of the partitioned record index."""
+    return unescape(group_id.split("-")[-3])
+
+
+def escape(data_partition: str) -> str:
+    """A data partition as part of a file id: no dash, underscore or separator of paths is left in it."""
+    return "".join(f"%{ord(c):02X}" if c in _ESCAPED else c for c in data_partition)
+
+
+def unescape(text: str) -> str:
+    """The reverse of ``escape``."""
+    return _HEX.sub(lambda found: chr(int(found.group(1), 16)), text)
+
+
+def in_keys(partition: str) -> str:
+    """A partition path as rows and keys of the metadata table have it."""
+    return partition or NON_PARTITIONED
+
+
+def in_paths(partition: str) -> str:
+    """The reverse of ``in_keys``."""
+    return "" if partition == NON_PARTITIONED else partition
