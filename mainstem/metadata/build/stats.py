@@ -1,0 +1,212 @@
+"""Rows of ``column_stats``, ``partition_stats`` and expression indexes, made of ranges of columns.
+
+A column whose range is not known (``Range.is_bounded``) gets no row: readers keep every file without one.
+In ``partition_stats`` it gets a tombstone, since an older row of the partition would go on counting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from mainstem.metadata.build.expressions import Expression
+from mainstem.metadata.build.ranges import Range, column_at, joined, ranges_of
+from mainstem.metadata.keys import V2, column_stats_keys, expression_partition_keys, partition_stats_keys
+from mainstem.metadata.partitions import Content, in_keys
+from mainstem.metadata.records import SCHEMAS
+from mainstem.metadata.statistics import NULL_TYPE, Storing, packed, storing
+
+_FILE, _PARTITION = 3, 6
+_SCHEMA = SCHEMAS[Content.STATS]
+
+
+def column_stats_rows(
+    partition: str,
+    file: str,
+    rows: pa.Table | Iterable[pa.Table],
+    columns: Sequence[str],
+    *,
+    version: str = V2,
+) -> pa.Table:
+    """Rows of ``column_stats`` of one file, from the rows that it holds (all of a log file's data blocks).
+
+    ``version``: that of the index definition. A file without rows has a row per column with nothing in
+    it, as Java writes for log files that only delete.
+    """
+    found = {made.column: made for made in ranges_of(rows, columns)}
+    nothing = [Range(name, pa.null(), None, None, 0, 0) for name in columns]
+    ranges = list(found.values()) if any(r.rows for r in found.values()) else nothing
+    return stats_rows([(partition, file, ranges)], version=version)
+
+
+def stats_rows(files: Iterable[tuple[str, str, Sequence[Range]]], *, version: str = V2) -> pa.Table:
+    """Rows of ``column_stats`` of many files: (partition, file name, ranges of its columns)."""
+    entries = [(p, file, r) for p, file, ranges in files for r in ranges if _has_row(r, version)]
+    keys = column_stats_keys(_names(entries), _texts(e[0] for e in entries), _texts(e[1] for e in entries))
+    return _table(keys, entries, _FILE, version, tight=False)
+
+
+def partition_stats_rows(
+    partitions: Iterable[tuple[str, Sequence[Range]]], *, version: str = V2, tight: bool
+) -> pa.Table:
+    """Rows of ``partition_stats``: (partition, ranges of its columns over all its files).
+
+    ``tight`` rows replace what is stored; others only widen it (isTightBound).
+    """
+    entries, unknown = [], []
+    for partition, ranges in partitions:
+        entries += [(partition, in_keys(partition), r) for r in ranges if _has_row(r, version)]
+        unknown += [(partition, r.column) for r in ranges if not r.is_bounded]
+    keys = partition_stats_keys(_names(entries), _texts(e[0] for e in entries))
+    made = _table(keys, entries, _PARTITION, version, tight=tight)
+    return pa.concat_tables([made, removed_partition_stats(unknown, version=version)]) if unknown else made
+
+
+def partition_ranges(files: Iterable[Sequence[Range]]) -> list[Range]:
+    """The ranges of all files of a partition together, column by column."""
+    found: dict[str, Range] = {}
+    for ranges in files:
+        for r in ranges:
+            found[r.column] = joined(found[r.column], r) if r.column in found else r
+    return list(found.values())
+
+
+def removed_stats(
+    partition: str, files: Collection[str], columns: Sequence[str], *, version: str = V2
+) -> pa.Table:
+    """Tombstones in ``column_stats`` of files that a clean removed."""
+    entries = [(partition, f, Range(c, pa.null(), None, None, 0, 0)) for f in sorted(files) for c in columns]
+    keys = column_stats_keys(_names(entries), _texts(e[0] for e in entries), _texts(e[1] for e in entries))
+    return _deleted(_table(keys, entries, _FILE, version, tight=False))
+
+
+def removed_partition_stats(gone: Iterable[tuple[str, str]], *, version: str = V2) -> pa.Table:
+    """Tombstones in ``partition_stats``: (partition, column)."""
+    entries = [(p, in_keys(p), Range(column, pa.null(), None, None, 0, 0)) for p, column in gone]
+    keys = partition_stats_keys(_names(entries), _texts(e[0] for e in entries))
+    return _deleted(_table(keys, entries, _PARTITION, version, tight=False))
+
+
+# ----------------------------------------------------------------------------- expression indexes
+
+
+def expression_range(
+    rows: pa.Table | Iterable[pa.Table], column: str, expression: Expression, *, file_size: int
+) -> Range | None:
+    """Range of an expression over one file's rows; None where the file has no such column.
+
+    As sizes Java gives the file's, and twice that as the size that it would have uncompressed.
+    """
+    batches = [rows] if isinstance(rows, pa.Table) else rows
+    found = ranges_of((_evaluated(batch, column, expression) for batch in batches), [column])
+    return replace(found[0], size=file_size, plain_size=2 * file_size) if found else None
+
+
+def _evaluated(batch: pa.Table, column: str, expression: Expression) -> pa.Table:
+    values = column_at(batch, column)
+    return pa.table({}) if values is None else pa.table({column: expression.values(values)})
+
+
+def expression_rows(
+    files: Iterable[tuple[str, str, Range]],
+    partitions: Iterable[tuple[str, Range]] = (),
+    *,
+    tight: bool = True,
+) -> pa.Table:
+    """Rows of a column-statistics expression index: of files, and of partitions with all their files."""
+    of_files = stats_rows([(partition, file, [r]) for partition, file, r in files])
+    entries = [(p, in_keys(p), r) for p, r in partitions if _has_row(r, V2)]
+    keys = expression_partition_keys(_names(entries), _texts(e[0] for e in entries))
+    return pa.concat_tables([of_files, _table(keys, entries, _PARTITION, V2, tight=tight)])
+
+
+# ------------------------------------------------------------------------------------------- tables
+
+
+def _has_row(found: Range, version: str) -> bool:
+    return found.is_bounded and (found.low is None or storing(found.type, version) is not None)
+
+
+def _names(entries: Sequence[tuple[str, str, Range]]) -> pa.Array:
+    return _texts(r.column for _, _, r in entries)
+
+
+def _texts(texts: Iterable[str]) -> pa.Array:
+    return pa.array(list(texts), pa.string())
+
+
+def _table(
+    keys: pa.Array,
+    entries: Sequence[tuple[str, str, Range]],
+    row_type: int,
+    version: str,
+    *,
+    tight: bool,
+) -> pa.Table:
+    count, ranges = len(entries), [r for _, _, r in entries]
+    how = [_storing(r, version) for r in ranges]
+    kinds = pa.array([s.kind for s in how], pa.int8())
+    columns = [
+        keys,
+        pa.array([row_type] * count, pa.int32()),
+        _texts(file for _, file, _ in entries),
+        _names(entries),
+        kinds,
+        _packed([r.low for r in ranges], ranges, how),
+        kinds,
+        _packed([r.high for r in ranges], ranges, how),
+        *(pa.array(column, pa.int64()) for column in _numbers(ranges)),
+        pa.array([False] * count, pa.bool_()),
+        pa.array([tight] * count, pa.bool_()),
+        pa.array([s.ordinal for s in how], pa.int32()),
+        pa.array([s.type_info for s in how], pa.string()),
+    ]
+    return pa.table(columns, _SCHEMA)
+
+
+def _numbers(ranges: Sequence[Range]) -> list[list[int]]:
+    return [
+        [r.rows for r in ranges],
+        [r.nulls for r in ranges],
+        [r.size for r in ranges],
+        [r.plain_size for r in ranges],
+    ]
+
+
+def _storing(found: Range, version: str) -> Storing:
+    how = None if found.low is None else storing(found.type, version)
+    return how or Storing(0, NULL_TYPE if version == V2 else None, None)
+
+
+def _packed(values: Sequence[Any], ranges: Sequence[Range], how: Sequence[Storing]) -> pa.Array:
+    """Values of all columns as bytes; those of one type at once."""
+    made: list[bytes | None] = [None] * len(values)
+    places: dict[pa.DataType, list[int]] = {}
+    for at, (value, r) in enumerate(zip(values, ranges, strict=True)):
+        if value is not None:
+            places.setdefault(r.type, []).append(at)
+    for kind, at in places.items():
+        stored = packed(typed_values([values[n] for n in at], kind), how[at[0]]).to_pylist()
+        for place, data in zip(at, stored, strict=True):
+            made[place] = data
+    return pa.array(made, pa.binary())
+
+
+def typed_values(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Plain values as ``Range`` has them, as an array of the column's type."""
+    types = pa.types
+    if types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind):
+        return pa.array(values, pa.int32() if kind.bit_width == 32 else pa.int64()).cast(kind)
+    if types.is_decimal(kind):
+        digits = [Decimal((v < 0, tuple(map(int, str(abs(v)))), -kind.scale)) for v in values]
+        return pa.array(digits, kind)
+    return pa.array(values, kind)
+
+
+def _deleted(rows: pa.Table) -> pa.Table:
+    at = rows.schema.get_field_index("deleted")
+    return rows.set_column(at, _SCHEMA.field(at), pa.array([True] * len(rows)))
