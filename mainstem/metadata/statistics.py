@@ -163,6 +163,17 @@ def _pack_decimals(values: pa.Array) -> pa.Array:
     return pc.if_else(values.is_valid(), made, pa.scalar(None, pa.binary())) if values.null_count else made
 
 
+def type_of(
+    kind: int, ordinal: int | None = None, type_info: str | None = None, path: str = ""
+) -> pa.DataType:
+    """Arrow type of what ``typed`` gives. ``CorruptTable`` for an unknown kind or an impossible decimal."""
+    if kind == BYTES and ordinal == _DECIMAL_TYPE:
+        return _decimal_type(type_info, path)
+    if kind not in KINDS:
+        raise CorruptTable(f"a statistics value of the unknown kind {kind}", path=path)
+    return _MEANINGS.get(ordinal, KINDS[kind]) if kind in (INT, LONG) else KINDS[kind]
+
+
 def typed(
     values: pa.Array, kind: int, ordinal: int | None = None, type_info: str | None = None, *, path: str = ""
 ) -> pa.Array:
@@ -171,12 +182,9 @@ def typed(
     Raises ``CorruptTable`` for bytes of another size.
     """
     values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    if kind == BYTES and ordinal == _DECIMAL_TYPE:
-        return _unpack_decimals(values, _decimal_type(type_info, path), path)
-    if kind == DECIMAL:
-        return _unpack_decimals(values, KINDS[DECIMAL], path)
-    if kind not in KINDS:
-        raise CorruptTable(f"a statistics value of the unknown kind {kind}", path=path)
+    target = type_of(kind, ordinal, type_info, path)
+    if pa.types.is_decimal(target):
+        return _unpack_decimals(values, target, path)
     if kind == BYTES:
         return values
     try:
@@ -187,7 +195,7 @@ def typed(
         if kind == BOOLEAN:
             return _masked(pa.array(matrix[:, 0] != 0), values)
         made = pa.Array.from_buffers(KINDS[kind], len(values), [None, pa.py_buffer(matrix)])
-        made = made.cast(_MEANINGS[ordinal]) if ordinal in _MEANINGS and kind in (INT, LONG) else made
+        made = made if made.type == target else made.cast(target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise CorruptTable(f"a damaged statistics value: {error}", path=path) from None
     return _masked(made, values)
