@@ -37,6 +37,12 @@ SCHEMAS = ".hoodie/.schema"
 MADE_HERE = "made-here"
 LOCK_NOTE = ".hoodie/.mainstem/lock-identity"
 
+# Hudi's metadata table: a table of its own below this folder.
+METADATA = ".hoodie/metadata"
+METADATA_TIMELINE = ".hoodie/metadata/.hoodie/timeline"
+# Which indexes there are, beside ``hoodie.table.metadata.partitions``.
+INDEX_DEFINITIONS = ".hoodie/.index_defs/index.json"
+
 # What Hudi makes when it creates a table, in its order; hoodie.properties comes last.
 INITIAL_FOLDERS = (
     ".hoodie",
@@ -55,6 +61,8 @@ _LOG_NAME = re.compile(
     r"^\.([^._/]+)_([^./]*)\.(log|archive)\.([0-9]{1,9})(?:_(([0-9]+)-([0-9]+)-([0-9]+))(\.cdc)?)?\Z"
 )
 _BASE_NAME = re.compile(r"^([a-zA-Z0-9-]+)_([a-zA-Z0-9-]+)_([0-9]+)\.(parquet)\Z")
+# File ids of a partitioned record index hold escaped paths.
+_HFILE_NAME = re.compile(r"^([^_/]+)_([a-zA-Z0-9-]+)_([0-9]+)\.hfile\Z")
 _EPOCH = re.compile(r"^epoch-([0-9]{1,18})\Z")
 _TICKET = re.compile(r"^ticket-([0-9]{1,18})-[0-9a-f]{1,64}\Z")
 _MARKER = re.compile(r"^(.+)\.marker\.(CREATE|MERGE|APPEND)\Z")
@@ -84,7 +92,7 @@ class LogName:
 
 @dataclass(frozen=True, slots=True)
 class BaseName:
-    """A parsed base file name: ``<file id>_<write token>_<requested time>.parquet``."""
+    """A parsed base file name: ``<file id>_<write token>_<requested time>.parquet`` (``.hfile``)."""
 
     name: str
     file_id: str
@@ -115,9 +123,17 @@ def parse_base_name(name: str) -> BaseName | None:
     return BaseName(name, match.group(1), match.group(2), match.group(3))
 
 
+def parse_hfile_name(name: str) -> BaseName | None:
+    """None for anything that is not a base file of the metadata table."""
+    match = _HFILE_NAME.match(name)
+    if match is None or len(name) > FILE_NAME_BYTES_MAX:
+        return None
+    return BaseName(name, match.group(1), match.group(2), match.group(3))
+
+
 def file_id_of(name: str) -> str | None:
     """File id of a data file's name; None for anything else."""
-    parsed = parse_log_name(name) or parse_base_name(name)
+    parsed = parse_log_name(name) or parse_base_name(name) or parse_hfile_name(name)
     return None if parsed is None else parsed.file_id
 
 
@@ -134,6 +150,11 @@ def log_name(file_id: str, instant: str, version: int, token: str) -> str:
 def base_name(file_id: str, token: str, instant: str) -> str:
     """Name of a base file."""
     return f"{file_id}_{token}_{instant}.parquet"
+
+
+def hfile_name(file_id: str, token: str, instant: str) -> str:
+    """Name of a base file of the metadata table."""
+    return f"{file_id}_{token}_{instant}.hfile"
 
 
 def in_partition(partition: str, name: str) -> str:

@@ -71,6 +71,7 @@ def group_files(
     *,
     visible_only: bool,
     written: WrittenFiles | None = None,
+    parse_base: Callable[[str], BaseName | None] = parse_base_name,
 ) -> list[FileGroup]:
     """File groups of one partition, ordered by file id.
 
@@ -80,7 +81,7 @@ def group_files(
     them. Names that are no data files are ignored.
     ``written`` is asked where one instant has several files in a group: a task attempt that lost
     the race may leave a file behind, even after the commit (Hudi issue 10803); what the instant's
-    metadata does not name is not visible.
+    metadata does not name is not visible. ``parse_base``: another one for the metadata table.
     """
     bases: dict[str, list[BaseName]] = {}
     logs: dict[str, list[LogName]] = {}
@@ -90,7 +91,7 @@ def group_files(
             if not (log.is_cdc and visible_only):
                 logs.setdefault(log.file_id, []).append(log)
             continue
-        base = parse_base_name(name)
+        base = parse_base(name)
         if base is not None:
             bases.setdefault(base.file_id, []).append(base)
     groups = (

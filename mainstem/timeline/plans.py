@@ -205,7 +205,7 @@ def _operation(raw: dict[str, Any], path: str) -> CompactionOperation:
     for name in logs:
         if paths.parse_log_name(name) is None:
             raise CorruptTable(f"compaction plan names {name!r}, no log file", path=path)
-    if base is not None and paths.parse_base_name(base) is None:
+    if base is not None and not (paths.parse_base_name(base) or paths.parse_hfile_name(base)):
         raise CorruptTable(f"compaction plan names {base!r}, no base file", path=path)
     return CompactionOperation(
         partition, str(raw.get("fileId") or ""), str(raw.get("baseInstantTime") or ""), base, logs
