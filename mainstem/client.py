@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid, MainstemError, Unavailable, Unsupported
+from mainstem.index_methods import IndexMethods
 from mainstem.opening import as_text, local_path, local_seams, note_lock
-from mainstem.options import WriterOptions, flag, one_of
+from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions, flag, one_of
 from mainstem.seams import Seams
 from mainstem.service_methods import ServiceMethods
 from mainstem.storage.local import LocalStorage
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
+    from mainstem.indexing.status import Index
     from mainstem.merge.cautions import Caution
     from mainstem.merge.rules import MergeRules
     from mainstem.readers.scan import ScanPlan
+    from mainstem.readers.skipping import Use
     from mainstem.table.slicing import FileSlice
     from mainstem.timeline.instant import Instant
     from mainstem.writers.context import WriterContext
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
     from mainstem.writers.transaction import Transaction
 
 
-class Table(ServiceMethods):
+class Table(ServiceMethods, IndexMethods):
     """An open table. Cheap to open; may be used from several threads.
 
     ``properties`` given at opening win over the table's own where they are options of the process
@@ -119,6 +122,11 @@ class Table(ServiceMethods):
     def _damaged(self) -> str:
         return one_of(self._given, "mainstem.read.damaged", "ERROR", ("ERROR", "SKIP")).lower()
 
+    def _use(self) -> Use:
+        from mainstem.readers.skipping import Use
+
+        return Use(flag(self._given, DATA_SKIPPING, True), flag(self._given, METADATA, True))
+
     def scan(
         self,
         columns: Sequence[str] | None = None,
@@ -134,6 +142,9 @@ class Table(ServiceMethods):
         in Hudi's time travel: an instant that completes later may still change the answer.
         ``as_of_completion`` shows exactly what was completed at or before a completion time, which never
         changes while the files are retained. Without ``columns`` Hudi's five meta columns come first.
+        Partitions and files in which no row passes ``filter`` are left unread as far as paths, bucket hash
+        and indexes tell (``.explain()``); ``hoodie.enable.data.skipping=false`` and
+        ``hoodie.metadata.enable=false`` given to ``open_table`` turn that off.
         """
         from mainstem.readers import snapshot
 
@@ -145,6 +156,7 @@ class Table(ServiceMethods):
             as_of_completion=as_of_completion,
             mode=mode,
             damaged=self._damaged(),
+            use=self._use(),
         )
 
     def dataset(
@@ -327,31 +339,48 @@ class Table(ServiceMethods):
     def writer_context(self) -> WriterContext:
         """What transactions and services of this process share; checks that the table can be written."""
         if self._writer is None:
-            from mainstem.formats.base_file import BaseFileFormat
-            from mainstem.merge.rules import merge_rules
-            from mainstem.table.existing import check_buckets
-            from mainstem.writers.context import open_context
-
-            try:
-                options = WriterOptions.from_properties(self._given)
-                BaseFileFormat.from_properties(self._given)
-                config = self._config.completed_by(self._given)
-                config.check_writable(self.path)
-                merge_rules(config.raw)
-                self._check_agreement()
-                buckets = check_buckets(self._seams.storage, config)
-                note_lock(self._seams)
-                ctx = open_context(self._seams, config, options, buckets=buckets, given=self._given)
-                self._arrange_services(ctx)
-                self._writer = ctx
-            except MainstemError as error:
-                error.table = error.table or self.path
-                raise
-            except OSError as error:
-                raise Unavailable(
-                    f"the table cannot be opened for writing: {error}; try again", table=self.path
-                ) from error
+            ctx = self._opened_for_writing(self._config.completed_by(self._given))
+            self._arrange_services(ctx)
+            self._writer = ctx
         return self._writer
+
+    def index_context(self) -> WriterContext:
+        """As ``writer_context``, also where the table has indexes that mainstem does not maintain."""
+        from mainstem.indexing.lists import without
+
+        return self._opened_for_writing(without(self._config.completed_by(self._given)))
+
+    def _opened_for_writing(self, config: TableConfig) -> WriterContext:
+        from mainstem.formats.base_file import BaseFileFormat
+        from mainstem.merge.rules import merge_rules
+        from mainstem.table.existing import check_buckets
+        from mainstem.writers.context import open_context
+
+        try:
+            options = WriterOptions.from_properties(self._given)
+            BaseFileFormat.from_properties(self._given)
+            config.check_writable(self.path)
+            merge_rules(config.raw)
+            self._check_agreement()
+            buckets = check_buckets(self._seams.storage, config)
+            note_lock(self._seams)
+            return open_context(self._seams, config, options, buckets=buckets, given=self._given)
+        except MainstemError as error:
+            error.table = error.table or self.path
+            raise
+        except OSError as error:
+            raise Unavailable(
+                f"the table cannot be opened for writing: {error}; try again", table=self.path
+            ) from error
+
+    def _indexes_now(self) -> list[Index]:
+        from mainstem.indexing.status import indexes
+        from mainstem.timeline.active import load_timeline
+
+        storage = self._seams.storage
+        config = load_config(storage)
+        config.check_readable(self.path)
+        return indexes(storage, config, load_timeline(storage))
 
     def _check_agreement(self) -> None:
         """An option that decides where rows land must not contradict the table."""

@@ -124,8 +124,8 @@ _SERVICE_PREFIXES = (
     "hoodie.table.services.", "hoodie.datasource.compaction.",
     "hoodie.datasource.write.streaming.disable.", "hoodie.memory.", "compaction.", "clean.",
 )  # fmt: skip
-_PASSED = (core.CONCURRENCY, core.FAILED_WRITES, core.FAILED_WRITES_OLD, core.LOG_MAX, core.BLOCK_FORMAT,
-           SET_NULL, RECONCILE, *LAYOUT_OPTIONS)  # fmt: skip
+_PASSED = (core.DATA_SKIPPING, core.CONCURRENCY, core.FAILED_WRITES, core.FAILED_WRITES_OLD, core.LOG_MAX,
+           core.BLOCK_FORMAT, SET_NULL, RECONCILE, *LAYOUT_OPTIONS)  # fmt: skip
 
 
 # Read where a table is opened or made; jobs of engines have no use for them.

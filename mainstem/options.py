@@ -29,6 +29,9 @@ LOG_MAX = "hoodie.logfile.max.size"
 BLOCK_FORMAT = "hoodie.logfile.data.block.format"
 PARTIAL_BLOCKS = "hoodie.mainstem.write.partial.blocks"
 GZIP_LEVEL = "hoodie.mainstem.parquet.gzip.level"
+#: whether reads leave files out by indexes at all, and whether they use the metadata table (Hudi's names)
+DATA_SKIPPING = "hoodie.enable.data.skipping"
+METADATA = "hoodie.metadata.enable"
 #: services run beside commits as Hudi's defaults say (services/run_options.py)
 SERVICES_AUTOMATIC = "hoodie.mainstem.services.automatic"
 

@@ -8,7 +8,7 @@ would need one of them is recognised and refused instead of being read without i
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -59,17 +59,20 @@ class PastState(TableState):
         file_id: str | None = None,
         base_only: bool = False,
         replaced: Container[tuple[str, str]] = (),
+        wanted: Callable[[Sequence[str]], Sequence[str]] | None = None,
     ) -> Iterator[FileSlice]:
         """What a query at the moment reads of a partition (or one file group) that lists ``names`` now.
 
-        ``base_only``: as a read optimized query; ``replaced``: file groups that are not shown. Raises
+        ``base_only``: as a read optimized query; ``replaced``: file groups that are not shown; ``wanted``
+        leaves out the files of whole groups. Raises
         ``Invalid`` if a clean has removed a file of it.
         """
         listed = set(names)
         gone = self.cleaned.get(partition, set())
         if file_id is not None:
             gone = {name for name in gone if paths.file_id_of(name) == file_id}
-        for group in self.group(partition, sorted(listed | gone)):
+        every = sorted(listed | gone)
+        for group in self.group(partition, every if wanted is None else wanted(every)):
             if (group.partition, group.file_id) in replaced:
                 continue
             found = base_slice(group, None) if base_only else query_slice(group, None)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from mainstem.errors import Unavailable, Unsupported
+from mainstem.readers.explain import Explanation, Report
 from mainstem.readers.split import ReadSpec
 from mainstem.storage.protocol import Result, Storage
 
@@ -37,12 +38,14 @@ class ReadableSplit(Protocol):
 class Planned:
     """What the splits of one moment share, and the splits; files are listed when they are drawn.
 
-    ``schema``: what comes out, where it is not columns of the table (change data).
+    ``schema``: what comes out, where it is not columns of the table (change data). ``report``: what is
+    left unread, complete once the splits are drawn.
     """
 
     spec: ReadSpec
     splits: Iterable[ReadableSplit]
     schema: pa.Schema | None = None
+    report: Report | None = None
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -89,6 +92,21 @@ class ScanPlan:
     def splits(self) -> list[ReadableSplit]:
         """One picklable unit of work per file slice; ``split.read(storage)`` gives its rows."""
         return self._twice(lambda: list(self._planner().splits))
+
+    def explain(self) -> Explanation:
+        """Which files the query reads now, and which index cut the others; no rows are read.
+
+        ``print(plan.explain())`` is a text, ``plan.explain().to_dict()`` the same for programs. Raises
+        ``Unsupported`` for queries of changes, which read the files that their instants wrote.
+        """
+        planned = self._twice(self._drawn)
+        if planned.report is None:
+            raise Unsupported("explain() is for scan(); changes() reads the files that its instants wrote")
+        return planned.report.explanation()
+
+    def _drawn(self) -> Planned:
+        planned = self._planner()
+        return replace(planned, splits=list(planned.splits))
 
     def to_arrow(self) -> pa.Table:
         """All rows. A file that a concurrent clean removed makes the whole query start again, once.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +19,7 @@ from mainstem.readers.history import (
     cleaned_since,
     past_state,
 )
-from mainstem.readers.pruning import may_match, partition_guarantee
+from mainstem.readers.path_values import path_values
 from mainstem.readers.scan import Planned, ScanPlan
 from mainstem.readers.schema import (
     column_defaults,
@@ -29,11 +28,12 @@ from mainstem.readers.schema import (
     output_columns,
     table_schema,
 )
+from mainstem.readers.skipping import Skipping, Use
 from mainstem.readers.split import ReadSpec, Split, split_paths
 from mainstem.readers.state import TableState
 from mainstem.readers.times import instant_time
 from mainstem.storage.protocol import Storage
-from mainstem.table.keys import DEFAULT_PARTITION
+from mainstem.table.partitions import PartitionListing
 from mainstem.table.properties import TableConfig, load_config
 from mainstem.table.slicing import FileSlice, base_slice, query_slice
 
@@ -51,12 +51,14 @@ def scan(
     as_of_completion: str | None = None,
     mode: str = SNAPSHOT,
     damaged: str = "error",
+    use: Use = Use(),  # noqa: B008 - frozen
 ) -> ScanPlan:
     """Rows of the table as of now, as of a requested time, or as of a completion time.
 
-    ``filter`` works on merged rows and may use columns that are not asked for. ``mode``
-    ``read_optimized`` reads base files only. ``damaged``: ``error``, or ``skip`` to leave damaged
-    log blocks out as Java does. Raises ``Invalid`` for unknown columns, modes and times.
+    ``filter`` works on merged rows and may use columns that are not asked for; ``use`` says with what
+    partitions and file slices may be left unread for it. ``mode`` ``read_optimized`` reads base files
+    only. ``damaged``: ``error``, or ``skip`` to leave damaged log blocks out as Java does. Raises
+    ``Invalid`` for unknown columns, modes and times.
     """
     if mode not in (SNAPSHOT, READ_OPTIMIZED):
         raise Invalid(f"mode={mode!r}; expected {SNAPSHOT!r} or {READ_OPTIMIZED!r}")
@@ -64,6 +66,7 @@ def scan(
         raise Invalid("as_of (requested time) and as_of_completion exclude each other; pass one of them")
     until = None if as_of is None else instant_time(as_of, "as_of")
     moment = None if as_of_completion is None else instant_time(as_of_completion, "as_of_completion")
+    base_only = mode == READ_OPTIMIZED
 
     def plan() -> Planned:
         state = TableState.load(storage, load_config(storage))
@@ -73,62 +76,61 @@ def scan(
             check_settled(state, moment)
             past = past_state(state, moment)
             spec = read_spec(past, columns, filter, None, damaged)
-            return Planned(spec, list(_past_splits(past, spec, base_only=mode == READ_OPTIMIZED)))
+            skipping = Skipping(past, spec, use, newest=False, base_only=base_only)
+            return Planned(spec, list(_past_splits(past, spec, skipping)), report=skipping.report)
         spec = read_spec(state, columns, filter, until, damaged)
-        splits = _splits(state, spec, until, base_only=mode == READ_OPTIMIZED)
-        return Planned(spec, splits if until is None else list(splits))
+        skipping = Skipping(state, spec, use, newest=until is None, base_only=base_only)
+        splits = _splits(state, spec, skipping)
+        return Planned(spec, splits if until is None else list(splits), report=skipping.report)
 
     def refined(fewer: Sequence[str] | None, more: pc.Expression | None) -> ScanPlan:
         both = filter if more is None else more if filter is None else filter & more
         names = columns if fewer is None else fewer
         return scan(
             storage, columns=names, filter=both, as_of=as_of, as_of_completion=as_of_completion, mode=mode,
-            damaged=damaged,
+            damaged=damaged, use=use,
         )  # fmt: skip
 
     return ScanPlan(storage, plan, refined=refined)
 
 
-def _splits(state: TableState, spec: ReadSpec, until: str | None, *, base_only: bool) -> Iterator[Split]:
+def _splits(state: TableState, spec: ReadSpec, skipping: Skipping) -> Iterator[Split]:
+    until, base_only = spec.until, skipping.base_only
     pick = base_slice if base_only else query_slice
     replaced = state.replaced(until)
     cleaned = {} if until is None else cleaned_since(state, until)
-    for listing in state.partitions():
-        if not _wanted(listing.partition, spec, state.config):
-            continue
+    found = []
+    for listing in skipping.partitions(state.partitions()):
         gone = cleaned.get(listing.partition, set()).difference(listing.names)
-        for group in state.group(listing.partition, sorted((*listing.names, *gone))):
+        names = skipping.names(sorted((*listing.names, *gone)))
+        for group in state.group(listing.partition, names):
             if (group.partition, group.file_id) in replaced:
                 continue
-            found = pick(group, until)
-            if found is not None:
+            picked = pick(group, until)
+            if picked is not None:
                 if gone:
-                    check_there(state, found, listing.names, f"as_of={until}", base_only)
-                yield make_split(found, spec, state.config, base_only=base_only)
+                    check_there(state, picked, listing.names, f"as_of={until}", base_only)
+                found.append(picked)
     if until is None:
         check_nothing_undone(state)
     else:
         check_no_new_clean(state)
+    for kept in skipping.slices(found):
+        yield make_split(kept, spec, state.config, base_only=base_only)
 
 
-def _wanted(partition: str, spec: ReadSpec, config: TableConfig) -> bool:
-    """Whether a row of the partition may pass the filter, as far as its path tells."""
-    if spec.filter is None or not partition:
-        return True
-    known = partition_guarantee(partition, _path_values(partition, config, spec.schema), config, spec.schema)
-    return known is None or may_match(spec.filter, known, spec.schema)
-
-
-def _past_splits(past: PastState, spec: ReadSpec, *, base_only: bool) -> Iterator[Split]:
-    replaced = past.replaced(None)
-    listed = {listing.partition: listing.names for listing in past.partitions()}
-    for partition in sorted({*listed, *past.cleaned}):
-        if not _wanted(partition, spec, past.config):
-            continue
-        names = listed.get(partition, ())
-        for found in past.slices(partition, names, base_only=base_only, replaced=replaced):
-            yield make_split(found, spec, past.config, base_only=base_only)
+def _past_splits(past: PastState, spec: ReadSpec, skipping: Skipping) -> Iterator[Split]:
+    base_only, replaced = skipping.base_only, past.replaced(None)
+    listed = {listing.partition: listing for listing in past.partitions()}
+    gone = [PartitionListing(p, ()) for p in sorted(past.cleaned) if p not in listed]
+    found: list[FileSlice] = []
+    for listing in skipping.partitions(sorted([*listed.values(), *gone], key=lambda p: p.partition)):
+        found += past.slices(
+            listing.partition, listing.names, base_only=base_only, replaced=replaced, wanted=skipping.names
+        )
     check_no_new_clean(past)
+    for kept in skipping.slices(found):
+        yield make_split(kept, spec, past.config, base_only=base_only)
 
 
 def read_spec(
@@ -175,7 +177,7 @@ def make_split(found: FileSlice, spec: ReadSpec, config: TableConfig, *, base_on
         base,
         () if base_only else logs,
         spec,
-        _path_values(found.partition, config, spec.schema),
+        path_values(found.partition, config, spec.schema),
     )
 
 
@@ -224,45 +226,3 @@ def _as_shown(schema: pa.Schema, config: TableConfig, ordering: Sequence[str]) -
         if pa.types.is_integer(schema.field(at).type) or pa.types.is_date(schema.field(at).type):
             schema = schema.set(at, pa.field(name, pa.string()))
     return schema
-
-
-def _path_values(
-    partition: str, config: TableConfig, schema: pa.Schema
-) -> tuple[tuple[str, str | None], ...]:
-    """Partition columns whose value comes from the path: those that the files do not hold, nulls, and
-    text that a path of several folders spells otherwise.
-
-    Java reads the path: an empty string was written to the default partition too and reads as null, and
-    under ``hoodie.datasource.write.slash.separated.date.partitioning`` 2026-01-02 reads as 2026/01/02.
-    """
-    flag = config.raw.get("hoodie.datasource.write.drop.partition.columns", "").strip().lower()
-    dropped = flag == "true"
-    fields = config.partition_fields
-    parts = partition.split("/") if fields else []
-    from_path = config.key_generator not in ("TIMESTAMP", "CUSTOM")
-    if len(fields) == 1 < len(parts) and from_path and _is_text(schema, fields[0]):
-        parts = [partition]  # all of the path is the one column's value
-        dropped = True
-    if not dropped and DEFAULT_PARTITION not in partition:
-        return ()
-    if len(parts) != len(fields):
-        if not dropped:
-            return ()
-        raise Unsupported(
-            f"partition {partition!r} has {len(parts)} parts for the columns"
-            f" {', '.join(fields)}, and the files hold no partition columns"
-            " (hoodie.datasource.write.drop.partition.columns=true)"
-        )
-    values = []
-    for name, part in zip(fields, parts, strict=True):
-        text = part.removeprefix(f"{name}=")
-        if text == DEFAULT_PARTITION:
-            values.append((name, None))
-        elif dropped:
-            values.append((name, unquote(text) if config.url_encode else text))
-    return tuple(values)
-
-
-def _is_text(schema: pa.Schema, name: str) -> bool:
-    at = schema.get_field_index(name)
-    return at >= 0 and pa.types.is_string(schema.field(at).type)

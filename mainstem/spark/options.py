@@ -131,6 +131,7 @@ class ReadOptions:
         if not texts.get("path"):
             raise Invalid(f'option "path" is missing: the folder of the table. {_CATALOG}')
         _, _, passed = sorted_out(texts, known=(*_KNOWN, *_READ))
+        passed |= {core.METADATA: texts[core.METADATA]} if core.METADATA in texts else {}
         kind = core.one_of(texts, QUERY_TYPE, "SNAPSHOT", ("SNAPSHOT", "READ_OPTIMIZED", "INCREMENTAL"))
         begin, end, as_of = texts.get(BEGIN), texts.get(END), texts.get(AS_OF)
         if kind != "INCREMENTAL" and (begin or end):

@@ -1,0 +1,120 @@
+"""The tree of a ``pyarrow.compute.Expression``: which functions, columns and values it is made of.
+
+pyarrow shows an expression as text only, in which long lists are cut and names are not quoted. What it
+pickles is exact: a record batch of one row with the values, and a list of pairs in the schema's metadata with
+the tree in prefix order (``Serialize`` of Arrow's ``expression.cc``, the same since Arrow 1). Python's view
+of that metadata is a dict, so the pairs are taken from the C data interface, whose layout is fixed. Whatever
+is not as expected makes the tree None, "not understood"; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.ipc as ipc
+
+from mainstem.limits import EXPRESSION_DEPTH_MAX
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column by its name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A value."""
+
+    value: pa.Scalar
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function of others; ``options`` are Arrow scalars by their names in C++."""
+
+    function: str
+    arguments: tuple[Node, ...]
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+Node = Column | Literal | Call
+
+_Pair = tuple[str, str]
+
+
+class _NotUnderstood(Exception):
+    pass
+
+
+def tree(expression: pc.Expression) -> Node | None:
+    """The tree of an expression; None where it holds what has no place here (fields by number, nested
+    fields, functions of users) or is stored otherwise than expected."""
+    try:
+        _, (stored,) = expression.__reduce__()
+        batch = ipc.open_file(stored).get_batch(0)
+        pairs = iter(_pairs(batch.schema))
+        found = _node(pairs, next(pairs), batch, 0)
+        if next(pairs, None) is not None:
+            return None
+        return found
+    except (pa.ArrowException, _NotUnderstood, StopIteration, TypeError, ValueError, OSError):
+        return None
+
+
+def _pairs(schema: pa.Schema) -> list[_Pair]:
+    """Metadata of a schema in its order. ArrowSchema: format, name, metadata (counted, native endian)."""
+    capsule = schema.__arrow_c_schema__()
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    at = pointer(capsule, b"arrow_schema") + 2 * ctypes.sizeof(ctypes.c_void_p)
+    at = ctypes.c_void_p.from_address(at).value
+    if at is None:
+        raise _NotUnderstood
+    texts, at = [], at + 4
+    for _ in range(2 * ctypes.c_int32.from_address(at - 4).value):
+        size = ctypes.c_int32.from_address(at).value
+        texts.append(ctypes.string_at(at + 4, size).decode())
+        at += 4 + size
+    del capsule  # it owned what was read
+    return list(zip(texts[::2], texts[1::2], strict=True))
+
+
+def _node(pairs: Iterator[_Pair], pair: _Pair, batch: pa.RecordBatch, depth: int) -> Node:
+    what, value = pair
+    if depth > EXPRESSION_DEPTH_MAX:
+        raise _NotUnderstood
+    if what == "literal":
+        return Literal(_scalar(batch, value))
+    if what == "field_ref":
+        return Column(value)
+    if what == "call":
+        return _call(pairs, value, batch, depth + 1)
+    raise _NotUnderstood
+
+
+def _call(pairs: Iterator[_Pair], function: str, batch: pa.RecordBatch, depth: int) -> Call:
+    arguments: list[Node] = []
+    options: dict[str, Any] = {}
+    for what, value in pairs:
+        if what == "end":
+            if value != function:
+                raise _NotUnderstood
+            return Call(function, tuple(arguments), options)
+        if what == "options":
+            options = dict(_scalar(batch, value).items())
+        else:
+            arguments.append(_node(pairs, (what, value), batch, depth))
+    raise _NotUnderstood
+
+
+def _scalar(batch: pa.RecordBatch, number: str) -> pa.Scalar:
+    if not number.isdecimal() or int(number) >= batch.num_columns:
+        raise _NotUnderstood
+    return batch.column(int(number))[0]
