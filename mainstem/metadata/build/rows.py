@@ -7,25 +7,20 @@ they agree on what belongs into the metadata table.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, tzinfo
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import value_type
 from mainstem.formats.base_file import BLOOM_KEY
 from mainstem.formats.bloom_filter import DYNAMIC, SIMPLE, TYPE_CODE_KEY
+from mainstem.metadata.file_ids import fields_of
 from mainstem.metadata.keys import bloom_keys, secondary_keys
 from mainstem.metadata.partitions import ALL_PARTITIONS, Content, in_keys
 from mainstem.metadata.records import SCHEMAS
 from mainstem.truetime.generator import parse_wall
-
-#: ``fileIdEncoding``: a file id as the two halves of its UUID and a number, or as it is
-UUID_ENCODING, RAW_ENCODING = 0, 1
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:-(?:0|[1-9][0-9]{0,8}))?\Z")
 
 
 def files_rows(
@@ -97,34 +92,29 @@ def record_index_rows(
     file_id: str,
     instant: str,
     *,
-    encoding: int | None = None,
     zone: tzinfo = UTC,
 ) -> pa.Table:
     """Rows of ``record_index``: these keys lie in this file group since ``instant``.
 
-    ``encoding`` None: as a UUID where the file id is one, else as text (Java's
-    ``hoodie.writes.fileid.encoding`` is 0 unless set; it refuses ids that are no UUIDs).
-    ``Invalid`` for encoding 0 of such an id, and for a key that is null.
+    A file id is stored as a UUID where it is one, else as text (Java's ``hoodie.writes.fileid.encoding`` must
+    be 1 for such ids). Raises ``Invalid`` for a key that is null.
     """
     if keys.null_count:
         raise Invalid(f"{keys.null_count} of {len(keys)} record keys are null: an index needs all of them")
-    fits = bool(_UUID.match(file_id))
-    encoding = (UUID_ENCODING if fits else RAW_ENCODING) if encoding is None else encoding
-    if encoding == UUID_ENCODING and not fits:
-        raise Invalid(
-            f"the file id {file_id!r} is no UUID with a number behind it, as"
-            " hoodie.writes.fileid.encoding=0 needs; set it to 1"
-        )
     rows = len(keys)
     columns = [
         keys.cast(pa.string()),
         pa.repeat(pa.scalar(in_keys(partition)), rows),
         pa.repeat(pa.scalar(file_id), rows),
         pa.repeat(pa.scalar(instant_ms(instant, zone), pa.int64()), rows),
-        pa.repeat(pa.scalar(encoding, pa.int32()), rows),
+        pa.repeat(_encoding(file_id), rows),
         pa.nulls(rows, pa.int64()),
     ]
     return pa.table(columns, SCHEMAS[Content.RECORDS])
+
+
+def _encoding(file_id: str) -> pa.Scalar:
+    return fields_of(pa.array([file_id]))["fileIdEncoding"][0]
 
 
 def instant_ms(instant: str, zone: tzinfo = UTC) -> int:
@@ -169,10 +159,3 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays([pa.array([], column.type), *column.chunks])
-
-
-def duplicate_keys(keys: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Keys that occur more than once, each of them once."""
-    counted = pc.value_counts(keys)
-    counted = counted.combine_chunks() if isinstance(counted, pa.ChunkedArray) else counted
-    return counted.field("values").filter(pc.greater(counted.field("counts"), 1))

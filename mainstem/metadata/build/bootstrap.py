@@ -1,0 +1,190 @@
+"""A whole index from the data: rows sorted into the file groups of a metadata partition, in bounded memory.
+
+Keys come slice by slice, in any order. They are gathered into runs of ``RUN_BYTES``; each run is sorted by
+file group and given to ``keep``, which may put it on disk and give it back mapped. In the end one file group
+after another is put together from its pieces of all runs, sorted and encoded. What is in memory at a time is
+one run, one file group, and, where ``keep`` is None, all keys.
+
+A key's place (partition, file id, instant) is one number beside it: places are few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.errors import Invalid
+from mainstem.limits import MIB
+from mainstem.metadata.build.rows import record_index_rows
+from mainstem.metadata.keys import V2, file_groups, hashed_texts
+from mainstem.metadata.partitions import Content, in_keys
+from mainstem.metadata.records import SCHEMAS, encode
+
+RUN_BYTES = 64 * MIB
+Keep = Callable[[pa.Table], pa.Table]
+"""Stores a run and gives it back, mapped from where it lies."""
+
+Group = tuple[int, pa.Array, pa.Array]
+"""File group, its keys sorted by bytes, and the values of its rows: what ``write_hfile`` takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where rows lie; ``partition`` is "" in a non-partitioned table."""
+
+    partition: str
+    file_id: str
+    instant: str
+
+
+@dataclass
+class Sorter:
+    """Keys with a number each, sorted into ``groups`` file groups.
+
+    ``secondary_version``: that of a secondary index's definition, whose keys hash otherwise under V2.
+    """
+
+    groups: int
+    secondary_version: str | None = None
+    keep: Keep | None = None
+    run_bytes: int = RUN_BYTES
+    _waiting: list[pa.Table] = field(default_factory=list)
+    _waiting_bytes: int = 0
+    _runs: list[tuple[pa.Table, np.ndarray]] = field(default_factory=list)
+
+    def add(self, keys: pa.Array | pa.ChunkedArray, number: int) -> None:
+        """More keys (strings without nulls) with this number."""
+        numbers = pa.array(np.full(len(keys), number, np.int32))
+        table = pa.table({"key": keys.cast(pa.string()), "number": numbers})
+        self._waiting.append(table)
+        self._waiting_bytes += table.nbytes
+        if self._waiting_bytes >= self.run_bytes:
+            self._close_run()
+
+    def _close_run(self) -> None:
+        if not self._waiting:
+            return
+        table = pa.concat_tables(self._waiting).combine_chunks()
+        self._waiting, self._waiting_bytes = [], 0
+        hashed = hashed_texts(_whole(table.column("key")), self.secondary_version)
+        group = file_groups(hashed, self.groups)
+        starts = np.zeros(self.groups + 1, np.int64)
+        np.cumsum(np.bincount(group, minlength=self.groups), out=starts[1:])
+        run = table.take(pa.array(np.argsort(group, kind="stable"))).combine_chunks()
+        self._runs.append((run if self.keep is None else self.keep(run), starts))
+
+    def sorted_groups(self) -> Iterator[tuple[int, pa.Array, np.ndarray]]:
+        """File group, its keys sorted by unsigned bytes, their numbers; every group, empty ones too."""
+        self._close_run()
+        for group in range(self.groups):
+            bounds = [(run, starts[group], starts[group + 1]) for run, starts in self._runs]
+            pieces = [run.slice(low, high - low) for run, low, high in bounds if high > low]
+            if not pieces:
+                yield group, pa.array([], pa.string()), np.zeros(0, np.int32)
+                continue
+            table = pa.concat_tables(pieces).combine_chunks()
+            keys = _whole(table.column("key"))
+            order = pc.sort_indices(keys.cast(pa.binary()))
+            yield group, keys.take(order), table.column("number").take(order).to_numpy()
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def record_index_groups(
+    slices: Iterable[tuple[Place, Iterable[pa.Array | pa.ChunkedArray]]],
+    groups: int,
+    *,
+    schema_text: str,
+    keep: Keep | None = None,
+) -> Iterator[Group]:
+    """The record index of these slices (their merged record keys, batch by batch).
+
+    Of a partitioned index, call it with the slices of one partition of the data at a time. Raises ``Invalid``
+    for a key that lies in two places: one index cannot name both.
+    """
+    places, sorter = sort_keys(slices, groups, keep=keep)
+    for group, keys, numbers in sorter.sorted_groups():
+        check_single(keys, numbers, places)
+        yield (group, *encode(Content.RECORDS, placed_rows(keys, numbers, places), schema_text))
+
+
+def sort_keys(
+    slices: Iterable[tuple[Place, Iterable[pa.Array | pa.ChunkedArray]]],
+    groups: int,
+    *,
+    keep: Keep | None = None,
+) -> tuple[list[Place], Sorter]:
+    """Record keys of slices by file group; numbers are positions in the list of places."""
+    places: list[Place] = []
+    sorter = Sorter(groups, keep=keep)
+    for place, batches in slices:
+        places.append(place)
+        for keys in batches:
+            sorter.add(keys, len(places) - 1)
+    return places, sorter
+
+
+def check_single(keys: pa.Array, numbers: np.ndarray, places: list[Place]) -> None:
+    """``Invalid``, naming both places, where a key of a sorted array occurs twice."""
+    if len(keys) < 2:
+        return
+    same = pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
+    if not same.any():
+        return
+    at = int(np.flatnonzero(same)[0])
+    first, second = places[numbers[at]], places[numbers[at + 1]]
+    raise Invalid(
+        f"the record key {keys[at].as_py()!r:.100} lies in partition {in_keys(first.partition)!r}, file group"
+        f" {first.file_id}, and in {in_keys(second.partition)!r}, {second.file_id}: a global record index"
+        " holds one place per key; build a partitioned one"
+    )
+
+
+def placed_rows(keys: pa.Array, numbers: np.ndarray, places: list[Place]) -> pa.Table:
+    """Rows of ``record_index``, each key with its place."""
+    one = pa.concat_tables(
+        [
+            SCHEMAS[Content.RECORDS].empty_table(),
+            *(record_index_rows(pa.array([""]), p.partition, p.file_id, p.instant) for p in places),
+        ]
+    ).combine_chunks()
+    rows = one.take(pa.array(numbers))
+    return rows.set_column(0, SCHEMAS[Content.RECORDS].field(0), keys)
+
+
+def secondary_index_groups(
+    batches: Iterable[pa.Table],
+    groups: int,
+    *,
+    schema_text: str,
+    version: str = V2,
+    keep: Keep | None = None,
+) -> Iterator[Group]:
+    """A secondary index of rows of ``build.rows.secondary_rows``, in any order."""
+    sorter = Sorter(groups, secondary_version=version, keep=keep)
+    for rows in batches:
+        sorter.add(rows.column("key"), 0)
+    for group, keys, _ in sorter.sorted_groups():
+        yield (group, *encode(Content.SECONDARY, _pairs(keys), schema_text))
+
+
+def _pairs(keys: pa.Array) -> pa.Table:
+    """One row per pair: a record key lies in several partitions where keys are unique in each only."""
+    keys = pc.unique(keys)
+    return pa.table([keys, pa.array(np.zeros(len(keys), bool))], SCHEMAS[Content.SECONDARY])
+
+
+def table_groups(content: Content, rows: pa.Table, groups: int, *, schema_text: str) -> Iterator[Group]:
+    """Rows of ``files``, statistics or bloom filters, which fit into memory, by file group."""
+    group = file_groups(_whole(rows.column("key")), groups)
+    for number in range(groups):
+        mine = rows.filter(pa.array(group == number))
+        yield (number, *encode(content, mine, schema_text))
