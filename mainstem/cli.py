@@ -9,6 +9,7 @@
     mainstem compact PATH       merge log files into new base files, beside running writers
     mainstem services PATH      all table services, whatever is due, every 30 s or --once
     mainstem flink-commit PATH  commit what completed checkpoints of Flink jobs wrote
+    mainstem index list PATH    the table's indexes; `index drop` drops one while writers run
 
 ``--json`` prints one JSON object per line (``properties``: one object). ``scan`` and ``changes`` also
 write CSV, JSON lines or Parquet to a file (``--format``, ``--output``). Text output is for people:
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import mainstem
 from mainstem.cli_flink import add_flink_command
+from mainstem.cli_index import add_index_commands
 from mainstem.cli_rows import FORMATS, plain, print_json, print_table, write_rows
 from mainstem.cli_services import add_service_commands
 from mainstem.errors import (
@@ -103,19 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mainstem {_version()}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-
-    def add(name: str, command: Callable[..., None], text: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        sub.add_argument("path", metavar="PATH", help="base path of the table")
-        sub.add_argument("--json", action="store_true", help="one JSON object per line")
-        sub.add_argument(
-            "-o", "--option", action="append", default=[], type=_option, metavar="KEY=VALUE",
-            help="a property on top of the table's own, for instance"
-            " hoodie.mainstem.timeline.zone=UTC; may be repeated",
-        )  # fmt: skip
-        sub.set_defaults(command=command)
-        return sub
-
+    add = _adder(commands)
     sub = add("timeline", _timeline, "show the active timeline")
     sub.add_argument("--pending", action="store_true", help="only instants that are not completed")
     sub = add("slices", _slices, "show the file slices")
@@ -139,7 +129,28 @@ def _parser() -> argparse.ArgumentParser:
     add("properties", _properties, "show hoodie.properties")
     add_service_commands(add, _open)
     add_flink_command(add, _open)
+    about = "see and drop the table's indexes"
+    index = commands.add_parser("index", help=about, description=about[0].upper() + about[1:] + ".")
+    add_index_commands(_adder(index.add_subparsers(metavar="ACTION", required=True)), _open)
     return parser
+
+
+def _adder(commands: Any) -> Callable[[str, Callable[..., None], str], argparse.ArgumentParser]:
+    """Makes commands with PATH and the common options."""
+
+    def add(name: str, command: Callable[..., None], text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        sub.add_argument("path", metavar="PATH", help="base path of the table")
+        sub.add_argument("--json", action="store_true", help="one JSON object per line")
+        sub.add_argument(
+            "-o", "--option", action="append", default=[], type=_option, metavar="KEY=VALUE",
+            help="a property on top of the table's own, for instance"
+            " hoodie.mainstem.timeline.zone=UTC; may be repeated",
+        )  # fmt: skip
+        sub.set_defaults(command=command)
+        return sub
+
+    return add
 
 
 def _add_rows(sub: argparse.ArgumentParser) -> None:

@@ -58,7 +58,7 @@ def add_service_commands(
     )
 
 
-def _tell(
+def tell(
     options: argparse.Namespace,
     out: TextIO,
     done: Sequence[Any],
@@ -77,14 +77,14 @@ def _tell(
 
 def _archive(options: argparse.Namespace, out: TextIO) -> None:
     done = options.open(options).archive(if_due=options.if_due)
-    _tell(options, out, [] if done is None else [done], "nothing to archive")
+    tell(options, out, [] if done is None else [done], "nothing to archive")
 
 
 def _rollback(options: argparse.Namespace, out: TextIO) -> None:
     table = options.open(options)
     one = options.instant is not None
     done = [table.rollback(options.instant)] if one else table.rollback_failed_writes()
-    _tell(options, out, done, "nothing to roll back")
+    tell(options, out, done, "nothing to roll back")
 
 
 def _log_compact(options: argparse.Namespace, out: TextIO) -> None:
@@ -95,7 +95,7 @@ def _log_compact(options: argparse.Namespace, out: TextIO) -> None:
         rest = {**vars(c), "files": len(c.files)}
         return {"instant": rest.pop("requested"), **rest}
 
-    _tell(options, out, done, "nothing to merge", shown)
+    tell(options, out, done, "nothing to merge", shown)
 
 
 def _compact(options: argparse.Namespace, out: TextIO) -> None:
@@ -111,13 +111,13 @@ def _compact(options: argparse.Namespace, out: TextIO) -> None:
             "log_files": c.log_files,
         }
 
-    _tell(options, out, [c for c in found if c.completion is not None], "nothing to compact", shown)
+    tell(options, out, [c for c in found if c.completion is not None], "nothing to compact", shown)
 
 
 def _clean(options: argparse.Namespace, out: TextIO) -> None:
     table = options.open(options)
     done = table.clean(if_due=options.if_due, progress=ProgressLine(table))
-    _tell(options, out, done, "nothing to clean")
+    tell(options, out, done, "nothing to clean")
 
 
 def _savepoint(options: argparse.Namespace, out: TextIO) -> None:
@@ -130,8 +130,8 @@ def _savepoint(options: argparse.Namespace, out: TextIO) -> None:
         found = table.savepoints()
     else:
         found = [table.savepoint(options.instant, user=options.user, comment=options.comment)]
-    _tell(options, out, found, "no savepoints")
+    tell(options, out, found, "no savepoints")
 
 
 def _restore(options: argparse.Namespace, out: TextIO) -> None:
-    _tell(options, out, [options.open(options).restore(options.savepoint)], "")
+    tell(options, out, [options.open(options).restore(options.savepoint)], "")

@@ -21,34 +21,11 @@ from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import TableConfig, load_config
 from mainstem.table.property_change import change_properties
 from mainstem.timeline.publish import Guarded
+from tests.indexing.dying import Died, Dying
 from tests.services.city_table import content, make, rows
 
 WHEN = "Sun Nov 22 04:00:00 UTC 2026"
 KEY = "hoodie.table.some.property"
-_CHANGING = ("create", "link", "rename", "delete", "sync_folder", "sync_folders")
-
-
-class Died(BaseException):
-    """The process is gone."""
-
-
-class Dying(LocalStorage):
-    """A storage whose process dies at one of the calls that change something."""
-
-    calls_left = 10**9
-
-    def __getattribute__(self, name):
-        found = super().__getattribute__(name)
-        if name not in _CHANGING:
-            return found
-
-        def counted(*args, **options):
-            if self.calls_left <= 0:
-                raise Died
-            self.calls_left -= 1
-            return found(*args, **options)
-
-        return counted
 
 
 @pytest.fixture

@@ -1,0 +1,38 @@
+"""The commands ``mainstem index ...``; ``mainstem.cli`` adds them to its own."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TextIO
+
+from mainstem.cli_services import tell
+
+if TYPE_CHECKING:
+    from mainstem.client import Table
+
+
+def add_index_commands(
+    add: Callable[[str, Callable[..., None], str], argparse.ArgumentParser],
+    open_table: Callable[[argparse.Namespace], Table],
+) -> None:
+    """``add`` makes a subcommand with PATH and the common options; ``open_table`` opens its table."""
+
+    def index(name: str, command: Callable[..., None], text: str) -> argparse.ArgumentParser:
+        sub = add(name, command, text)
+        sub.set_defaults(open=open_table)
+        return sub
+
+    index("list", _list, "show the table's indexes: name, kind, columns, state")
+    drop = index("drop", _drop, "drop an index, whatever state it is in, while writers run")
+    drop.add_argument("name", metavar="NAME", help="its name, or its partition of the metadata table")
+    drop.add_argument("--if-exists", action="store_true", help="an index that is not there is no error")
+
+
+def _list(options: argparse.Namespace, out: TextIO) -> None:
+    tell(options, out, options.open(options).indexes(), "no indexes")
+
+
+def _drop(options: argparse.Namespace, out: TextIO) -> None:
+    done = options.open(options).drop_index(options.name, if_exists=options.if_exists)
+    tell(options, out, [] if done is None else [done], "no such index")

@@ -1,0 +1,65 @@
+"""What an open table's indexes offer to users; ``Table`` inherits it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainstem.errors import Invalid, MainstemError, Unavailable
+
+if TYPE_CHECKING:
+    from mainstem.indexing.drop import Dropped
+    from mainstem.indexing.status import Index
+    from mainstem.writers.context import WriterContext
+
+
+class IndexMethods:
+    """Indexes: seeing and dropping them while writers run."""
+
+    path: str
+
+    def index_context(self) -> WriterContext:
+        """What work on indexes is done with."""
+        raise NotImplementedError
+
+    def _indexes_now(self) -> list[Index]:
+        raise NotImplementedError
+
+    def indexes(self) -> list[Index]:
+        """The table's indexes by name, each with its kind, columns and state (``ready``, ``building``,
+        ``planned``, ``left over``); [] for a table without metadata table.
+
+        ``files``, the listing that all of them rest on, is not among them. Raises ``CorruptTable`` for
+        damaged definitions or plans.
+        """
+        try:
+            return self._indexes_now()
+        except OSError as error:
+            raise Unavailable(
+                f"the table's indexes cannot be read: {error}; try again", table=self.path
+            ) from error
+        except MainstemError as error:
+            error.table = error.table or self.path
+            raise
+
+    def drop_index(self, name: str, *, if_exists: bool = False) -> Dropped | None:
+        """Drop an index while writers run: none is stopped, and none maintains it from now on.
+
+        ``name``: as SQL calls it, or its partition of the metadata table. An index that is being built is
+        dropped too, and its builder ends; so is what a builder that died left. ``if_exists``: None instead of
+        ``Invalid`` for an index that is not there. Raises ``Invalid`` for an index that another one needs
+        (``record_index`` under secondary indexes, ``column_stats`` under ``partition_stats``),
+        ``Unavailable`` beside a pending compaction of the metadata table.
+        """
+        from mainstem.indexing.drop import drop
+        from mainstem.indexing.status import find
+
+        if not isinstance(name, str) or not name.strip():
+            raise Invalid(f"{name!r} names no index", table=self.path)
+        known = self.indexes()
+        index = find(name.strip(), known, self.path)
+        if index is None:
+            if if_exists:
+                return None
+            there = ", ".join(i.name for i in known) or "none"
+            raise Invalid(f"no index is called {name!r}; there are: {there}", table=self.path)
+        return drop(self.index_context(), index.partition)

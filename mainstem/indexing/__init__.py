@@ -1,0 +1,1 @@
+"""The life of an index: planned, built beside writers, used, dropped."""

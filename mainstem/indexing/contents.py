@@ -1,0 +1,159 @@
+"""What the data says at one moment: the files, ranges, filters and keys that an index must agree with.
+
+Everything is computed from the table's own files, nothing from its metadata table. ``validate`` compares, a
+build takes the rows from here. Files are listed once; what is read of them is read in batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from mainstem.formats.log_file import BlockKind, read_blocks
+from mainstem.merge.rules import KEY_COLUMN
+from mainstem.metadata.build.expressions import Expression
+from mainstem.metadata.build.ranges import Range, base_file_ranges, ranges_of
+from mainstem.metadata.build.rows import bloom_of_footer
+from mainstem.metadata.build.stats import expression_range
+from mainstem.readers.base_rows import open_base
+from mainstem.readers.snapshot import make_split, read_spec
+from mainstem.readers.split import read_split
+from mainstem.readers.state import TableState
+from mainstem.storage import paths
+from mainstem.table.slicing import FileSlice, query_slice
+
+_DATA = (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA)
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file of a completed instant; ``partition`` is "" in a non-partitioned table."""
+
+    partition: str
+    name: str
+    size: int
+
+    @property
+    def path(self) -> str:
+        """Path relative to the table."""
+        return paths.in_partition(self.partition, self.name)
+
+    @property
+    def is_base(self) -> bool:
+        return paths.parse_base_name(self.name) is not None
+
+    @property
+    def holds_rows(self) -> bool:
+        """Base and log files, but not change logs."""
+        log = paths.parse_log_name(self.name)
+        return self.is_base or (log is not None and not log.is_cdc)
+
+
+@dataclass
+class Contents:
+    """The data of ``state``; a file that was cleaned meanwhile is a ``FileNotFoundError`` when it is read."""
+
+    state: TableState
+    damaged: str = "error"
+
+    @cached_property
+    def files(self) -> Mapping[str, Mapping[str, DataFile]]:
+        """Partition -> file name -> file: what completed instants wrote and no clean removed.
+
+        Files of pending, dead and rolled back instants are not among them, nor what a task attempt that
+        lost left behind.
+        """
+        found: dict[str, dict[str, DataFile]] = {}
+        for listing in self.state.partitions():
+            here = found.setdefault(listing.partition, {})
+            for entry in self.state.storage.entries(listing.partition):
+                file = DataFile(listing.partition, entry.name, entry.size)
+                if not entry.is_folder and self._is_written(file):
+                    here[file.name] = file
+        return found
+
+    def _is_written(self, file: DataFile) -> bool:
+        parsed = paths.parse_log_name(file.name) or paths.parse_base_name(file.name)
+        if parsed is None or self.state.completion(parsed.instant) is None:
+            return False
+        named = self._named(parsed.instant)
+        change_log = isinstance(parsed, paths.LogName) and parsed.is_cdc
+        return named is None or change_log or file.path in named
+
+    def _named(self, instant: str) -> frozenset[str] | None:
+        """Files that the metadata of an instant on the active timeline names; None: it is not known."""
+        if instant not in self._active:
+            return None
+        return self.state.written(instant)
+
+    @cached_property
+    def _active(self) -> frozenset[str]:
+        return frozenset(i.requested for i in self.state.writes)
+
+    @cached_property
+    def slices(self) -> Mapping[str, Sequence[FileSlice]]:
+        """Partition -> the slices that a snapshot reads."""
+        replaced = self.state.replaced(None)
+        found: dict[str, list[FileSlice]] = {}
+        for partition, names in self.files.items():
+            here = found.setdefault(partition, [])
+            for group in self.state.group(partition, sorted(names)):
+                newest = query_slice(group, None)
+                if newest is not None and (partition, group.file_id) not in replaced:
+                    here.append(newest)
+        return found
+
+    def slice_files(self, found: FileSlice) -> list[DataFile]:
+        """The files of a slice."""
+        names = [*([found.base_file] if found.base_file else []), *found.log_files]
+        return [self.files[found.partition][name] for name in names]
+
+    # -- what a file holds -----------------------------------------------------------------------
+
+    def batches(self, file: DataFile, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """The rows that a file holds, as it holds them, in those of the columns that it has."""
+        if file.is_base:
+            with open_base(self.state.storage, file.path) as base:
+                yield from base.batches(columns)
+            return
+        blocks = read_blocks(self.state.storage.view(file.path), path=file.path, damaged=self.damaged)
+        for block in blocks:
+            if block.kind in _DATA:
+                yield block.table(columns)
+
+    def ranges(self, file: DataFile, columns: Sequence[str]) -> list[Range]:
+        """Ranges of the columns that a file has; [] for a file without rows."""
+        if not file.is_base:
+            tops = list(dict.fromkeys(name.partition(".")[0] for name in columns))
+            return [r for r in ranges_of(self.batches(file, tops), columns) if r.rows]
+        with open_base(self.state.storage, file.path) as base:
+            found = base_file_ranges(base.source.metadata, columns, base.batches)
+        return [r for r in found if r.rows]
+
+    def expression_range(self, file: DataFile, column: str, expression: Expression) -> Range | None:
+        """Range of an expression over a file's rows; None for a file without the column or without rows."""
+        batches = self.batches(file, [column.partition(".")[0]])
+        found = expression_range(batches, column, expression, file_size=file.size)
+        return found if found is not None and found.rows else None
+
+    def bloom(self, file: DataFile) -> tuple[str, bytes] | None:
+        """Type and text of the bloom filter in a base file's footer."""
+        if not file.is_base:
+            return None
+        with open_base(self.state.storage, file.path) as base:
+            return bloom_of_footer(base.source.metadata.metadata)
+
+    # -- merged rows -----------------------------------------------------------------------------
+
+    def merged(self, columns: Sequence[str] = ()) -> Callable[[FileSlice], Iterator[pa.Table]]:
+        """Function that reads a slice as a snapshot does: record keys and these columns, batch by batch."""
+        wanted = [KEY_COLUMN, *(name for name in columns if name != KEY_COLUMN)]
+        spec = read_spec(self.state, wanted, None, None, self.damaged, stored=True)
+
+        def read(found: FileSlice) -> Iterator[pa.Table]:
+            yield from read_split(self.state.storage, make_split(found, spec, self.state.config))
+
+        return read

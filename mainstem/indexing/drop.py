@@ -1,0 +1,190 @@
+"""Dropping an index while writers run, and clearing away a build that died.
+
+  [[ 1. is a compaction of the metadata table pending? then wait: its plan names files that would go
+     2. the partition leaves both lists of ``hoodie.properties``, in one step: from here it exists for nobody
+     3. its definition leaves ``index.json``
+     4. what the index actions that build it have on the metadata table's timeline goes, durably, then their
+        inflight files and plans
+     5. its files are listed, but for those of instants that are pending on the data table ]]
+  6. these very files go, and private files of the builds; the folder stays, empty
+
+**Writers** look at the lists under the lock, in the section that publishes their commit: one that began
+before and prepared rows for the partition leaves them out. Nothing of a metadata table has a name before
+that section, so no writer adds a file to a partition that is gone.
+
+**A crash** before 2 changed nothing. After 2 nobody reads or maintains the index. What is left of it
+(definition, plan, files) is found by its name and cleared when it is dropped again, or before it is
+created again.
+
+**A process that stopped and wakes up** does nothing in 2 and 3 (its ticket was swept); in 4 it removes
+what carries the times of actions that this section saw end, which are never given again; in 6 it removes
+the names listed in 5. None of them is made again when the index is created anew meanwhile: each carries
+the time of an instant that is completed or gone, and files of pending ones, which may be made again, are
+not in the list.
+
+Hudi: ``DropIndexCommand``, ``HoodieBackedTableMetadataWriter.dropIndex``; there all writers must be
+stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from mainstem.errors import Invalid, Unavailable
+from mainstem.indexing import lists
+from mainstem.indexing.definition_file import forget_definitions, load_document
+from mainstem.indexing.plan import planned_builds
+from mainstem.metadata.partitions import (
+    COLUMN_STATS,
+    FILES,
+    PARTITION_STATS,
+    RECORD_INDEX,
+    SECONDARY_PREFIX,
+    file_id_prefix,
+    group_index,
+)
+from mainstem.metadata.taking_back import metadata_partition, take_back
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.table.properties import TableConfig, load_config
+from mainstem.timeline.active import ActiveTimeline, load_timeline
+from mainstem.timeline.instant import COMPACTION, INDEXING, INFLIGHT, LOGCOMPACTION, REQUESTED
+from mainstem.timeline.publish import Guarded
+from mainstem.writers.context import WriterContext
+from mainstem.writers.private_files import delete_quietly
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """What became of an index that was dropped. ``files``: how many files went; ``actions``: requested
+    times of index actions that were building it and were ended; ``others``: what these were to build
+    beside it, and went with it."""
+
+    index: str
+    files: int
+    actions: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """One line for people."""
+        ended = f", index action {', '.join(self.actions)} ended" if self.actions else ""
+        beside = f", with it {', '.join(self.others)}" if self.others else ""
+        return f"index {self.index} dropped: {self.files:,} files removed{ended}{beside}"
+
+
+def drop(ctx: WriterContext, partition: str) -> Dropped:
+    """Drop the index in this partition of the metadata table, whatever state it is in.
+
+    Raises ``Invalid`` for what other indexes rest on, ``Unavailable`` beside a pending compaction of the
+    metadata table and for trouble with storage; what was begun then is gone on with by another call.
+    """
+    try:
+        actions, names = ctx.publisher.guarded(lambda section: _unlist(ctx, section, partition))
+        removed = _remove(ctx, names, actions)
+    except OSError as error:
+        raise Unavailable(
+            f"dropping the index {partition} did not end: {error}; drop it again", table=ctx.base
+        ) from error
+    return Dropped(partition, removed, tuple(actions), tuple(name for name in names if name != partition))
+
+
+def _unlist(ctx: WriterContext, section: Guarded, partition: str) -> tuple[list[str], dict[str, list[str]]]:
+    """Steps 1 to 5: the index actions that ended, and per partition the names of the files that may go."""
+    storage = section.storage
+    plans = planned_builds(storage, section.timeline)
+    actions = plans.get(partition, [])
+    # An action of Java's may build several. Once it has ended nobody brings any of them up to date.
+    going = sorted({partition, *(name for name, by in plans.items() if set(by) & set(actions))})
+    check_droppable(load_config(storage), going, storage.base)
+    check_no_compaction(storage)
+    check_definitions(storage)
+    lists.change(ctx.seams, section, lambda config: lists.gone(config, going))
+    forget_definitions(ctx, section, going)
+    section.check()
+    for action in actions:
+        take_back(storage, action, "")
+        for state in (INFLIGHT, REQUESTED):
+            path = paths.timeline_file(f"{action}.{INDEXING}.{state}")
+            storage.delete(path)
+            storage.delete(paths.checksum_file(path))
+    if actions:
+        storage.sync_folder(paths.TIMELINE)
+    return actions, {p: files_that_may_go(storage, section.timeline, p, ended=actions) for p in going}
+
+
+def check_droppable(config: TableConfig, going: Collection[str], table: str) -> None:
+    """``Invalid`` for an index that others of the table need."""
+    stay = {*lists.ready(config), *lists.building(config)}.difference(going)
+    resting = {
+        FILES: stay,
+        COLUMN_STATS: stay & {PARTITION_STATS},
+        RECORD_INDEX: {name for name in stay if name.startswith(SECONDARY_PREFIX)},
+    }
+    for partition in going:
+        if resting.get(partition):
+            there = ", ".join(sorted(resting[partition]))
+            raise Invalid(
+                f"{there} cannot be without {partition}: drop it first; nothing changed", table=table
+            )
+
+
+def check_definitions(storage: Storage) -> None:
+    """``CorruptTable`` for a file of definitions that could not be written anew."""
+    load_document(storage, load_config(storage))
+
+
+def check_no_compaction(storage: Storage) -> None:
+    """``Unavailable`` while a compaction of the metadata table is planned and not completed."""
+    timeline = load_timeline(storage, paths.METADATA_TIMELINE)
+    waiting = [i.requested for i in timeline.pending if i.action in (COMPACTION, LOGCOMPACTION)]
+    if waiting:
+        raise Unavailable(
+            f"the compaction {waiting[0]} of the metadata table is pending, and its plan may name files of"
+            " the index; nothing changed: let it complete, then try again",
+            table=storage.base,
+        )
+
+
+def files_that_may_go(
+    storage: Storage, timeline: ActiveTimeline, partition: str, ended: Collection[str] = ()
+) -> list[str]:
+    """Names of the partition's data files, without those of instants that are pending on the data table."""
+    pending = {i.requested for i in timeline.pending} - set(ended)
+    found = []
+    for name in sorted(storage.names(metadata_partition(partition))):
+        instant = instant_of(partition, name)
+        if instant is not None and instant not in pending:
+            found.append(name)
+    return found
+
+
+def instant_of(partition: str, name: str) -> str | None:
+    """The instant in the name of a data file of this partition, None for any other name."""
+    log = paths.parse_log_name(name)
+    if log is not None:
+        group, instant = log.file_id, log.instant
+    else:
+        stem, dot, ending = name.rpartition(".")
+        group, _, rest = stem.partition("_")
+        instant = rest.rpartition("_")[2] if dot and ending == "hfile" else ""
+    whole = instant.isascii() and instant.isdigit()
+    mine = group.startswith(file_id_prefix(partition)) and group_index(group) is not None
+    return instant if whole and mine else None
+
+
+def _remove(ctx: WriterContext, names: Mapping[str, list[str]], actions: Collection[str]) -> int:
+    storage = ctx.seams.storage
+    removed = 0
+    for partition, files in names.items():
+        for name in files:
+            path = f"{metadata_partition(partition)}/{name}"
+            removed += storage.delete(path)
+            storage.delete(paths.checksum_file(path))
+    for private in storage.names(paths.PREPARED):
+        if private.partition("-")[0] in actions:
+            delete_quietly(storage, f"{paths.PREPARED}/{private}")
+    for action in actions:
+        ctx.heartbeats.stop(action)
+        delete_quietly(storage, f"{paths.METADATA}/{paths.heartbeat(action)}")  # Java's, of its own indexer
+    return removed

@@ -1,0 +1,79 @@
+"""Which indexes a table has: two lists in ``hoodie.properties``, changed under the table lock.
+
+``hoodie.table.metadata.partitions`` names the partitions of the metadata table that are whole,
+``hoodie.table.metadata.partitions.inflight`` those that are being built. Every writer maintains both
+(``HoodieTableConfig.setMetadataPartitionState``); readers use the first only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+from mainstem.seams import Seams
+from mainstem.storage import paths
+from mainstem.table.properties import TableConfig
+from mainstem.table.property_change import change_properties
+from mainstem.timeline.publish import Guarded
+
+READY = "hoodie.table.metadata.partitions"
+BUILDING = "hoodie.table.metadata.partitions.inflight"
+DEFINITIONS = "hoodie.table.index.defs.path"
+DEFAULT_DEFINITIONS = ".hoodie/.index_defs/index.json"
+
+Changes = Mapping[str, str | None]
+
+
+def ready(config: TableConfig) -> tuple[str, ...]:
+    """Partitions of the metadata table that are whole."""
+    return _names(config, READY)
+
+
+def building(config: TableConfig) -> tuple[str, ...]:
+    """Partitions that are being built, and that every writer maintains already."""
+    return _names(config, BUILDING)
+
+
+def definitions_path(config: TableConfig) -> str:
+    """Path of the file with the definitions of indexes, relative to the table; ``CorruptTable`` for one that
+    leaves the table."""
+    named = config.raw.get(DEFINITIONS, "").strip() or DEFAULT_DEFINITIONS
+    return paths.inside(named, source=config.path)
+
+
+def without(config: TableConfig) -> TableConfig:
+    """The table's properties as if it had no metadata table."""
+    return replace(config, raw={k: v for k, v in config.raw.items() if k not in (READY, BUILDING)})
+
+
+def begun(config: TableConfig, partition: str) -> Changes:
+    """The partition is being built from now on."""
+    definitions = {DEFINITIONS: config.raw.get(DEFINITIONS, "").strip() or DEFAULT_DEFINITIONS}
+    return {**_lists(ready(config), {*building(config), partition}), **definitions}
+
+
+def finished(config: TableConfig, partition: str) -> Changes:
+    """The partition is whole from now on."""
+    return _lists({*ready(config), partition}, {*building(config)} - {partition})
+
+
+def gone(config: TableConfig, partitions: Collection[str]) -> Changes:
+    """The partitions are in neither list from now on."""
+    return _lists({*ready(config)} - {*partitions}, {*building(config)} - {*partitions})
+
+
+def change(
+    seams: Seams, section: Guarded, wanted: Callable[[TableConfig], Changes]
+) -> TableConfig:
+    """Change the lists under the lock, in one step (``table.property_change``)."""
+    when = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(seams.clock.now_ms() / 1000))
+    return change_properties(section, seams.random, wanted, when)
+
+
+def _lists(whole: Iterable[str], unfinished: Iterable[str]) -> Changes:
+    return {READY: ",".join(sorted(whole)), BUILDING: ",".join(sorted(unfinished))}
+
+
+def _names(config: TableConfig, key: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(n.strip() for n in config.raw.get(key, "").split(",") if n.strip()))

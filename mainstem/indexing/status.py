@@ -1,0 +1,106 @@
+"""Which indexes a table has, and in which state each is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mainstem.errors import Invalid
+from mainstem.formats.avro_container import part
+from mainstem.indexing.definition_file import load_document
+from mainstem.indexing.lists import building, definitions_path, ready
+from mainstem.indexing.plan import planned_builds
+from mainstem.metadata.partitions import EXPRESSION_PREFIX, FILES, SECONDARY_PREFIX, kind_of
+from mainstem.storage.protocol import Storage
+from mainstem.table.properties import TableConfig
+from mainstem.timeline.active import ActiveTimeline
+
+READY = "ready"
+BUILDING = "building"
+PLANNED = "planned"
+LEFT_OVER = "left over"
+
+
+@dataclass(frozen=True)
+class Index:
+    """One index of a table, a partition of its metadata table.
+
+    ``name``: as SQL calls it; ``partition``: its folder in the metadata table; ``kind``: Hudi's name of
+    the kind, ``unknown`` for one that mainstem does not know. ``columns``: what it is on, () for all keys
+    or files; ``function``: of an expression index, "identity" and the like. ``state``: ``ready``;
+    ``building`` (writers maintain it, readers do not use it); ``planned``; ``left over`` (a build that
+    died, or a definition without index). ``action``: requested time of the pending index action that
+    builds it.
+    """
+
+    name: str
+    partition: str
+    kind: str
+    columns: tuple[str, ...] = ()
+    function: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    state: str = READY
+    action: str | None = None
+
+    def describe(self) -> str:
+        """One line for people."""
+        on = f" on {', '.join(self.columns)}" if self.columns else ""
+        how = f" of {self.function}" if self.function not in ("", "identity", self.kind) else ""
+        by = f" (index action {self.action})" if self.action is not None else ""
+        return f"{self.name}: {self.kind}{how}{on}, {self.state}{by}"
+
+
+def indexes(storage: Storage, config: TableConfig, timeline: ActiveTimeline) -> list[Index]:
+    """The indexes of the table, by name; ``files``, on which all rest, is not among them.
+
+    Raises ``CorruptTable`` for damaged definitions or plans.
+    """
+    entries = load_document(storage, config)["indexDefinitions"]
+    plans = planned_builds(storage, timeline)
+    whole, unfinished = ready(config), building(config)
+    found = []
+    for partition in sorted({*whole, *unfinished, *plans, *entries} - {FILES}):
+        action = plans.get(partition, [None])[-1]
+        if partition in whole:
+            # Java lists an index before it has caught up with the writers.
+            state = READY if action is None else BUILDING
+        elif partition in unfinished:
+            state = LEFT_OVER if action is None else BUILDING
+        else:
+            state = LEFT_OVER if action is None else PLANNED
+        found.append(_index(partition, entries.get(partition, {}), state, action, definitions_path(config)))
+    return found
+
+
+def _index(partition: str, entry: Mapping[str, Any], state: str, action: str | None, path: str) -> Index:
+    function = part(entry.get("indexFunction"), str, path)
+    columns = tuple(part(c, str, path) for c in part(entry.get("sourceFields"), list, path))
+    options = {str(k): str(v) for k, v in part(entry.get("indexOptions"), dict, path).items()}
+    kind = kind_of(partition)
+    return Index(
+        short_name(partition), partition, "unknown" if kind is None else str(kind), columns,
+        "" if function == partition else function, options, state, action,
+    )  # fmt: skip
+
+
+def short_name(partition: str) -> str:
+    """The name that SQL gives to the index in a partition."""
+    for prefix in (SECONDARY_PREFIX, EXPRESSION_PREFIX):
+        if partition.startswith(prefix) and partition != prefix:
+            return partition[len(prefix) :]
+    return partition
+
+
+def find(name: str, known: Sequence[Index], table: str) -> Index | None:
+    """The index that a user names, by its short name or by its partition; None if there is none.
+
+    Raises ``Invalid`` where a secondary and an expression index share the short name.
+    """
+    exact = [index for index in known if index.partition == name]
+    found = exact or [index for index in known if index.name == name]
+    if len(found) > 1:
+        raise Invalid(
+            f"the name {name!r} stands for {' and '.join(i.partition for i in found)}: say which", table=table
+        )
+    return found[0] if found else None

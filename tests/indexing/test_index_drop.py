@@ -1,0 +1,296 @@
+"""Goal: the indexes of a table are seen as they are, and dropped in one step from which nobody finds them,
+whoever dies or stops on the way.
+
+Method: tables that Java wrote, in every state of Java's own index builds, are looked at and their indexes
+dropped: by a process that dies at every call that changes the file system and is followed by another, and
+by one that stands still before it removes files. Rows are compared with those before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import mainstem
+from mainstem.cli import main
+from mainstem.errors import CorruptTable, Invalid, Unavailable
+from mainstem.indexing import drop as dropping
+from mainstem.indexing.drop import instant_of
+from mainstem.storage import paths
+from mainstem.storage.local import LocalStorage
+from mainstem.table.properties import load_config
+from mainstem.timeline.index_records import IndexBuild, encode_index_plan
+from tests.golden_tables import tables
+from tests.indexing.dying import Died, Dying
+
+#pytestmark = pytest.mark.supports("Indexes", "list, drop while writers run")
+
+GIVEN = {
+    "hoodie.bucket.index.num.buckets": "2",
+    "hoodie.index.type": "BUCKET",
+    "hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
+    "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider",
+    "hoodie.mainstem.fsync": "false",
+}
+DEFINITIONS = ".hoodie/.index_defs/index.json"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A table of Java's with column and partition statistics."""
+    return tables.unpack("nbcc_two_writers_mdt", tmp_path)
+
+
+def opened(path: Path) -> mainstem.Table:
+    return mainstem.open_table(path, GIVEN)
+
+
+def listed(path: Path) -> list[str]:
+    return list(load_config(LocalStorage(str(path))).metadata_partitions)
+
+
+def files_of(path: Path, partition: str) -> list[str]:
+    """Data files of an index."""
+    found = (path / ".hoodie/metadata" / partition).glob("*")
+    return sorted(f.name for f in found if instant_of(partition, f.name))
+
+
+def rows(path: Path) -> list[dict]:
+    return sorted(opened(path).scan().to_arrow().to_pylist(), key=lambda row: row["_hoodie_record_key"])
+
+
+def states(path: Path) -> dict[str, str]:
+    return {index.name: index.state for index in opened(path).indexes()}
+
+
+# ------------------------------------------------------------------------------------------ seeing
+
+
+def test_every_kind_of_index_is_listed_with_what_it_is_on(tmp_path):
+    found = {i.name: i for i in opened(tables.unpack("mdt_all", tmp_path)).indexes()}
+    assert {name: i.kind for name, i in found.items()} == {
+        "bloom_filters": "bloom_filters", "column_stats": "column_stats", "partition_stats":
+        "partition_stats", "record_index": "record_index", "idx_sec": "secondary_index", "idx_exp":
+        "expr_index", "idx_bf": "expr_index",
+    }  # fmt: skip
+    assert found["idx_sec"].columns == ("name",) and found["idx_sec"].partition == "secondary_index_idx_sec"
+    assert found["idx_exp"].columns == ("ts",) and found["idx_exp"].function == "from_unixtime"
+    assert found["idx_exp"].options["format"] == "yyyy-MM-dd"
+    assert found["column_stats"].columns[-2:] == ("price", "ts")
+    # Java failed to build this one and left its plan.
+    assert found["idx_bf"].state == "planned" and found["idx_bf"].action == "20261120094450359"
+    assert {i.state for name, i in found.items() if name != "idx_bf"} == {"ready"}
+
+
+@pytest.mark.parametrize(
+    ("copy", "column_stats", "partition_stats"),
+    [
+        ("async_index.requested", "planned", "planned"),
+        ("async_index.inflight", "building", "building"),
+        ("async_index.inflight2", "building", "building"),
+        ("async_index", "ready", "ready"),
+    ],
+)
+def test_an_index_that_java_builds_is_ready_only_when_its_action_is_completed(
+    tmp_path, copy, column_stats, partition_stats
+):
+    base = tables.unpack(copy, tmp_path)
+    assert states(base) == {"column_stats": column_stats, "partition_stats": partition_stats}
+
+
+def test_a_table_without_metadata_has_no_indexes(tmp_path):
+    assert opened(tables.unpack("basic_mor", tmp_path)).indexes() == []
+
+
+def test_a_list_that_names_a_build_nobody_does_and_a_definition_without_index_are_left_over(folder):
+    text = (folder / paths.PROPERTIES).read_text()
+    inflight = "hoodie.table.metadata.partitions.inflight="
+    (folder / paths.PROPERTIES).write_text(text.replace(inflight, inflight + "record_index"))
+    found = json.loads((folder / DEFINITIONS).read_text())
+    found["indexDefinitions"]["secondary_index_x"] = {"indexName": "secondary_index_x"}
+    (folder / DEFINITIONS).write_text(json.dumps(found))
+    assert states(folder)["record_index"] == states(folder)["x"] == "left over"
+    for name in ("record_index", "x"):
+        assert opened(folder).drop_index(name).files == 0
+    assert set(states(folder)) == {"column_stats", "partition_stats"}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"indexDefinitions": []}', '{"indexDefinitions": {"a": 1}}',
+                                  '{"indexDefinitions": {"a": {"sourceFields": [1]}}}',
+                                  '{"indexDefinitions": {"a": {"indexOptions": 7}}}'])  # fmt: skip
+def test_damaged_definitions_are_refused_and_nothing_is_dropped(folder, text):
+    (folder / DEFINITIONS).write_text(text)
+    before = listed(folder)
+    with pytest.raises(CorruptTable, match=r"index\.json"):
+        opened(folder).drop_index("partition_stats")
+    assert listed(folder) == before and rows(folder)
+
+
+# ---------------------------------------------------------------------------------------- dropping
+
+
+def test_a_dropped_index_is_in_no_list_has_no_definition_and_no_file(folder):
+    before = rows(folder)
+    assert files_of(folder, "partition_stats") and files_of(folder, "column_stats")
+    counted = len(files_of(folder, "partition_stats"))
+    assert opened(folder).drop_index("partition_stats").files == counted
+    assert listed(folder) == ["column_stats", "files"] and not files_of(folder, "partition_stats")
+    assert files_of(folder, "column_stats")
+    opened(folder).drop_index("column_stats")
+    assert listed(folder) == ["files"] and not files_of(folder, "column_stats")
+    assert "column_stats" not in (folder / DEFINITIONS).read_text()
+    assert opened(folder).indexes() == [] and rows(folder) == before
+    assert "#Updated at" in (folder / paths.PROPERTIES).read_text()
+
+
+def test_definitions_of_others_stay_byte_for_byte(folder):
+    text = (folder / DEFINITIONS).read_text()
+    found = json.loads(text)
+    found["indexDefinitions"]["secondary_index_x"] = {"indexName": "secondary_index_x", "new": [1, {}, []]}
+    (folder / DEFINITIONS).write_text(json.dumps(found))
+    opened(folder).drop_index("x")
+    assert (folder / DEFINITIONS).read_text() == text
+
+
+def test_what_another_index_needs_stays(folder):
+    before = listed(folder)
+    with pytest.raises(Invalid, match="partition_stats cannot be without column_stats: drop it first"):
+        opened(folder).drop_index("column_stats")
+    assert listed(folder) == before
+
+
+@pytest.mark.parametrize("name", ["files", "nothing", "", " ", "../files"])
+def test_what_is_no_index_is_not_dropped(folder, name):
+    with pytest.raises(Invalid, match="index"):
+        opened(folder).drop_index(name)
+    if name.strip():
+        assert opened(folder).drop_index(name, if_exists=True) is None
+    assert listed(folder) == ["column_stats", "files", "partition_stats"]
+
+
+def test_a_short_name_that_two_indexes_share_must_be_said_in_full(folder):
+    found = json.loads((folder / DEFINITIONS).read_text())
+    for partition in ("secondary_index_x", "expr_index_x"):
+        found["indexDefinitions"][partition] = {"indexName": partition}
+    (folder / DEFINITIONS).write_text(json.dumps(found))
+    with pytest.raises(Invalid, match="say which"):
+        opened(folder).drop_index("x")
+    opened(folder).drop_index("expr_index_x")
+    assert "secondary_index_x" in (folder / DEFINITIONS).read_text()
+    opened(folder).drop_index("x")
+    assert "secondary_index_x" not in (folder / DEFINITIONS).read_text()
+
+
+@pytest.mark.parametrize("copy", ["requested", "inflight", "inflight2"])
+def test_a_build_of_javas_that_died_is_cleared_away(tmp_path, copy):
+    base = tables.unpack(f"async_index.{copy}", tmp_path)
+    before = rows(base)
+    action = "20261120093446897"
+    dropped = opened(base).drop_index("partition_stats")
+    assert dropped.actions == (action,) and "ended" in dropped.describe()
+    # The plan named both, and nobody would bring the other one up to date any more.
+    assert dropped.others == ("column_stats",) and "with it column_stats" in dropped.describe()
+    assert listed(base) == ["files"] and opened(base).indexes() == []
+    for partition in ("column_stats", "partition_stats"):
+        assert not files_of(base, partition)
+    left = [f.name for f in base.rglob(f"*{action}*")]
+    assert left == [] and rows(base) == before
+
+
+def test_beside_a_pending_compaction_of_the_metadata_table_nothing_is_dropped(folder):
+    plan = folder / paths.METADATA_TIMELINE / "20991120093446897.compaction.requested"
+    plan.write_bytes(b"")
+    before = listed(folder)
+    with pytest.raises(Unavailable, match="let it complete"):
+        opened(folder).drop_index("partition_stats")
+    assert listed(folder) == before and files_of(folder, "partition_stats")
+
+
+def test_files_that_are_no_data_files_of_the_index_stay(folder):
+    strange = folder / ".hoodie/metadata/partition_stats/notes.txt"
+    strange.write_text("mine")
+    other = folder / ".hoodie/metadata/partition_stats/files-0000-0_0-0-0_20260101000000000.hfile"
+    other.write_text("mine")
+    opened(folder).drop_index("partition_stats")
+    assert strange.exists() and other.exists()
+
+
+def test_a_process_that_dies_at_any_call_leaves_the_index_whole_or_gone_and_the_next_ends_it(folder,
+tmp_path):
+    before = rows(folder)
+    whole = files_of(folder, "partition_stats")
+    seen = set()
+    for calls in range(200):
+        copy = tmp_path / f"copy{calls}"
+        shutil.copytree(folder, copy)
+        ctx = opened(copy).index_context()
+        storage = Dying(str(copy), sync=False)
+        ctx.seams = ctx.publisher._seams = dataclasses.replace(ctx.seams, storage=storage)
+        storage.calls_left = calls
+        try:
+            dropping.drop(ctx, "partition_stats")
+        except Died:
+            there = "partition_stats" in listed(copy)
+            assert not there or files_of(copy, "partition_stats") == whole
+            assert rows(copy) == before
+            seen.add(there)
+            opened(copy).drop_index("partition_stats", if_exists=True)
+            assert "partition_stats" not in listed(copy) and states(copy) == {"column_stats": "ready"}
+        else:
+            assert not files_of(copy, "partition_stats")
+            break
+        finally:
+            shutil.rmtree(copy)
+    else:
+        raise AssertionError("it never ended")
+    assert seen == {True, False}
+
+
+def test_a_dropper_that_stood_still_removes_no_file_that_was_made_since(folder, monkeypatch):
+    remove = dropping._remove
+
+    def late(ctx, names, actions):
+        # The index is there again, and a writer that was in flight all the time has written to it.
+        again = folder / ".hoodie/metadata/partition_stats"
+        (again / "partition-stats-0000-0_0-0-0_20991120093446897.hfile").write_bytes(b"new")
+        (again / f".partition-stats-0000-0_{pending}.log.1_0-0-0").write_bytes(b"new")
+        return remove(ctx, names, actions)
+
+    pending = "20981120093446897"
+    for state in ("requested", "inflight"):
+        (folder / paths.timeline_file(f"{pending}.deltacommit.{state}")).write_bytes(b"")
+    half_made = folder / f".hoodie/metadata/partition_stats/.partition-stats-0000-0_{pending}.log.1_0-0-0"
+    half_made.write_bytes(b"old")
+    monkeypatch.setattr(dropping, "_remove", late)
+    opened(folder).drop_index("partition_stats")
+    assert len(files_of(folder, "partition_stats")) == 2 and half_made.read_bytes() == b"new"
+
+
+def test_a_plan_that_names_no_partition_of_hudi_can_be_dropped(folder):
+    plan = folder / paths.timeline_file("20991120093446897.indexing.requested")
+    plan.write_bytes(encode_index_plan([IndexBuild("vector_index_x", "")]))
+    (index,) = [i for i in opened(folder).indexes() if i.partition == "vector_index_x"]
+    assert index.kind == "unknown" and index.state == "planned"
+    opened(folder).drop_index("vector_index_x")
+    assert not plan.exists()
+
+
+# ---------------------------------------------------------------------------------------- commands
+
+
+def test_the_commands_list_and_drop(folder, capsys):
+    options = [word for item in GIVEN.items() for word in ("-o", "=".join(item))]
+    assert main(["index", "list", str(folder)]) == 0
+    assert "partition_stats: partition_stats, ready" in capsys.readouterr().out
+    assert main(["index", "list", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["columns"][0] == "_hoodie_commit_time"
+    assert main(["index", "drop", str(folder), "partition_stats", *options]) == 0
+    assert "index partition_stats dropped" in capsys.readouterr().out
+    assert main(["index", "drop", str(folder), "partition_stats", *options]) == 1
+    assert "no index is called 'partition_stats'; there are: column_stats" in capsys.readouterr().err
+    assert main(["index", "drop", str(folder), "partition_stats", "--if-exists", *options]) == 0
+    assert main(["index"]) == 2
