@@ -25,7 +25,7 @@ from mainstem.formats.record_starts import walk_lanes
 
 _HEAD = 10
 _TAIL = b"\x00\x7f\xff\xff\xff\xff\xff\xff\xff\x04"
-_SMALLEST = _HEAD + len(_TAIL) + 1
+ENTRY_BYTES = _HEAD + len(_TAIL) + 1  # of an entry beside row and value
 _EXTRA = 12  # of a key's length: the row's length, the family's, timestamp and type
 _HEAD_TYPE = np.dtype([("key", ">i4"), ("value", ">i4"), ("row", ">i2")])
 _ROW_TYPE = np.dtype(">i2")
@@ -92,12 +92,13 @@ def _starts(data: memoryview, ends: np.ndarray) -> np.ndarray:
     size = len(data)
     if not size:
         return np.zeros(1, np.int64)
-    if size < _SMALLEST:
+    if size < ENTRY_BYTES:
         raise Malformed(f"an HFile data block of {size} bytes")
     found = None
-    if size >= _LANES_FROM * _SMALLEST:
+    if size >= _LANES_FROM * ENTRY_BYTES:
         seeds = np.union1d(np.append(0, ends[:-1][np.diff(ends) > 0]), _seeds(data))
-        found = walk_lanes(seeds, size, _step(data), 16 * size // (_SMALLEST * len(seeds)) + 64, _SMALLEST)
+        limit = 16 * size // (ENTRY_BYTES * len(seeds)) + 64
+        found = walk_lanes(seeds, size, _step(data), limit, ENTRY_BYTES)
     if found is None:
         found = _walk_plain(data)
     at = np.searchsorted(found, ends)
@@ -123,7 +124,7 @@ def _walk_plain(data: memoryview) -> np.ndarray:
     unpack = _LENGTHS.unpack_from
     while at < size:
         found.append(at)
-        if at + _SMALLEST > size:
+        if at + ENTRY_BYTES > size:
             raise Malformed("an HFile data block that ends within an entry")
         key, value = unpack(data, at)
         at += key + value + 9

@@ -18,12 +18,11 @@ from mainstem import limits
 from mainstem.errors import Invalid
 from mainstem.formats import hfile_layout as layout
 from mainstem.formats.bloom_filter import BloomSize, bloom_text
-from mainstem.formats.hfile_entries import entries_of, in_order, lengths_of
+from mainstem.formats.hfile_entries import ENTRY_BYTES, entries_of, in_order, lengths_of
 
 BLOCK_BYTES = limits.MIB  # hoodie.hfile.block.size
 BLOOM_BLOCK = "bloomFilter"
 _COMPARATOR = b"org.apache.hudi.io.storage.HoodieHBaseKVComparator"
-_ENTRY_BYTES = 9  # what Java counts of an entry beside row and value when it cuts blocks
 _NO_BLOCK = 2**64 - 1
 
 
@@ -51,7 +50,7 @@ def write_hfile(
         raise Invalid(f"an HFile compressed with {compression!r}; {' and '.join(layout.CODECS)} are written")
     keys, values = in_order(keys, values)
     made = _File(layout.CODECS[compression])
-    ends = np.cumsum(lengths_of(keys) + lengths_of(values) + _ENTRY_BYTES)
+    ends = np.cumsum(lengths_of(keys) + lengths_of(values) + ENTRY_BYTES)
     for low, high in _cuts(ends, block_bytes):
         made.data_block(keys.slice(low, high - low), values.slice(low, high - low))
     if base_file and bloom is not None:
