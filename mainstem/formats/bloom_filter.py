@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from mainstem.errors import Invalid
+from mainstem.errors import CorruptTable, Invalid
 
 DYNAMIC = "DYNAMIC_V0"
 SIMPLE = "SIMPLE"
@@ -25,6 +25,8 @@ _MURMUR = 1
 _VERSION = -1
 _HEAD = struct.Struct(">iibi")
 _MULTIPLIER = np.uint32(0x5BD1E995)
+# More would be a filter with one false positive in 2**64.
+_HASHES_MAX = 64
 # Keys hashed at a time: the arrays of one round stay in the processor's cache.
 _KEYS_AT_ONCE = 8192
 
@@ -119,6 +121,70 @@ class BloomFilter:
         current = self._count - (len(rows) - 1) * size.entries
         dynamic = head + struct.pack(">iii", size.entries, current, len(rows))
         return _encoded(dynamic, *(part for row in rows for part in (head, row)))
+
+
+class StoredFilter:
+    """A filter as a base file's footer or the metadata table holds it, to be asked for keys.
+
+    ``kind``: DYNAMIC or SIMPLE; ``text``: base64. Raises ``CorruptTable`` for bytes that are no such filter.
+    """
+
+    def __init__(self, kind: str, text: bytes, *, path: str = "") -> None:
+        if kind not in (DYNAMIC, SIMPLE):
+            raise CorruptTable(f"a bloom filter of type {kind!r:.40}, expected {DYNAMIC} or {SIMPLE}", path=path)
+        try:
+            data = base64.b64decode(text, validate=True)
+            self._rows, self._hashes, self._bits = _parsed(kind, data)
+        except (ValueError, struct.error) as error:
+            raise CorruptTable(f"a damaged bloom filter: {error}", path=path) from None
+
+    def may_contain(self, keys: pa.Array) -> np.ndarray:
+        """bool per key (strings without nulls): False only for keys that were never added."""
+        found = np.zeros(len(keys), np.bool_)
+        begins, data = text_bytes(keys)
+        lengths = np.diff(begins)
+        for length in np.unique(lengths).tolist():
+            chosen = np.flatnonzero(lengths == length)
+            found[chosen] = self._same_length(data[begins[chosen][:, None] + np.arange(length)])
+        return found
+
+    def _same_length(self, keys: np.ndarray) -> np.ndarray:
+        words, tail = _mixed_words(keys)
+        seed = np.zeros(len(keys), np.uint32)
+        held = np.ones((len(self._rows), len(keys)), np.bool_)
+        for _ in range(self._hashes):
+            seed = _murmur(words, tail, keys.shape[1], seed)
+            place = np.abs(seed.view(np.int32)).view(np.uint32) % np.uint32(self._bits)
+            held &= self._rows[:, place]
+        return held.any(axis=0)
+
+
+def _parsed(kind: str, data: bytes) -> tuple[np.ndarray, int, int]:
+    """Bits of each row, hashes per key, bits per row. ``ValueError`` says what is wrong."""
+    hashes, bits = _parsed_head(data, 0)
+    count, at, gap = (1, _HEAD.size, 0) if kind == SIMPLE else (0, _HEAD.size + 12, _HEAD.size)
+    if kind == DYNAMIC:
+        count = struct.unpack_from(">i", data, _HEAD.size + 8)[0]
+    size = (bits + 7) // 8
+    if not 1 <= count <= len(data) or at + count * (gap + size) != len(data):
+        raise ValueError(f"{count} rows of {bits} bits in {len(data)} bytes")
+    rows = []
+    for _ in range(count):
+        if gap and _parsed_head(data, at) != (hashes, bits):
+            raise ValueError("a row of another shape than its filter")
+        packed = np.frombuffer(data, np.uint8, size, at + gap)
+        rows.append(np.unpackbits(packed, bitorder="little", count=bits).view(np.bool_))
+        at += gap + size
+    return np.stack(rows), hashes, bits
+
+
+def _parsed_head(data: bytes, at: int) -> tuple[int, int]:
+    version, hashes, hash_type, bits = _HEAD.unpack_from(data, at)
+    if version != _VERSION or hash_type != _MURMUR:
+        raise ValueError(f"version {version} with hash {hash_type}, {_VERSION} with {_MURMUR} is expected")
+    if not 1 <= hashes <= _HASHES_MAX or not 1 <= bits <= 8 * len(data):
+        raise ValueError(f"{hashes} hashes and {bits} bits")
+    return hashes, bits
 
 
 def _encoded(*parts: bytes) -> str:
