@@ -1,0 +1,355 @@
+"""Reading Hudi's metadata table: an ordinary merge-on-read table of HFiles with a timeline of its own.
+
+1. The data table's view is given; then the metadata table's timeline is listed, and its archive asked for
+   what is not there.
+2. Of a partition, base and log files make slices by completion time (``table/slicing.py``), of which the
+   newest of each group is read.
+3. Which log blocks count is judged by ``validity``.
+4. Base file and blocks are merged by ``merging``.
+
+A look-up by keys goes to the file groups that the keys' hashes name and reads the blocks of their files that
+may hold the keys; a prefix, for which no hash is known, goes to all groups.
+
+Damage is ``CorruptTable`` with the path of the file, whatever it is: a file that a compaction or a clean has
+removed since the timeline was listed, too (open it again, or read without the metadata table).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.errors import CorruptTable, Invalid, Unsupported
+from mainstem.formats.hfile import HFile, open_hfile
+from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
+from mainstem.lsm_archive.reader import Archive
+from mainstem.metadata.definitions import Definitions, read_definitions
+from mainstem.metadata.keys import V2, file_groups, hashed_texts
+from mainstem.metadata.merging import Block, merge, shown
+from mainstem.metadata.partitions import (
+    ALL_PARTITIONS,
+    FILES,
+    RECORD_INDEX,
+    Content,
+    Kind,
+    content_of,
+    data_partition_of,
+    group_index,
+    in_keys,
+    in_paths,
+    is_partitioned_group,
+    kind_of,
+)
+from mainstem.metadata.records import SCHEMAS, decode
+from mainstem.metadata.validity import Validity
+from mainstem.storage import paths
+from mainstem.storage.folder import FolderStorage
+from mainstem.storage.protocol import Storage
+from mainstem.table.properties import TableConfig, load_config
+from mainstem.table.slicing import FileGroup, FileSlice, group_files, query_slice
+from mainstem.timeline.active import ActiveTimeline, load_timeline
+from mainstem.timeline.instant import COMPACTION
+from mainstem.timeline.plans import load_compaction_plan
+
+PARTITIONS_KEY = "hoodie.table.metadata.partitions"
+INFLIGHT_KEY = "hoodie.table.metadata.partitions.inflight"
+_LAYOUT_KEY = "hoodie.metadata.layout.class"
+
+Keep = Callable[[pa.Array], pa.Array]
+Select = Callable[[HFile], "tuple[pa.BinaryArray, pa.BinaryArray]"]
+
+
+def ready_partitions(config: TableConfig) -> tuple[str, ...]:
+    """Partitions that the table declares complete (``hoodie.table.metadata.partitions``)."""
+    return tuple(p.strip() for p in config.raw.get(PARTITIONS_KEY, "").split(",") if p.strip())
+
+
+def open_metadata(
+    storage: Storage,
+    config: TableConfig,
+    timeline: ActiveTimeline,
+    *,
+    undone: Container[str] = (),
+) -> MetadataTable | None:
+    """The metadata table as of a view of the data table; None if the table has none (``files`` not READY).
+
+    ``storage``, ``config``, ``timeline``: the data table's; ``undone``: completed instants that the view
+    leaves out. Raises ``CorruptTable`` where the folder or its properties are gone or damaged,
+    ``Unsupported`` for layouts of other Hudi releases.
+    """
+    if FILES not in ready_partitions(config):
+        return None
+    folder = FolderStorage(storage, paths.METADATA)
+    own = _own_config(folder)
+    own_timeline = load_timeline(folder)
+    archive = Archive.load(folder, own.history)
+    validity = Validity(timeline, own_timeline, archive.completion_time, undone)
+    definitions = read_definitions(storage, config)
+    return MetadataTable(folder, config, definitions, own_timeline, archive, validity)
+
+
+def _own_config(folder: FolderStorage) -> TableConfig:
+    try:
+        found = load_config(folder)
+    except Invalid:
+        raise CorruptTable(
+            "hoodie.properties names a metadata table, but there is none; switch it off with Hudi, or read"
+            " with hoodie.metadata.enable=false",
+            path=folder.outer(paths.PROPERTIES),
+        ) from None
+    version = found.raw.get("hoodie.table.version", "").strip()
+    if version not in ("8", "9") or found.raw.get(_LAYOUT_KEY, "").strip():
+        raise Unsupported(
+            f"a metadata table of version {version!r:.20} with {_LAYOUT_KEY}="
+            f"{found.raw.get(_LAYOUT_KEY, '')!r:.100}; versions 8 and 9 without it can be read"
+        )
+    return found
+
+
+@dataclass
+class MetadataTable:
+    """The metadata table at one moment. ``folder``: its storage; ``config``, that of the data table;
+    ``timeline``, ``archive``: its own."""
+
+    folder: FolderStorage
+    config: TableConfig
+    definitions: Definitions
+    timeline: ActiveTimeline
+    archive: Archive
+    validity: Validity
+    _groups: dict[str, list[FileGroup]] = field(default_factory=dict)
+
+    # ------------------------------------------------------------------------------------- questions
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """Partitions that are READY (an ``indexing`` action may still be catching up, see 5.4 of RFC-45)."""
+        return ready_partitions(self.config)
+
+    def content(self, partition: str) -> Content:
+        """What the rows of a partition are. ``Unsupported`` for an unknown partition."""
+        definition = self.definitions.get(partition)
+        found = content_of(partition, definition.index_type if definition is not None else "column_stats")
+        if found is None:
+            raise Unsupported(f"the partition {partition!r:.100} of the metadata table is not Hudi 1.2's")
+        return found
+
+    def read(self, partition: str) -> pa.Table:
+        """All rows of a partition (``records.SCHEMAS``), each key once, deleted ones left out."""
+        return self._rows(partition, self.slices(partition), None, None)
+
+    def lookup(self, partition: str, keys: pa.Array, *, data_partition: str | None = None) -> pa.Table:
+        """The rows with these keys; only file groups that their hashes name are read.
+
+        A partitioned record index needs ``data_partition`` (``Invalid`` without); keys of a partition that
+        it does not know are not found.
+        """
+        keys = pc.unique(keys.cast(pa.string()))
+        slices = self.slices(partition, data_partition)
+        texts = hashed_texts(keys, self._secondary_version(partition))
+        return self._hashed(partition, slices, keys, texts, lambda some: lambda file: file.lookup(some))
+
+    def prefixes(self, partition: str, prefixes: pa.Array) -> pa.Table:
+        """The rows whose keys begin with one of these. Of a secondary index of version V2 these are
+        ``keys.secondary_prefixes``, and one file group each is read; else all groups."""
+        prefixes = pc.unique(prefixes.cast(pa.string()))
+        slices = self.slices(partition)
+        if self._secondary_version(partition) == V2:
+            return self._hashed(
+                partition, slices, prefixes, prefixes, lambda some: lambda file: file.prefixes(some), True
+            )
+        ordered = _sorted(prefixes)
+        return self._rows(partition, slices, lambda file: file.prefixes(ordered), _starting(prefixes))
+
+    def files(self) -> dict[str, dict[str, int]]:
+        """Partition path -> name -> size of every data file that the metadata table lists."""
+        return _by_partition(self.read(FILES))
+
+    def listing(self, partition: str) -> dict[str, int]:
+        """Name -> size of the files in one partition ("" of a non-partitioned table)."""
+        found = self.lookup(FILES, pa.array([in_keys(partition)]))
+        return _by_partition(found).get(partition, {})
+
+    def data_partitions(self) -> list[str]:
+        """Paths of all partitions of the data table."""
+        found = self.lookup(FILES, pa.array([ALL_PARTITIONS]))
+        return sorted(in_paths(name) for name in found["name"].to_pylist())
+
+    # --------------------------------------------------------------------------------------- its files
+
+    def groups(self, partition: str, *, visible_only: bool = True) -> list[FileGroup]:
+        """File groups of a partition by file id."""
+        if visible_only and partition in self._groups:
+            return self._groups[partition]
+        names = [entry.name for entry in self.folder.entries(partition) if not entry.is_folder]
+        found = group_files(
+            partition,
+            names,
+            self.validity.completion,
+            self._compactions(partition),
+            visible_only=visible_only,
+            parse_base=paths.parse_hfile_name,
+        )
+        if visible_only:
+            self._groups[partition] = found
+        return found
+
+    def slices(self, partition: str, data_partition: str | None = None) -> list[FileSlice]:
+        """The newest slice of each file group by number: what the hashes of keys count.
+
+        ``data_partition``: its groups of a partitioned record index.
+        """
+        groups = self.groups(partition)
+        if partition == RECORD_INDEX and any(is_partitioned_group(g.file_id) for g in groups):
+            if data_partition is None:
+                return [s for s in (query_slice(g, None) for g in groups) if s is not None]
+            groups = [g for g in groups if data_partition_of(g.file_id) == data_partition]
+        numbers = [group_index(group.file_id) for group in groups]
+        if numbers != list(range(len(numbers))):
+            raise self._damaged(f"the file groups {numbers}, expected 0 to {len(numbers) - 1}", partition)
+        found = [query_slice(group, None) for group in groups]
+        if None in found:
+            raise self._damaged("a file group without a file that is committed", partition)
+        return [s for s in found if s is not None]
+
+    def _compactions(self, partition: str) -> dict[str, str]:
+        planned = {}
+        for instant in self.timeline.pending:
+            if instant.action == COMPACTION:
+                for operation in load_compaction_plan(self.folder, instant.requested):
+                    if operation.partition == partition:
+                        planned[operation.file_id] = instant.requested
+        return planned
+
+    def _damaged(self, what: str, partition: str) -> CorruptTable:
+        return CorruptTable(f"the metadata table is damaged: {what}", path=self.folder.outer(partition))
+
+    # ---------------------------------------------------------------------------------------- its rows
+
+    def slice_rows(self, found: FileSlice) -> pa.Table:
+        """All rows of a slice, each key once, tombstones included: what a compaction of it holds."""
+        return self._merged(self.content(found.partition), found, None, None)
+
+    def _rows(
+        self, partition: str, slices: Sequence[FileSlice], select: Select | None, keep: Keep | None
+    ) -> pa.Table:
+        content = self.content(partition)
+        parts = self.folder.side_by_side(lambda s: self._merged(content, s, select, keep), slices)
+        return shown(content, pa.concat_tables(parts)) if parts else SCHEMAS[content].empty_table()
+
+    def _hashed(
+        self,
+        partition: str,
+        slices: Sequence[FileSlice],
+        keys: pa.Array,
+        texts: pa.Array,
+        select: Callable[[pa.Array], Select],
+        starting: bool = False,
+    ) -> pa.Table:
+        content = self.content(partition)
+        numbers = file_groups(texts, len(slices))
+        wanted = [(n, _sorted(keys.filter(pa.array(numbers == n)))) for n in np.unique(numbers).tolist()]
+        wanted = wanted if slices else []
+
+        def one(item: tuple[int, pa.Array]) -> pa.Table:
+            number, some = item
+            keep = _starting(some) if starting else _among(some)
+            return self._merged(content, slices[number], select(some), keep)
+
+        parts = self.folder.side_by_side(one, wanted)
+        return shown(content, pa.concat_tables(parts)) if parts else SCHEMAS[content].empty_table()
+
+    def _merged(
+        self, content: Content, found: FileSlice, select: Select | None, keep: Keep | None
+    ) -> pa.Table:
+        base = None
+        try:
+            if found.base_file is not None:
+                path = paths.in_partition(found.partition, found.base_file)
+                file = open_hfile(self.folder.view(path), path=self.folder.outer(path))
+                base = self._decoded(content, file, select, self.folder.outer(path))
+            logs = [
+                block
+                for name in found.log_files
+                for block in self._blocks(content, paths.in_partition(found.partition, name), select, keep)
+            ]
+        except FileNotFoundError as error:
+            raise self._damaged(f"a file is gone ({error})", found.partition) from None
+        return merge(content, base, logs)
+
+    def _blocks(
+        self, content: Content, path: str, select: Select | None, keep: Keep | None
+    ) -> list[Block]:
+        """Blocks of a log file that count, with what is asked for of them."""
+        log = paths.parse_log_name(path.rpartition("/")[2])
+        if log is None or not self.validity.counts(log.instant):
+            return []
+        where = self.folder.outer(path)
+        made = []
+        for block in read_blocks(self.folder.view(path), path=where):
+            if not self.validity.counts(block.instant):
+                continue
+            if block.kind == BlockKind.DELETE:
+                keys = block.deletes()["record_key"].combine_chunks()
+                made.append(Block(deletes=keys if keep is None else keys.filter(keep(keys))))
+            else:
+                made.append(Block(rows=self._decoded(content, _hfile_of(block), select, where)))
+        return made
+
+    def _decoded(self, content: Content, file: HFile, select: Select | None, path: str) -> pa.Table:
+        keys, values = file.rows() if select is None else select(file)
+        return decode(content, keys, values, file.schema_text, path=path)
+
+    def _secondary_version(self, partition: str) -> str | None:
+        if kind_of(partition) != Kind.SECONDARY_INDEX:
+            return None
+        return self.definitions.secondary_version(partition)
+
+
+def _among(keys: pa.Array) -> Keep:
+    return lambda found: pc.is_in(found, value_set=keys.cast(found.type))
+
+
+def _starting(prefixes: pa.Array) -> Keep:
+    """Whether a key begins with one of these: by lengths, of which there are few."""
+    sizes = pc.binary_length(prefixes.cast(pa.binary()))
+    groups = [prefixes.filter(pc.equal(sizes, size)).cast(pa.binary()) for size in pc.unique(sizes)]
+
+    def keep(found: pa.Array) -> pa.Array:
+        plain = found.cast(pa.binary())
+        hits = np.zeros(len(found), bool)
+        for some in groups:
+            size = len(some[0].as_py())
+            cut = pc.binary_slice(plain, 0, size)
+            hits |= pc.is_in(cut, value_set=some).to_numpy(zero_copy_only=False)
+        return pa.array(hits)
+
+    return keep
+
+
+def _sorted(keys: pa.Array) -> pa.Array:
+    """By unsigned bytes, as files are."""
+    plain = keys.cast(pa.binary())
+    return plain.take(pc.sort_indices(plain))
+
+
+def _hfile_of(block: LogBlock) -> HFile:
+    if block.kind != BlockKind.HFILE_DATA:
+        raise Unsupported(f"a {block.kind.name} block in the metadata table ({block.path} at {block.offset})")
+    return block.hfile()
+
+
+def _by_partition(rows: pa.Table) -> dict[str, dict[str, int]]:
+    """Names and sizes by partition path; the row of all partitions adds those without files."""
+    found: dict[str, dict[str, int]] = {}
+    columns = (rows[name].to_pylist() for name in ("key", "name", "size"))
+    for key, name, size in zip(*columns, strict=True):
+        if key == ALL_PARTITIONS:
+            found.setdefault(in_paths(name), {})
+        else:
+            found.setdefault(in_paths(key), {})[name] = size
+    return found
