@@ -131,7 +131,7 @@ class StoredFilter:
 
     def __init__(self, kind: str, text: bytes, *, path: str = "") -> None:
         if kind not in (DYNAMIC, SIMPLE):
-            raise CorruptTable(f"a bloom filter of type {kind!r:.40}, expected {DYNAMIC} or {SIMPLE}", path=path)
+            raise CorruptTable(f"a bloom filter of type {kind!r:.40}, not {DYNAMIC} or {SIMPLE}", path=path)
         try:
             data = base64.b64decode(text, validate=True)
             self._rows, self._hashes, self._bits = _parsed(kind, data)
