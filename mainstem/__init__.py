@@ -5,8 +5,9 @@ Public names are loaded when first used, so that importing the package stays che
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from mainstem.lazy import lazily
 
 _PLACES = {
     "create_table": "mainstem.create",
@@ -53,14 +54,4 @@ if TYPE_CHECKING:
     from mainstem.writers.outcome import Outcome
     from mainstem.writers.transaction import Transaction
 
-
-def __getattr__(name: str) -> object:
-    if name not in _PLACES:
-        raise AttributeError(f"module 'mainstem' has no attribute {name!r}")
-    value = getattr(import_module(_PLACES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazily(__name__, _PLACES)

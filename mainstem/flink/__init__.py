@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainstem.lazy import lazily
+
 if TYPE_CHECKING:
     from mainstem.flink.environment import Environment, connect
     from mainstem.flink.options import FlinkOptions
@@ -20,23 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Environment", "FlinkOptions", "Target", "connect", "sink_to"]
 
-_HOMES = {
-    "Environment": "environment",
-    "FlinkOptions": "options",
-    "Target": "target",
-    "connect": "environment",
-    "sink_to": "streams",
+_PLACES = {
+    "Environment": "mainstem.flink.environment",
+    "FlinkOptions": "mainstem.flink.options",
+    "Target": "mainstem.flink.target",
+    "connect": "mainstem.flink.environment",
+    "sink_to": "mainstem.flink.streams",
 }
 
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazily(__name__, _PLACES)

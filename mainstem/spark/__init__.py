@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainstem.lazy import lazily
 from mainstem.spark.workers import speed_up_workers
 
 if TYPE_CHECKING:
@@ -30,27 +31,16 @@ __all__ = [
     "write_stream",
 ]
 
-_HOMES = {
-    "HudiSource": "source",
-    "MainstemSource": "source",
-    "register": "source",
-    "run_services": "services",
-    "use_session": "sink",
-    "write_batch": "sink",
-    "write_stream": "sink",
+_PLACES = {
+    "HudiSource": "mainstem.spark.source",
+    "MainstemSource": "mainstem.spark.source",
+    "register": "mainstem.spark.source",
+    "run_services": "mainstem.spark.services",
+    "use_session": "mainstem.spark.sink",
+    "write_batch": "mainstem.spark.sink",
+    "write_stream": "mainstem.spark.sink",
 }
 
+__getattr__, __dir__ = lazily(__name__, _PLACES)
+
 speed_up_workers()
-
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
