@@ -10,17 +10,15 @@ from __future__ import annotations
 import json
 import random
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks import FOLDER, Missing, Row, row
+from benchmarks import Missing, Row, row, together
 
 PROCESSES = 8
 OURS, KAZOO = "mainstem", "kazoo"
-_START_DELAY_S = 0.2
 _PATIENCE_S = 60
 
 
@@ -93,34 +91,9 @@ def _compared(processes: int, ours: list[Turns], kazoo: list[Turns]) -> list[Row
 
 def contest(kind: str, servers: str, node: str, processes: int, seconds: float) -> Turns:
     """One contest of processes for the lock ``node``."""
-    spec = json.dumps({"kind": kind, "servers": servers, "node": node, "seconds": seconds})
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "benchmarks.locks", spec], cwd=FOLDER.parent, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )
-        for _ in range(processes)
-    ]  # fmt: skip
-    try:
-        for process in running:
-            if process.stdout.readline().strip() != "ready":
-                raise RuntimeError(f"{kind}: " + process.communicate(timeout=30)[1][-2000:])
-        start = time.monotonic() + _START_DELAY_S
-        for process in running:
-            process.stdin.write(f"{start}\n")
-            process.stdin.flush()
-        waits = []
-        for process in running:
-            out, err = process.communicate(timeout=seconds + _PATIENCE_S)
-            if process.returncode != 0:
-                raise RuntimeError(f"{kind}: {err[-2000:]}")
-            waits.append(json.loads(out.splitlines()[-1]))
-        return Turns(seconds, [len(own) for own in waits], [wait for own in waits for wait in own])
-    finally:
-        for process in running:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
+    spec = {"kind": kind, "servers": servers, "node": node, "seconds": seconds}
+    waits = together.run("locks", [spec] * processes, name=kind, patience_s=seconds + _PATIENCE_S)
+    return Turns(seconds, [len(own) for own in waits], [wait for own in waits for wait in own])
 
 
 def _ours(servers: str, node: str) -> tuple[Callable[[], Callable[[], object]], Callable[[], object]]:
@@ -160,9 +133,7 @@ def main(spec: dict) -> list[float]:
     acquire, close = make(spec["servers"], spec["node"])
     for _ in range(3):  # connection, folders, imports
         acquire()()
-    print("ready", flush=True)
-    start = float(sys.stdin.readline())
-    time.sleep(max(0.0, start - time.monotonic()))
+    start = together.wait_for_the_start()
     waits = []
     while (began := time.monotonic()) < start + spec["seconds"]:
         release = acquire()

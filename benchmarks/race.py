@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import FOLDER, data, work_folder
+from benchmarks import data, together, work_folder
 from benchmarks.systems import SYSTEMS
 
-_START_DELAY_S = 0.1
 _READY_TIMEOUT_S = 120
 
 
@@ -102,40 +97,11 @@ def race(
 def _run(
     system: str, table: Path, writers: int, rows: int, seconds: float, cpus: Sequence[int] | None
 ) -> list[dict]:
-    running = []
-    for number in range(writers):
-        spec = {
+    specs = [
+        {
             "system": system, "folder": str(table), "rows": rows, "seconds": seconds,
             "number": number, "cpu": cpus[number % len(cpus)] if cpus else None,
-        }  # fmt: skip
-        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.writer_loop", json.dumps(spec)]
-        running.append(
-            subprocess.Popen(
-                command,
-                cwd=FOLDER.parent,
-                text=True,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-        )
-    try:
-        for process in running:
-            if process.stdout.readline().strip() != "ready":
-                raise RuntimeError(f"{system}: " + process.communicate(timeout=30)[1][-2000:])
-        start = time.monotonic() + _START_DELAY_S
-        for process in running:
-            process.stdin.write(f"{start}\n")
-            process.stdin.flush()
-        results = []
-        for process in running:
-            out, err = process.communicate(timeout=seconds + _READY_TIMEOUT_S)
-            if process.returncode != 0:
-                raise RuntimeError(f"{system}: {err[-2000:]}")
-            results.append(json.loads(out.splitlines()[-1]))
-        return results
-    finally:
-        for process in running:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
+        }
+        for number in range(writers)
+    ]  # fmt: skip
+    return together.run("writer_loop", specs, name=system, patience_s=seconds + _READY_TIMEOUT_S)

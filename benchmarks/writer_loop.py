@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import data
+from benchmarks import data, together
 from benchmarks.systems import SYSTEMS, Aborted
 
 _PREPARED = 4
@@ -30,9 +30,7 @@ def main(spec: dict) -> dict:
     prepared = [data.repeated(spec["rows"], version=first + i) for i in range(_PREPARED)]
     _warm_up(system, table.with_name(f"warm-{spec['number']}"), prepared[:2])
     writer = system.open(table)
-    print("ready", flush=True)
-    start = float(sys.stdin.readline())
-    time.sleep(max(0.0, start - time.monotonic()))
+    start = together.wait_for_the_start()
     end = start + spec["seconds"]
     latencies: list[float] = []
     ends: list[float] = []
