@@ -21,11 +21,11 @@ LAYERS = {
     "truetime": 2, "seams": 2,
     "timeline": 3, "lsm_archive": 3,
     "table": 4, "merge": 4, "metadata": 4,
-    "readers": 5, "writers": 5, "services": 6,
+    "readers": 5, "writers": 5, "services": 6, "indexing": 6, "index_methods": 6,
     "opening": 6, "service_methods": 6, "client": 6, "create": 6, "engines": 6,
     "hoodie_options": 6,
     "spark": 7, "flink": 7, "cli_rows": 7, "cli_rounds": 7, "cli_services": 7, "cli_flink": 7, "cli": 7,
-    "__main__": 7,
+    "cli_index": 7, "__main__": 7,
 }  # fmt: skip
 SIDEWAYS = {
     ("limits", "errors"), ("options", "errors"), ("options", "limits"),
@@ -34,11 +34,13 @@ SIDEWAYS = {
     ("lsm_archive", "timeline"),
     ("merge", "table"), ("metadata", "table"), ("metadata", "merge"),
     ("service_methods", "services"), ("client", "service_methods"), ("client", "opening"),
+    ("index_methods", "indexing"), ("client", "index_methods"), ("client", "indexing"),
     ("create", "opening"), ("create", "client"), ("create", "hoodie_options"),
     ("client", "hoodie_options"), ("hoodie_options", "services"),
     ("engines", "client"), ("engines", "create"), ("engines", "services"), ("engines", "hoodie_options"),
     ("engines", "opening"),
     ("cli", "cli_rows"), ("cli", "cli_services"), ("cli_services", "cli_rows"),
+    ("cli", "cli_index"), ("cli_index", "cli_services"),
     ("cli", "cli_flink"), ("cli_flink", "cli_rounds"), ("cli_flink", "cli_rows"), ("cli_flink", "flink"),
     ("cli_services", "cli_rounds"), ("cli_rounds", "cli_rows"), ("__main__", "cli"),
 }  # fmt: skip
