@@ -267,6 +267,7 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> None:
         storage.make_folder(paths.PREPARED)
         private = paths.prepared("table", f"{seams.random.getrandbits(64):016x}")
         when = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(seams.clock.now_ms() / 1000))
+        _put_metadata(seams, TableConfig(raw), when)
         storage.create(private, encode_config(raw, when), durable=True)
         try:
             storage.link(private, paths.PROPERTIES)
@@ -283,3 +284,16 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> None:
         raise Unavailable(f"the table cannot be created: {error}", table=storage.base) from error
 
 
+def _put_metadata(seams: Seams, config: TableConfig, when: str) -> None:
+    """The metadata table of a table that will have one; ``hoodie.properties`` names its partitions."""
+    from mainstem.metadata.build.rows import files_rows
+    from mainstem.metadata.creation import Group, put_with_table, remove_table
+    from mainstem.metadata.partitions import FILES, Content, file_id
+    from mainstem.truetime.generator import InstantTimes
+
+    if not config.metadata_partitions or seams.storage.stat(paths.PROPERTIES) is not None:
+        return
+    remove_table(seams.storage)  # of a creation that died
+    now = InstantTimes().format(int(seams.clock.now_ms()))
+    groups = {FILES: [Group(file_id(FILES, 0), Content.FILES, files_rows({}))]}
+    put_with_table(seams.storage, seams.random, config, groups, time=now, when=when)

@@ -37,6 +37,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mainstem.errors import CorruptTable, OutcomeUnknown, Unavailable
+from mainstem.metadata.commit import FileChanges
 from mainstem.readers.state import TableState
 from mainstem.services.claim import claimed, store_now_ms
 from mainstem.services.clean_plan import (
@@ -67,6 +68,7 @@ from mainstem.timeline.instant import (
 )
 from mainstem.timeline.publish import Section
 from mainstem.writers.context import WriterContext
+from mainstem.writers.indexed import publish_with_metadata
 from mainstem.writers.leftovers import begun_savepoints
 from mainstem.writers.private_files import create_once, forget, prepare
 from mainstem.writers.rollback import condemned, roll_back_failed_writes
@@ -266,7 +268,7 @@ def _execute(ctx: WriterContext, time: str, progress: Progress) -> Cleaned:
     if deleted is None:
         return _withdrawn(ctx, time)
     metadata = encode_clean_metadata(plan, requested=time, taken_ms=int(clock.monotonic_ms() - began))
-    completion = _complete(ctx, time, metadata)
+    completion = _complete(ctx, time, metadata, FileChanges.of_names(plan.files))
     earliest = plan.earliest[0] if plan.earliest is not None else None
     return Cleaned(time, completion, len(plan.paths()), deleted, earliest)
 
@@ -360,14 +362,14 @@ def _delete(ctx: WriterContext, time: str, plan: CleanPlan, progress: Progress) 
     return deleted
 
 
-def _complete(ctx: WriterContext, time: str, metadata: bytes) -> str | None:
+def _complete(ctx: WriterContext, time: str, metadata: bytes, changes: FileChanges) -> str | None:
     def ended(section: Section) -> str | None:
         return None if time in pending(section.timeline) else "ended"
 
     prepared = prepare(ctx, time, metadata)
     try:
-        published = ctx.publisher.publish(
-            lambda done: f"{time}_{done}.{CLEAN}", prepared=prepared, decide=ended
+        published = publish_with_metadata(
+            ctx, time, changes, lambda done: f"{time}_{done}.{CLEAN}", prepared=prepared, decide=ended
         )
     finally:
         forget(ctx, prepared)

@@ -26,6 +26,7 @@ from mainstem.errors import CorruptTable, Invalid, OutcomeUnknown, Unavailable
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.base_file import BaseFileFormat
 from mainstem.limits import MIB
+from mainstem.metadata.commit import FileChanges
 from mainstem.readers.schema import schema_text
 from mainstem.readers.snapshot import read_spec
 from mainstem.readers.state import TableState
@@ -55,6 +56,7 @@ from mainstem.timeline.plans import (
 )
 from mainstem.timeline.publish import Section
 from mainstem.writers.context import WriterContext
+from mainstem.writers.indexed import publish_with_metadata
 from mainstem.writers.private_files import create_once, forget, prepare
 from mainstem.writers.rollback import condemned
 
@@ -263,7 +265,10 @@ class Execution:
         extra = {"schema": self.user_schema}
         prepared = prepare(ctx, self.time, encode_commit(stats, extra, COMPACT, compacted=True))
         try:
-            published = ctx.publisher.publish(
+            published = publish_with_metadata(
+                ctx,
+                self.time,
+                FileChanges.of_stats(stats),
                 lambda done: f"{self.time}_{done}.{COMMIT}",
                 prepared=prepared,
                 decide=lambda section: self._ended(section, stats),

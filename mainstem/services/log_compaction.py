@@ -30,6 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mainstem.errors import OutcomeUnknown, Unavailable, Unsupported
+from mainstem.metadata.commit import FileChanges
 from mainstem.readers.state import TableState
 from mainstem.services.attempts import forget_other_attempt, other_files, sweep_private
 from mainstem.services.claim import claimed
@@ -59,6 +60,7 @@ from mainstem.timeline.plans import (
 from mainstem.timeline.publish import Section
 from mainstem.timeline.restore_records import pending_restores
 from mainstem.writers.context import WriterContext
+from mainstem.writers.indexed import publish_with_metadata
 from mainstem.writers.private_files import create_once, forget, prepare
 from mainstem.writers.rollback import condemned, roll_back, roll_back_failed_writes
 
@@ -260,8 +262,13 @@ def _complete(
         return _ended_otherwise(run, section, operations, stats, listing)
 
     try:
-        published = ctx.publisher.publish(
-            lambda done: f"{time}_{done}.{DELTACOMMIT}", prepared=prepared, decide=ended
+        published = publish_with_metadata(
+            ctx,
+            time,
+            FileChanges.of_stats(stats),
+            lambda done: f"{time}_{done}.{DELTACOMMIT}",
+            prepared=prepared,
+            decide=ended,
         )
     finally:
         forget(ctx, prepared)

@@ -51,6 +51,9 @@ LOCAL_ZONE = "hoodie.mainstem.timeline.zone"
 SLASH_DATES = "hoodie.datasource.write.slash.separated.date.partitioning"
 CONSISTENT_TIMESTAMP = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 
+#: partitions of the metadata table that every action maintains
+MAINTAINED: frozenset[str] = frozenset()
+
 # Properties that decide where a row lands and who wins: they may not change under a transaction.
 DECISIVE = (
     "hoodie.table.name", "hoodie.table.type", "hoodie.table.version",
@@ -64,8 +67,7 @@ DECISIVE = (
     "hoodie.compaction.payload.class", "hoodie.datasource.write.hive_style_partitioning",
     "hoodie.datasource.write.partitionpath.urlencode",
     "hoodie.datasource.write.drop.partition.columns", "hoodie.populate.meta.fields",
-    "hoodie.table.base.file.format", "hoodie.table.metadata.partitions",
-    "hoodie.table.metadata.partitions.inflight", TIMEZONE, BUCKETS, HASH_FIELD, INDEX_TYPE,
+    "hoodie.table.base.file.format", TIMEZONE, BUCKETS, HASH_FIELD, INDEX_TYPE,
     BUCKET_ENGINE, "hoodie.write.lock.provider", "hoodie.write.lock.filesystem.path", *PLACE_KEYS,
     "hoodie.table.cdc.enabled", "hoodie.timeline.path", SLASH_DATES, CONSISTENT_TIMESTAMP,
     *keygen_time.OPTIONS,
@@ -296,14 +298,7 @@ class TableConfig:
     def check_writable(self, table: str) -> None:
         """Refuse what non-blocking concurrency control, or mainstem, cannot write safely."""
         self.check_readable(table)
-        if self.metadata_partitions:
-            raise Unsupported(
-                "the table has a metadata table (hoodie.table.metadata.partitions="
-                f"{','.join(self.metadata_partitions)}), which mainstem does not maintain yet; readers"
-                " that list files through it would not see our files. Write once from Hudi with"
-                " hoodie.metadata.enable=false on every Java writer: it drops the metadata table",
-                table=table,
-            )
+        self.check_metadata(table)
         needs = (
             ("hoodie.table.type", self.table_type, (MERGE_ON_READ,)),
             (INDEX_TYPE, self._get(INDEX_TYPE).upper(), ("", "BUCKET")),
@@ -347,6 +342,18 @@ class TableConfig:
                 table=table,
             )
 
+
+    def check_metadata(self, table: str) -> None:
+        """Refuse what mainstem cannot maintain: readers that use it would miss rows that are written."""
+        other = [name for name in self.metadata_partitions if name not in MAINTAINED]
+        if other:
+            raise Unsupported(
+                "the table has a metadata table (hoodie.table.metadata.partitions="
+                f"{','.join(self.metadata_partitions)}), of which mainstem does not maintain"
+                f" {', '.join(other)}; readers that use it would not see our rows. Write once from Hudi with"
+                " hoodie.metadata.enable=false on every Java writer: it drops the metadata table",
+                table=table,
+            )
 
     def _check_version_8(self, table: str) -> None:
         """What Hudi 1.0 would merge in another way than we and Hudi 1.1."""

@@ -69,12 +69,13 @@ class Published(Generic[T]):
 class Ahead:
     """A file of the metadata table's timeline that becomes visible just before the published one.
 
-    ``name(time)``: its name in ``folder``; ``prepared``: a durable private file with its content.
-    ``ready`` is called under the lock, after the caller's checks, with that timeline: it makes the files of
-    the instant's earlier states and says whether the instant is still to be published there.
+    ``name(time)``: its name there; ``prepared``: a durable private file with its content; ``folders`` of the
+    metadata table are made durable behind it. ``ready`` is called under the lock, after the caller's checks,
+    with that timeline: it makes the files of the instant's earlier states and says whether the instant is
+    still to be published there.
     """
 
-    folder: str
+    folders: tuple[str, ...]
     prepared: str
     name: Callable[[str], str]
     ready: Callable[[ActiveTimeline], bool]
@@ -276,8 +277,8 @@ class Publisher:
     def _go_ahead(self, epoch: Epoch, lease: Lease, ahead: Ahead, time: str) -> None:
         """Publish the metadata table's file, durably: a crash of the machine must not keep only the other."""
         lease.check()
-        self._link(epoch.publish_ahead, f"{ahead.folder}/{ahead.name(time)}", ahead.prepared)
-        self._seams.storage.sync_folder(ahead.folder)
+        self._link(epoch.publish_ahead, f"{paths.METADATA_TIMELINE}/{ahead.name(time)}", ahead.prepared)
+        self._seams.storage.sync_folders(ahead.folders)
 
     def _refuse_beside_restore(self, timeline: ActiveTimeline, name: str) -> None:
         """While a restore is pending, nothing else is published: it may be what the restore removes, or

@@ -54,7 +54,8 @@ class WriterContext:
             ) from error
 
     def reread_config(self) -> None:
-        """Under the lock: the table must still be what the transaction was planned for.
+        """Under the lock: the table must still be what the transaction was planned for. Which indexes it has
+        may have changed (``writers.indexed``).
 
         Raises ``Unsupported``/``Invalid`` naming the changed properties.
         """

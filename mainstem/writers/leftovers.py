@@ -7,6 +7,8 @@
 - data files of an instant that was rolled back while its writer was stopped and that the writer, waking
   up, still created. Nobody sees them, but once the instant is older than the active timeline Java takes
   it for an archived, completed one and shows their rows;
+- pending instants of the metadata table whose data instant is not pending (any more), with the log files of
+  those that were rolled back (``metadata.taking_back``);
 - savepoints that were begun long ago: archiving would stop before their instants for good. They go under the
   lock. Ours are begun and published in one section, so whoever made one is superseded by then.
 
@@ -16,6 +18,7 @@ Nothing else here touches an instant that is pending: that is the work of a roll
 from __future__ import annotations
 
 from mainstem.lsm_archive.reader import Archive
+from mainstem.metadata.taking_back import last_change_ms, pending_there, sweep
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.partitions import list_partitions
@@ -40,8 +43,10 @@ def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
     fence = (e.mtime_ms for e in storage.entries(paths.FENCE))
     store_now_ms = max((*beats.values(), *fence), default=0)  # the store's clock, or a little less
     _sweep_prepared(ctx, beats, store_now_ms)
+    indexed = pending_there(storage)  # before the timeline: a data instant is there before them
     timeline = ctx.publisher.timeline()
     _sweep_marks(ctx, timeline)
+    _sweep_metadata(ctx, indexed, timeline, store_now_ms)
     _sweep_savepoints(ctx, timeline, store_now_ms)
     for instant in sorted({*beats, *marked}):
         if paths.is_instant_time(instant) and _is_over(timeline, instant):
@@ -66,6 +71,20 @@ def _sweep_marks(ctx: WriterContext, timeline: ActiveTimeline) -> None:
     for mark in timeline.pending:
         if mark.action == SAVEPOINT and mark.requested not in known:
             _delete_mark(storage, mark)
+
+
+def _sweep_metadata(
+    ctx: WriterContext, indexed: list[Instant], timeline: ActiveTimeline, now_ms: int
+) -> None:
+    """Java's writers may be about to begin theirs, and roll back what they find pending: young ones stay."""
+    storage = ctx.seams.storage
+    known = {i.requested for i in timeline.instants}
+    for instant in indexed:
+        if not _is_over(timeline, instant.requested):
+            continue
+        if now_ms - last_change_ms(storage, instant) > _DEAD_AFTER * ctx.heartbeats.expire_ms:
+            gone = instant.requested not in known and not _may_be_archived(ctx, timeline, instant.requested)
+            sweep(storage, instant, with_files=gone)
 
 
 def begun_savepoints(

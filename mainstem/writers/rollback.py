@@ -1,6 +1,7 @@
 """Rolling back what dead writers left (RollbackActionExecutor; protocols 4.3), lazily and for good.
 
   [[ lock: dead still? -> publish r.rollback.requested with the plan ]] -> r.rollback.inflight
+  -> take the instant from the metadata table, if there is one (``metadata.taking_back``)
   -> delete the instant's files (markers and listing) -> [[ lock: delete its inflight and requested,
   publish r_c.rollback ]] -> delete markers and heartbeat
 
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 
 from mainstem.errors import MainstemError, OutcomeUnknown, Unavailable
 from mainstem.lsm_archive.reader import Archive
+from mainstem.metadata.taking_back import RollbackRecord, take_back
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.partitions import list_partitions
@@ -195,6 +197,7 @@ def execute_rollback(
     create_once(storage, paths.timeline_file(f"{rollback}.{ROLLBACK}.{INFLIGHT}"))
     if shown:
         unpublish(storage, {instant})
+    indexed = take_back(storage, instant, rollback)
     deleted: dict[str, list[str]] = {}
     for partition, _, name in list(_files_of(ctx, instant)):
         delete_with_checksum(storage, paths.in_partition(partition, name))
@@ -229,15 +232,21 @@ def execute_rollback(
             forget_begun_savepoint(storage, instant)
 
     prepared = prepare(ctx, instant, metadata)
+    record = (
+        RollbackRecord.prepare(storage, ctx.seams.random, rollback, instant, indexed) if indexed else None
+    )
     try:
         published = ctx.publisher.publish(
             lambda time: f"{rollback}_{time}.{ROLLBACK}",
             prepared=prepared,
             decide=not_done_yet,
             before_link=remove_instant,
+            ahead=None if record is None else record.ahead,
         )
     finally:
         forget(ctx, prepared)
+        if record is not None:
+            record.release()
     if published.time is None and _is_there(ctx, instant):
         return None
     if action in _MERGES:

@@ -4,7 +4,7 @@
               -> T.deltacommit.inflight ]]
   write    any number of batches: one new log file per bucket, blocks appended; no lock held
   commit   files durable -> [[ lock: still ours, not committed before, a bulk insert not overlapped
-           -> T_C.deltacommit ]]
+           -> its part of the metadata table, if there is one (``metadata.commit``) -> T_C.deltacommit ]]
            -> markers and heartbeat gone
 
 Between the two critical sections nobody waits for this writer. What can come of it is an ``Outcome``
@@ -27,6 +27,7 @@ from mainstem.errors import (
     Unavailable,
     Unsupported,
 )
+from mainstem.metadata.commit import FileChanges
 from mainstem.options import WRITER_NAME
 from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
@@ -40,6 +41,7 @@ from mainstem.writers.conflicts import Overlaps
 from mainstem.writers.context import WriterContext
 from mainstem.writers.fit import as_table
 from mainstem.writers.guard import GUARD_KEY, StreamGuard
+from mainstem.writers.indexed import publish_with_metadata
 from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, OPERATIONS, Outcome
 from mainstem.writers.private_files import forget, prepare
 from mainstem.writers.rollback import (
@@ -357,7 +359,10 @@ class Transaction:
             content = encode_commit(stats, self._extra_metadata(), OPERATIONS[self._spec.operation])
             prepared = prepare(ctx, self.instant, content)
             try:
-                published = ctx.publisher.publish(
+                published = publish_with_metadata(
+                    ctx,
+                    self.instant,
+                    FileChanges.of_stats(stats),
                     lambda time: f"{self.instant}_{time}.{DELTACOMMIT}",
                     prepared=prepared,
                     decide=self._may_complete,

@@ -1,0 +1,205 @@
+"""Making the metadata table of a table, and a new partition of it
+(HoodieBackedTableMetadataWriter.initialize).
+
+A partition's first files belong to an instant of its own, ``00000000000000000`` + k for the first free k,
+or that of the indexing action that builds it. Every file group gets a log file with one empty delete block,
+so that the number of groups is there before any row; groups with rows get a base file.
+
+  1. ``put_table``: folders, then the metadata table's ``hoodie.properties``, whole and by link
+  2. ``put_partition``: partition metafile, marker logs, base files
+  3. [[ ``publish_partition``: the instant's requested and inflight files, then its completed file ]]
+  4. [[ the caller puts the partition into a list of the table's ``hoodie.properties`` ]]
+
+Until 4 nobody looks for the partition: a crash leaves files that whoever makes it again removes first
+(``remove_partition``). Readers honour log blocks of these instants whatever the data table's timeline says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from mainstem.formats.hfile_write import write_hfile
+from mainstem.formats.java_properties import format_properties
+from mainstem.formats.log_file import empty_group_block
+from mainstem.metadata.partitions import Content
+from mainstem.metadata.record_schema import schema_of_version
+from mainstem.metadata.records import encode
+from mainstem.metadata.taking_back import INITIAL, metadata_partition
+from mainstem.seams import Randomness
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.table.properties import TableConfig, encode_config, table_checksum
+from mainstem.timeline.active import load_timeline
+from mainstem.timeline.commit_metadata import WriteStat, encode_commit
+from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED
+from mainstem.timeline.publish import Publisher
+
+_OPERATION = "BULK_INSERT_PREPPED"
+_TOKEN = "0-0-0"
+_PROPERTIES = f"{paths.METADATA}/{paths.PROPERTIES}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """A file group of a new partition: its file id, and its first rows (None: it has none)."""
+
+    file_id: str
+    content: Content
+    rows: pa.Table | None = None
+
+
+class _BaseFileStat(WriteStat):
+    """A first base file, as Java reports it."""
+
+    def record(self) -> dict[str, object]:
+        return super().record() | {
+            "prevCommit": "null", "numInserts": self.writes, "numUpdateWrites": 0,
+            "logVersion": None, "logOffset": None, "baseFile": None, "logFiles": None,
+        }  # fmt: skip
+
+
+def metadata_properties(config: TableConfig) -> dict[str, str]:
+    """``hoodie.properties`` of the metadata table of a table."""
+    name, version = f"{config.name}_metadata", str(config.version)
+    return {
+        "hoodie.table.name": name,
+        "hoodie.table.type": "MERGE_ON_READ",
+        "hoodie.table.version": version,
+        "hoodie.table.initial.version": version,
+        "hoodie.timeline.layout.version": "2",
+        "hoodie.timeline.path": "timeline",
+        "hoodie.timeline.history.path": "history",
+        "hoodie.archivelog.folder": "history",
+        "hoodie.table.base.file.format": "HFILE",
+        "hoodie.table.recordkey.fields": "key",
+        "hoodie.table.keygenerator.type": "HOODIE_TABLE_METADATA",
+        "hoodie.populate.meta.fields": "false",
+        "hoodie.compaction.payload.class": "org.apache.hudi.metadata.HoodieMetadataPayload",
+        "hoodie.record.merge.mode": "CUSTOM",
+        "hoodie.record.merge.strategy.id": "00000000-0000-0000-0000-000000000000",
+        "hoodie.datasource.write.drop.partition.columns": "false",
+        "hoodie.table.checksum": table_checksum("", name),
+    }
+
+
+def put_table(storage: Storage, random: Randomness, config: TableConfig, when: str) -> None:
+    """Step 1; does nothing where the metadata table is there. ``when``: a date for people."""
+    if storage.stat(_PROPERTIES) is not None:
+        return
+    for folder in paths.INITIAL_FOLDERS:
+        storage.make_folder(f"{paths.METADATA}/{folder}")
+    private = paths.prepared("metadata", f"{random.getrandbits(64):016x}")
+    storage.create(private, encode_config(metadata_properties(config), when), durable=True)
+    with suppress(FileExistsError):
+        storage.link(private, _PROPERTIES)
+    storage.delete(private)
+    storage.sync_folders([f"{paths.METADATA}/{paths.HOODIE}", paths.METADATA, paths.HOODIE])
+
+
+def first_instant(storage: Storage) -> str:
+    """The first free instant of an initialisation."""
+    taken = {
+        i.requested
+        for i in load_timeline(storage, paths.METADATA_TIMELINE).instants
+        if i.requested.startswith(INITIAL)
+    }
+    return next(time for k in range(1000) if (time := f"{INITIAL}{k:03d}") not in taken)
+
+
+def put_partition(
+    storage: Storage,
+    partition: str,
+    instant: str,
+    groups: Sequence[Group],
+    *,
+    table_version: int,
+    created_ms: int = 0,
+) -> bytes:
+    """Step 2, durable; returns the content of the instant's completed file."""
+    folder = metadata_partition(partition)
+    schema = schema_of_version(table_version)
+    metafile = format_properties(
+        {"commitTime": instant, "partitionDepth": "1"}, comments=("partition metadata", instant)
+    )
+    storage.make_folder(folder)
+    storage.create(paths.partition_metafile(folder), metafile, durable=True)
+    stats: list[WriteStat] = []
+    for group in groups:
+        name = paths.log_name(group.file_id, instant, 1, _TOKEN)
+        storage.create(f"{folder}/{name}", empty_group_block(instant), durable=True)
+        if group.rows is None or not group.rows.num_rows:
+            continue
+        keys, values = encode(group.content, group.rows, schema)
+        data = write_hfile(keys, values, schema_text=schema, base_file=True, created_ms=created_ms)
+        name = paths.hfile_name(group.file_id, _TOKEN, instant)
+        storage.create(f"{folder}/{name}", data, durable=True)
+        stats.append(
+            _BaseFileStat(partition, group.file_id, name, instant, 1, len(keys), 0, len(data), 1)
+        )
+    storage.sync_folders([folder, paths.METADATA])
+    return encode_commit(stats, {"schema": schema}, _OPERATION)
+
+
+def publish_partition(
+    publisher: Publisher, storage: Storage, random: Randomness, instant: str, completed: bytes
+) -> str:
+    """Step 3; the completion time. Raises what ``Publisher.publish`` raises."""
+    private = paths.prepared(instant, f"{random.getrandbits(64):016x}")
+    storage.create(private, completed, durable=True)
+
+    def begin(time: str) -> None:
+        for state in (REQUESTED, INFLIGHT):
+            with suppress(FileExistsError):
+                storage.create(
+                    f"{paths.METADATA_TIMELINE}/{instant}.{DELTACOMMIT}.{state}", b"", durable=False
+                )
+
+    try:
+        published = publisher.publish(
+            lambda time: f"{instant}_{time}.{DELTACOMMIT}",
+            prepared=private,
+            before_link=begin,
+            folder=paths.METADATA_TIMELINE,
+        )
+    finally:
+        with suppress(OSError):
+            storage.delete(private)
+    assert published.time is not None
+    return published.time
+
+
+def put_with_table(
+    storage: Storage,
+    random: Randomness,
+    config: TableConfig,
+    contents: Mapping[str, Sequence[Group]],
+    *,
+    time: str,
+    when: str,
+) -> None:
+    """Steps 1 to 3 for a table that does not exist yet, so that nobody else is there. ``time``: now."""
+    put_table(storage, random, config, when)
+    for partition, groups in contents.items():
+        instant = first_instant(storage)
+        done = put_partition(storage, partition, instant, groups, table_version=config.version)
+        for name, data in (
+            (f"{instant}.{DELTACOMMIT}.{REQUESTED}", b""),
+            (f"{instant}.{DELTACOMMIT}.{INFLIGHT}", b""),
+            (f"{instant}_{time}.{DELTACOMMIT}", done),
+        ):
+            storage.create(f"{paths.METADATA_TIMELINE}/{name}", data, durable=True)
+    storage.sync_folder(paths.METADATA_TIMELINE)
+
+
+def remove_table(storage: Storage) -> None:
+    """What an earlier attempt at the metadata table left, while the table names no partition of it."""
+    storage.delete_folder(paths.METADATA)
+
+
+def remove_partition(storage: Storage, partition: str) -> None:
+    """What an earlier attempt at a partition left; before ``put_partition``, while no list names it."""
+    storage.delete_folder(metadata_partition(partition))

@@ -1,0 +1,83 @@
+"""Publishing what an action did, with its part of the metadata table where the table has one.
+
+Which partitions are maintained is read from the table each time, outside the lock to make their rows and
+under it to see that these are still the ones (``metadata.commit``, steps 1 and 2): an index that somebody
+adds while a writer is about to commit gets the writer's rows, one that was dropped gets none. No writer's
+own options decide about it (apache/hudi#18180).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from mainstem.errors import RolledBack, Unavailable
+from mainstem.metadata.commit import FileChanges, MetadataCommit
+from mainstem.table.properties import load_config
+from mainstem.timeline.publish import Published, Section
+from mainstem.writers.context import WriterContext
+
+T = TypeVar("T")
+_ROUNDS_MAX = 10
+
+
+class _Moved:
+    """A decision: the list of indexes is not what the rows were made for."""
+
+
+def publish_with_metadata(
+    ctx: WriterContext,
+    instant: str,
+    changes: FileChanges,
+    target: Callable[[str], str],
+    *,
+    prepared: str,
+    decide: Callable[[Section], T | None],
+) -> Published[T]:
+    """``Publisher.publish`` of an action's completed file; ``instant`` is its requested time.
+
+    Raises ``Unsupported`` where the table got an index meanwhile that mainstem does not maintain, and
+    ``Unavailable`` where its indexes change again and again; nothing is published then.
+    """
+    part = _prepare(ctx, instant, changes)
+    for _ in range(_ROUNDS_MAX):
+        listed = part.listed if part is not None else ()
+
+        def may(section: Section, listed: tuple[str, ...] = listed) -> T | _Moved | None:
+            decision = decide(section)
+            return _Moved() if decision is None and _listed(ctx) != listed else decision
+
+        try:
+            published = ctx.publisher.publish(
+                target, prepared=prepared, decide=may, ahead=None if part is None else part.ahead
+            )
+        except RolledBack:
+            if part is not None:
+                part.forget()
+            raise
+        finally:
+            if part is not None:
+                part.release()
+        if not isinstance(published.decision, _Moved):
+            return published
+        part = _prepare(ctx, instant, changes)
+    raise Unavailable(
+        f"the table's indexes changed {_ROUNDS_MAX} times while {instant} was being published; nothing was"
+        " published, do it again",
+        table=ctx.base,
+        instant=instant,
+    )
+
+
+def _listed(ctx: WriterContext) -> tuple[str, ...]:
+    return load_config(ctx.seams.storage).metadata_partitions
+
+
+def _prepare(ctx: WriterContext, instant: str, changes: FileChanges) -> MetadataCommit | None:
+    config = load_config(ctx.seams.storage)
+    config.check_metadata(ctx.base)
+    if not config.metadata_partitions:
+        return None
+    return MetadataCommit.prepare(
+        ctx.seams.storage, ctx.seams.random, instant, config.metadata_partitions, changes, config.version
+    )
