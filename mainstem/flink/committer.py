@@ -230,10 +230,11 @@ class Committer:
         for instant in self._ctx.timeline().pending:
             if instant.action == DELTACOMMIT:
                 path = paths.timeline_file(f"{instant.requested}.{DELTACOMMIT}.{INFLIGHT}")
-                with suppress(FileNotFoundError, CorruptTable, ValueError):  # gone, or somebody else's
+                # gone, or somebody else's
+                with suppress(FileNotFoundError, CorruptTable, ValueError, RecursionError):
                     data = self._ctx.seams.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
                     guard = json.loads(decode_commit(data, path=path).extra.get(GUARD_KEY, "null"))
-                    if guard and guard[0] == self._identifier:
+                    if isinstance(guard, list) and guard[:1] == [self._identifier]:
                         yield instant.requested
 
     def _wait_for_others(self) -> Outcome:
@@ -332,7 +333,7 @@ def _part_names(extra: dict[str, str], instant: str) -> frozenset[str]:
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError("no list of names")
         return frozenset(names)
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, RecursionError) as error:
         raise CorruptTable(
             f"the commit does not say which part files it holds ({PARTS_KEY}: {error})", instant=instant
         ) from error

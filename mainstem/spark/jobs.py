@@ -260,7 +260,7 @@ def decode_job(data: bytes, path: str, base: str) -> Job:
             record["earlier"],
             bool(record["ended"]),
         )
-    except (ValueError, TypeError, KeyError, MainstemError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, MainstemError) as error:
         raise CorruptTable(
             f"the record of a Spark job does not parse: {error}; delete it, the job fails and runs again",
             path=path,

@@ -223,7 +223,7 @@ def _facts(instant: str, extra: dict[str, str], path: str) -> tuple[_Fact, ...]:
         if STREAM_KEY in extra:
             found = json.loads(extra[STREAM_KEY]).items()
             return tuple(_Fact(str(name), int(text), None, instant) for name, text in found)
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CorruptTable(
             f"streaming checkpoint in the commit does not parse: {error}", path=path
         ) from error

@@ -106,6 +106,14 @@ def strange() -> tuple[bytes, ...]:
         ("instantToRollback", text, "x"),
         ("instantToRollback", {"type": "map", "values": text}, {"commitTime": "1"}),
         ("earliestCommitToRetain", number, 7),
+        ("partitionMetadata", text, "x"),
+        ("partitionMetadata", {"type": "map", "values": text}, {"p": "x"}),
+        ("savepointedAt", text, "x"),
+        ("instantsToRollback", text, "x"),
+        ("instantsToRollback", strings, ["x"]),
+        ("savepointToRestoreTimestamp", number, 7),
+        ("indexPartitionInfos", text, "x"),
+        ("indexPartitionInfos", strings, ["x"]),
         ("nothing", nothing, None),
     ]
     made = []

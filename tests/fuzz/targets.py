@@ -9,8 +9,6 @@ import contextlib
 import io
 import json
 import random
-import shutil
-import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -22,8 +20,10 @@ from mainstem import cli, open_table
 from mainstem.errors import Unsupported
 from mainstem.formats.avro_container import decode_container
 from mainstem.formats.avro_schema import avro_to_arrow, parse_schema
+from mainstem.formats.hfile import HFile, open_hfile
+from mainstem.formats.hfile_write import write_hfile
 from mainstem.formats.java_properties import format_properties, parse_properties
-from mainstem.formats.log_file import BlockKind, Header, LogBlock, read_blocks
+from mainstem.formats.log_file import BlockKind, Header, LogBlock, delete_block, hfile_block, read_blocks
 from mainstem.lsm_archive.manifest import parse_manifest
 from mainstem.lsm_archive.names import parse_data_name, parse_manifest_name
 from mainstem.lsm_archive.reader import Archive
@@ -43,13 +43,25 @@ from mainstem.timeline.plans import (
     encode_compaction_plan,
     encode_rollback_plan,
 )
+from mainstem.timeline.restore_records import (
+    PlannedInstant,
+    RestorePlan,
+    SavepointRecord,
+    decode_restore_plan,
+    decode_savepoint,
+    encode_restore_plan,
+    encode_savepoint,
+)
 from mainstem.truetime.owner_record import OwnerRecord, parse_owner_record
 from mainstem.truetime.zk_lock import in_line
 from mainstem.writers.ordinals import StreamWrite, allocate, stream_folder
 from mainstem.writers.task import decode_result
 from tests.formats.golden_logs import GOLDEN
 from tests.fuzz.corpus import INSTANT, TABLE, TEXT, blocks, golden, names, small_log
+from tests.fuzz.files import folder as _folder
+from tests.fuzz.files import in_file as _in_file
 from tests.fuzz.harness import Target
+from tests.fuzz.own_targets import OWN_TARGETS
 
 # ----------------------------------------------------------------------------------- log files
 
@@ -67,9 +79,39 @@ def _check_block(block: LogBlock) -> object:
         found.validate(full=True)
         assert found.column_names == ["record_key", "partition_path", "ordering", "ordering_is_default"]
         return found
+    if block.kind == BlockKind.HFILE_DATA:
+        return _check_hfile(block.hfile())
     if block.kind in (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA, BlockKind.CDC_DATA):
         return _check_rows(block)
     return None
+
+
+def _check_hfile(hfile: HFile) -> object:
+    keys, values = hfile.rows()
+    for column in (keys, values):
+        column.validate(full=True)
+    assert len(keys) == len(values) == hfile.entry_count
+    some = keys.slice(len(keys) // 2, 3)
+    for found in (*hfile.lookup(some), *hfile.prefixes(some)):
+        found.validate(full=True)
+    hfile.meta("bloomFilter")
+    return list(zip(keys.to_pylist(), values.to_pylist(), strict=True))
+
+
+def _hfiles() -> list[bytes]:
+    keys = pa.array([f"{n:02}" * (n % 70) + str(n) for n in range(60)])
+    values = pa.array([bytes(n % 7) for n in range(60)], pa.binary())
+    made = [
+        write_hfile(keys, values, schema_text=TEXT, base_file=True, compression=c, block_bytes=size)
+        for c in ("GZ", "NONE") for size in (500, 100_000)
+    ]  # fmt: skip
+    return [write_hfile(keys[:1], values[:1], schema_text=None, base_file=False), *made]
+
+
+def _hfile_log() -> bytes:
+    keys, values = pa.array(["a", "b"]), pa.array([b"", b"v"], pa.binary())
+    parts = [*hfile_block(INSTANT, TEXT, keys, values), *delete_block(INSTANT, TEXT, keys, "files", None)]
+    return b"".join(map(bytes, parts))
 
 
 def _log_file(data: bytes) -> list[object]:
@@ -181,6 +223,31 @@ def _index_plans() -> list[bytes]:
     return [encode_index_plan(builds), encode_index_plan(builds[:1])]
 
 
+def _savepoint(data: bytes, *, path: str = "f") -> object:
+    """What a savepoint keeps are data files of partitions inside the table."""
+    found = decode_savepoint(data, path=path)
+    for partition, kept in found.files.items():
+        assert not partition or paths.inside(partition, source=path) == partition
+        assert all(paths.file_id_of(name) is not None for name in kept)
+    return found
+
+
+def _savepoints() -> list[bytes]:
+    ours = SavepointRecord("u", "c", 1_700_000_000_000, {"p": (f"f-0_0-1-2_{INSTANT}.parquet",)})
+    return [encode_savepoint(ours), *golden("*.savepoint")]
+
+
+def _restore_plan(data: bytes, *, path: str = "f") -> object:
+    found = decode_restore_plan(data, path=path)
+    assert all(instant.requested.isdigit() for instant in found.instants)
+    return found
+
+
+def _restore_plans() -> list[bytes]:
+    ours = RestorePlan(INSTANT, (PlannedInstant(INSTANT, "deltacommit"),))
+    return [encode_restore_plan(ours), *golden("*.restore.requested")]
+
+
 def _containers() -> list[bytes]:
     kinds = ("clean", "clean.requested", "restore", "restore.requested", "clustering.requested", "rollback")
     patterns = [f"*.{kind}" for kind in kinds]
@@ -198,8 +265,11 @@ def _name(data: bytes) -> object:
         assert paths.base_name(base.file_id, base.token, base.instant) == text
     if instant is not None:
         assert instant.file_name == text
-    for parse in (paths.file_id_of, paths.parse_marker_name, paths.parse_schema_commit, parse_manifest_name):
+    for parse in (paths.file_id_of, paths.parse_marker_name, paths.parse_schema_commit, parse_manifest_name,
+                  paths.sink_name):  # fmt: skip
         parse(text)
+    if (note := paths.parse_guard_note(text)) is not None:
+        assert paths.parse_guard_note(paths.guard_note(*note)) == note
     epoch, ticket = paths.parse_epoch(text), paths.parse_ticket_epoch(text)
     assert epoch is None or paths.parse_epoch(paths.epoch_marker(epoch).rsplit("/", 1)[-1]) == epoch
     assert ticket is None or ticket >= 0
@@ -212,7 +282,8 @@ def _file_names() -> list[bytes]:
     made = [
         paths.log_name("f-0", INSTANT, 2, "0-1-2"), paths.base_name("f-0", "0-1-2", INSTANT),
         f"{paths.log_name('f-0', INSTANT, 2, '0-1-2')}.marker.APPEND", "epoch-12", "ticket-12-00ff",
-        "manifest_12", f"{INSTANT}_{INSTANT}_0.parquet", "city=paris/day=2026-01-01", "2026/01/01",
+        "manifest_12", f"{INSTANT}_{INSTANT}_0.parquet", paths.guard_note(3, None, INSTANT), "my%2Fsink",
+        paths.guard_note(3, 1, INSTANT), "city=paris/day=2026-01-01", "2026/01/01",
         "_c_0a8a2b1e-3a01-4fd1-9a3a-0e3a3a3a3a3a-lock-0000000012", f"{INSTANT}_{INSTANT}.schemacommit",
     ]  # fmt: skip
     return [name.encode() for name in (*made, *names())]
@@ -230,25 +301,6 @@ def _properties(data: bytes) -> object:
 def _has_keys(whole: dict, found: dict) -> bool:
     """All but the last key are whole; of that one, key or value may be cut."""
     return all(whole.get(key) == value for key, value in list(found.items())[:-1])
-
-
-@cache
-def _folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="mainstem-fuzz-"))
-
-
-def _in_file(path: str, read: Callable[[LocalStorage], object], others: dict[str, bytes] | None = None):
-    """A parser that is given a storage with these bytes at ``path``."""
-
-    def run(data: bytes) -> object:
-        base = _folder() / path.replace("/", "-")
-        shutil.rmtree(base, ignore_errors=True)
-        for name, content in {**(others or {}), path: data}.items():
-            (base / name).parent.mkdir(parents=True, exist_ok=True)
-            (base / name).write_bytes(content)
-        return read(LocalStorage(str(base), sync=False))
-
-    return run
 
 
 def _config(storage: LocalStorage) -> object:
@@ -404,14 +456,19 @@ _DELETE, _DELETE_SEEDS = _contents(BlockKind.DELETE)
 _PARQUET, _PARQUET_SEEDS = _contents(BlockKind.PARQUET_DATA)
 
 #: Parsers of containers beside the strange ones that they must survive.
-CONTAINER_PARSERS = (decode_commit, decode_rollback_plan, decode_compaction_plan, _clean_plan, _index_plan)
+CONTAINER_PARSERS = (
+    decode_commit, decode_rollback_plan, decode_compaction_plan, _clean_plan, _index_plan, _savepoint,
+    _restore_plan,
+)  # fmt: skip
 
 TARGETS = [
-    Target("log file", _log_file, lambda: [small_log(), *golden("*.log.*", most=20)], _is_prefix),
+    Target("log file", _log_file, lambda: [small_log(), _hfile_log(), *golden("*.log.*", most=20)],
+           _is_prefix),
     Target("Avro data block", _AVRO, _AVRO_SEEDS),
     Target("Avro data block of many rows", _content(BlockKind.AVRO_DATA, TEXT), lambda: [_many_rows()]),
     Target("delete block", _DELETE, _DELETE_SEEDS),
     Target("Parquet data block", _PARQUET, _PARQUET_SEEDS),
+    Target("HFile", lambda data: _check_hfile(open_hfile(data, path="f")), _hfiles),
     Target("Avro schema", _schema,
            lambda: [text.encode() for text in (TEXT, *_by_schema(BlockKind.AVRO_DATA))]),
     Target("Avro container", lambda data: decode_container(data, path="f"), _containers),
@@ -420,6 +477,8 @@ TARGETS = [
     Target("compaction plan", lambda data: decode_compaction_plan(data, path="f"), _compaction_plans, _any),
     Target("clean plan", _clean_plan, _clean_plans, _any),
     Target("index plan", _index_plan, _index_plans, _any),
+    Target("savepoint", _savepoint, _savepoints, _any),
+    Target("restore plan", _restore_plan, _restore_plans, _any),
     Target("names of files, instants and partitions", _name, _file_names, _any),
     Target("Java properties", _properties, _configs, _has_keys),
     Target("hoodie.properties", _in_file(paths.PROPERTIES, _config), _configs, _any, slow=True),
@@ -439,6 +498,7 @@ TARGETS = [
            lambda: [json.dumps({"instant": INSTANT, "rows": 0, "files": []}).encode()]),
     Target("schemas with column ids", _column_ids, _column_id_seeds),
     Target("arguments of the command", _arguments, _argument_seeds, _any, slow=True),
+    *OWN_TARGETS,
     _whole("savepoint_restore"),
     _whole("archive_lsm"),
 ]  # fmt: skip
