@@ -86,7 +86,7 @@ def time_before_lock() -> list[Patch]:
     return [patch.object(Publisher, "publish", early)]
 
 
-@seeded_bug("the lock client's flag is trusted: no epochs, no tickets", "publishers")
+@seeded_bug("the lock client's flag is trusted: no epochs, no tickets (R7, #19334)", "publishers")
 def trusts_the_flag() -> list[Patch]:
     return [
         patch.object(Epoch, "sweep", nothing),

@@ -54,6 +54,17 @@ def slice_anchored_at_uncommitted() -> list[Patch]:
     return [patch.object(slicing, "_group", anchored)]
 
 
+@seeded_bug("one log file of a write in flight hides all log files of its group (R15, #11973)")
+def one_newer_log_hides_all() -> list[Patch]:
+    whole = slicing._group
+
+    def hiding(partition: str, file_id: str, bases: Any, logs: Any, completion: Any, *rest: Any) -> Any:
+        newer = any(completion(log.instant) is None for log in logs)
+        return whole(partition, file_id, bases, [] if newer else logs, completion, *rest)
+
+    return [patch.object(slicing, "_group", hiding)]
+
+
 @seeded_bug("log files go to slices by requested time, not by completion time", "compactions")
 def slices_by_requested_time() -> list[Patch]:
     whole = slicing._assign

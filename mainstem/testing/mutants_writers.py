@@ -26,7 +26,7 @@ def no_inflight_check() -> list[Patch]:
     return [patch.object(Transaction, "_may_complete", may_complete)]
 
 
-@seeded_bug("the heartbeat starts after the requested file exists")
+@seeded_bug("the heartbeat starts after the requested file exists: in between others roll back (R4, #9135)")
 def heartbeat_after_requested() -> list[Patch]:
     whole = Publisher.publish
 

@@ -1,0 +1,68 @@
+"""Goal: nothing but its own end stops the heartbeat of a writer that lives (Hudi's #18903, R5).
+
+Method: beats on a storage that fails for a while, or takes the file away.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from mainstem.storage import paths
+from mainstem.storage.local import LocalStorage
+from mainstem.truetime.clock import SystemClock
+from mainstem.truetime.heartbeat import Heartbeats
+
+INSTANT = "20260101000000000"
+
+
+class Failing(LocalStorage):
+    """A storage whose ``touch`` fails as long as it is told to."""
+
+    fails = False
+
+    def touch(self, path: str) -> None:
+        if self.fails:
+            raise OSError("the storage is away")
+        super().touch(path)
+
+
+@pytest.fixture
+def storage(tmp_path) -> Failing:
+    return Failing(str(tmp_path))
+
+
+@pytest.fixture
+def hearts(storage):
+    made = Heartbeats(storage, SystemClock(0), 60_000, 2)
+    made.start(INSTANT)
+    yield made
+    made.stop(INSTANT)
+
+
+def age(storage, seconds: float) -> None:
+    then = time.time() - seconds
+    os.utime(f"{storage.base}/{paths.heartbeat(INSTANT)}", (then, then))
+
+
+def expired(hearts) -> bool:
+    return hearts.expired(INSTANT, int(time.time() * 1000))
+
+
+def test_a_heartbeat_goes_on_when_a_storage_that_failed_answers_again(storage, hearts):
+    storage.fails = True
+    hearts.beat()
+    age(storage, 200)
+    assert expired(hearts)
+    storage.fails = False
+    hearts.beat()
+    assert not expired(hearts)
+
+
+def test_a_heartbeat_that_somebody_removed_does_not_come_back(storage, hearts):
+    storage.delete(paths.heartbeat(INSTANT))
+    hearts.beat()
+    assert expired(hearts)
+    assert storage.stat(paths.heartbeat(INSTANT)) is None
