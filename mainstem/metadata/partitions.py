@@ -8,7 +8,12 @@ partitioned record index has as many per partition of the data.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
+
+#: Properties of the data table that name partitions which are complete, and which are being built.
+PARTITIONS_KEY = "hoodie.table.metadata.partitions"
+INFLIGHT_KEY = "hoodie.table.metadata.partitions.inflight"
 
 FILES = "files"
 COLUMN_STATS = "column_stats"
@@ -65,6 +70,11 @@ _PREFIXES = {
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f_-") | {chr(code) for code in range(1, 0x20)}
 _HEX = re.compile(r"%([0-9A-Fa-f]{2})")
 _NUMBER = re.compile(r"-([0-9]{1,9})\Z")
+
+
+def ready_partitions(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Partitions that the table's properties declare complete."""
+    return tuple(p.strip() for p in properties.get(PARTITIONS_KEY, "").split(",") if p.strip())
 
 
 def kind_of(partition: str) -> Kind | None:

@@ -17,7 +17,7 @@ removed since the timeline was listed, too (open it again, or read without the m
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,7 @@ from mainstem.metadata.partitions import (
     in_paths,
     is_partitioned_group,
     kind_of,
+    ready_partitions,
 )
 from mainstem.metadata.records import SCHEMAS, decode
 from mainstem.metadata.validity import Validity
@@ -55,17 +56,10 @@ from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.instant import COMPACTION
 from mainstem.timeline.plans import load_compaction_plan
 
-PARTITIONS_KEY = "hoodie.table.metadata.partitions"
-INFLIGHT_KEY = "hoodie.table.metadata.partitions.inflight"
 _LAYOUT_KEY = "hoodie.metadata.layout.class"
 
 Keep = Callable[[pa.Array], pa.Array]
 Select = Callable[[HFile], "tuple[pa.BinaryArray, pa.BinaryArray]"]
-
-
-def ready_partitions(config: TableConfig) -> tuple[str, ...]:
-    """Partitions that the table declares complete (``hoodie.table.metadata.partitions``)."""
-    return tuple(p.strip() for p in config.raw.get(PARTITIONS_KEY, "").split(",") if p.strip())
 
 
 def open_metadata(
@@ -81,15 +75,13 @@ def open_metadata(
     leaves out. Raises ``CorruptTable`` where the folder or its properties are gone or damaged,
     ``Unsupported`` for layouts of other Hudi releases.
     """
-    if FILES not in ready_partitions(config):
+    if FILES not in ready_partitions(config.raw):
         return None
     folder = FolderStorage(storage, paths.METADATA)
-    own = _own_config(folder)
-    own_timeline = load_timeline(folder)
-    archive = Archive.load(folder, own.history)
-    validity = Validity(timeline, own_timeline, archive.completion_time, undone)
-    definitions = read_definitions(storage, config)
-    return MetadataTable(folder, config, definitions, own_timeline, archive, validity)
+    archive = Archive.load(folder, _own_config(folder).history)
+    own = load_timeline(folder)
+    validity = Validity(timeline, own, archive.completion_time, undone)
+    return MetadataTable(folder, config, read_definitions(storage, config), own, archive, validity)
 
 
 def _own_config(folder: FolderStorage) -> TableConfig:
@@ -123,12 +115,18 @@ class MetadataTable:
     validity: Validity
     _groups: dict[str, list[FileGroup]] = field(default_factory=dict)
 
+    def reopened(self) -> MetadataTable:
+        """The same as of the same view of the data, its own timeline listed now."""
+        own = load_timeline(self.folder)
+        validity = self.validity.with_own(own)
+        return replace(self, timeline=own, validity=validity, _groups={})
+
     # ------------------------------------------------------------------------------------- questions
 
     @property
     def partitions(self) -> tuple[str, ...]:
         """Partitions that are READY (an ``indexing`` action may still be catching up, see 5.4 of RFC-45)."""
-        return ready_partitions(self.config)
+        return ready_partitions(self.config.raw)
 
     def content(self, partition: str) -> Content:
         """What the rows of a partition are. ``Unsupported`` for an unknown partition."""

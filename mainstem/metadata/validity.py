@@ -39,6 +39,7 @@ class Validity:
         archived: Callable[[str], str | None],
         undone: Container[str] = (),
     ) -> None:
+        self._data = data
         self._completed = data.completion_times
         self._pending = {i.requested for i in data.pending}
         self._newest = data.newest_time
@@ -46,6 +47,10 @@ class Validity:
         self._archived = archived
         self._undone = undone
         self._commits = {i.requested for i in own.completed if i.action == COMMIT}
+
+    def with_own(self, own: ActiveTimeline) -> Validity:
+        """The same view of the data table, and a later listing of the metadata table's timeline."""
+        return Validity(self._data, own, self._archived, self._undone)
 
     def completion(self, requested: str) -> str | None:
         """Completion time on the metadata table for slicing; None if it is not completed, or a compaction

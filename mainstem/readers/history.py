@@ -39,6 +39,12 @@ class PastState(TableState):
     whole: TableState | None = None
     moment: str = ""
 
+    @property
+    def view(self) -> TableState:
+        """``whole``: indexes describe the newest state."""
+        assert self.whole is not None
+        return self.whole
+
     def completion(self, requested: str) -> str | None:
         """Completion time of an instant that was completed by then."""
         assert self.whole is not None

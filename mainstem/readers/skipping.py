@@ -47,6 +47,7 @@ class Skipping:
     def __init__(self, state: TableState, spec: ReadSpec, use: Use, *, newest: bool, base_only: bool) -> None:
         self._state = state
         self._spec = spec
+        self.use = use
         self.base_only = base_only
         self.report = Report(None if spec.filter is None else str(spec.filter))
         self._conjuncts = conjuncts(spec.filter) if use.skipping else []

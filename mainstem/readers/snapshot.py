@@ -19,6 +19,7 @@ from mainstem.readers.history import (
     cleaned_since,
     past_state,
 )
+from mainstem.readers.listing import query_listing
 from mainstem.readers.path_values import path_values
 from mainstem.readers.scan import Planned, ScanPlan
 from mainstem.readers.schema import (
@@ -100,7 +101,7 @@ def _splits(state: TableState, spec: ReadSpec, skipping: Skipping) -> Iterator[S
     replaced = state.replaced(until)
     cleaned = {} if until is None else cleaned_since(state, until)
     found = []
-    for listing in skipping.partitions(state.partitions()):
+    for listing in skipping.partitions(query_listing(state, metadata=skipping.use.metadata)):
         gone = cleaned.get(listing.partition, set()).difference(listing.names)
         names = skipping.names(sorted((*listing.names, *gone)))
         for group in state.group(listing.partition, names):
@@ -121,7 +122,8 @@ def _splits(state: TableState, spec: ReadSpec, skipping: Skipping) -> Iterator[S
 
 def _past_splits(past: PastState, spec: ReadSpec, skipping: Skipping) -> Iterator[Split]:
     base_only, replaced = skipping.base_only, past.replaced(None)
-    listed = {listing.partition: listing for listing in past.partitions()}
+    shown = query_listing(past, metadata=skipping.use.metadata)
+    listed = {listing.partition: listing for listing in shown}
     gone = [PartitionListing(p, ()) for p in sorted(past.cleaned) if p not in listed]
     found: list[FileSlice] = []
     for listing in skipping.partitions(sorted([*listed.values(), *gone], key=lambda p: p.partition)):

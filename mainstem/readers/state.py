@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from mainstem.formats.avro_container import decode_container, part
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
@@ -33,6 +34,9 @@ from mainstem.timeline.instant import (
 )
 from mainstem.timeline.plans import load_compaction_plan
 from mainstem.timeline.restore_records import shown_timeline
+
+if TYPE_CHECKING:
+    from mainstem.metadata.table import MetadataTable
 
 WRITES = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
 
@@ -63,13 +67,30 @@ class TableState:
     timeline: ActiveTimeline
     archive: Archive
     _metadata: dict[str, CommitMetadata | None] = field(default_factory=dict)
+    #: completed instants on the timeline that a pending restore or rollback removes: not in this view
+    undone: frozenset[str] = frozenset()
 
     @classmethod
     def load(cls, storage: Storage, config: TableConfig) -> TableState:
         """List the timeline now. Raises ``Unsupported`` for tables that cannot be read right."""
         config.check_readable(storage.base)
-        timeline = shown_timeline(storage, steady_timeline(storage))
-        return cls(storage, config, timeline, Archive.load(storage, config.history))
+        listed = steady_timeline(storage)
+        timeline = shown_timeline(storage, listed)
+        undone = frozenset(listed.completion_times.keys() - timeline.completion_times.keys())
+        return cls(storage, config, timeline, Archive.load(storage, config.history), undone=undone)
+
+    @property
+    def view(self) -> TableState:
+        """The newest state that this one was made from: what indexes describe."""
+        return self
+
+    @cached_property
+    def metadata_table(self) -> MetadataTable | None:
+        """The metadata table as of ``view``, None where the table has none. Errors of ``open_metadata``."""
+        from mainstem.metadata.table import open_metadata
+
+        view = self.view
+        return open_metadata(view.storage, view.config, view.timeline, undone=view.undone)
 
     def completion(self, requested: str) -> str | None:
         """Completion time, None for an instant that is not completed in this view.
