@@ -15,6 +15,7 @@ GROUPS = (
     "Column types", "Merging", "Queries", "Tables and layouts", "Keys and partitions", "Writing", "Locks",
     "Engines",
     "Services",
+    "Indexes",
 )  # fmt: skip
 
 
