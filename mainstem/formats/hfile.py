@@ -30,7 +30,7 @@ from mainstem.formats.bloom_filter import text_bytes
 from mainstem.formats.hfile_entries import Entries
 
 _TAIL_BYTES = 64 * limits.KIB  # read at first: the trailer and, of most files, all that opening needs
-_CHUNK_BYTES = 32 * limits.MIB  # plain bytes whose entries are taken apart at once
+_CHUNK_BYTES = 8 * limits.MIB  # plain bytes whose entries are taken apart at once
 _FETCH_BYTES = 8 * limits.MIB  # of neighbouring blocks that are read at once
 _LEVELS_MAX = 8
 _ENTRY = struct.Struct(">qi")
@@ -126,7 +126,7 @@ class HFile:
         return self._joined(list(self.batches()))
 
     def batches(self) -> Iterator[Rows]:
-        """Keys and values of the whole file, in pieces of some ten MiB."""
+        """Keys and values of the whole file, in pieces of some MiB."""
         count = 0
         for entries in self._entries(self.blocks):
             count += entries.count
@@ -140,7 +140,10 @@ class HFile:
         Only blocks that may hold one of them are read.
         """
         keys = _sorted(keys)
-        return self._matching(self._holding(keys), lambda found: pc.is_in(found, value_set=keys))
+        if _order_unknown(keys):
+            return self._matching(self.blocks, lambda found: pc.is_in(found, value_set=keys))
+        blocks = self._holding(keys)
+        return self._matching(blocks, lambda found: pc.is_in(found, value_set=_within(keys, found)))
 
     def prefixes(self, prefixes: pa.Array) -> Rows:
         """The entries whose key begins with one of these (strings or binaries, in any order)."""
@@ -158,12 +161,10 @@ class HFile:
 
     def _holding(self, keys: pa.BinaryArray) -> list[DataBlock]:
         """The blocks in whose range one of these keys lies."""
-        blocks = self.blocks
-        if not len(keys) or _order_unknown(keys):
-            return blocks if len(keys) else []
         # How many of the wanted keys lie before each block.
-        before = [_count_below(keys, block.first) for block in blocks] + [len(keys)]
-        return [block for block, low, high in zip(blocks, before, before[1:], strict=False) if high > low]
+        before = [_count_below(keys, block.first) for block in self.blocks] + [len(keys)]
+        pairs = zip(self.blocks, before, before[1:], strict=False)
+        return [block for block, low, high in pairs if high > low]
 
     def _beginning(self, prefixes: pa.BinaryArray) -> list[DataBlock]:
         """The blocks that may hold a key with one of these prefixes."""
@@ -182,6 +183,8 @@ class HFile:
     ) -> Rows:
         found = []
         for entries in self._entries(blocks):
+            if not entries.count:
+                continue
             keys = entries.keys()
             hits = match(keys)
             rows = np.flatnonzero(hits.to_numpy(zero_copy_only=False))
@@ -431,6 +434,12 @@ def _sorted(keys: pa.Array) -> pa.BinaryArray:
 
 def _count_below(keys: pa.BinaryArray, bound: bytes) -> int:
     return bisect.bisect_left(range(len(keys)), bound, key=lambda i: keys[i].as_py())
+
+
+def _within(keys: pa.BinaryArray, found: pa.BinaryArray) -> pa.BinaryArray:
+    """Those of the wanted keys that may be among the found ones, which are in the same order."""
+    low = _count_below(keys, found[0].as_py())
+    return keys.slice(low, _count_below(keys, found[-1].as_py() + b"\0") - low)
 
 
 def _count_up_to(firsts: Sequence[bytes], prefix: bytes) -> int:

@@ -28,13 +28,13 @@ _TAIL = b"\x00\x7f\xff\xff\xff\xff\xff\xff\xff\x04"
 ENTRY_BYTES = _HEAD + len(_TAIL) + 1  # of an entry beside row and value
 _EXTRA = 12  # of a key's length: the row's length, the family's, timestamp and type
 _HEAD_TYPE = np.dtype([("key", ">i4"), ("value", ">i4"), ("row", ">i2")])
-_ROW_TYPE = np.dtype(">i2")
+_TAIL_FIRST, _TAIL_LAST = (int.from_bytes(_TAIL[place : place + 8], "big") for place in (0, 2))
 _LENGTHS = struct.Struct(">ii")
 ROW_BYTES_MAX = 32_767  # the length of a row is a signed int16
 
 _LANES_FROM = 512
-_LANES_MAX = 1024
-_ROWS_TRIED = 512  # lengths of a row that are tried around a lane's start
+_LANES_MAX = 512
+_ROWS_TRIED = 256  # lengths of a row that are tried around a lane's start
 
 
 # ---------------------------------------------------------------------------------------- reading
@@ -65,15 +65,14 @@ class Entries:
 def _cells(data: bytes | memoryview, starts: np.ndarray) -> pa.BinaryArray:
     """Four cells for each entry (the last has three): key, the constant bytes, value, what is between."""
     raw = np.frombuffer(data, np.uint8)
-    heads = _gathered(raw, _HEAD_TYPE, starts[:-1])
-    rows, values = heads["row"].astype(np.int64), heads["value"].astype(np.int64)
+    keys, values, rows = _heads(raw, starts[:-1])
     begins, ends = starts[:-1] + _HEAD, starts[1:] - 1
     tails = begins + rows
-    wrong = (rows < 0) | (heads["key"] != rows + _EXTRA) | (tails + len(_TAIL) + values != ends)
+    wrong = (rows < 0) | (keys != rows + _EXTRA) | (tails + len(_TAIL) + values != ends)
     if wrong.any():
         raise Malformed(f"entry {int(np.flatnonzero(wrong)[0])} of an HFile's chunk: lengths that do not fit")
-    constant = _gathered(raw, np.dtype(f"V{len(_TAIL)}"), tails).view(np.uint8).reshape(-1, len(_TAIL))
-    if (constant != np.frombuffer(_TAIL, np.uint8)).any() or raw[ends].any():
+    first, last = _gathered(raw, ">u8", tails), _gathered(raw, ">u8", tails + 2)
+    if (first != _TAIL_FIRST).any() or (last != _TAIL_LAST).any() or raw[ends].any():
         raise Malformed("an HFile entry with a family, a timestamp, a type or a version that Hudi has not")
     offsets = np.empty(4 * len(rows), np.int32)
     offsets[0::4], offsets[1::4], offsets[2::4], offsets[3::4] = begins, tails, tails + len(_TAIL), ends
@@ -82,9 +81,15 @@ def _cells(data: bytes | memoryview, starts: np.ndarray) -> pa.BinaryArray:
     )
 
 
-def _gathered(raw: np.ndarray, dtype: np.dtype, at: np.ndarray) -> np.ndarray:
-    """One unaligned item at each place; callers know that all of it lies inside."""
-    return np.ndarray((len(raw) - dtype.itemsize + 1,), dtype, raw, strides=(1,))[at]
+def _heads(raw: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lengths of key, value and row of the entries there."""
+    rows = _gathered(raw, ">i2", at + 8).astype(np.int64)
+    return _gathered(raw, ">i4", at), _gathered(raw, ">i4", at + 4), rows
+
+
+def _gathered(raw: np.ndarray, kind: str, at: np.ndarray) -> np.ndarray:
+    """One unaligned number at each place; callers know that all of it lies inside."""
+    return np.ndarray((len(raw) - int(kind[-1]) + 1,), kind, raw, strides=(1,))[at]
 
 
 def _starts(data: memoryview, ends: np.ndarray) -> np.ndarray:
@@ -108,13 +113,14 @@ def _starts(data: memoryview, ends: np.ndarray) -> np.ndarray:
 
 
 def _step(data: memoryview):
-    """The way from the start of each entry to the next one's."""
+    """The way from the start of each entry to the next one's; behind the end, any way on."""
     lengths = np.ndarray((len(data) - 3,), ">i4", data, strides=(1,))
-    last = len(lengths) - 5
+    last = len(data) - ENTRY_BYTES
 
     def step(at: np.ndarray) -> np.ndarray:
-        at = np.minimum(at, last)
-        return at + lengths[at] + (lengths[at + 4].astype(np.int64) + 9)
+        place = np.minimum(at, last)
+        size = lengths[place] + (lengths[place + 4].astype(np.int64) + 9)
+        return at + np.where(at > last, ENTRY_BYTES, size)
 
     return step
 
@@ -142,15 +148,22 @@ def _seeds(data: memoryview) -> np.ndarray:
     places = (whole.find(_TAIL, lane * size // lanes) for lane in range(1, lanes))
     tails = np.unique(np.fromiter((place for place in places if place > 0), np.int64))
     raw = np.frombuffer(data, np.uint8)
-    rows = np.arange(min(_ROWS_TRIED, size))
+    found = _before(raw, tails, _heads(raw, np.zeros(1, np.int64))[2])
+    if 2 * len(found) < len(tails):
+        found = _before(raw, tails, np.arange(min(_ROWS_TRIED, size)))
+    return found
+
+
+def _before(raw: np.ndarray, tails: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Where the entries begin whose constant bytes are there, if their rows have one of these lengths."""
     begins = tails[:, None] - (_HEAD + rows)
-    # Of all lengths that the row before a lane's constant bytes may have, one that says so itself.
-    said = _gathered(raw, _ROW_TYPE, np.maximum(begins, 0) + _HEAD - _ROW_TYPE.itemsize)
-    lane, row = np.nonzero((said == rows) & (begins >= 0))
-    heads = _gathered(raw, _HEAD_TYPE, begins[lane, row])
-    fits = (heads["key"] == row + _EXTRA) & (heads["value"] >= 0)
+    said = _gathered(raw, ">i2", np.maximum(begins, 0) + 8)
+    lane, which = np.nonzero((said == rows) & (begins >= 0))
+    begins = begins[lane, which]
+    keys, values, _ = _heads(raw, begins)
+    fits = (keys == rows[which] + _EXTRA) & (values >= 0)
     _, first = np.unique(lane[fits], return_index=True)
-    return np.sort(begins[lane, row][fits][first])
+    return np.sort(begins[fits][first])
 
 
 # ---------------------------------------------------------------------------------------- writing

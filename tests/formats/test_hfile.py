@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from mainstem import limits
 from mainstem.errors import CorruptTable, Invalid, Unsupported
+from mainstem.formats import hfile_entries
 from mainstem.formats import hfile_layout as layout
 from mainstem.formats.bloom_filter import BloomSize, bloom_text
 from mainstem.formats.hfile import HFile, Ranges, open_hfile
@@ -220,9 +221,12 @@ def test_what_is_written_is_read(
 
 
 @pytest.mark.parametrize("compression", ["GZ", "NONE"])
-def test_many_entries_of_different_sizes_are_taken_apart_by_lanes(compression: str) -> None:
+def test_many_entries_of_different_sizes_are_taken_apart_without_walking_along_them(
+    compression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(hfile_entries, "_walk_plain")
     pairs = _many(60_000)
-    for block_bytes in (4000, limits.MIB):
+    for block_bytes in (20_000, limits.MIB):
         hfile = _open(_written(pairs, compression=compression, block_bytes=block_bytes))
         assert _pairs(hfile) == sorted(pairs.items())
 
