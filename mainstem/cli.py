@@ -10,12 +10,14 @@
     mainstem services PATH      all table services, whatever is due, every 30 s or --once
     mainstem flink-commit PATH  commit what completed checkpoints of Flink jobs wrote
     mainstem index list PATH    the table's indexes; `index drop` drops one while writers run
+    mainstem metadata validate PATH  compare the metadata table with the data
 
 ``--json`` prints one JSON object per line (``properties``: one object). ``scan`` and ``changes`` also
 write CSV, JSON lines or Parquet to a file (``--format``, ``--output``). Text output is for people:
 control characters in names and values, which could move a terminal's cursor or fake a line, are
 stripped, and long cells of rows cut. Exit codes: 0 done, 1 refused (the line on stderr says what, where
-and what to do), 2 wrong command line, 3 storage or lock not available (try again later), 130 interrupted.
+and what to do) or ``metadata validate`` found differences, 2 wrong command line, 3 storage or lock not
+available (try again later), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import mainstem
 from mainstem.cli_flink import add_flink_command
 from mainstem.cli_index import add_index_commands
+from mainstem.cli_metadata import add_metadata_commands
 from mainstem.cli_rows import FORMATS, plain, print_json, print_table, write_rows
 from mainstem.cli_services import add_service_commands
 from mainstem.errors import (
@@ -62,9 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            options.command(options, sys.stdout)
+            code = options.command(options, sys.stdout)
             sys.stdout.flush()
-        return DONE
+        return code or DONE
     except MainstemError as error:
         _complain(str(error))
         return TRY_AGAIN if isinstance(error, _AGAIN) else REFUSED
@@ -132,6 +135,9 @@ def _parser() -> argparse.ArgumentParser:
     about = "see and drop the table's indexes"
     index = commands.add_parser("index", help=about, description=about[0].upper() + about[1:] + ".")
     add_index_commands(_adder(index.add_subparsers(metavar="ACTION", required=True)), _open)
+    about = "compare the metadata table with the data"
+    metadata = commands.add_parser("metadata", help=about, description=about[0].upper() + about[1:] + ".")
+    add_metadata_commands(_adder(metadata.add_subparsers(metavar="ACTION", required=True)), _open)
     return parser
 
 

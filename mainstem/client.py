@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
+    from mainstem.indexing.differences import MetadataReport
     from mainstem.indexing.status import Index
     from mainstem.merge.cautions import Caution
     from mainstem.merge.rules import MergeRules
@@ -372,6 +373,13 @@ class Table(ServiceMethods, IndexMethods):
             raise Unavailable(
                 f"the table cannot be opened for writing: {error}; try again", table=self.path
             ) from error
+
+    def _validated(self, kept: int) -> MetadataReport | None:
+        from mainstem.indexing.spill import spilled
+        from mainstem.indexing.validate import validate_metadata
+
+        with spilled() as keep:
+            return validate_metadata(self._seams.storage, kept=kept, damaged=self._damaged(), keep=keep)
 
     def _indexes_now(self) -> list[Index]:
         from mainstem.indexing.status import indexes

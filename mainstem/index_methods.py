@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mainstem.errors import Invalid, MainstemError, Unavailable
 
 if TYPE_CHECKING:
+    from mainstem.indexing.differences import MetadataReport
     from mainstem.indexing.drop import Dropped
     from mainstem.indexing.status import Index
     from mainstem.writers.context import WriterContext
@@ -36,6 +37,29 @@ class IndexMethods:
         except OSError as error:
             raise Unavailable(
                 f"the table's indexes cannot be read: {error}; try again", table=self.path
+            ) from error
+        except MainstemError as error:
+            error.table = error.table or self.path
+            raise
+
+    def _validated(self, kept: int) -> MetadataReport | None:
+        raise NotImplementedError
+
+    def validate_metadata(self, *, kept: int = 100) -> MetadataReport | None:
+        """Compare every partition of the metadata table with the data, while writers go on.
+
+        ``report.ok`` is False where the two differ; ``kept`` differences per partition are listed, all are
+        counted. Wider statistics and entries of keys that are gone are no differences and counted apart. None
+        for a table without metadata table. Raises ``CorruptTable`` where it does not read at all,
+        ``Unavailable`` where cleans kept removing files under the comparison.
+        """
+        if kept < 0:
+            raise Invalid(f"kept={kept}; expected a number of differences to list", table=self.path)
+        try:
+            return self._validated(kept)
+        except OSError as error:
+            raise Unavailable(
+                f"the metadata table cannot be compared: {error}; try again", table=self.path
             ) from error
         except MainstemError as error:
             error.table = error.table or self.path

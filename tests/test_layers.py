@@ -25,7 +25,7 @@ LAYERS = {
     "opening": 6, "service_methods": 6, "client": 6, "create": 6, "engines": 6,
     "hoodie_options": 6,
     "spark": 7, "flink": 7, "cli_rows": 7, "cli_rounds": 7, "cli_services": 7, "cli_flink": 7, "cli": 7,
-    "cli_index": 7, "__main__": 7,
+    "cli_index": 7, "cli_metadata": 7, "__main__": 7,
 }  # fmt: skip
 SIDEWAYS = {
     ("limits", "errors"), ("options", "errors"), ("options", "limits"),
@@ -41,6 +41,7 @@ SIDEWAYS = {
     ("engines", "opening"),
     ("cli", "cli_rows"), ("cli", "cli_services"), ("cli_services", "cli_rows"),
     ("cli", "cli_index"), ("cli_index", "cli_services"),
+    ("cli", "cli_metadata"), ("cli_metadata", "cli_rows"),
     ("cli", "cli_flink"), ("cli_flink", "cli_rounds"), ("cli_flink", "cli_rows"), ("cli_flink", "flink"),
     ("cli_services", "cli_rounds"), ("cli_rounds", "cli_rows"), ("__main__", "cli"),
 }  # fmt: skip

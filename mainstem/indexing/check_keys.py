@@ -1,0 +1,230 @@
+"""The record index, secondary indexes and bloom filters against the data, file group by file group.
+
+Keys of the data are sorted into file groups as a build would (``metadata.build.bootstrap``), so that one file
+group of data and index is in memory at a time. Java leaves entries of deleted keys now and then, and under
+concurrent writers nobody can remove them safely: what the index has beyond the data is counted apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.formats.bloom_filter import StoredFilter
+from mainstem.indexing.contents import Contents, DataFile
+from mainstem.indexing.differences import PartitionReport
+from mainstem.merge.rules import KEY_COLUMN
+from mainstem.metadata.build.bootstrap import Keep, Place, Sorter, placed_rows, sort_keys
+from mainstem.metadata.build.expressions import Expression
+from mainstem.metadata.build.ranges import column_at
+from mainstem.metadata.build.rows import secondary_rows
+from mainstem.metadata.definitions import Definition
+from mainstem.metadata.keys import bloom_keys, file_groups, hashed_texts
+from mainstem.metadata.merging import shown
+from mainstem.metadata.partitions import (
+    RECORD_INDEX,
+    data_partition_of,
+    in_keys,
+    in_paths,
+    is_partitioned_group,
+)
+from mainstem.metadata.records import SCHEMAS
+from mainstem.metadata.table import MetadataTable
+from mainstem.table.slicing import FileSlice
+
+
+def check_record_index(
+    report: PartitionReport, contents: Contents, metadata: MetadataTable, keep: Keep | None
+) -> None:
+    """Every record key of the data, in its partition and file group."""
+    partitioned = any(is_partitioned_group(g.file_id) for g in metadata.groups(RECORD_INDEX))
+    if not partitioned:
+        slices = [s for here in contents.slices.values() for s in here]
+        _check_records(report, contents, metadata, slices, metadata.slices(RECORD_INDEX), keep)
+        return
+    groups = metadata.groups(RECORD_INDEX)
+    known = {data_partition_of(g.file_id) for g in groups}
+    for partition in sorted(known | {in_keys(p) for p, here in contents.slices.items() if here}):
+        stored = metadata.slices(RECORD_INDEX, partition) if partition in known else []
+        here = contents.slices.get(in_paths(partition), ())
+        _check_records(report, contents, metadata, here, stored, keep)
+
+
+def _check_records(
+    report: PartitionReport,
+    contents: Contents,
+    metadata: MetadataTable,
+    slices: Iterable[FileSlice],
+    stored: list[FileSlice],
+    keep: Keep | None,
+) -> None:
+    read = contents.merged()
+    keyed = ((Place(s.partition, s.file_id, s.base_instant), _keys(read(s))) for s in slices)
+    places, sorter = sort_keys(keyed, max(1, len(stored)), keep=keep)
+    for group, keys, numbers in sorter.sorted_groups():
+        rows = _stored_rows(report, metadata, stored, group, None)
+        single = _single(report, keys, numbers, places)
+        keys, numbers = keys.filter(pa.array(single)), numbers[single]
+        at = pc.index_in(keys, value_set=rows["key"].combine_chunks())
+        _missing(report, keys.filter(at.is_null()))
+        found = pa.array(at.is_valid())
+        there = rows.take(at.filter(found))
+        real = placed_rows(keys.filter(found), numbers[found.to_numpy(zero_copy_only=False)], places)
+        same = pc.and_(_equal(there, real, "partition"), _equal(there, real, "file_id"))
+        for one, other in zip(*(t.filter(pc.invert(same)).to_pylist() for t in (there, real)), strict=True):
+            detail = f"says {_place(one)}, but the row lies in {_place(other)}"
+            report.add("different", one["key"], detail)
+        report.counts["extra"] += rows.num_rows - len(pc.unique(there["key"]))
+
+
+def _keys(batches: Iterator[pa.Table]) -> Iterator[pa.ChunkedArray]:
+    return (batch.column(KEY_COLUMN) for batch in batches)
+
+
+def _place(row: dict) -> str:
+    return f"partition {row['partition']}, file group {row['file_id']}"
+
+
+def _equal(one: pa.Table, other: pa.Table, name: str) -> pa.ChunkedArray:
+    return pc.fill_null(pc.equal(one[name], other[name]), False)
+
+
+def _single(
+    report: PartitionReport, keys: pa.Array, numbers: np.ndarray, places: list[Place]
+) -> np.ndarray:
+    """Mask of the keys that lie in one place only; the others are reported."""
+    single = np.ones(len(keys), bool)
+    if len(keys) > 1:
+        same = pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
+        for at in np.flatnonzero(same).tolist():
+            two = [places[numbers[n]] for n in (at, at + 1)]
+            text = " and ".join(f"{p.partition or '.'}/{p.file_id}" for p in two)
+            report.add("ambiguous", keys[at].as_py(), f"it lies in {text}")
+        single[1:] &= ~same
+        single[:-1] &= ~same
+    return single
+
+
+def _missing(report: PartitionReport, keys: pa.Array) -> None:
+    report.counts["missing"] += len(keys)
+    left = max(0, report.kept - len(report.differences))
+    for key in keys.slice(0, left).to_pylist():
+        report.counts["missing"] -= 1
+        report.add("missing", key, "no row for a key of the data")
+
+
+def _stored_rows(
+    report: PartitionReport, metadata: MetadataTable, stored: list[FileSlice], group: int, version: str | None
+) -> pa.Table:
+    """Live rows of a file group whose keys belong there; the others are reported."""
+    content = metadata.content(report.partition)
+    if group >= len(stored):
+        return SCHEMAS[content].empty_table()
+    rows = shown(content, metadata.slice_rows(stored[group])).combine_chunks()
+    report.rows += rows.num_rows
+    keys = rows["key"].combine_chunks()
+    keys = keys if isinstance(keys, pa.Array) else pa.array([], pa.string())
+    right = file_groups(hashed_texts(keys, version), len(stored)) == group
+    if not right.all():
+        wrong = keys.filter(pa.array(~right)).to_pylist()
+        report.add_all("misplaced", ((key, f"it lies in file group {group}") for key in wrong))
+        rows = rows.filter(pa.array(right))
+    return rows
+
+
+def check_secondary_index(
+    report: PartitionReport,
+    contents: Contents,
+    metadata: MetadataTable,
+    definition: Definition,
+    keep: Keep | None,
+) -> None:
+    """Every pair of a value and a record key."""
+    (column,) = definition.fields
+    version = metadata.definitions.secondary_version(report.partition)
+    stored = metadata.slices(report.partition)
+    sorter = Sorter(max(1, len(stored)), secondary_version=version, keep=keep)
+    read = contents.merged([column])
+    for found in (s for here in contents.slices.values() for s in here):
+        for batch in read(found):
+            rows = secondary_rows(batch.column(column), batch.column(KEY_COLUMN))
+            sorter.add(rows.column("key"), 0)
+    for group, keys, _ in sorter.sorted_groups():
+        rows = _stored_rows(report, metadata, stored, group, version)
+        keys = pc.unique(keys)
+        there = pc.is_in(keys, value_set=rows["key"].combine_chunks())
+        _missing(report, keys.filter(pc.invert(there)))
+        report.counts["extra"] += rows.num_rows - pc.sum(there, min_count=0).as_py()
+
+
+# ------------------------------------------------------------------------------------ bloom filters
+
+
+def check_blooms(
+    report: PartitionReport, contents: Contents, stored: pa.Table, newest: frozenset[str]
+) -> None:
+    """Every base file's filter: that of its footer, or one that holds the file's keys."""
+    wanted = {}
+    for file in (f for here in contents.files.values() for f in here.values() if f.is_base):
+        found = contents.bloom(file)
+        if found is not None:
+            wanted[_bloom_key(file)] = (file, found)
+    for key, kind, text in _filters(report, stored, {k: f for k, (f, _) in wanted.items()}):
+        file, (footer_kind, footer_text) = wanted.pop(key)
+        if (kind, text) != (footer_kind, footer_text):
+            held = StoredFilter(kind, text, path=report.partition)
+            _holds(report, held, (b.column(KEY_COLUMN) for b in contents.batches(file, [KEY_COLUMN])), file)
+    for file, _ in wanted.values():
+        report.add("missing" if file.path in newest else "older", file.path, "no filter")
+
+
+def check_expression_blooms(
+    report: PartitionReport,
+    contents: Contents,
+    stored: pa.Table,
+    newest: frozenset[str],
+    definition: Definition,
+) -> None:
+    """Filters of a function's values: every base file has one that holds them."""
+    expression = Expression(definition.function or "identity", definition.options)
+    (column,) = definition.fields
+    files = {_bloom_key(f): f for here in contents.files.values() for f in here.values() if f.is_base}
+    for key, kind, text in _filters(report, stored, files):
+        file = files.pop(key)
+        batches = contents.batches(file, [column.partition(".")[0]])
+        values = (expression.values(v) for v in (column_at(b, column) for b in batches) if v is not None)
+        held = StoredFilter(kind, text, path=report.partition)
+        _holds(report, held, (v.drop_null().cast(pa.string()) for v in values), file)
+    for file in files.values():
+        report.add("missing" if file.path in newest else "older", file.path, "no filter")
+
+
+def _filters(
+    report: PartitionReport, stored: pa.Table, known: dict[str, DataFile]
+) -> Iterator[tuple[str, str, bytes]]:
+    """Key, type and text of the rows of files that are there; the others are reported."""
+    report.rows += stored.num_rows
+    for key, kind, text in zip(*(stored[n].to_pylist() for n in ("key", "type", "bloom")), strict=True):
+        if key in known:
+            yield key, kind, text
+        else:
+            report.add("surplus", key, "no such base file, or one without a filter")
+
+
+def _bloom_key(file: DataFile) -> str:
+    return bloom_keys(pa.array([file.partition]), pa.array([file.name]))[0].as_py()
+
+
+def _holds(
+    report: PartitionReport, held: StoredFilter, values: Iterable[pa.ChunkedArray], file: DataFile
+) -> None:
+    for column in values:
+        for chunk in column.chunks:
+            lost = chunk.filter(pa.array(~held.may_contain(chunk)))
+            if len(lost):
+                detail = f"the filter does not hold {lost[0].as_py()!r:.60} and {len(lost) - 1} more"
+                report.add("different", file.path, detail)
+                return
