@@ -38,6 +38,14 @@ def check_same(java: JavaHudi, table: mainstem.Table) -> None:
     assert_same(java.read_as_of(table.path, newest), table.scan(as_of=newest).to_arrow(), ["id"])
 
 
+def compactions_shown(java: JavaHudi, path: str) -> set[str]:
+    """What Hudi's procedure ``show_compaction`` lists."""
+    java.call("sql", text=f"create table packed using hudi location '{path}'")
+    rows = java.call("sql", text="call show_compaction(table => 'packed', limit => 100)")["rows"]
+    java.call("sql", text="drop table packed")
+    return {row[0] for row in rows}
+
+
 @pytest.mark.parametrize(
     "ordering, properties",
     [
@@ -75,6 +83,7 @@ def test_java_executes_a_plan_that_we_made_and_we_one_that_java_made(java: JavaH
     table.upsert(rows_of(range(20), 100))
     table.upsert(rows_of(range(10, 30), 50))
     planned = table.schedule_compaction()
+    assert planned in compactions_shown(java, path)
     table.upsert(rows_of(range(4), 400))
     check_same(java, table)
     java.run_compaction(table.path, options(["ts"]), planned)
