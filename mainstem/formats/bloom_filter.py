@@ -23,6 +23,8 @@ SIMPLE = "SIMPLE"
 TYPE_CODE_KEY = "hoodie_bloom_filter_type_code"
 _MURMUR = 1
 _VERSION = -1
+# Java makes 30 at a false positive rate of 1e-9; each is computed for every key.
+_HASHES_MAX = 1000
 _HEAD = struct.Struct(">iibi")
 _MULTIPLIER = np.uint32(0x5BD1E995)
 # More would be a filter with one false positive in 2**64.
@@ -185,6 +187,62 @@ def _parsed_head(data: bytes, at: int) -> tuple[int, int]:
     if not 1 <= hashes <= _HASHES_MAX or not 1 <= bits <= 8 * len(data):
         raise ValueError(f"{hashes} hashes and {bits} bits")
     return hashes, bits
+
+
+def may_hold_one(text: bytes, keys: pa.Array, *, path: str = "") -> bool:
+    """Whether a stored filter (its base64, dynamic or simple) may hold one of these keys.
+
+    True for filters of another hash. Raises ``CorruptTable`` for bytes that are no filter.
+    """
+    try:
+        data = base64.b64decode(text, validate=True)
+        version, hashes, murmur, bits = _HEAD.unpack_from(data)
+        if murmur != _MURMUR or not len(keys):
+            return bool(len(keys))
+        if version != _VERSION or not 1 <= hashes <= _HASHES_MAX or bits < 1:
+            raise struct.error(f"{hashes} hashes, {bits} bits")
+        rows = _stored_rows(data, hashes, bits)
+    except (struct.error, ValueError) as error:
+        raise CorruptTable(f"no bloom filter ({error}); read without the index", path=path) from None
+    begins, units = text_bytes(keys)
+    lengths = np.diff(begins)
+    for length in np.unique(lengths).tolist():
+        chosen = begins[np.flatnonzero(lengths == length)]
+        places = _places(units[chosen[:, None] + np.arange(length)], hashes, bits)
+        if any(_all_set(row, places).any() for row in rows):
+            return True
+    return False
+
+
+def _stored_rows(data: bytes, hashes: int, bits: int) -> list[np.ndarray]:
+    """The bits of each row, as bytes."""
+    size = (bits + 7) // 8
+    if len(data) == _HEAD.size + size:
+        return [np.frombuffer(data, np.uint8, size, _HEAD.size)]
+    _, _, count = struct.unpack_from(">iii", data, _HEAD.size)
+    first, step = _HEAD.size + 12, _HEAD.size + size
+    if count < 1 or len(data) != first + count * step:
+        raise struct.error(f"{len(data)} bytes for {count} rows of {bits} bits")
+    found = []
+    for at in range(first, len(data), step):
+        if _HEAD.unpack_from(data, at) != (_VERSION, hashes, _MURMUR, bits):
+            raise struct.error("rows of different shapes")
+        found.append(np.frombuffer(data, np.uint8, size, at + _HEAD.size))
+    return found
+
+
+def _places(keys: np.ndarray, hashes: int, bits: int) -> np.ndarray:
+    """uint32[hashes, keys]: the bits of keys of one length."""
+    words, tail = _mixed_words(keys)
+    seed, found = np.zeros(len(keys), np.uint32), []
+    for _ in range(hashes):
+        seed = _murmur(words, tail, keys.shape[1], seed)
+        found.append(np.abs(seed.view(np.int32)).view(np.uint32) % np.uint32(bits))
+    return np.array(found)
+
+
+def _all_set(row: np.ndarray, places: np.ndarray) -> np.ndarray:
+    return ((row[places >> 3] >> (places & 7)) & 1).all(axis=0)
 
 
 def _encoded(*parts: bytes) -> str:

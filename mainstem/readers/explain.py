@@ -73,7 +73,8 @@ class Report:
 
     def cut(self, index: str, what: str, before: int, after: int) -> None:
         """``index`` was asked about ``before`` and kept ``after``."""
-        self.cuts.append(Cut(index, what, before - after, before))
+        if after < before:
+            self.cuts.append(Cut(index, what, before - after, before))
 
     def reads(self, slices: Iterable[FileSlice], *, base_only: bool) -> None:
         """What is read in the end."""

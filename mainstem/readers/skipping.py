@@ -3,20 +3,29 @@
 In this order, each only where the filter says something about it:
 
 1. partitions by their path (``pruning``);
-2. file slices by the bucket hash of the record keys that the filter names (``wanted_keys``).
+2. partitions by the metadata table's partition statistics;
+3. file slices by the bucket hash of the record keys that the filter names (``wanted_keys``);
+4. file slices by record index and secondary index, then by column statistics, expression indexes and bloom
+   filters of the metadata table (``indexes``, ``index_cuts``).
 
 A slice is its base file and its log files, and any of them may hold the version of a row that comes out: a
 log row can move a base row into the filter's range and out of it, in event-time order also the other way
-round. So only what is true of every file of a slice may leave it out. The bucket of a key is: it never
-changes. A table that a function of the user merges is cut by partition paths only, as that may make any row.
+round. So a slice is left out only if every file of it is ruled out by an entry of its own; a file without an
+entry keeps its slice. Which keys a file group holds does not change with versions of rows. A table that a
+function of the user merges is cut by partition paths only, as that may make any row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
 
+from mainstem.errors import CorruptTable, Unsupported
 from mainstem.readers.explain import FILE_SLICES, PARTITIONS, Report
+from mainstem.readers.index_cuts import IndexCuts
 from mainstem.readers.path_values import path_values
 from mainstem.readers.predicates import conjuncts
 from mainstem.readers.pruning import may_match, partition_guarantee
@@ -26,6 +35,8 @@ from mainstem.readers.wanted_keys import in_buckets, wanted_buckets, wanted_keys
 from mainstem.storage import paths
 from mainstem.table.partitions import PartitionListing
 from mainstem.table.slicing import FileSlice
+
+Kept = TypeVar("Kept")
 
 BUCKET_HASH, PARTITION_PATH = "bucket hash", "partition path"
 
@@ -44,24 +55,40 @@ class Skipping:
     ``newest``: the query is of the newest state, so that indexes of that state alone may be asked.
     """
 
-    def __init__(self, state: TableState, spec: ReadSpec, use: Use, *, newest: bool, base_only: bool) -> None:
+    def __init__(
+        self, state: TableState, spec: ReadSpec, use: Use, *, newest: bool, base_only: bool
+    ) -> None:
         self._state = state
         self._spec = spec
         self.use = use
+        self._newest = newest
         self.base_only = base_only
         self.report = Report(None if spec.filter is None else str(spec.filter))
-        self._conjuncts = conjuncts(spec.filter) if use.skipping else []
-        told = self._conjuncts if spec.rules.merger is None else []
+        told = conjuncts(spec.filter) if use.skipping and spec.rules.merger is None else []
+        self._conjuncts = told
         self._keys = wanted_keys(told, state.config, spec.schema)
         self._buckets = wanted_buckets(self._keys, state.config, state.storage)
         self._groups = 0
+
+    @cached_property
+    def _indexes(self) -> IndexCuts | None:
+        """Opened when the first question comes up."""
+        if not (self._conjuncts and self.use.metadata):
+            return None
+        keys = self._keys if self._buckets is None else None
+        return IndexCuts.of(
+            self._state, self._spec, self._conjuncts, keys, self.report, newest=self._newest,
+            base_only=self.base_only,
+        )  # fmt: skip
 
     def partitions(self, listings: Iterable[PartitionListing]) -> list[PartitionListing]:
         """Those of which something is read."""
         every = list(listings)
         kept = [listing for listing in every if self._path_fits(listing.partition)]
         self.report.partitions = len(every)
-        self._cut(PARTITION_PATH, PARTITIONS, len(every), len(kept))
+        self.report.cut(PARTITION_PATH, PARTITIONS, len(every), len(kept))
+        if any(listing.partition for listing in kept):
+            kept = self._asked(kept, lambda indexes: indexes.partitions(kept))
         self.report.partitions_read = len(kept)
         return kept
 
@@ -82,7 +109,7 @@ class Skipping:
         kept = []
         for name in names:
             file_id = paths.file_id_of(name)
-            if file_id not in fits:
+            if file_id is not None and file_id not in fits:
                 fits[file_id] = in_buckets(file_id, self._buckets, count)
             if fits[file_id]:
                 kept.append(name)
@@ -92,11 +119,26 @@ class Skipping:
     def slices(self, found: Sequence[FileSlice]) -> Sequence[FileSlice]:
         """Those of the slices in which a row that passes can lie."""
         every = self._groups + len(found)
-        self._cut(BUCKET_HASH, FILE_SLICES, every, len(found))
         self.report.slices = every
+        self.report.cut(BUCKET_HASH, FILE_SLICES, every, len(found))
+        found = self._asked(found, lambda indexes: indexes.slices(found))
+        if self._indexes is not None:
+            self._indexes.confirm()
         self.report.reads(found, base_only=self.base_only)
         return found
 
-    def _cut(self, index: str, what: str, before: int, after: int) -> None:
-        if after < before:
-            self.report.cut(index, what, before, after)
+    def _asked(self, every: Kept, ask: Callable[[IndexCuts], Kept]) -> Kept:
+        """What the indexes leave of ``every``: all of it where they are damaged. What a query shows must not
+        depend on an index."""
+        try:
+            return every if self._indexes is None else ask(self._indexes)
+        except (CorruptTable, Unsupported) as error:
+            self.report.notes.append(f"indexes are not used: {error}")
+            warnings.warn(
+                f"indexes of {self._state.storage.base} cannot be used, more files are read instead (give"
+                f" hoodie.metadata.enable=false to do so without trying): {error}",
+                stacklevel=2,
+            )
+            self._conjuncts = []
+            self.__dict__["_indexes"] = None
+            return every
