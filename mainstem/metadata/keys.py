@@ -191,12 +191,14 @@ def file_groups(texts: pa.Array, groups: int) -> np.ndarray:
 
 def hashed_texts(keys: pa.Array, secondary_version: str | None = None) -> pa.Array:
     """What is hashed of stored keys: all of it, or under version V2 of a secondary index what comes before
-    the record key, separator included."""
-    if secondary_version != V2:
-        return keys
+    the record key, separator included (all of what has no separator)."""
     keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
-    cut = np.maximum(_separators(keys), -1)
-    return pc.binary_join_element_wise(_cut(keys, cut)[0], "", _SEPARATOR) if len(keys) else keys
+    if secondary_version != V2 or not len(keys):
+        return keys
+    cut = _separators(keys)
+    known = pa.array(cut >= 0)
+    values = _cut(keys.filter(known), cut[cut >= 0])[0]
+    return pc.replace_with_mask(keys, known, pc.binary_join_element_wise(values, "", _SEPARATOR))
 
 
 def sorted_keys(keys: Sequence[str]) -> list[str]:

@@ -148,6 +148,9 @@ class MetadataTable:
         """
         keys = pc.unique(keys.cast(pa.string()))
         slices = self.slices(partition, data_partition)
+        split = partition == RECORD_INDEX and any(is_partitioned_group(s.file_id) for s in slices)
+        if split and data_partition is None:
+            raise Invalid("a look-up in a partitioned record index needs data_partition")
         texts = hashed_texts(keys, self._secondary_version(partition))
         return self._hashed(partition, slices, keys, texts, lambda some: lambda file: file.lookup(some))
 
