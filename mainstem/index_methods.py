@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid, MainstemError, Unavailable
 
 if TYPE_CHECKING:
+    from mainstem.indexing.build import Built
     from mainstem.indexing.differences import MetadataReport
     from mainstem.indexing.drop import Dropped
     from mainstem.indexing.status import Index
+    from mainstem.services.progress import Progress
     from mainstem.writers.context import WriterContext
 
 
@@ -64,6 +67,30 @@ class IndexMethods:
         except MainstemError as error:
             error.table = error.table or self.path
             raise
+
+    def create_index(
+        self,
+        kind: str,
+        columns: Sequence[str] = (),
+        *,
+        options: Mapping[str, object] | None = None,
+        progress: Progress | None = None,
+    ) -> Built:
+        """Build an index beside running writers, of which none is stopped or waits; it is whole on return.
+
+        ``kind``: ``files`` (the listing of files, with which the metadata table begins) or ``column_stats``
+        (``columns``: those that it is on, else ``hoodie.metadata.index.column.stats.column.list``, else the
+        first 32 that have statistics). An index on a table without metadata table builds ``files`` first.
+        ``options``: Hudi's for the index, on top of the table's. ``progress(what, done, total)`` is called
+        after a file. Several indexes may be built at once. Raises ``Invalid`` for an index that is there or
+        being built, for missing columns and impossible types, ``Unsupported`` for kinds that are not
+        maintained here, ``Unavailable`` where it could not be ended (``indexing.build``); the table has no
+        part of the index then.
+        """
+        from mainstem.indexing.creating import create_index
+
+        given = {str(k): str(v) for k, v in (options or {}).items()}
+        return create_index(self.index_context(), kind, list(columns), given, progress)
 
     def drop_index(self, name: str, *, if_exists: bool = False) -> Dropped | None:
         """Drop an index while writers run: none is stopped, and none maintains it from now on.

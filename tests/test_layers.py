@@ -35,6 +35,7 @@ SIDEWAYS = {
     ("merge", "table"), ("metadata", "table"), ("metadata", "merge"),
     ("service_methods", "services"), ("client", "service_methods"), ("client", "opening"),
     ("index_methods", "indexing"), ("client", "index_methods"), ("client", "indexing"),
+    ("indexing", "services"), ("index_methods", "services"),
     ("create", "opening"), ("create", "client"), ("create", "hoodie_options"),
     ("client", "hoodie_options"), ("hoodie_options", "services"),
     ("engines", "client"), ("engines", "create"), ("engines", "services"), ("engines", "hoodie_options"),

@@ -33,8 +33,8 @@ from dataclasses import dataclass
 
 from mainstem.errors import Invalid, Unavailable
 from mainstem.indexing import lists
-from mainstem.indexing.definition_file import forget_definitions, load_document
 from mainstem.indexing.plan import planned_builds
+from mainstem.metadata.definitions import read_definitions, replace_definitions
 from mainstem.metadata.partitions import (
     COLUMN_STATS,
     FILES,
@@ -73,14 +73,15 @@ class Dropped:
         return f"index {self.index} dropped: {self.files:,} files removed{ended}{beside}"
 
 
-def drop(ctx: WriterContext, partition: str) -> Dropped:
+def drop(ctx: WriterContext, partition: str, only: Collection[str] | None = None) -> Dropped:
     """Drop the index in this partition of the metadata table, whatever state it is in.
 
+    ``only``: an unfinished one, if nothing but these index actions builds it; ``Invalid`` otherwise.
     Raises ``Invalid`` for what other indexes rest on, ``Unavailable`` beside a pending compaction of the
     metadata table and for trouble with storage; what was begun then is gone on with by another call.
     """
     try:
-        actions, names = ctx.publisher.guarded(lambda section: _unlist(ctx, section, partition))
+        actions, names = ctx.publisher.guarded(lambda section: _unlist(ctx, section, partition, only))
         removed = _remove(ctx, names, actions)
     except OSError as error:
         raise Unavailable(
@@ -89,18 +90,24 @@ def drop(ctx: WriterContext, partition: str) -> Dropped:
     return Dropped(partition, removed, tuple(actions), tuple(name for name in names if name != partition))
 
 
-def _unlist(ctx: WriterContext, section: Guarded, partition: str) -> tuple[list[str], dict[str, list[str]]]:
+def _unlist(
+    ctx: WriterContext, section: Guarded, partition: str, only: Collection[str] | None
+) -> tuple[list[str], dict[str, list[str]]]:
     """Steps 1 to 5: the index actions that ended, and per partition the names of the files that may go."""
     storage = section.storage
     plans = planned_builds(storage, section.timeline)
     actions = plans.get(partition, [])
     # An action of Java's may build several. Once it has ended nobody brings any of them up to date.
     going = sorted({partition, *(name for name, by in plans.items() if set(by) & set(actions))})
-    check_droppable(load_config(storage), going, storage.base)
+    config = load_config(storage)
+    if only is not None and (partition in lists.ready(config) or set(actions) - set(only)):
+        raise Invalid(f"the index {partition} is there, or is being built by another process", table=ctx.base)
+    check_droppable(config, going, storage.base)
     check_no_compaction(storage)
-    check_definitions(storage)
+    definitions = read_definitions(storage, config)
     lists.change(ctx.seams, section, lambda config: lists.gone(config, going))
-    forget_definitions(ctx, section, going)
+    if set(going) & set(definitions.by_partition):
+        replace_definitions(section, ctx.seams.random, config, definitions.without(going))
     section.check()
     for action in actions:
         take_back(storage, action, "")
@@ -127,11 +134,6 @@ def check_droppable(config: TableConfig, going: Collection[str], table: str) -> 
             raise Invalid(
                 f"{there} cannot be without {partition}: drop it first; nothing changed", table=table
             )
-
-
-def check_definitions(storage: Storage) -> None:
-    """``CorruptTable`` for a file of definitions that could not be written anew."""
-    load_document(storage, load_config(storage))
 
 
 def check_no_compaction(storage: Storage) -> None:

@@ -11,16 +11,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
+from mainstem.metadata.definitions import PATH_KEY, definitions_path
 from mainstem.seams import Seams
-from mainstem.storage import paths
 from mainstem.table.properties import TableConfig
 from mainstem.table.property_change import change_properties
 from mainstem.timeline.publish import Guarded
 
 READY = "hoodie.table.metadata.partitions"
 BUILDING = "hoodie.table.metadata.partitions.inflight"
-DEFINITIONS = "hoodie.table.index.defs.path"
-DEFAULT_DEFINITIONS = ".hoodie/.index_defs/index.json"
 
 Changes = Mapping[str, str | None]
 
@@ -35,13 +33,6 @@ def building(config: TableConfig) -> tuple[str, ...]:
     return _names(config, BUILDING)
 
 
-def definitions_path(config: TableConfig) -> str:
-    """Path of the file with the definitions of indexes, relative to the table; ``CorruptTable`` for one that
-    leaves the table."""
-    named = config.raw.get(DEFINITIONS, "").strip() or DEFAULT_DEFINITIONS
-    return paths.inside(named, source=config.path)
-
-
 def without(config: TableConfig) -> TableConfig:
     """The table's properties as if it had no metadata table."""
     return replace(config, raw={k: v for k, v in config.raw.items() if k not in (READY, BUILDING)})
@@ -49,7 +40,7 @@ def without(config: TableConfig) -> TableConfig:
 
 def begun(config: TableConfig, partition: str) -> Changes:
     """The partition is being built from now on."""
-    definitions = {DEFINITIONS: config.raw.get(DEFINITIONS, "").strip() or DEFAULT_DEFINITIONS}
+    definitions = {PATH_KEY: definitions_path(config)}
     return {**_lists(ready(config), {*building(config), partition}), **definitions}
 
 
@@ -67,8 +58,12 @@ def change(
     seams: Seams, section: Guarded, wanted: Callable[[TableConfig], Changes]
 ) -> TableConfig:
     """Change the lists under the lock, in one step (``table.property_change``)."""
-    when = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(seams.clock.now_ms() / 1000))
-    return change_properties(section, seams.random, wanted, when)
+    return change_properties(section, seams.random, wanted, date_text(seams))
+
+
+def date_text(seams: Seams) -> str:
+    """Now, as Java writes it into properties for people."""
+    return time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(seams.clock.now_ms() / 1000))
 
 
 def _lists(whole: Iterable[str], unfinished: Iterable[str]) -> Changes:

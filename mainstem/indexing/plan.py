@@ -49,11 +49,19 @@ def contiguous_until(timeline: ActiveTimeline) -> str:
 
 
 def schedule(ctx: WriterContext, partition: str, extra: dict[str, str]) -> str:
-    """Publish the plan to build a partition; its requested time.
+    """Publish the plan to build a partition; its requested time, for which a heartbeat goes on.
 
     ``extra``: kept in the plan. Raises ``Invalid`` for an index that is there, or that somebody builds.
     """
     made: list[str] = []
+    started: list[str] = []
+
+    def start_heartbeat(time: str) -> None:
+        # Before the plan: one without a heartbeat counts as that of a process that died.
+        for stale in started:
+            ctx.heartbeats.stop(stale)
+        started[:] = [time]
+        ctx.heartbeats.start(time)
 
     def plan(timeline: ActiveTimeline) -> str:
         config = load_config(ctx.seams.storage)
@@ -63,7 +71,13 @@ def schedule(ctx: WriterContext, partition: str, extra: dict[str, str]) -> str:
         return made[-1]
 
     try:
-        published = ctx.publisher.publish(lambda at: f"{at}.{INDEXING}.{REQUESTED}", prepared=plan)
+        published = ctx.publisher.publish(
+            lambda at: f"{at}.{INDEXING}.{REQUESTED}", prepared=plan, before_link=start_heartbeat
+        )
+    except BaseException:
+        for time in started:
+            ctx.heartbeats.stop(time)
+        raise
     finally:
         for path in made:
             forget(ctx, path)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from mainstem.errors import Invalid
-from mainstem.formats.avro_container import part
-from mainstem.indexing.definition_file import load_document
-from mainstem.indexing.lists import building, definitions_path, ready
+from mainstem.indexing.lists import building, ready
 from mainstem.indexing.plan import planned_builds
+from mainstem.metadata.definitions import Definition, read_definitions
 from mainstem.metadata.partitions import EXPRESSION_PREFIX, FILES, SECONDARY_PREFIX, kind_of
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import TableConfig
@@ -56,7 +54,7 @@ def indexes(storage: Storage, config: TableConfig, timeline: ActiveTimeline) -> 
 
     Raises ``CorruptTable`` for damaged definitions or plans.
     """
-    entries = load_document(storage, config)["indexDefinitions"]
+    entries = read_definitions(storage, config).by_partition
     plans = planned_builds(storage, timeline)
     whole, unfinished = ready(config), building(config)
     found = []
@@ -69,18 +67,17 @@ def indexes(storage: Storage, config: TableConfig, timeline: ActiveTimeline) -> 
             state = LEFT_OVER if action is None else BUILDING
         else:
             state = LEFT_OVER if action is None else PLANNED
-        found.append(_index(partition, entries.get(partition, {}), state, action, definitions_path(config)))
+        found.append(_index(partition, entries.get(partition), state, action))
     return found
 
 
-def _index(partition: str, entry: Mapping[str, Any], state: str, action: str | None, path: str) -> Index:
-    function = part(entry.get("indexFunction"), str, path)
-    columns = tuple(part(c, str, path) for c in part(entry.get("sourceFields"), list, path))
-    options = {str(k): str(v) for k, v in part(entry.get("indexOptions"), dict, path).items()}
+def _index(partition: str, known: Definition | None, state: str, action: str | None) -> Index:
+    entry = known or Definition(partition, "")
     kind = kind_of(partition)
+    function = "" if entry.function == partition else entry.function
     return Index(
-        short_name(partition), partition, "unknown" if kind is None else str(kind), columns,
-        "" if function == partition else function, options, state, action,
+        short_name(partition), partition, "unknown" if kind is None else str(kind), entry.fields, function,
+        entry.options, state, action,
     )  # fmt: skip
 
 

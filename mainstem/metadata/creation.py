@@ -52,7 +52,7 @@ class Group:
     rows: pa.Table | None = None
 
 
-class _BaseFileStat(WriteStat):
+class BaseFileStat(WriteStat):
     """A first base file, as Java reports it."""
 
     def record(self) -> dict[str, object]:
@@ -138,7 +138,7 @@ def put_partition(
         name = paths.hfile_name(group.file_id, _TOKEN, instant)
         storage.create(f"{folder}/{name}", data, durable=True)
         stats.append(
-            _BaseFileStat(partition, group.file_id, name, instant, 1, len(keys), 0, len(data), 1)
+            BaseFileStat(partition, group.file_id, name, instant, 1, len(keys), 0, len(data), 1)
         )
     storage.sync_folders([folder, paths.METADATA])
     return encode_commit(stats, {"schema": schema}, _OPERATION)

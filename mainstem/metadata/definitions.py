@@ -8,16 +8,17 @@ change and judges every entry when it does, so one bad entry blocks all later ch
 that does not pass ``check``. Fields that we do not know are kept. A file that names a class (Java's JSON
 readers may be told to make objects of it) is refused, whoever wrote it.
 
-Written under the table lock: 1. a private file beside it, durably; 2. renamed over it; 3. the folder made
-durable. A crash in 1 leaves a private file, which the next write with the same ``identity`` or a user may
-remove, and before 3 the old or the new content. A process that lost the lock before 2 puts an old content
-back: callers publish what depends on the content (``hoodie.table.metadata.partitions``) through the fence.
+It is replaced in one step under the table lock (``replace_definitions``): readers find it whole, and a
+process that lost the lock replaces nothing. Whoever adds an index writes its definition before its name
+is put into ``hoodie.table.metadata.partitions``, and whoever drops one takes the name out first: a listed
+index always has its definition.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,13 +26,16 @@ from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.metadata.keys import V1, V2
 from mainstem.metadata.partitions import COLUMN_STATS, PARTITION_STATS, RECORD_INDEX, SECONDARY_PREFIX
+from mainstem.seams import Randomness
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import TableConfig
+from mainstem.timeline.publish import Guarded
 
 PATH_KEY = "hoodie.table.index.defs.path"
 PARTITIONED = "isPartitioned"
 _ALL = "indexDefinitions"
+_OWNER = "definitions"  # whose private files
 _NAMES_OF_CLASSES = ("class", "@class", "classname", "@type", "@c")
 
 
@@ -167,13 +171,19 @@ def check(definitions: Definitions, table_version: int) -> None:
 
 
 def encode_definitions(definitions: Definitions) -> bytes:
-    """Bytes of the file."""
-    return json.dumps(
-        {_ALL: {name: _raw(d) for name, d in definitions.by_partition.items()}, **definitions.other},
-        indent=2,
-        separators=(",", " : "),
-        ensure_ascii=False,
-    ).encode()
+    """Bytes of the file, laid out as Java's writer (Jackson) lays it out."""
+    entries = {name: _raw(d) for name, d in definitions.by_partition.items()}
+    return _laid_out({_ALL: entries, **definitions.other}).encode()
+
+
+def _laid_out(value: Any, indent: str = "") -> str:
+    inner = indent + "  "
+    if isinstance(value, Mapping):
+        parts = [f"{inner}{json.dumps(k)} : {_laid_out(v, inner)}" for k, v in value.items()]
+        return "{\n" + ",\n".join(parts) + f"\n{indent}}}" if parts else "{ }"
+    if isinstance(value, list):
+        return f"[ {', '.join(_laid_out(v, inner) for v in value)} ]" if value else "[ ]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _raw(definition: Definition) -> dict[str, Any]:
@@ -187,17 +197,22 @@ def _raw(definition: Definition) -> dict[str, Any]:
     return {**made, **({"version": definition.version} if definition.version else {}), **definition.other}
 
 
-def write_definitions(
-    storage: Storage, config: TableConfig, definitions: Definitions, *, identity: str
+def replace_definitions(
+    section: Guarded, random: Randomness, config: TableConfig, definitions: Definitions
 ) -> None:
-    """Replace the file, under the table lock; see the module. ``identity``: hexadecimal, nobody else's.
+    """Put these definitions in the place of the file. ``LeaseLost`` if the lock was taken over.
 
-    Raises ``Invalid`` where Java would refuse the file from then on.
+    ``check`` them first where one is new. A bad one that was there is no reason not to drop another.
     """
-    check(definitions, config.version)
-    path = definitions_path(config)
-    private = f"{path}.{identity}"
-    storage.delete(private)
+    storage, path = section.storage, definitions_path(config)
+    folder = path.rpartition("/")[0]
+    storage.make_folder(folder)
+    private = paths.prepared(_OWNER, f"{random.getrandbits(64):016x}")
     storage.create(private, encode_definitions(definitions), durable=True)
-    storage.rename(private, path)
-    storage.sync_folder(path.rpartition("/")[0])
+    try:
+        storage.delete(paths.checksum_file(path))  # Hadoop's, of the content until now
+        section.replace(private, path)
+    finally:
+        with suppress(OSError):  # a writer's sweep of left-over private files finds it
+            storage.delete(private)
+    storage.sync_folder(folder)

@@ -1,0 +1,403 @@
+"""Building an index beside writers, of which none is stopped or waits.
+
+  plan      [[ t.indexing.requested, behind a heartbeat (``indexing.plan``) ]]
+  open      [[ 1. files of an index that had this name go, and the metadata table itself is made if there
+  is none
+               2. an empty log file for each file group: their number is fixed from here on
+               3. the definition; t.indexing.inflight
+               4. the name goes into the list of indexes being built. This section's list of instants is the
+                  *listing point*: what is completed in it is for the builder, what completes later is for its
+                  writer, which reads the lists under the lock, before it publishes ]]
+  build     the rows of all files completed at the listing point, into private files, without the lock
+  complete  [[ 5. is every instant that completed since in the index? else its rows are made, and 5 comes
+  again
+               6. the base files get their names; on the metadata table's timeline t.deltacommit is requested,
+                  inflight and completed
+               7. t_c.indexing ]]
+            [[ 8. the name moves to the list of indexes that are whole ]]
+
+**The four races of RFC-45.** *A writer in flight when the index is planned* commits after 4 and writes
+its rows itself; of one that is not mainstem's, which may have read the table's properties long ago, 5
+waits for the end and looks at what it wrote, for ``hoodie.metadata.index.check.timeout.seconds`` at most.
+*A writer that commits while the index completes* is before or after that section, never beside it. *A
+plan beside a completing writer*: both under the lock. *Holes in the timeline* do not matter: what counts
+is completed at the listing point or not.
+
+**Every file once.** The rows of a file that was completed at the listing point are in the base files
+only, those of a later one in its writer's log file only. A name that were in both would come back from
+the base file after a clean, for in log files a name that was added and removed leaves nothing (format:
+2.3). So a section that is repeated keeps the listing point of the first time that the name was in the
+list.
+
+**A crash** before 4 leaves files that nobody looks for. From 4 to 6 writers maintain an index that nobody
+reads, until somebody creates or drops it. From 6 on everything is there: who creates the index again
+finishes it. After 7, before 8, too.
+
+**A process that stopped and wakes up**: its action is gone, or it lost its ticket, and nothing of it is
+published. Marker logs, base files and inflight files that it still makes carry the time of its action,
+which is on no timeline and never given again; it removes them when it finds out, and creating the index
+clears them away.
+
+Hudi: ``RunIndexActionExecutor``, ``HoodieBackedTableMetadataWriter.buildMetadataPartitions``. Java lists
+an index as whole before it has caught up (here in 8), builds two in one action and destroys the first,
+and trusts writers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from mainstem.errors import Invalid, MainstemError, OutcomeUnknown, Unavailable
+from mainstem.formats.hfile_write import write_hfile
+from mainstem.formats.java_properties import format_properties
+from mainstem.formats.log_file import empty_group_block
+from mainstem.indexing import lists
+from mainstem.indexing.coverage import Coverage
+from mainstem.indexing.drop import drop, files_that_may_go, instant_of
+from mainstem.indexing.first_rows import FirstRows
+from mainstem.indexing.plan import planned_builds, schedule
+from mainstem.indexing.spec import IndexSpec
+from mainstem.lsm_archive.reader import Archive
+from mainstem.metadata.build.bootstrap import table_groups
+from mainstem.metadata.creation import BaseFileStat, put_table
+from mainstem.metadata.definitions import check, read_definitions, replace_definitions
+from mainstem.metadata.partitions import FILES, file_id
+from mainstem.metadata.record_schema import schema_of_version
+from mainstem.metadata.taking_back import metadata_partition, take_back
+from mainstem.options import whole_number
+from mainstem.readers.state import TableState
+from mainstem.services.archive_plan import restore_pending
+from mainstem.services.claim import store_now_ms
+from mainstem.services.progress import Progress, silent
+from mainstem.storage import paths
+from mainstem.table.properties import TableConfig, load_config
+from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.commit_metadata import encode_commit
+from mainstem.timeline.index_records import IndexBuild, encode_index_metadata, load_index_plan
+from mainstem.timeline.instant import DELTACOMMIT, INDEXING, INFLIGHT, REQUESTED
+from mainstem.timeline.publish import Ahead, Guarded, Section
+from mainstem.writers.context import WriterContext
+from mainstem.writers.private_files import create_once, delete_quietly, forget, prepare
+
+CHECK_TIMEOUT_S = "hoodie.metadata.index.check.timeout.seconds"
+_POLL_MS = 1000
+_OPERATION = "BULK_INSERT_PREPPED"
+_TOKEN = "0-0-0"
+_AGAIN = "again"
+
+
+@dataclass(frozen=True)
+class Built:
+    """An index that is whole. ``action``, ``completion``: times of its index action; ``rows``: how many were
+    made from files; ``files``: base files of the index."""
+
+    index: str
+    action: str
+    completion: str
+    rows: int
+    files: int
+
+    def describe(self) -> str:
+        """One line for people."""
+        return f"index {self.index} built by {self.action}: {self.rows:,} rows in {self.files:,} files"
+
+
+def create(ctx: WriterContext, spec: IndexSpec, progress: Progress = silent) -> Built:
+    """Build an index; writers go on all the time.
+
+    Raises ``Invalid`` for an index that is there or that somebody builds, ``Unavailable`` for trouble with
+    storage, for writers of other engines that did not end in time, and where the index was dropped while it
+    was built. Whatever fails leaves the table without the index; a process that dies leaves it to whoever
+    creates or drops it next.
+    """
+    found = _finish(ctx, spec.partition)
+    if found is not None:
+        return found
+    _clear_dead(ctx, spec.partition)
+    action = schedule(ctx, spec.partition, {})
+    try:
+        return _Build(ctx, spec, action, progress).run()
+    except OutcomeUnknown:
+        raise
+    except (MainstemError, OSError) as error:
+        _give_up(ctx, spec.partition, action)
+        if isinstance(error, OSError):
+            raise Unavailable(
+                f"building the index {spec.partition} failed: {error}; the table is as before, try again",
+                table=ctx.base,
+            ) from error
+        raise
+    finally:
+        ctx.heartbeats.stop(action)
+
+
+def _give_up(ctx: WriterContext, partition: str, action: str) -> None:
+    """Take our own build off the table, if it is still there; else the next creator does."""
+    try:
+        timeline = ctx.timeline()
+        if action in planned_builds(ctx.seams.storage, timeline).get(partition, ()):
+            drop(ctx, partition, only=[action])
+        elif action not in timeline.completion_times:
+            take_back(ctx.seams.storage, action, "")  # what this process made after somebody had ended it
+    except (MainstemError, OSError):
+        return
+
+
+def _clear_dead(ctx: WriterContext, partition: str) -> None:
+    """What a builder of this index that died left. ``Invalid`` for one that lives."""
+    config = load_config(ctx.seams.storage)
+    actions = planned_builds(ctx.seams.storage, ctx.timeline()).get(partition, [])
+    for action in actions:
+        if not ctx.heartbeats.expired(action, store_now_ms(ctx, action)):
+            raise Invalid(
+                f"the index {partition} is being built by the index action {action}, whose process lives;"
+                " wait for it, or drop the index to stop it",
+                table=ctx.base,
+            )
+    if actions or partition in lists.building(config):
+        drop(ctx, partition, only=actions)
+
+
+def _finish(ctx: WriterContext, partition: str) -> Built | None:
+    """Step 8 for a builder that died before it."""
+
+    def move(section: Guarded) -> Built | None:
+        config = load_config(ctx.seams.storage)
+        plans = planned_builds(ctx.seams.storage, section.timeline)
+        if partition not in lists.building(config) or partition in plans:
+            return None
+        done = [i for i in section.timeline.completed if i.action == INDEXING]
+        for instant in reversed(done):
+            plan = load_index_plan(ctx.seams.storage, instant.requested) or ()
+            if partition in [build.partition for build in plan]:
+                lists.change(ctx.seams, section, lambda now: lists.finished(now, partition))
+                return Built(partition, instant.requested, instant.completion or "", 0, 0)
+        return None
+
+    if partition not in lists.building(load_config(ctx.seams.storage)):
+        return None
+    return ctx.publisher.guarded(move)
+
+
+@dataclass
+class _Build:
+    ctx: WriterContext
+    spec: IndexSpec
+    action: str
+    progress: Progress
+    #: the listing point, and the properties then
+    opened: tuple[ActiveTimeline, TableConfig] | None = None
+    #: file group -> private file with its base file, and what the commit says about it
+    bases: dict[str, tuple[str, BaseFileStat]] = field(default_factory=dict)
+
+    @property
+    def partition(self) -> str:
+        return self.spec.partition
+
+    @property
+    def folder(self) -> str:
+        return metadata_partition(self.partition)
+
+    def run(self) -> Built:
+        ctx = self.ctx
+        ctx.publisher.guarded(self._open)
+        assert self.opened is not None
+        timeline, config = self.opened
+        archive = Archive.load(ctx.seams.storage, config.history)
+        state = TableState(ctx.seams.storage, config, timeline, archive)
+        contents = FirstRows(state, self.spec, self.progress)
+        coverage = Coverage(ctx, self.partition, timeline, self._deadline_ms())
+        rows = contents.of_listing()
+        try:
+            while True:
+                self._write_bases(rows, config.version)
+                done = self._complete(coverage)
+                if done is not None:
+                    break
+                missing = coverage.uncovered()
+                rows = pa.concat_tables([rows, *(contents.of_instant(instant) for instant in missing)])
+                coverage.included(missing)
+        finally:
+            for private, _ in self.bases.values():
+                delete_quietly(ctx.seams.storage, private)
+        ctx.publisher.guarded(self._now_whole)
+        return Built(self.partition, self.action, done, rows.num_rows, len(self.bases))
+
+    def _deadline_ms(self) -> float:
+        properties = {**self.ctx.config.raw, **self.ctx.given}
+        seconds = whole_number(properties, CHECK_TIMEOUT_S, 900, 0, 10**6)
+        return self.ctx.seams.clock.monotonic_ms() + 1000 * seconds
+
+    # -- open ----------------------------------------------------------------------------------------
+
+    def _open(self, section: Guarded) -> None:
+        """Steps 1 to 4."""
+        ctx, storage = self.ctx, self.ctx.seams.storage
+        self._check_ours(section.timeline)
+        config = load_config(storage)
+        if self.partition in lists.building(config) and self.opened is not None:
+            return  # this section took effect before it was superseded
+        self.spec.check(config, storage.base)
+        if restore_pending(section.timeline):
+            raise Unavailable("a restore is pending: build the index when it is done", table=ctx.base)
+        self._clear_files(section)
+        if self.partition == FILES:
+            put_table(storage, ctx.seams.random, config, lists.date_text(ctx.seams))
+        self._put_groups()
+        if self.spec.definition is not None:
+            definitions = read_definitions(storage, config).with_definition(self.spec.definition)
+            check(definitions, config.version)
+            replace_definitions(section, ctx.seams.random, config, definitions)
+        create_once(storage, paths.timeline_file(f"{self.action}.{INDEXING}.{INFLIGHT}"))
+        storage.sync_folder(paths.TIMELINE)
+        self.opened = (section.timeline, config)
+        lists.change(ctx.seams, section, lambda now: lists.begun(now, self.partition))
+
+    def _clear_files(self, section: Guarded) -> None:
+        storage = section.storage
+        section.check()
+        for name in files_that_may_go(storage, section.timeline, self.partition, ended=[self.action]):
+            storage.delete(f"{self.folder}/{name}")
+            storage.delete(paths.checksum_file(f"{self.folder}/{name}"))
+        left = [n for n in storage.names(self.folder) if instant_of(self.partition, n) is not None]
+        if left:
+            raise Unavailable(
+                f"{self.folder}/{left[0]} belongs to an index that was dropped, and to a write that is"
+                " pending: try again when that has ended",
+                table=storage.base,
+            )
+
+    def _put_groups(self) -> None:
+        """Step 2: whole or not at all, under names that hold the action's time."""
+        storage = self.ctx.seams.storage
+        storage.make_folder(self.folder)
+        metafile = format_properties(
+            {"commitTime": self.action, "partitionDepth": "1"}, comments=("partition metadata", self.action)
+        )
+        self._put(paths.partition_metafile(self.folder), metafile)
+        for group in self._groups():
+            name = paths.log_name(group, self.action, 1, _TOKEN)
+            self._put(f"{self.folder}/{name}", empty_group_block(self.action))
+        storage.sync_folders([self.folder, paths.METADATA])
+
+    def _put(self, path: str, data: bytes) -> None:
+        private = prepare(self.ctx, self.action, data)
+        try:
+            self.ctx.seams.storage.link(private, path)
+        except FileExistsError:
+            return
+        finally:
+            forget(self.ctx, private)
+
+    def _groups(self) -> list[str]:
+        return [file_id(self.partition, number) for number in range(self.spec.groups)]
+
+    # -- build ---------------------------------------------------------------------------------------
+
+    def _write_bases(self, rows: pa.Table, version: int) -> None:
+        """Private files with the base file of each group that has rows."""
+        ctx, schema = self.ctx, schema_of_version(version)
+        for private, _ in self.bases.values():
+            delete_quietly(ctx.seams.storage, private)
+        self.bases.clear()
+        groups = self._groups()
+        content = self.spec.content
+        for number, keys, values in table_groups(content, rows, len(groups), schema_text=schema):
+            if not len(keys):
+                continue
+            data = write_hfile(
+                keys, values, schema_text=schema, base_file=True, created_ms=int(ctx.seams.clock.now_ms())
+            )
+            name = paths.hfile_name(groups[number], _TOKEN, self.action)
+            stat = BaseFileStat(
+                self.partition, groups[number], name, self.action, 1, len(keys), 0, len(data), 1
+            )
+            self.bases[groups[number]] = prepare(ctx, self.action, data), stat
+
+    # -- complete ------------------------------------------------------------------------------------
+
+    def _complete(self, coverage: Coverage) -> str | None:
+        """Steps 5 to 7: the completion time, None if instants must be covered first."""
+        ctx = self.ctx
+        coverage.wait(lambda: ctx.seams.clock.sleep_ms(_POLL_MS))
+        if coverage.uncovered():
+            return None
+        stats = [stat for _, stat in self.bases.values()]
+        schema = schema_of_version(load_config(ctx.seams.storage).version)
+        plan = load_index_plan(ctx.seams.storage, self.action)
+        builds = plan or [IndexBuild(self.partition, "")]
+        own = prepare(ctx, self.action, encode_index_metadata(builds))
+        theirs = prepare(ctx, self.action, encode_commit(stats, {"schema": schema}, _OPERATION))
+        try:
+            published = ctx.publisher.publish(
+                lambda done: f"{self.action}_{done}.{INDEXING}",
+                prepared=own,
+                decide=lambda section: self._may_complete(section, coverage),
+                ahead=Ahead(
+                    (paths.METADATA_TIMELINE, self.folder),
+                    theirs,
+                    lambda done: f"{self.action}_{done}.{DELTACOMMIT}",
+                    self._name_files,
+                ),
+            )
+        finally:
+            forget(ctx, own)
+            forget(ctx, theirs)
+        return published.time
+
+    def _may_complete(self, section: Section, coverage: Coverage) -> str | None:
+        self._check_ours(section.timeline)
+        storage = self.ctx.seams.storage
+        if self.partition not in lists.building(load_config(storage)):
+            raise self._ended()
+        strange = [
+            name
+            for name in storage.names(self.folder)
+            if name.endswith(".hfile") and instant_of(self.partition, name) not in (None, self.action)
+        ]
+        if strange:
+            raise Unavailable(
+                f"{self.folder}/{strange[0]} was made while the index was being built, by a compaction that"
+                " should have left it out; the index is not built, try again",
+                table=storage.base,
+            )
+        return None if coverage.holds(section.timeline) else _AGAIN
+
+    def _name_files(self, timeline: ActiveTimeline) -> bool:
+        """Step 6, but for the completed file. Whether that is still to be published."""
+        if self.action in timeline.completion_times:
+            return False
+        storage = self.ctx.seams.storage
+        for state in (REQUESTED, INFLIGHT):
+            create_once(storage, f"{paths.METADATA_TIMELINE}/{self.action}.{DELTACOMMIT}.{state}")
+        for private, stat in self.bases.values():
+            try:
+                storage.link(private, f"{self.folder}/{stat.file_name}")
+            except FileExistsError:
+                if not storage.same_file(private, f"{self.folder}/{stat.file_name}"):
+                    storage.delete(f"{self.folder}/{stat.file_name}")  # of a round that covered less
+                    storage.link(private, f"{self.folder}/{stat.file_name}")
+        return True
+
+    def _now_whole(self, section: Guarded) -> None:
+        """Step 8."""
+        config = load_config(section.storage)
+        if self.partition in lists.ready(config):
+            return
+        if self.partition not in lists.building(config):
+            raise self._ended()
+        lists.change(self.ctx.seams, section, lambda now: lists.finished(now, self.partition))
+
+    def _check_ours(self, timeline: ActiveTimeline) -> None:
+        if self.action not in planned_builds(self.ctx.seams.storage, timeline).get(self.partition, ()):
+            raise self._ended()
+
+    def _ended(self) -> Unavailable:
+        return Unavailable(
+            f"the index {self.partition} was dropped, or its builder taken for dead, while it was being"
+            " built; create it again",
+            table=self.ctx.base,
+            instant=self.action,
+        )

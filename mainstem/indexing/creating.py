@@ -1,0 +1,37 @@
+"""Creating an index as users ask for it: what it rests on first, then the index itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mainstem.errors import MainstemError
+from mainstem.indexing import lists
+from mainstem.indexing.build import Built, create
+from mainstem.indexing.spec import make_spec
+from mainstem.metadata.partitions import FILES
+from mainstem.readers.schema import schema_text
+from mainstem.readers.state import TableState
+from mainstem.services.progress import Progress, silent
+from mainstem.table.properties import load_config
+from mainstem.writers.context import WriterContext
+
+
+def create_index(
+    ctx: WriterContext,
+    kind: str,
+    columns: Sequence[str],
+    options: Mapping[str, str],
+    progress: Progress | None = None,
+) -> Built:
+    """``Table.create_index``."""
+    config = load_config(ctx.seams.storage).completed_by(ctx.given)
+    state = TableState.load(ctx.seams.storage, config)
+    properties = {**config.raw, **ctx.given, **options}
+    try:
+        spec = make_spec(kind, columns, schema_text(state), config, properties)
+        if kind != FILES and FILES not in lists.ready(config):
+            create(ctx, make_spec(FILES, (), schema_text(state), config, properties), progress or silent)
+        return create(ctx, spec, progress or silent)
+    except MainstemError as error:
+        error.table = error.table or ctx.base
+        raise
