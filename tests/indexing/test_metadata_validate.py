@@ -1,0 +1,247 @@
+"""Goal: ``validate`` finds every way in which a metadata table can differ from the data, and nothing else.
+
+Method: Java's own tables are compared first: what differs is exactly the checked-in list of Java's defects.
+Then one of them is damaged in one place at a time, and the damage must be named; and files are taken away
+while the comparison runs, as a clean does.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import mainstem
+from mainstem.cli import main
+from mainstem.errors import CorruptTable, Unavailable
+from mainstem.indexing.check_keys import check_blooms
+from mainstem.indexing.contents import Contents
+from mainstem.indexing.differences import PartitionReport
+from mainstem.indexing.spill import spilled
+from mainstem.indexing.validate import validate_metadata
+from mainstem.metadata.table import open_metadata
+from mainstem.readers.state import TableState
+from mainstem.storage.local import LocalStorage
+from mainstem.table.properties import load_config
+from tests.golden_tables.tables import GOLDEN, NAMES, expectations, unpack
+
+DEFECTS = json.loads((GOLDEN / "metadata_defects.json").read_text("utf-8"))
+WITH_METADATA = [
+    name for name in NAMES if expectations(name)["table_config"].get("hoodie.table.metadata.partitions")
+]
+READY = "hoodie.table.metadata.partitions"
+ALL = "mdt_all"
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    return tmp_path_factory.mktemp("validated")
+
+
+@pytest.fixture
+def path(unpacked, tmp_path) -> Path:
+    """A copy of the table with every kind of partition, to be damaged."""
+    return Path(shutil.copytree(unpack(ALL, unpacked), tmp_path / ALL))
+
+
+def validated(path: Path, **options):
+    found = validate_metadata(LocalStorage(str(path)), damaged="skip", **options)
+    assert found is not None
+    return found
+
+
+def kinds(report) -> set[tuple[str, str]]:
+    return {(p.partition, kind) for p in report.partitions for kind, n in p.counts.items() if n}
+
+
+def change_property(path: Path, key: str, value: str) -> None:
+    file = path / ".hoodie/hoodie.properties"
+    lines = [line for line in file.read_text("utf-8").splitlines() if not line.startswith(f"{key}=")]
+    file.write_text("\n".join([*lines, f"{key}={value}"]) + "\n", "utf-8")
+
+
+def newest_log(path: Path, partition: str) -> Path:
+    logs = (path / ".hoodie/metadata" / partition).glob(".*.log.*")
+    return max(logs, key=lambda file: file.name.split("_")[1])
+
+
+# ------------------------------------------------------------------------------------ Java's tables
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize("name", WITH_METADATA)
+@pytest.mark.supports("Indexes", "metadata validate: every partition against the data")
+def test_javas_metadata_differs_from_the_data_where_the_list_says_so(name, unpacked):
+    report = validated(unpack(name, unpacked), kept=1000)
+    found = {(d.partition, d.kind, d.key) for d in report.differences}
+    expected = {(d["partition"], d["kind"], k) for d in DEFECTS if d["table"] == name for k in d["keys"]}
+    assert found == expected
+    assert report.ok == (not expected)
+    assert not [p.partition for p in report.partitions if p.refused]
+
+
+def test_the_list_of_defects_names_tables_that_exist_and_a_rule():
+    assert {d["table"] for d in DEFECTS} <= set(WITH_METADATA)
+    assert all(len(d["rule"]) > 40 and d["keys"] for d in DEFECTS)
+
+
+def test_a_table_without_metadata_has_no_report(unpacked):
+    assert mainstem.open_table(unpack("basic_mor", unpacked)).validate_metadata() is None
+
+
+# ----------------------------------------------------------------------------------------- damages
+
+
+def test_a_log_of_the_record_index_that_is_gone_leaves_keys_missing(path):
+    newest_log(path, "record_index").unlink()
+    assert ("record_index", "missing") in kinds(validated(path))
+
+
+def test_two_file_groups_that_were_exchanged_are_misplaced(path):
+    for partition in ("record_index", "secondary_index_idx_sec"):
+        folder = path / ".hoodie/metadata" / partition
+        first, second = ([f for f in folder.iterdir() if f"-{n:04d}-0_" in f.name] for n in (0, 1))
+        for files, old, new in ((first, "-0000-0_", "-0009-0_"), (second, "-0001-0_", "-0000-0_")):
+            for file in files:
+                file.rename(folder / file.name.replace(old, new))
+        for file in list(folder.iterdir()):
+            file.rename(folder / file.name.replace("-0009-0_", "-0001-0_"))
+    found = kinds(validated(path))
+    assert {("record_index", "misplaced"), ("record_index", "missing")} <= found
+    assert ("secondary_index_idx_sec", "misplaced") in found
+
+
+def test_a_data_file_that_is_gone_is_a_surplus_of_every_partition_that_names_it(path):
+    next((path / "rome").glob("7cb8e0d5*.parquet")).unlink()
+    found = kinds(validated(path))
+    for partition in ("files", "column_stats", "bloom_filters", "expr_index_idx_exp"):
+        assert (partition, "surplus") in found
+    assert ("record_index", "extra") in found
+    assert ("secondary_index_idx_sec", "extra") in found
+
+
+def test_a_data_file_of_another_size_is_different(path):
+    file = sorted((path / "paris").glob(".*.log.*"))[0]
+    file.write_bytes(file.read_bytes() + bytes(10))
+    report = validated(path)
+    (found,) = report.differences
+    assert (found.partition, found.kind, found.key) == ("files", "different", f"paris/{file.name}")
+    assert f"{file.stat().st_size - 10} bytes, but it has {file.stat().st_size}" in found.detail
+
+
+def test_a_damaged_data_file_is_an_error_with_its_path(path):
+    file = sorted((path / "paris").glob("*.parquet"))[0]
+    file.write_bytes(file.read_bytes()[:-10])
+    with pytest.raises(CorruptTable, match=file.name):
+        validated(path)
+
+
+def test_a_file_of_a_pending_instant_is_not_expected(path):
+    completed = next((path / ".hoodie/timeline").glob("20261120094537280_*.deltacommit"))
+    completed.unlink()
+    assert validated(path).ok
+
+
+@pytest.mark.parametrize("partition", ["column_stats", "expr_index_idx_exp", "files"])
+def test_a_log_of_statistics_or_files_that_is_gone_leaves_rows_missing(path, partition):
+    newest_log(path, partition).unlink()
+    assert (partition, "missing") in kinds(validated(path))
+
+
+def test_partitions_without_folders_and_folders_without_partitions_are_told(path):
+    listed = expectations(ALL)["table_config"][READY].split(",")
+    change_property(path, READY, ",".join({*listed, "secondary_index_gone"} - {"bloom_filters"}))
+    change_property(path, f"{READY}.inflight", "expr_index_dead")
+    report = validated(path)
+    found = {(d.kind, d.key) for d in report.differences if not d.partition}
+    assert found == {
+        ("no folder", "secondary_index_gone"),
+        ("unlisted", "bloom_filters"),
+        ("stale", "expr_index_dead"),
+    }
+    assert ("secondary_index_gone", "undefined") in kinds(report)
+
+
+def test_a_filter_that_lost_keys_is_different_and_a_larger_one_is_not(path):
+    metadata, contents = opened(path)
+    stored = metadata.read("bloom_filters")
+    report = PartitionReport("bloom_filters")
+    check_blooms(report, contents, stored, frozenset())
+    assert not report.counts
+    turned = stored["bloom"].take(pa.array([*range(1, stored.num_rows), 0]))
+    check_blooms(report, contents, stored.set_column(3, "bloom", turned), frozenset())
+    assert report.counts["different"] >= 1
+
+
+def test_an_expression_that_cannot_be_computed_is_refused_by_name(path):
+    file = path / ".hoodie/.index_defs/index.json"
+    file.write_text(file.read_text("utf-8").replace("from_unixtime", "regexp_replace"), "utf-8")
+    report = validated(path)
+    (refused,) = [p for p in report.partitions if p.refused]
+    assert refused.partition == "expr_index_idx_exp"
+    assert "regexp_replace" in refused.refused
+    assert not report.ok
+
+
+def opened(path: Path):
+    storage = LocalStorage(str(path))
+    config = load_config(storage)
+    state = TableState.load(storage, config)
+    return open_metadata(storage, config, state.timeline), Contents(state)
+
+
+# --------------------------------------------------------------------------------- beside a clean
+
+
+class Cleaned(LocalStorage):
+    """Takes a file of the view away when it is read, ``times`` times, as a clean would."""
+
+    times = 0
+
+    def view(self, path: str) -> memoryview:
+        if self.times and not path.startswith(".hoodie"):
+            self.times -= 1
+            number = 20300101000000000 + self.times
+            (Path(self.base) / f".hoodie/timeline/{number}.clean.requested").write_bytes(b"")
+            raise FileNotFoundError(path)
+        return super().view(path)
+
+
+def test_a_file_that_a_clean_removes_makes_the_comparison_begin_again(path):
+    storage = Cleaned(str(path))
+    storage.times = 2
+    report = validate_metadata(storage)
+    assert report is not None and report.ok
+
+
+def test_a_clean_at_every_attempt_is_an_error_that_says_so(path):
+    storage = Cleaned(str(path))
+    storage.times = 1000
+    with pytest.raises(Unavailable, match="try again when no clean is running"):
+        validate_metadata(storage)
+
+
+# ------------------------------------------------------------------------------------- the command
+
+
+def test_the_command_ends_with_one_where_something_differs(path, capsys):
+    assert main(["metadata", "validate", str(path)]) == 0
+    assert "no differences" in capsys.readouterr().out
+    newest_log(path, "record_index").unlink()
+    assert main(["metadata", "validate", str(path), "--format", "json", "--limit", "1"]) == 1
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    counts = {line["partition"]: line["counts"] for line in lines if "counts" in line}
+    assert counts["record_index"]["missing"] >= 1
+    assert counts["files"] == {}
+    assert [line["partition"] for line in lines if "difference" in line] == ["record_index"]
+
+
+def test_keys_that_are_put_on_disk_give_the_same_answer(path):
+    newest_log(path, "record_index").unlink()
+    with spilled(str(path.parent)) as keep:
+        report = validated(path, keep=keep)
+    assert kinds(report) == kinds(validated(path))
+    assert [p for p in path.parent.iterdir() if p.name.startswith("mainstem-keys")] == []
