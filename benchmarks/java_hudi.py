@@ -39,7 +39,12 @@ def _harness() -> ModuleType:
 
 def is_available() -> bool:
     """Whether the venv with Spark 3.5 is there (`make interop` creates it)."""
-    return bool(_harness().PYTHON.exists())
+    return bool(python().exists())
+
+
+def python() -> Path:
+    """The Python of that venv."""
+    return _harness().PYTHON
 
 
 @dataclass(frozen=True, slots=True)

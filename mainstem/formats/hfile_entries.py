@@ -143,7 +143,7 @@ def _walk_plain(data: memoryview) -> np.ndarray:
 def _seeds(data: memoryview) -> np.ndarray:
     """Ascending places that look like the start of an entry."""
     size = len(data)
-    lanes = min(_LANES_MAX, max(16, size // 8192))
+    lanes = min(_LANES_MAX, max(16, size // 2048))
     whole = data.obj if isinstance(data.obj, bytes) and len(data.obj) == size else bytes(data)
     places = (whole.find(_TAIL, lane * size // lanes) for lane in range(1, lanes))
     tails = np.unique(np.fromiter((place for place in places if place > 0), np.int64))

@@ -288,6 +288,46 @@ class Worker:
             for key in conf:
                 self._spark.conf.unset(key)
 
+    def hfile_rows(self, path: str, keys: list[str]) -> dict:
+        """Key and value (hex) of all entries of an HFile, and those that seeking these keys finds."""
+        jvm = self._jvm
+        with open(path, "rb") as file:
+            data = file.read()
+        stream = jvm.org.apache.hudi.io.ByteBufferBackedInputStream(data)
+        stream = jvm.org.apache.hudi.io.ByteArraySeekableDataInputStream(stream)
+        reader = jvm.org.apache.hudi.io.hfile.HFileReaderImpl(stream, len(data))
+        reader.initializeMetadata()
+
+        def entry() -> list[str]:
+            found = reader.getKeyValue().get()
+            block, key, value = found.getBytes(), found.getKeyContentOffset(), found.getValueOffset()
+            row = bytes(block[key : key + found.getKeyContentLength()])
+            return [row.decode(), bytes(block[value : value + found.getValueLength()]).hex()]
+
+        rows, more = [], reader.seekTo()
+        while more:
+            rows.append(entry())
+            more = reader.next()
+        reader.seekTo()
+        found = {}
+        for key in keys:
+            at = jvm.org.apache.hudi.io.hfile.UTF8StringKey(key)
+            found[key] = entry()[1] if reader.seekTo(at) == 0 else None
+        return {"rows": rows, "count": reader.getNumKeyValueEntries(), "found": found}
+
+    def hfile_write(self, path: str, rows: list[list[str]], codec: str, block_bytes: int) -> dict:
+        """An HFile by Java's own writer; values in hex, keys in order."""
+        classes = self._jvm.org.apache.hudi.io
+        compression = getattr(classes.compress.CompressionCodec, codec)
+        context = classes.hfile.HFileContext.builder().blockSize(block_bytes)
+        stream = self._jvm.java.io.FileOutputStream(path)
+        writer = classes.hfile.HFileWriterImpl(context.compressionCodec(compression).build(), stream)
+        for key, value in rows:
+            writer.append(key, bytes.fromhex(value))
+        writer.close()
+        stream.close()
+        return {}
+
     def _provider(self, path: str, options: dict):
         jvm = self._jvm
         properties = jvm.org.apache.hudi.common.config.TypedProperties()
