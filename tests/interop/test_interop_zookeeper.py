@@ -11,9 +11,11 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import event_batches
+import pyarrow as pa
 import pytest
 from compare import assert_same, without_meta
 from java_hudi import JavaFailed, JavaHudi, nbcc_options
@@ -23,6 +25,7 @@ from test_interop_lock import AT_ONCE, ROWS, check_java_commits_only_after_our_l
 import mainstem
 from mainstem.errors import LockUnavailable
 from mainstem.testing.zookeeper import ZooKeeperServer
+from mainstem.testing.zookeeper_ensemble import ZooKeeperEnsemble
 from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.lock_options import LockOptions, open_lock
 from mainstem.truetime.zk_lock import ZooKeeperLock
@@ -47,7 +50,7 @@ def look(server: ZooKeeperServer) -> Iterator:
     client.close()
 
 
-def explicit(server: ZooKeeperServer, key: str) -> dict[str, str]:
+def explicit(server: ZooKeeperServer | ZooKeeperEnsemble, key: str) -> dict[str, str]:
     return {
         "hoodie.write.lock.provider": EXPLICIT,
         "hoodie.write.lock.zookeeper.url": server.connect_string,
@@ -184,22 +187,31 @@ def test_a_java_job_with_another_lock_than_the_tables_is_refused_by_java(
         java.write(table.path, ROWS, elsewhere)
 
 
-@pytest.mark.timeout(600)
-def test_java_and_two_of_our_processes_write_the_same_keys_under_zookeeper_and_nothing_is_lost(
-    java: JavaHudi, server: ZooKeeperServer, tmp_path: Path
-) -> None:
+def write_together(
+    java: JavaHudi,
+    tmp_path: Path,
+    lock: dict[str, str],
+    *,
+    java_commits: int,
+    troubles: AbstractContextManager,
+) -> pa.Table:
+    """Java and two processes of ours upsert the same keys, Java's commits amid ``troubles``; the snapshot.
+
+    It holds what was committed, as Java reads it too, and enough of their transactions overlapped.
+    """
     path, signals = str(tmp_path / "shared"), tmp_path / "signals"
     signals.mkdir()
     mainstem.create_table(
         path, event_batches.SCHEMA, record_key=["id"], ordering=["ts"], partition_by=["city"], buckets=4,
-        properties=explicit(server, "shared"),
+        properties=lock,
     )  # fmt: skip
     run = Run(java, path, signals, java_options("shared", partition_by=["city"], buckets=4))
     try:
         writers = [run.start(0), run.start(1)]
         (signals / "go").touch()
         wait_for(lambda: all(writer.commits() for writer in writers))
-        run.java_writes(4)
+        with troubles:
+            run.java_writes(java_commits)
         (signals / "stop").touch()
         for writer in writers:
             writer.finish()
@@ -216,3 +228,11 @@ def test_java_and_two_of_our_processes_write_the_same_keys_under_zookeeper_and_n
     mixed, _ = overlapping_pairs(path, {line["instant"] for line in lines})
     print(f"\n{run.java_commits} commits by Java, {len(lines)} by mainstem, {mixed} overlapping pairs")
     assert mixed >= 3
+    return snapshot
+
+
+@pytest.mark.timeout(600)
+def test_java_and_two_of_our_processes_write_the_same_keys_under_zookeeper_and_nothing_is_lost(
+    java: JavaHudi, server: ZooKeeperServer, tmp_path: Path
+) -> None:
+    write_together(java, tmp_path, explicit(server, "shared"), java_commits=4, troubles=nullcontext())
