@@ -13,6 +13,7 @@ from mainstem.merge.rules import KEY_COLUMN
 from mainstem.readers.by_slice import may_hold, together
 from mainstem.readers.explain import FILE_SLICES, PARTITIONS, Report
 from mainstem.readers.expression_terms import comparable_part, function_terms, term_kind
+from mainstem.readers.in_turn import written_in_turn
 from mainstem.readers.indexes import File, Indexes
 from mainstem.readers.path_values import path_values
 from mainstem.readers.predicates import OneOf, Predicate, Ranges, Term, leaves, listed, may_match
@@ -46,6 +47,7 @@ class IndexCuts:
         *,
         base_only: bool,
     ) -> None:
+        self._state = state
         self._config = state.config
         self._spec = spec
         self._indexes = indexes
@@ -88,6 +90,8 @@ class IndexCuts:
                 ranges = self._indexes.partition_ranges(term.column, kind, names)
                 known[term] = self._from_files(ranges, term, names)
         kept = self._holding(known, np.arange(len(names)), len(names)) if known else np.ones(len(names), bool)
+        if not kept.all():  # statistics that crossed writers left are not believed
+            kept |= [not written_in_turn(self._state, listing.names) for listing in listings]
         found = [listing for listing, keep in zip(listings, kept, strict=True) if keep]
         self._report.cut(PARTITION_STATISTICS, PARTITIONS, len(listings), len(found))
         return found
