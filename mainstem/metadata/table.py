@@ -204,7 +204,11 @@ class MetadataTable:
 
         ``data_partition``: its groups of a partitioned record index.
         """
-        groups = self.groups(partition)
+        groups, content = self.groups(partition), self.content(partition)
+        # Of these what is not listed is not there; a file without statistics is read.
+        told = content in (Content.FILES, Content.RECORDS, Content.SECONDARY)
+        if told and not groups and not self.definitions.partitioned_record_index:
+            raise self._damaged("a partition without a file group", partition)
         if partition == RECORD_INDEX and any(is_partitioned_group(g.file_id) for g in groups):
             if data_partition is None:
                 return [s for s in (query_slice(g, None) for g in groups) if s is not None]

@@ -1,0 +1,134 @@
+"""Goal: a query shows the same with the metadata table and without it, whatever state the metadata is in.
+
+Method: every one of Java's tables with metadata is planned both ways, at every query's time; metadata that is
+gone, damaged or behind the timeline; writers that are pending and instants that are being taken back.
+"""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from pathlib import Path
+
+import pytest
+
+import mainstem
+from mainstem.readers.listing import query_listing
+from mainstem.storage import paths
+from mainstem.storage.local import LocalStorage
+from tests.golden_tables.tables import encoded, expectations, unpack
+from tests.metadata.metadata_tables import WITH_METADATA, state_of
+
+FALLBACK = "folders are listed instead"
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("golden")
+
+
+def table(path: Path, *, metadata: bool) -> mainstem.Table:
+    return mainstem.open_table(path, properties={"hoodie.metadata.enable": str(metadata).lower()})
+
+
+@pytest.mark.supports("Indexes", "files listed through the metadata table, or folders where it is damaged")
+@pytest.mark.parametrize("name", WITH_METADATA)
+def test_queries_read_the_same_files_with_metadata_and_without(name: str, unpacked: Path) -> None:
+    path = unpack(name, unpacked)
+    times = [
+        q["options"]["as.of.instant"]
+        for q in expectations(name)["queries"]
+        if q["kind"] == "time_travel" and "rowset" in q
+    ]
+    with_it, without = table(path, metadata=True), table(path, metadata=False)
+    for query in ({}, {"mode": "read_optimized"}, *({"as_of": time} for time in times)):
+        assert with_it.scan(**query).splits() == without.scan(**query).splits()
+
+
+class NoFolders(LocalStorage):
+    """Refuses to list the data's folders."""
+
+    def entries(self, folder: str) -> list:
+        assert folder.startswith(paths.HOODIE), f"folder {folder!r} was listed"
+        return super().entries(folder)
+
+
+@pytest.mark.parametrize("name", WITH_METADATA)
+def test_no_folder_of_the_data_is_listed_and_no_file_of_a_pending_instant_shown(name, unpacked: Path) -> None:
+    path = unpack(name, unpacked)
+    state = state_of(path, NoFolders(str(path)))
+    listed = {p.partition: p.names for p in query_listing(state, metadata=True)}
+    pending = {i.requested for i in state.timeline.pending}
+    for partition, names in listed.items():
+        for name_ in names:
+            parsed = paths.parse_log_name(name_) or paths.parse_base_name(name_)
+            assert parsed is not None
+            assert parsed.instant not in pending
+            assert (path / partition / name_).exists()
+
+
+def damage_gone(path: Path) -> None:
+    shutil.rmtree(path / ".hoodie/metadata")
+
+
+def damage_no_properties(path: Path) -> None:
+    (path / ".hoodie/metadata/.hoodie/hoodie.properties").write_text("")
+
+
+def damage_files(path: Path) -> None:
+    for file in (path / ".hoodie/metadata/files").glob("*files-0000-0*"):
+        file.write_bytes(file.read_bytes()[:-20])
+
+
+def damage_definitions(path: Path) -> None:
+    (path / ".hoodie/.index_defs/index.json").write_text("{")
+
+
+def damage_no_file_groups(path: Path) -> None:
+    for file in (path / ".hoodie/metadata/files").glob("*files-0000-0*"):
+        file.unlink()
+
+
+def damage_behind(path: Path) -> None:
+    """The newest commit was made by a writer that does not know the metadata table."""
+    newest = max(state_of(path).timeline.completed, key=lambda i: i.completion).requested
+    for file in [*(path / ".hoodie/metadata").rglob(f"*{newest}*")]:
+        file.unlink()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        damage_gone,
+        damage_no_properties,
+        damage_files,
+        damage_definitions,
+        damage_no_file_groups,
+        damage_behind,
+    ],
+    ids=lambda f: f.__name__.removeprefix("damage_"),
+)
+def test_metadata_that_is_damaged_or_behind_is_not_used(damage, tmp_path: Path) -> None:
+    path = unpack("clean_mor_mdt", tmp_path)
+    expected = encoded(table(path, metadata=False).scan().to_arrow())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert encoded(table(path, metadata=True).scan().to_arrow()) == expected
+    damage(path)
+    with pytest.warns(UserWarning, match=FALLBACK):
+        found = table(path, metadata=True).scan().to_arrow()
+    assert encoded(found) == expected
+    assert encoded(table(path, metadata=False).scan().to_arrow()) == expected
+
+
+def test_metadata_that_was_switched_off_meanwhile_is_no_reason_to_warn(tmp_path: Path) -> None:
+    path = unpack("clean_mor_mdt", tmp_path)
+    state = state_of(path)
+    damage_gone(path)
+    file = path / ".hoodie/hoodie.properties"
+    lines = [
+        line for line in file.read_text().splitlines() if not line.startswith("hoodie.table.metadata.part")
+    ]
+    file.write_text("\n".join(lines))
+    listed = {p.partition: p.names for p in query_listing(state, metadata=True)}
+    assert listed == {p.partition: p.names for p in state.partitions()}
