@@ -19,8 +19,10 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mainstem.formats.avro_container import OUR_MARK, decode_container
+from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.metadata.definitions import Definition
 from mainstem.metadata.keys import (
@@ -48,7 +50,7 @@ from mainstem.readers.stored_ranges import stored_ranges, unknown
 from mainstem.storage import paths
 from mainstem.table.properties import load_config
 from mainstem.timeline.index_records import decode_index_builds, load_index_plan, pending_index_actions
-from mainstem.timeline.instant import INDEXING, WRITE_ACTIONS
+from mainstem.timeline.instant import INDEXING, WRITE_ACTIONS, Instant
 
 File = tuple[str, str]
 """Partition and bare name of a data file."""
@@ -107,29 +109,39 @@ class Indexes:
         """Whether an index of the newest state may be asked."""
         if not (self._newest and self._usable(partition)):
             return False
-        if partition in self._built_beside_writers:
+        if partition in self._doubtful:
             self.notes.append(f"{partition} was built beside writers that Java did not wait for")
             return False
         return True
 
     @cached_property
-    def _built_beside_writers(self) -> set[str]:
-        """Partitions built by an index action of Java while writes were in flight: its catch-up trusts that
-        those wrote to the index (RFC-45 case of a writer that began before the index was announced)."""
+    def _doubtful(self) -> set[str]:
+        """Partitions built by an index action of Java that may have missed writes (Hudi 1.2.0).
+
+        Its catch-up trusts that writers which were in flight wrote to the index too, and of an action with
+        two partitions it deletes what it built of the first. Such actions stay on the active timeline.
+        """
         found: set[str] = set()
-        timeline = self._state.timeline
-        writes = [i for i in timeline.completed if i.action in WRITE_ACTIONS]
-        for action in (i for i in timeline.completed if i.action == INDEXING):
-            beside = [
-                w for w in writes
-                if w.requested < (action.completion or "") and (w.completion or "") > action.requested
-            ]  # fmt: skip
-            if beside:
-                path = paths.timeline_file(action.file_name)
-                data = self._state.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
-                if OUR_MARK not in decode_container(data, path=path)[1]:
-                    found.update(build.partition for build in decode_index_builds(data, path=path))
+        for action in (i for i in self._state.timeline.completed if i.action == INDEXING):
+            path = paths.timeline_file(action.file_name)
+            data = self._state.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+            if OUR_MARK in decode_container(data, path=path)[1]:
+                continue
+            builds = decode_index_builds(data, path=path)
+            if len(builds) > 1 or self._had_writers_beside(action):
+                found.update(build.partition for build in builds)
         return found
+
+    def _had_writers_beside(self, action: Instant) -> bool:
+        """Whether a write was in flight while an index action was."""
+        done, began = action.completion or "", action.requested
+        writes = [(i.requested, i.completion or "") for i in self._state.timeline.completed
+                  if i.action in WRITE_ACTIONS]  # fmt: skip
+        if not writes or min(writes)[0] > began:  # some of that time are archived
+            archived = self._state.archive.completed(began)
+            rows = zip(*(column.to_pylist() for column in archived.columns), strict=True)
+            writes += [(r, c or r) for r, c, kind in rows if kind in WRITE_ACTIONS]
+        return any(requested < done and completion > began for requested, completion in writes)
 
     def confirm(self) -> None:
         """After the answers: ``FileNotFoundError`` if an index that was asked is being dropped."""
@@ -146,7 +158,9 @@ class Indexes:
 
     def has_partition_ranges(self, column: str) -> bool:
         """Whether the column's statistics are kept by partition."""
-        return column in self._columns and self._usable_now(PARTITION_STATS)
+        if column not in self._columns or COLUMN_STATS in self._doubtful:
+            return False  # of files whose own statistics were lost the partition's know nothing
+        return self._usable_now(PARTITION_STATS)
 
     @cached_property
     def _columns(self) -> tuple[str, ...]:
@@ -159,13 +173,25 @@ class Indexes:
         return self._ranges(COLUMN_STATS, column, kind, files)
 
     def partition_ranges(self, column: str, kind: pa.DataType, partitions: Sequence[str]) -> Ranges:
-        """Ranges of a column in whole partitions."""
+        """Ranges of a column in whole partitions, of which every row was counted.
+
+        Java joins the ranges of the files that have one. A file from before the column was indexed has none;
+        its rows are in the count of the record keys' column, which is always indexed, only.
+        """
         if not partitions:
             return unknown(0, kind)
-        keys = partition_stats_keys(pa.array([column] * len(partitions)), pa.array(partitions))
+        asked = [column] * len(partitions) + [META_FIELDS[2]] * len(partitions)
+        keys = partition_stats_keys(pa.array(asked), pa.array([*partitions, *partitions]))
         self._used.add(PARTITION_STATS)
         rows = self._metadata.lookup(PARTITION_STATS, keys)
-        return stored_ranges(rows, keys, kind, logs=np.zeros(len(partitions), bool), path=PARTITION_STATS)
+        counts = dict(zip(rows["key"].to_pylist(), rows["value_count"].to_pylist(), strict=True))
+        mine, of_keys = keys.slice(0, len(partitions)), keys.slice(len(partitions))
+        whole = [
+            own in counts and counts[own] == counts.get(other)
+            for own, other in zip(mine.to_pylist(), of_keys.to_pylist(), strict=True)
+        ]
+        rows = rows.filter(pc.is_in(rows["key"], value_set=mine.filter(pa.array(whole, pa.bool_()))))
+        return stored_ranges(rows, mine, kind, logs=np.zeros(len(partitions), bool), path=PARTITION_STATS)
 
     def _ranges(self, index: str, column: str, kind: pa.DataType, files: Sequence[File]) -> Ranges:
         if not files:

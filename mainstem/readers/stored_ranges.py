@@ -4,7 +4,8 @@ Not believed, because Java 1.2.0 writes what does not bound the values: floating
 (a footer of a column with NaN reads as 0.0 to 0.0, and files of several row groups join that to the others),
 NaN as a bound, binary columns (compared by signed bytes in logs). A text bound with characters from U+D800
 on is left out: Java orders texts of logs by UTF-16, Arrow by code points, and only bounds below that order
-alike.
+alike. Parquet keeps no range of a column chunk whose bounds take 4 KiB; Java leaves such a chunk out of the
+file's range and counts minus one null for it, so texts of base files are believed where no null was counted.
 A file that has no row, one whose column had another type then, and one whose footer told nothing may hold
 anything.
 """
@@ -51,9 +52,13 @@ def stored_ranges(
     mine = rows.take(found.drop_null())
     alike = _same_order(mine, kind, path)
     low, high = (_bounds(mine, which, kind, alike, path) for which in ("min", "max"))
-    low, high = _believed(low, high)
     count = _numbers(mine["value_count"])
     nulls = _numbers(mine["null_count"])
+    uncounted = (count < 0) | (nulls < 0)
+    if pa.types.is_string(kind):
+        uncounted |= ~logs[at] & (nulls != 0)
+    low, high = (pc.if_else(pa.array(uncounted), pa.scalar(None, kind), bound) for bound in (low, high))
+    low, high = _believed(low, high)
     bounded = low.is_valid().to_numpy(zero_copy_only=False) | high.is_valid().to_numpy(zero_copy_only=False)
     # Without a value a range says nothing of nulls either, unless the rows were counted.
     no_value = (mine["min_kind"].to_numpy() == 0) & (mine["max_kind"].to_numpy() == 0)
