@@ -8,13 +8,11 @@ table goes on to the environment as it is, as do all methods that are not here.
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from mainstem.engines.target import exists
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.declared import (
     Declared,
@@ -29,12 +27,12 @@ from mainstem.flink.inserting import check_insert, rows_for
 from mainstem.flink.options import CONNECTORS
 from mainstem.flink.statement_set import Statements
 from mainstem.flink.statements import Reference, Syntax, quoted, replaced, syntax
-from mainstem.flink.target import check_declared, open_target
+from mainstem.flink.target import check_declared
 
 if TYPE_CHECKING:
     from pyflink.table import CompiledPlan, ExplainDetail, Table, TableEnvironment, TableResult
 
-    from mainstem.flink.pipeline import Insert
+    from mainstem.flink.pipeline import Planned
 
 #: where temporary views of Hudi tables live while a statement is planned
 CATALOG = "mainstem"
@@ -72,12 +70,29 @@ def connect(t_env: TableEnvironment) -> Environment:
 _numbers = itertools.count(1)
 
 
+@dataclass(frozen=True)
+class _View:
+    """A view of a Hudi table. ``mention``: what tells it from others of the statement or view it is in."""
+
+    name: str
+    table: Declared
+    mention: str
+
+
 @dataclass
 class _Views:
-    """Views of Hudi tables, by name: ``made`` for a statement, and those ``used`` that a view has."""
+    """Views of Hudi tables: ``made`` for a statement, and those ``used`` that a view has.
 
-    made: list[tuple[str, Declared]] = field(default_factory=list)
-    used: list[tuple[str, Declared]] = field(default_factory=list)
+    ``place``: which statement of its job it is, None for a query that may come into any.
+    """
+
+    place: str | None
+    made: list[_View] = field(default_factory=list)
+    used: list[_View] = field(default_factory=list)
+
+    def next_mention(self, table: Declared) -> str:
+        """Of a table: its number among those of the same path."""
+        return str(sum(view.table.options.path == table.options.path for view in self.made))
 
 
 class Environment:
@@ -88,7 +103,7 @@ class Environment:
         # BEGIN STATEMENT SET was executed, END was not
         self._open_set: Statements | None = None
         # views made by CREATE VIEW -> the Hudi tables that they read, under these names
-        self._views: dict[tuple[str, ...], list[tuple[str, Declared]]] = {}
+        self._views: dict[tuple[str, ...], list[_View]] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._t_env, name)
@@ -135,7 +150,7 @@ class Environment:
 
     def sql_query(self, query: str) -> Table:
         """The result of a query as a Table; Hudi tables may be in it."""
-        with self._readable(query) as (text, _):
+        with self._readable(query, None) as (text, _):
             return self._t_env.sql_query(text)
 
     def explain_sql(self, stmt: str, *extra_details: ExplainDetail) -> str:
@@ -166,30 +181,32 @@ class Environment:
     # -- reading ---------------------------------------------------------------------------------
 
     @contextmanager
-    def _readable(self, text: str) -> Iterator[tuple[str, Syntax | None]]:
+    def _readable(self, text: str, place: str | None = "") -> Iterator[tuple[str, Syntax | None]]:
         """The statement with views in place of the Hudi tables that it reads, while it is planned."""
         found = syntax(self._t_env, text)
         if found is None:
             yield text, None
             return
-        views = _Views()
+        created = identified(self._t_env, found.created) if found.created is not None else None
+        views = _Views(place)
         kept = False
         try:
             yield replaced(text, found.sources, lambda source: self._source(source, views)), found
-            if found.created is not None:
-                self._views[identified(self._t_env, found.created)] = [*views.made, *views.used]
+            if created is not None:
+                made = [replace(view, mention=f"{quoted(*created)} {view.mention}") for view in views.made]
+                self._views[created] = [*made, *views.used]
                 kept = True
         finally:
-            for name, _ in () if kept else views.made:
-                self._t_env.drop_temporary_view(name)
+            for view in () if kept else views.made:
+                self._t_env.drop_temporary_view(view.name)
 
     def _source(self, source: Reference, views: _Views) -> str | None:
         found = declared(self._t_env, source.names)
         if found is None:
-            for name, table in self._views.get(identified(self._t_env, source.names), ()):
-                self._t_env.drop_temporary_view(name)
-                self._t_env.create_temporary_view(name, self._read(table))
-                views.used.append((name, table))
+            for view in self._views.get(identified(self._t_env, source.names), ()):
+                self._t_env.drop_temporary_view(view.name)
+                self._t_env.create_temporary_view(view.name, self._read(view, views))
+                views.used.append(view)
             return None
         if source.lookup:
             raise Unsupported(
@@ -198,15 +215,17 @@ class Environment:
             )
         found = found.with_hints(source.hints)
         name = quoted(CATALOG, f"read_{next(_numbers)}", found.name)
-        self._t_env.create_temporary_view(name, self._read(found))
-        views.made.append((name, found))
+        view = _View(name, found, views.next_mention(found))
+        self._t_env.create_temporary_view(name, self._read(view, views))
+        views.made.append(view)
         return name
 
-    def _read(self, table: Declared) -> Table:
+    def _read(self, view: _View, views: _Views) -> Table:
         from mainstem.flink.source import read
 
-        check_declared(table)
-        return read(self._t_env, table)
+        check_declared(view.table)
+        name = None if views.place is None else f"{views.place} {view.mention}"
+        return read(self._t_env, view.table, name=name)
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -225,7 +244,7 @@ class Environment:
             return any(self._concerns(part) for part in operation.getOperations())
         return kind == _INSERT and is_ours(dict(_target(operation).getResolvedTable().getOptions()))
 
-    def _plan(self, operation: Any) -> Insert:
+    def _plan(self, operation: Any) -> Planned:
         return self._plan_rows(*self._insert(operation))
 
     def _insert(self, operation: Any) -> tuple[Table, Declared]:
@@ -238,25 +257,17 @@ class Environment:
         rows = Table(self._t_env._j_tenv.createTable(operation.getChild()), self._t_env)
         return rows, table.with_hints(dict(operation.getDynamicOptions()))
 
-    def _plan_rows(self, rows: Table, table: Declared) -> Insert:
+    def _plan_rows(self, rows: Table, table: Declared) -> Planned:
         from mainstem.flink.pipeline import plan_insert
 
-        fitted = rows_for(self._t_env, rows, table)
-        return plan_insert(self._t_env, fitted, open_target(table))
+        return plan_insert(self._t_env, rows_for(self._t_env, rows, table), table)
 
     def _explained(self, operation: Any) -> str:
         if operation.getClass().getSimpleName() == _SET:
             return "\n\n".join(self._explained(part) for part in operation.getOperations())
         if not self._concerns(operation):
             return f"INSERT INTO {_target(operation).getIdentifier().asSummaryString()}: Flink's own sink"
-        rows, table = self._insert(operation)
-        path = table.options.path
-        if exists(path):
-            return self._plan_rows(rows, table).explain()
-        with tempfile.TemporaryDirectory() as folder:  # EXPLAIN creates no table
-            elsewhere = f"{folder}/table"
-            table = replace(table, options=replace(table.options, path=elsewhere))
-            return self._plan_rows(rows, table).explain().replace(elsewhere, path)
+        return self._plan(operation).explain()
 
     def _create_as(self, operation: Any, kind: str) -> TableResult:
         from pyflink.table import Table
@@ -268,10 +279,20 @@ class Environment:
         create = operation.getCreateTableOperation()
         table = self._check_create(create)
         assert table is not None
+        if create.isIgnoreIfExists():
+            raise Unsupported(
+                f"CREATE TABLE IF NOT EXISTS {table.name} AS SELECT: whether it writes would depend on the"
+                " catalog; leave IF NOT EXISTS out, or use CREATE TABLE IF NOT EXISTS and INSERT INTO"
+            )
         rows = Table(self._t_env._j_tenv.createTable(operation.getChild()), self._t_env)
-        insert = self._plan_rows(rows, table)
-        self._t_env._j_tenv.executeInternal(create)
-        return Statements(self).add_planned(insert).execute()
+        statements = Statements(self).add_planned(self._plan_rows(rows, table))
+        self._t_env._j_tenv.executeInternal(create)  # Flink's error if the name is taken
+        try:
+            return statements.execute()
+        except BaseException:
+            kind = "TEMPORARY TABLE" if create.isTemporary() else "TABLE"
+            self._t_env.execute_sql(f"DROP {kind} {quoted(*table.names)}")
+            raise
 
     # -- checks ----------------------------------------------------------------------------------
 

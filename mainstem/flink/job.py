@@ -7,37 +7,51 @@ flink-commit`` at any time (``committer.py`` says why several at once do no harm
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mainstem.engines.target import exists
 from mainstem.errors import Invalid, MainstemError, Unavailable
 from mainstem.flink.committer import Committer
-from mainstem.flink.pipeline import Insert
-from mainstem.flink.workers import checkpoint_interval_ms, ensure_workers, java_field, stream_environment
+from mainstem.flink.pipeline import Insert, Planned
+from mainstem.flink.recovery import check_exactly_once, check_state
+from mainstem.flink.workers import ensure_workers, java_field, stream_environment
 from mainstem.writers.outcome import Outcome
 
 if TYPE_CHECKING:
     from pyflink.common.job_client import JobClient
     from pyflink.table import StatementSet, TableEnvironment
 
+_log = logging.getLogger(__name__)
+
 _PAUSE_S = 0.05
 
 
-def execute(inserts: Sequence[Insert], others: StatementSet | None = None) -> InsertResult:
+def execute(planned: Sequence[Planned], others: StatementSet | None = None) -> InsertResult:
     """Submit INSERTs, and those of ``others`` into tables that are not Hudi's, as one job.
 
-    Commits first what an earlier job of the same sinks left. Raises ``Invalid`` if the rows could not be
-    written exactly once with the environment's settings (no checkpoints), errors of ``Committer`` for what an
-    earlier job left and cannot be committed, and PyFlink's for a job that cannot be submitted.
+    Missing tables are made, behind all checks; then what an earlier job of the same sinks left is committed.
+    Raises ``Unavailable`` or ``LockUnavailable`` if a table's lock cannot be had, ``Invalid`` if the rows
+    could not be written exactly once with the environment's settings (no checkpoints, another table's
+    checkpoint), errors of ``Committer`` for what an earlier job left and cannot be committed, and PyFlink's
+    for a job that cannot be submitted.
     """
-    if not inserts:
+    if not planned:
         raise Invalid("nothing to execute: no INSERT was given")
-    env = inserts[0].env
-    if any(insert.env is not env for insert in inserts):
+    env = planned[0].env
+    if any(one.env is not env for one in planned):
         raise Invalid("the INSERTs of one job belong to one table environment")
+    check_exactly_once(env, [one.rows for one in planned])
+    there = [one.opened() for one in planned if exists(one.declared.options.path)]
+    check_state(env, [insert.uid(number) for insert, number in _numbered(there)])
+    inserts = [one.opened() for one in planned]
+    for table in {insert.target.table.path: insert.target.table for insert in inserts}.values():
+        # Later nobody but the committer's thread would meet a lock that cannot be reached.
+        table.writer_context().seams.lock.acquire().release()
     outcomes: list[Outcome] = []
     committers = _committers(inserts, outcomes.append)
     for committer in committers:
@@ -50,8 +64,22 @@ def _committers(inserts: Sequence[Insert], on_outcome: Callable[[Outcome], None]
     found: dict[tuple[str, str], Committer] = {}
     for insert in inserts:
         table, sink = insert.target.table, insert.target.sink
-        found.setdefault((table.path, sink), Committer(table, sink, on_outcome=on_outcome))
+        committer = Committer(table, sink, on_outcome=on_outcome, on_error=_logged())
+        found.setdefault((table.path, sink), committer)
     return list(found.values())
+
+
+def _logged() -> Callable[[MainstemError], None]:
+    """Logs errors; one that comes again and again, as the committer tries, is logged once."""
+    last = ""
+
+    def log(error: MainstemError) -> None:
+        nonlocal last
+        if str(error) != last:
+            last = str(error)
+            _log.warning("checkpoints wait for their commit: %s", error)
+
+    return log
 
 
 def _submit(env: TableEnvironment, inserts: Sequence[Insert], others: StatementSet | None) -> Any:
@@ -61,12 +89,8 @@ def _submit(env: TableEnvironment, inserts: Sequence[Insert], others: StatementS
     ensure_workers(env)
     env._before_execute()
     sinks = get_gateway().jvm.java.util.ArrayList()
-    numbers: Counter[tuple[str, str]] = Counter()
-    for insert in inserts:
-        place = (insert.target.table.path, insert.target.sink)
-        sinks.add(insert.transformation(numbers[place]))
-        numbers[place] += 1
-    _check_exactly_once(env, sinks)
+    for insert, number in _numbered(inserts):
+        sinks.add(insert.transformation(number))
     if others is not None:
         operations = java_field(others._j_statement_set, "operations")
         sinks.addAll(env._j_tenv.getPlanner().translate(operations))
@@ -74,6 +98,15 @@ def _submit(env: TableEnvironment, inserts: Sequence[Insert], others: StatementS
     name = "insert into " + ", ".join(insert.target.sink for insert in inserts)
     pipeline = executor.createPipeline(sinks, env._j_tenv.getConfig().getConfiguration(), name)
     return executor.executeAsync(pipeline)
+
+
+def _numbered(inserts: Iterable[Insert]) -> Iterator[tuple[Insert, int]]:
+    """Each with its number among those into its table by its sink."""
+    numbers: Counter[tuple[str, str]] = Counter()
+    for insert in inserts:
+        place = (insert.target.table.path, insert.target.sink)
+        yield insert, numbers[place]
+        numbers[place] += 1
 
 
 def _client(job: Any) -> JobClient:
@@ -95,49 +128,6 @@ def _client(job: Any) -> JobClient:
             return CompletableFuture(job.triggerSavepoint(savepoint_directory, canonical), str)
 
     return Client(job)
-
-
-def _check_exactly_once(env: TableEnvironment, sinks: Any) -> None:
-    config = env.get_config()
-    if config.get("execution.runtime-mode", "STREAMING").upper() == "BATCH":
-        return
-    interval = checkpoint_interval_ms(env)
-    if interval is None:
-        if all(_bounded(sink) for sink in sinks):
-            return
-        raise Invalid(
-            "INSERT INTO a Hudi table from an unbounded source without checkpoints would never commit: each"
-            " commit is a checkpoint. Set execution.checkpointing.interval, for example"
-            " t_env.get_config().set('execution.checkpointing.interval', '10 s')"
-        )
-    if "LEAST" in config.get("execution.checkpointing.mode", "EXACTLY_ONCE").upper():
-        raise Invalid(
-            "execution.checkpointing.mode=AT_LEAST_ONCE would write rows twice after a failure; set"
-            " EXACTLY_ONCE, the default"
-        )
-    finished = "execution.checkpointing.checkpoints-after-tasks-finish"
-    for key in (finished, f"{finished}.enabled"):
-        if config.get(key, "true").lower() == "false":
-            raise Invalid(f"{key}=false: the last rows of a source that ends would never be committed")
-
-
-def _bounded(sink: Any) -> bool:
-    """Whether every source that a transformation reads ends by itself."""
-    sources = [one for one in sink.getTransitivePredecessors() if one.getInputs().isEmpty()]
-    return all(_ends(source) for source in sources)
-
-
-def _ends(source: Any) -> bool:
-    methods = {method.getName() for method in source.getClass().getMethods()}
-    if "getBoundedness" not in methods:
-        return False
-    if source.getBoundedness().toString() == "BOUNDED":
-        return True
-    if "getOperator" not in methods:
-        return False
-    # VALUES is an input format, which ends, in a source that says it is unbounded.
-    function = source.getOperator().getUserFunction().getClass().getSimpleName()
-    return function == "InputFormatSourceFunction"
 
 
 class InsertResult:

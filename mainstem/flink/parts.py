@@ -20,7 +20,7 @@ from mainstem.writers.staged import Committable, parse_line
 _PARTS_MAX = 256
 _BYTES_MAX = 4 * 1024**3
 _HIDDEN = (".", "_")  # what Flink's own readers pass over
-_STAMP_IN_LINE = re.compile(r'"file":"([0-9a-z]+)"')
+_STAMP_IN_LINE = re.compile(r'"file":"([A-Z]+)"')
 
 
 @dataclass(frozen=True)

@@ -33,12 +33,14 @@ from typing import TYPE_CHECKING, Any
 from mainstem.flink.columns import Shape, taken_apart
 from mainstem.flink.committer import folders
 from mainstem.flink.inserting import row_kinds
+from mainstem.flink.recovery import SINK_UID
 from mainstem.flink.statements import named, quoted
-from mainstem.flink.target import Target
+from mainstem.flink.target import Target, open_target, rehearsed
 
 if TYPE_CHECKING:
     from pyflink.table import Table, TableEnvironment
 
+    from mainstem.flink.declared import Declared
     from mainstem.writers.spec import WriteSpec
 
 _INSERT_ONLY = frozenset("I")
@@ -47,8 +49,46 @@ _BUNDLE_MS_MAX = 10_000
 
 
 @dataclass(frozen=True)
+class Planned:
+    """One INSERT, checked; nothing runs, and nothing is left: neither in the environment nor at the path."""
+
+    env: TableEnvironment
+    rows: Table
+    declared: Declared
+    #: the query updates or deletes what it gave before
+    changes: bool
+
+    def opened(self) -> Insert:
+        """With its table, which is made if there is none."""
+        return self._bound(self.declared)
+
+    def explain(self) -> str:
+        """What happens to the rows, and Flink's plan of the query."""
+        with rehearsed(self.declared) as there:
+            text = self._bound(there).explain()
+        return text.replace(there.options.path, self.declared.options.path)
+
+    def _bound(self, declared: Declared) -> Insert:
+        target = open_target(declared)
+        shapes, expressions = taken_apart(target.columns, quoted)
+        spec = target.table.staging_spec(target.columns, target.options.operation)
+        return Insert(self.env, self.rows, target, self.changes, spec, tuple(shapes), tuple(expressions))
+
+
+def plan_insert(env: TableEnvironment, rows: Table, declared: Declared) -> Planned:
+    """Plan the rows of one INSERT: ``rows`` has the declared columns, by name and order.
+
+    Raises what ``open_target`` does, and ``Unsupported`` for columns that cannot be sent.
+    """
+    planned = Planned(env, rows, declared, row_kinds(rows) != _INSERT_ONLY)
+    with rehearsed(declared) as there:
+        planned._bound(there)
+    return planned
+
+
+@dataclass(frozen=True)
 class Insert:
-    """One INSERT, checked and planned; nothing runs, and nothing is left in the environment."""
+    """One INSERT, with its table; nothing runs, and nothing is left in the environment."""
 
     env: TableEnvironment
     rows: Table
@@ -72,6 +112,11 @@ class Insert:
             f"Committer: sink {target.sink!r}, one commit per checkpoint, of {committables}\n\n"
             f"{self.rows.explain()}"
         )
+
+    def uid(self, number: int = 0) -> str:
+        """Flink's name of the file sink's state. The state of another table or sink does not fit."""
+        seed = f"{self.spec.identity}/{self.target.sink}/{number}"
+        return SINK_UID + hashlib.sha256(seed.encode()).hexdigest()[:24]
 
     def transformation(self, number: int = 0) -> Any:
         """Flink's (Java) transformation that ends in the file sink. ``number``: of several INSERTs of a job
@@ -141,24 +186,9 @@ class Insert:
             .with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy())
             .build()
         )
-        # The state of another table or sink does not fit: Flink refuses such a checkpoint.
-        seed = f"{self.spec.identity}/{self.target.sink}/{number}"
-        uid = "mainstem-" + hashlib.sha256(seed.encode()).hexdigest()[:24]
         name = f"mainstem: {self.target.sink}"
-        placed = stream.sinkTo(sink.get_java_function()).setParallelism(1).uid(uid).name(name)
+        placed = stream.sinkTo(sink.get_java_function()).setParallelism(1).uid(self.uid(number)).name(name)
         return placed.getTransformation()
-
-
-def plan_insert(env: TableEnvironment, rows: Table, target: Target) -> Insert:
-    """Plan the rows of one INSERT: ``rows`` has the target's columns, by name and order.
-
-    Raises ``Unsupported`` for columns that cannot be sent.
-    """
-    changes = row_kinds(rows) != _INSERT_ONLY
-    shapes, expressions = taken_apart(target.columns, quoted)
-    operation = target.options.operation
-    spec = target.table.staging_spec(target.columns, operation)
-    return Insert(env, rows, target, changes, spec, tuple(shapes), tuple(expressions))
 
 
 _KIND = quoted("__mainstem_kind")

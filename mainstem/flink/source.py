@@ -21,8 +21,11 @@ look at the timeline finds written, no deletes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyflink.table import DataTypes, StreamTableEnvironment, TableDescriptor
@@ -58,14 +61,17 @@ def read(
     *,
     columns: Sequence[str] | None = None,
     filter: pc.Expression | None = None,
+    name: str | None = None,
 ) -> FlinkTable:
     """The table as ``options`` ask for it.
 
     ``table``: a declared one has the columns and types of its declaration, an open one or a path all columns
     of the table. ``columns``: fewer of them. ``filter`` is pushed down to the files. A bounded read shows the
-    table as it is now, however late the query runs. Raises ``Invalid`` for columns that the table does not
-    have, ``Unsupported`` for types that cannot be sent to Flink; a value that does not fit its declared type
-    fails the query.
+    table as it is now, however late the query runs. ``name`` tells a streaming read from others of the table
+    in one job: it goes on at the position of the read of this table and name in the checkpoint. By default it
+    is the read's number among those of the table in this environment. Raises ``Invalid`` for columns that the
+    table does not have, ``Unsupported`` for types that cannot be sent to Flink; a value that does not fit its
+    declared type fails the query.
     """
     if isinstance(t_env, Environment):
         t_env = t_env._t_env
@@ -75,7 +81,7 @@ def read(
     transport = transport_schema(kinds)
     _check_stored(opened, transport)
     if asked.streaming:
-        splits, known = _watched(t_env, opened, asked, transport.names, filter), []
+        splits, known = _watched(t_env, opened, asked, transport.names, filter, name), []
     else:
         known = plan(opened, asked, transport.names, filter).splits()
         splits = _numbers(t_env, len(known), asked.tasks)
@@ -188,6 +194,7 @@ def _watched(
     options: FlinkReadOptions,
     columns: Sequence[str],
     filter: pc.Expression | None,
+    name: str | None,
 ) -> FlinkTable:
     batch = t_env.get_config().get("execution.runtime-mode", "STREAMING").upper() == "BATCH"
     if batch or not isinstance(t_env, StreamTableEnvironment):
@@ -213,7 +220,21 @@ def _watched(
         seconds=options.check_interval_s,
         most=options.commits_limit,
         tasks=options.tasks,
+        uid=_uid(table, f"query {next(_readings(t_env, table))}" if name is None else name),
     )
+
+
+def _uid(table: Table, name: str) -> str:
+    """Flink's name of a read's state."""
+    return "mainstem-read-" + hashlib.sha256(f"{table.path}\n{name}".encode()).hexdigest()[:24]
+
+
+# Numbers of the reads without a name: environment -> path -> the next one.
+_numbered: WeakKeyDictionary[TableEnvironment, dict[str, Iterator[int]]] = WeakKeyDictionary()
+
+
+def _readings(t_env: TableEnvironment, table: Table) -> Iterator[int]:
+    return _numbered.setdefault(t_env, {}).setdefault(table.path, itertools.count())
 
 
 # --------------------------------------------------------------------------------------------- rows

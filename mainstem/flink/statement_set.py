@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyflink.table import ExplainDetail, Table, TableDescriptor, TablePipeline, TableResult
 
     from mainstem.flink.environment import Environment
-    from mainstem.flink.pipeline import Insert
+    from mainstem.flink.pipeline import Planned
 
 
 class Statements:
@@ -22,15 +22,17 @@ class Statements:
         self._clear()
 
     def _clear(self) -> None:
-        self._inserts: list[Insert] = []
+        self._inserts: list[Planned] = []
         self._others = self._env._t_env.create_statement_set()
         self._has_others = False
+        self._texts = 0
 
     def add_insert_sql(self, stmt: str) -> Statements:
-        """Add an INSERT statement; it is checked, and its Hudi table made, at once."""
-        with self._env._readable(stmt) as (text, found):
+        """Add an INSERT statement. It is checked at once; a missing Hudi table is made by ``execute``."""
+        with self._env._readable(stmt, f"set {self._texts}") as (text, found):
             if found is None or found.kind != "RichSqlInsert":
                 raise Invalid(f"only INSERT statements can be added, found: {stmt.strip()[:60]}")
+            self._texts += 1
             operation = self._env._operation(text)
             if self._env._concerns(operation):
                 return self.add_operation(operation)
@@ -84,7 +86,7 @@ class Statements:
         self._has_others = True
         return self
 
-    def add_planned(self, insert: Insert) -> Statements:
+    def add_planned(self, insert: Planned) -> Statements:
         """Add an INSERT that was planned already."""
         self._inserts.append(insert)
         return self

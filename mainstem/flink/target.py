@@ -7,6 +7,9 @@ field ``ts`` where that column exists, four buckets. What it does say must agree
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -70,6 +73,17 @@ def open_target(declared: Declared) -> Target:
         partition=config.partition_fields,
         options=declared.options,
     )
+
+
+@contextmanager
+def rehearsed(declared: Declared) -> Iterator[Declared]:
+    """The declaration, for planning only: ``open_target`` makes no table at its path, but one that goes again
+    in a folder of its own."""
+    if exists(declared.options.path):
+        yield declared
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield replace(declared, options=replace(declared.options, path=f"{folder}/table"))
 
 
 def check_declared(declared: Declared) -> None:

@@ -51,12 +51,14 @@ def changed_splits(
     seconds: int,
     most: int | None,
     tasks: int | None,
+    uid: str,
 ) -> FlinkTable:
     """An unbounded table of pickled splits of what completes after ``after``.
 
     ``after``: a completion time, "0" to begin with the snapshot; ``end``: the newest completion time to show;
     ``seconds``: between two looks; ``most``: instants per look; ``tasks``: readers, None for the
-    environment's parallelism.
+    environment's parallelism; ``uid``: Flink's name of the position's state. Without one Flink would make
+    it of the job's shape, which changes with the parallelism.
     """
     ticks = (
         TableDescriptor.for_connector("datagen")
@@ -71,6 +73,7 @@ def changed_splits(
         .key_by(_one_key, key_type=Types.INT())
         .process(watch, output_type=named)
         .name(f"watch {table.config.name}")
+        .uid(uid)
         .set_parallelism(1)
         .key_by(_group, key_type=Types.STRING())
         .map(

@@ -73,15 +73,20 @@ def checkpoint_interval_ms(env: TableEnvironment) -> int | None:
     return int(found.getCheckpointInterval()) if found.isCheckpointingEnabled() else None
 
 
+def is_local(env: TableEnvironment) -> bool:
+    """Whether jobs run in a cluster of this process, not in another one."""
+    from pyflink.util.java_utils import get_j_env_configuration, is_local_deployment
+
+    return bool(is_local_deployment(get_j_env_configuration(env._get_j_env())))
+
+
 def ensure_workers(env: TableEnvironment) -> None:
     """Let Python workers find this interpreter and this mainstem, where the user did not say otherwise.
 
     Workers of a cluster run with what is installed there; those of a local one are started beside this
     process, which may have mainstem on its path only.
     """
-    from pyflink.util.java_utils import get_j_env_configuration, is_local_deployment
-
-    if not is_local_deployment(get_j_env_configuration(env._get_j_env())):
+    if not is_local(env):
         return
     config = env.get_config()
     if not config.get("python.executable", ""):

@@ -20,9 +20,6 @@ PROPERTIES = ".hoodie/hoodie.properties"
 PROPERTIES_BACKUP = ".hoodie/hoodie.properties.backup"
 TIMELINE = ".hoodie/timeline"
 HISTORY = ".hoodie/timeline/history"
-# The metadata table: a table of its own inside the table's folder.
-METADATA = ".hoodie/metadata"
-METADATA_TIMELINE = ".hoodie/metadata/.hoodie/timeline"
 TEMP = ".hoodie/.temp"
 HEARTBEATS = ".hoodie/.heartbeat"
 OWN = ".hoodie/.mainstem"
@@ -68,7 +65,7 @@ _TICKET = re.compile(r"^ticket-([0-9]{1,18})-[0-9a-f]{1,64}\Z")
 _MARKER = re.compile(r"^(.+)\.marker\.(CREATE|MERGE|APPEND)\Z")
 _SCHEMA_COMMIT = re.compile(r"^([0-9]{17})_[0-9]{17}\.schemacommit\Z")
 _GUARD_NOTE = re.compile(r"^guard-([0-9]{1,18})-([0-9]{1,18}|all)-([0-9]{14,20})\Z")
-_STAMP = re.compile(r"^s[0-9a-z]{16}\Z")
+_STAMP = re.compile(r"^[A-Z]{17}\Z")
 _NO_PATH = re.compile(r"[\x00-\x1f\x7f\\]")  # control characters and Windows separators
 _TIME = re.compile(r"^[0-9]{17}\Z")
 

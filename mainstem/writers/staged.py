@@ -40,7 +40,10 @@ from mainstem.writers.schemas import declare
 from mainstem.writers.spec import BULK_INSERT, DELETE, WriteSpec
 
 _VERSION = 1
-_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
+# Stamps are searched for in all bytes that are written. The search skips far where a byte is not of the stamp:
+# capital letters share no low bits with small ones and digits, of which most rows are made.
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_STAMP_LENGTH = 17
 # Instants in a row of a log block: its commit time and its sequence number.
 _PER_ROW = 2
 _STAMPS_MAX = 5
@@ -299,10 +302,10 @@ class Stager:
 
 def _stamp(random: Randomness) -> str:
     number, letters = random.getrandbits(88), []
-    for _ in range(16):
+    for _ in range(_STAMP_LENGTH):
         number, place = divmod(number, len(_LETTERS))
         letters.append(_LETTERS[place])
-    return "s" + "".join(letters)
+    return "".join(letters)
 
 
 def _stamps(writes: int, blocks: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,9 @@ import pytest
 import mainstem
 from mainstem.errors import Invalid, MainstemError, Unsupported
 from mainstem.flink import connect
+from mainstem.flink.declared import declared
+from mainstem.flink.pipeline import plan_insert
+from mainstem.flink.target import open_target
 
 COLUMNS = "uuid varchar(20), name varchar(10), age int, ts timestamp(3), `partition` varchar(20)"
 SOURCE = """
@@ -45,13 +49,18 @@ def path(tmp_path):
     return str(tmp_path / "t1")
 
 
-def declare(t, path, name="t1", columns=COLUMNS, more="", clause=""):
+def declare(t, path, name="t1", columns=COLUMNS, more="", clause="", tasks=2):
     t.execute_sql(f"""
         create table {name} ({columns}) {clause}
         with ('connector' = 'hudi', 'path' = '{path}', 'table.type' = 'MERGE_ON_READ',
-              'index.type' = 'BUCKET', 'write.tasks' = '2',
+              'index.type' = 'BUCKET', 'write.tasks' = '{tasks}',
               'hoodie.write.concurrency.mode' = 'NON_BLOCKING_CONCURRENCY_CONTROL' {more})
     """)
+
+
+def made(t, name="t1"):
+    """The table that the first INSERT into a declared one makes."""
+    return open_target(declared(t, (name,))).table
 
 
 def columns_of(t, query):
@@ -88,8 +97,8 @@ def test_declaring_and_explaining_create_no_table(t, path, tmp_path) -> None:
 
 def test_a_new_table_has_flinks_defaults(t, path) -> None:
     declare(t, path)
-    t.create_statement_set().add_insert_sql("insert into t1 select * from sourceT")
-    table = mainstem.open_table(path)
+    table = made(t)
+    assert table.path == path
     assert table.config.record_key == ("uuid",)
     assert table.config.ordering == ("ts",)
     assert table.config.buckets == 4
@@ -104,8 +113,7 @@ def test_primary_key_and_partitioned_by_decide(t, path) -> None:
     declare(t, path, clause="partitioned by (`partition`)",
             columns="id int primary key not enforced, age int, `partition` string",
             more=", 'hoodie.bucket.index.num.buckets' = '8'")  # fmt: skip
-    t.create_statement_set().add_insert_sql("insert into t1 select age, age, 'p' from sourceT")
-    config = mainstem.open_table(path).config
+    config = made(t).config
     assert (config.record_key, config.partition_fields, config.buckets) == (("id",), ("partition",), 8)
     assert config.ordering == ()
 
@@ -130,9 +138,7 @@ def test_primary_key_and_partitioned_by_decide(t, path) -> None:
 @pytest.mark.supports("Column types", "Flink SQL's, as Hudi's Flink writer stores them")
 def test_types_are_stored_as_hudis_flink_writer_stores_them(t, path, sql, arrow) -> None:
     declare(t, path, columns=f"uuid string, x {sql}")
-    rows = t.sql_query(f"select uuid, cast(null as {sql}) from sourceT")
-    t.create_statement_set().add_insert("t1", rows)
-    stored = mainstem.open_table(path).schema.field("x").type
+    stored = made(t).schema.field("x").type
     assert pa.schema([("x", stored)]).equals(pa.schema([("x", arrow)]), check_metadata=False)
 
 
@@ -198,8 +204,6 @@ PARTITIONED = "partitioned by (city)"
 
 
 def content(folder):
-    from pathlib import Path
-
     return sorted((str(p), p.stat().st_mtime_ns) for p in Path(folder).rglob("*"))
 
 
@@ -222,6 +226,25 @@ def test_a_declaration_that_contradicts_the_table_is_refused(
     before = content(existing)
     with pytest.raises(Invalid, match=words):
         declare(t, existing, columns=columns, clause=clause, more=more)
+    assert content(existing) == before
+
+
+@pytest.mark.parametrize(
+    ("key", "found", "words"),
+    [
+        ("hoodie.table.type", "COPY_ON_WRITE", "'MERGE_ON_READ' contradicts the table.*COPY_ON_WRITE"),
+        ("hoodie.index.type", "BLOOM", "'BUCKET' contradicts the table.*BLOOM"),
+        ("hoodie.index.bucket.engine", "CONSISTENT_HASHING", "CONSISTENT_HASHING.*SIMPLE"),
+    ],
+)
+def test_a_table_with_another_index_is_refused_and_left_as_it_is(t, existing, key, found, words) -> None:
+    properties = Path(existing) / ".hoodie/hoodie.properties"
+    lines = [line for line in properties.read_text().splitlines() if not line.startswith(f"{key}=")]
+    properties.write_text("\n".join([*lines, f"{key}={found}\n"]))
+    before = content(existing)
+    with pytest.raises(MainstemError, match=words):
+        declare(t, existing, columns=GOOD, clause=PARTITIONED)
+        t.execute_sql("insert into t1 select uuid, age, cast(ts as timestamp(6)), name from sourceT")
     assert content(existing) == before
 
 
@@ -287,8 +310,32 @@ def test_forms_of_insert_are_understood(t, path, statement) -> None:
 
 
 @pytest.mark.parametrize(
+    "statement",
+    [
+        "insert into t1 select * from sourceT",
+        "create table t2 with ('connector' = 'hudi', 'path' = '{folder}/t2', 'table.type' = 'MERGE_ON_READ',"
+        " 'index.type' = 'BUCKET') as select * from sourceT",
+        "execute statement set begin insert into t1 (uuid) values ('a');"
+        " insert into t1 select * from sourceT; end",
+    ],
+)
+def test_an_endless_source_without_checkpoints_is_refused_and_leaves_nothing(
+    t, path, tmp_path, statement
+) -> None:
+    declare(t, path)
+    with pytest.raises(Invalid, match=r"Set execution\.checkpointing\.interval"):
+        t.execute_sql(statement.format(folder=tmp_path))
+    assert list(tmp_path.iterdir()) == []
+    assert "t2" not in t.list_tables()
+
+
+@pytest.mark.parametrize(
     ("statement", "error", "words"),
     [
+        ("create table if not exists t2 with ('connector' = 'hudi', 'path' = '/tmp/t2') as select 1 as uuid",
+         Unsupported, "leave IF NOT EXISTS out"),
+        ("create table sourceT with ('connector' = 'hudi', 'path' = '/tmp/t2', 'table.type' ="
+         " 'MERGE_ON_READ', 'index.type' = 'BUCKET') as select 'a' as uuid", Exception, "sourceT.*exists"),
         ("insert overwrite t1 select * from sourceT", Unsupported, "INSERT OVERWRITE"),
         ("insert into t1 select uuid from sourceT", Invalid, "1 columns, the table declares 5"),
         ("insert into t1 (uuid, age) select uuid, name from sourceT", Invalid, "'age' is INT"),
@@ -406,6 +453,45 @@ def test_connect_takes_a_table_environment_only(t) -> None:
 
 
 # -------------------------------------------------------------------------------------------- jobs
+
+
+@pytest.mark.supports("Engines", "Flink SQL: CREATE TABLE AS SELECT, of Hudi tables too")
+def test_create_table_as_select_makes_the_table_and_writes_the_rows(t, filled, tmp_path) -> None:
+    create = f"""create table t2 partitioned by (city)
+        with ('connector' = 'hudi', 'path' = '{tmp_path}/t2', 'table.type' = 'MERGE_ON_READ',
+              'index.type' = 'BUCKET', 'hoodie.bucket.index.num.buckets' = '3',
+              'hoodie.datasource.write.recordkey.field' = 'id')
+        as select city, id, t1.v * 10 as tenfold from t1 where v > 1"""
+    t.execute_sql(create).wait(200_000)
+    table = mainstem.open_table(tmp_path / "t2")
+    config = table.config
+    assert (config.record_key, config.partition_fields, config.buckets) == (("id",), ("city",), 3)
+    rows = table.scan(columns=["id", "city", "tenfold"]).to_arrow().to_pylist()
+    assert sorted(map(tuple, map(dict.values, rows))) == [("b", "x", 20), ("c", "y", 30)]
+    t.execute_sql("insert into t2 select city, id, v from t1 where v = 1").wait(200_000)
+    assert table.scan(columns=["id"]).to_arrow().num_rows == 3
+
+
+def tasks_of_workers(t):
+    """Parallelism of the Python workers that stage the rows of ``sourceT``, which two tasks read."""
+    planned = plan_insert(t._t_env, t.sql_query("select * from sourceT"), declared(t, ("t1",)))
+    operators = planned.opened().transformation().getTransitivePredecessors()
+    return {one.getParallelism() for one in operators if one.getName().startswith("PythonCalc")}
+
+
+def test_write_tasks_is_the_number_of_workers_where_an_ordering_field_decides(environment, path) -> None:
+    t = environment(tasks=2)
+    t.execute_sql(SOURCE)
+    declare(t, path, tasks=3)
+    assert tasks_of_workers(t) == {3}
+
+
+def test_write_tasks_has_no_effect_where_the_order_of_rows_counts_and_says_so(environment, path) -> None:
+    t = environment(tasks=2)
+    t.execute_sql(SOURCE)
+    declare(t, path, tasks=3, more=", 'ordering.fields' = 'no_precombine'")
+    with pytest.warns(UserWarning, match=r"write\.tasks=3 has no effect"):
+        assert tasks_of_workers(t) == {2}
 
 
 def test_between_begin_and_end_only_inserts_may_stand(t, path) -> None:
