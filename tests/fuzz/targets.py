@@ -61,6 +61,7 @@ from tests.fuzz.corpus import INSTANT, TABLE, TEXT, blocks, golden, names, small
 from tests.fuzz.files import folder as _folder
 from tests.fuzz.files import in_file as _in_file
 from tests.fuzz.harness import Target
+from tests.fuzz.metadata_targets import METADATA_TARGETS
 from tests.fuzz.own_targets import OWN_TARGETS
 
 # ----------------------------------------------------------------------------------- log files
@@ -499,6 +500,7 @@ TARGETS = [
     Target("schemas with column ids", _column_ids, _column_id_seeds),
     Target("arguments of the command", _arguments, _argument_seeds, _any, slow=True),
     *OWN_TARGETS,
+    *METADATA_TARGETS,
     _whole("savepoint_restore"),
     _whole("archive_lsm"),
 ]  # fmt: skip
