@@ -27,8 +27,6 @@ _VERSION = -1
 _HASHES_MAX = 1000
 _HEAD = struct.Struct(">iibi")
 _MULTIPLIER = np.uint32(0x5BD1E995)
-# More would be a filter with one false positive in 2**64.
-_HASHES_MAX = 64
 # Keys hashed at a time: the arrays of one round stay in the processor's cache.
 _KEYS_AT_ONCE = 8192
 
@@ -126,92 +124,42 @@ class BloomFilter:
 
 
 class StoredFilter:
-    """A filter as a base file's footer or the metadata table holds it, to be asked for keys.
+    """A filter as a base file's footer or the metadata table holds it (base64), to be asked for keys.
 
-    ``kind``: DYNAMIC or SIMPLE; ``text``: base64. Raises ``CorruptTable`` for bytes that are no such filter.
+    Raises ``CorruptTable`` for bytes that are no dynamic or simple filter. One of another hash may hold any
+    key.
     """
 
-    def __init__(self, kind: str, text: bytes, *, path: str = "") -> None:
-        if kind not in (DYNAMIC, SIMPLE):
-            raise CorruptTable(f"a bloom filter of type {kind!r:.40}, not {DYNAMIC} or {SIMPLE}", path=path)
+    def __init__(self, text: bytes, *, path: str = "") -> None:
         try:
             data = base64.b64decode(text, validate=True)
-            self._rows, self._hashes, self._bits = _parsed(kind, data)
-        except (ValueError, struct.error) as error:
-            raise CorruptTable(f"a damaged bloom filter: {error}", path=path) from None
+            version, self._hashes, murmur, self._bits = _HEAD.unpack_from(data)
+            self._known = murmur == _MURMUR
+            fits = version == _VERSION and 1 <= self._hashes <= _HASHES_MAX and self._bits >= 1
+            if self._known and not fits:
+                raise struct.error(f"{self._hashes} hashes, {self._bits} bits")
+            self._rows = _stored_rows(data, self._hashes, self._bits) if self._known else []
+        except (struct.error, ValueError) as error:
+            raise CorruptTable(f"no bloom filter ({error}); read without the index", path=path) from None
 
     def may_contain(self, keys: pa.Array) -> np.ndarray:
         """bool per key (strings without nulls): False only for keys that were never added."""
+        if not self._known:
+            return np.ones(len(keys), np.bool_)
         found = np.zeros(len(keys), np.bool_)
-        begins, data = text_bytes(keys)
+        begins, units = text_bytes(keys)
         lengths = np.diff(begins)
         for length in np.unique(lengths).tolist():
             chosen = np.flatnonzero(lengths == length)
-            found[chosen] = self._same_length(data[begins[chosen][:, None] + np.arange(length)])
+            places = _places(units[begins[chosen][:, None] + np.arange(length)], self._hashes, self._bits)
+            for row in self._rows:
+                found[chosen] |= _all_set(row, places).astype(np.bool_)
         return found
-
-    def _same_length(self, keys: np.ndarray) -> np.ndarray:
-        words, tail = _mixed_words(keys)
-        seed = np.zeros(len(keys), np.uint32)
-        held = np.ones((len(self._rows), len(keys)), np.bool_)
-        for _ in range(self._hashes):
-            seed = _murmur(words, tail, keys.shape[1], seed)
-            place = np.abs(seed.view(np.int32)).view(np.uint32) % np.uint32(self._bits)
-            held &= self._rows[:, place]
-        return held.any(axis=0)
-
-
-def _parsed(kind: str, data: bytes) -> tuple[np.ndarray, int, int]:
-    """Bits of each row, hashes per key, bits per row. ``ValueError`` says what is wrong."""
-    hashes, bits = _parsed_head(data, 0)
-    count, at, gap = (1, _HEAD.size, 0) if kind == SIMPLE else (0, _HEAD.size + 12, _HEAD.size)
-    if kind == DYNAMIC:
-        count = struct.unpack_from(">i", data, _HEAD.size + 8)[0]
-    size = (bits + 7) // 8
-    if not 1 <= count <= len(data) or at + count * (gap + size) != len(data):
-        raise ValueError(f"{count} rows of {bits} bits in {len(data)} bytes")
-    rows = []
-    for _ in range(count):
-        if gap and _parsed_head(data, at) != (hashes, bits):
-            raise ValueError("a row of another shape than its filter")
-        packed = np.frombuffer(data, np.uint8, size, at + gap)
-        rows.append(np.unpackbits(packed, bitorder="little", count=bits).view(np.bool_))
-        at += gap + size
-    return np.stack(rows), hashes, bits
-
-
-def _parsed_head(data: bytes, at: int) -> tuple[int, int]:
-    version, hashes, hash_type, bits = _HEAD.unpack_from(data, at)
-    if version != _VERSION or hash_type != _MURMUR:
-        raise ValueError(f"version {version} with hash {hash_type}, {_VERSION} with {_MURMUR} is expected")
-    if not 1 <= hashes <= _HASHES_MAX or not 1 <= bits <= 8 * len(data):
-        raise ValueError(f"{hashes} hashes and {bits} bits")
-    return hashes, bits
 
 
 def may_hold_one(text: bytes, keys: pa.Array, *, path: str = "") -> bool:
-    """Whether a stored filter (its base64, dynamic or simple) may hold one of these keys.
-
-    True for filters of another hash. Raises ``CorruptTable`` for bytes that are no filter.
-    """
-    try:
-        data = base64.b64decode(text, validate=True)
-        version, hashes, murmur, bits = _HEAD.unpack_from(data)
-        if murmur != _MURMUR or not len(keys):
-            return bool(len(keys))
-        if version != _VERSION or not 1 <= hashes <= _HASHES_MAX or bits < 1:
-            raise struct.error(f"{hashes} hashes, {bits} bits")
-        rows = _stored_rows(data, hashes, bits)
-    except (struct.error, ValueError) as error:
-        raise CorruptTable(f"no bloom filter ({error}); read without the index", path=path) from None
-    begins, units = text_bytes(keys)
-    lengths = np.diff(begins)
-    for length in np.unique(lengths).tolist():
-        chosen = begins[np.flatnonzero(lengths == length)]
-        places = _places(units[chosen[:, None] + np.arange(length)], hashes, bits)
-        if any(_all_set(row, places).any() for row in rows):
-            return True
-    return False
+    """Whether a stored filter may hold one of these keys; see ``StoredFilter``."""
+    return bool(StoredFilter(text, path=path).may_contain(keys).any())
 
 
 def _stored_rows(data: bytes, hashes: int, bits: int) -> list[np.ndarray]:

@@ -175,7 +175,7 @@ def check_blooms(
     for key, kind, text in _filters(report, stored, {k: f for k, (f, _) in wanted.items()}):
         file, (footer_kind, footer_text) = wanted.pop(key)
         if (kind, text) != (footer_kind, footer_text):
-            held = StoredFilter(kind, text, path=report.partition)
+            held = StoredFilter(text, path=report.partition)
             _holds(report, held, (b.column(KEY_COLUMN) for b in contents.batches(file, [KEY_COLUMN])), file)
     for file, _ in wanted.values():
         report.add("missing" if file.path in newest else "older", file.path, "no filter")
@@ -192,11 +192,11 @@ def check_expression_blooms(
     expression = Expression(definition.function or "identity", definition.options)
     (column,) = definition.fields
     files = {_bloom_key(f): f for here in contents.files.values() for f in here.values() if f.is_base}
-    for key, kind, text in _filters(report, stored, files):
+    for key, _, text in _filters(report, stored, files):
         file = files.pop(key)
         batches = contents.batches(file, [column.partition(".")[0]])
         values = (expression.values(v) for v in (column_at(b, column) for b in batches) if v is not None)
-        held = StoredFilter(kind, text, path=report.partition)
+        held = StoredFilter(text, path=report.partition)
         _holds(report, held, (v.drop_null().cast(pa.string()) for v in values), file)
     for file in files.values():
         report.add("missing" if file.path in newest else "older", file.path, "no filter")
