@@ -40,8 +40,8 @@ from mainstem.writers.schemas import declare
 from mainstem.writers.spec import BULK_INSERT, DELETE, WriteSpec
 
 _VERSION = 1
-# Stamps are searched for in all bytes that are written. The search skips far where a byte is not of the stamp:
-# capital letters share no low bits with small ones and digits, of which most rows are made.
+# Stamps are searched for in all bytes that are written, and the search skips far where a byte is none of the
+# stamp's: capital letters share no low bits with small ones and digits, of which most rows are made.
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _STAMP_LENGTH = 17
 # Instants in a row of a log block: its commit time and its sequence number.
