@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pyflink.table.udf import FunctionContext, ScalarFunction, udf
 
-from demos.nbcc_sql import environment, stop
+from demos.flink_jobs import declare, environment, stop
 
 #: One row of the load, as Flink's datagen makes it: eleven columns, about 150 bytes
 COLUMNS = (
@@ -30,6 +30,9 @@ _COMMITTED = "committed"
 BATCH_ROWS = 50_000
 AS_FAST_AS_IT_GOES = 100_000_000
 START_MOST_S = 120
+TWO = ("left_job", "right_job")
+EVEN_PER_SECOND = 200
+EVEN_ROWS = EVEN_PER_SECOND * 600
 #: Rows that wait for the first Python workers say nothing about those that come later
 START_LEFT_OUT_MS = 5_000
 
@@ -42,6 +45,7 @@ def main(spec: dict) -> dict:
         "hudi": _hudi,
         "updating": _updating,
         "two": _two,
+        "two_counted": _two_counted,
         "visible": _visible,
     }
     return kinds[spec["kind"]](_environment(spec), spec, Path(spec["folder"]))
@@ -55,16 +59,61 @@ def _source(t_env) -> None:
     )
 
 
-def _run(jobs: Sequence, spec: dict, folder: Path, seen: Callable[[], bool]) -> None:
-    """Let the jobs run for the time asked for since they were ``seen`` to write; then stop them."""
+def _even_source(t_env) -> None:
+    """``source`` of a thousand keys, 200 rows a second at an even pace.
+
+    Flink's ``datagen`` makes the rows of a second at once: of the five checkpoints in a second four would be
+    empty, and nothing could be committed of them.
+    """
+    from pyflink.common import Types, WatermarkStrategy
+    from pyflink.datastream import StreamExecutionEnvironment
+    from pyflink.datastream.connectors.base import Source
+    from pyflink.java_gateway import get_gateway
+
+    from mainstem.flink.workers import stream_environment
+
+    java = get_gateway().jvm
+    flink, longs = java.org.apache.flink, java.org.apache.flink.api.common.typeinfo.Types.LONG
+    numbers = java.java.util.stream.LongStream.range(0, EVEN_ROWS).boxed().toList()
+    rows = flink.connector.datagen.functions.IndexLookupGeneratorFunction(longs, numbers)
+    pace = flink.api.connector.source.util.ratelimit.RateLimiterStrategy.perSecond(float(EVEN_PER_SECOND))
+    source = flink.connector.datagen.source.DataGeneratorSource(rows, EVEN_ROWS, pace, longs)
+    streams = stream_environment(t_env)
+    env = StreamExecutionEnvironment(streams._j_tenv.getPlanner().getExecEnv())
+    stream = env.from_source(Source(source), WatermarkStrategy.no_watermarks(), "even", Types.LONG())
+    streams.create_temporary_view("numbers", streams.from_data_stream(stream))
+    columns = (
+        "CAST(MOD(f0 * 7919, 1000) AS INT) AS uuid, CAST(f0 AS VARCHAR(10)) AS name,"
+        " CAST(MOD(f0, 90) AS INT) AS age, CAST(CURRENT_ROW_TIMESTAMP() AS TIMESTAMP(3)) AS ts"
+    )
+    streams.create_temporary_view("source", streams.sql_query(f"SELECT {columns} FROM numbers"))
+
+
+def _run(jobs: Sequence, spec: dict, folder: Path, seen: Callable[[], bool]) -> list[int]:
+    """Let the jobs run for the time asked for since they were ``seen`` to write; then stop them.
+
+    Returns how many checkpoints each completed in that time.
+    """
     began = time.monotonic()
     while not seen():
         if time.monotonic() - began > START_MOST_S:
             raise RuntimeError(f"no output after {START_MOST_S} s")
         time.sleep(0.1)
+    before = [_checkpoints(job) for job in jobs]
     time.sleep(spec["seconds"])
+    completed = [_checkpoints(job) - first for job, first in zip(jobs, before, strict=True)]
     for job in jobs:
         stop(job, folder / "savepoints")
+    return completed
+
+
+def _checkpoints(job) -> int:
+    """How many a job of this process has completed."""
+    from mainstem.flink.workers import java_field
+
+    client = job.get_job_client()._j_job_client
+    graph = java_field(client, "miniCluster").getExecutionGraph(client.getJobID()).get()
+    return graph.getCheckpointStatsSnapshot().getCounts().getNumberOfCompletedCheckpoints()
 
 
 def _environment(spec: dict):
@@ -81,9 +130,9 @@ def _environment(spec: dict):
     )
 
 
-def _files_sink(format: str, path: Path, columns: str) -> str:
+def _files_sink(format: str, path: Path, columns: str, name: str = "sink") -> str:
     return (
-        f"CREATE TABLE sink ({columns}) WITH ('connector' = 'filesystem', 'path' = '{path.as_uri()}',"
+        f"CREATE TABLE {name} ({columns}) WITH ('connector' = 'filesystem', 'path' = '{path.as_uri()}',"
         f" 'format' = '{format}', 'sink.rolling-policy.rollover-interval' = '1s',"
         " 'sink.rolling-policy.check-interval' = '1s')"
     )
@@ -118,44 +167,42 @@ class Counted(ScalarFunction):
 
 def _counted(t_env, spec: dict, folder: Path) -> dict:
     """The way of our sink with nothing at its end."""
-    from mainstem.flink.stage_function import COLUMN
-
     _source(t_env)
     out = folder / "out"
-    for name in ("arrow.batch.size", "bundle.size"):
-        t_env.get_config().set(f"python.fn-execution.{name}", str(BATCH_ROWS))
-    t_env.get_config().set("python.fn-execution.bundle.time", str(spec["checkpoint_ms"]))
-    t_env.create_temporary_function("counted", udf(Counted(), result_type="STRING", func_type="pandas"))
-    t_env.execute_sql(_files_sink("raw", out, "line string"))
-    names = [f"{COLUMN}{number}" for number in range(len(COLUMNS.split(", ")))]
-    t_env.create_temporary_view("renamed", t_env.from_path("source").alias(*names))
-    job = t_env.execute_sql(
-        f"INSERT INTO sink SELECT line FROM (SELECT counted({', '.join(names)}) AS line FROM renamed)"
-        " WHERE line IS NOT NULL"
-    )
+    job = _count(t_env, spec, len(COLUMNS.split(", ")), "sink", out)
     _run([job], spec, folder, lambda: bool(_finished(out)))
     counted = [[file.stat().st_mtime, sum(map(int, file.read_text().split()))] for file in _finished(out)]
     return {"events": counted}
 
 
+def _count(t_env, spec: dict, columns: int, sink: str, out: Path):
+    """A job that sends the rows of ``source`` the way of our sink, and counts them there."""
+    from mainstem.flink.stage_function import COLUMN
+
+    for name in ("arrow.batch.size", "bundle.size"):
+        t_env.get_config().set(f"python.fn-execution.{name}", str(BATCH_ROWS))
+    t_env.get_config().set("python.fn-execution.bundle.time", str(max(1000, spec["checkpoint_ms"])))
+    t_env.create_temporary_function(f"{sink}_rows", udf(Counted(), result_type="STRING", func_type="pandas"))
+    t_env.execute_sql(_files_sink("raw", out, "line string", sink))
+    names = [f"{COLUMN}{number}" for number in range(columns)]
+    t_env.create_temporary_view(f"{sink}_source", t_env.from_path("source").alias(*names))
+    return t_env.execute_sql(
+        f"INSERT INTO {sink} SELECT line FROM (SELECT {sink}_rows({', '.join(names)}) AS line FROM"
+        f" {sink}_source) WHERE line IS NOT NULL"
+    )
+
+
 def _table(t, name: str, columns: str, folder: Path, **more: str) -> None:
     """Declare a Hudi table of the benchmark, in which commits wait out no clock skew."""
     given = {
-        "connector": "hudi",
-        "path": str(folder / "table"),
-        "table.type": "MERGE_ON_READ",
-        "index.type": "BUCKET",
         "hoodie.bucket.index.num.buckets": str(BUCKETS),
-        "hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
         "hoodie.time.generator.max_expected_clock_skew_ms": "0",
         # The sink alone is measured here.
         "compaction.schedule.enabled": "false",
         "compaction.async.enabled": "false",
         "clean.async.enabled": "false",
-        **more,
     }
-    options = ", ".join(f"'{key}' = '{value}'" for key, value in given.items())
-    t.execute_sql(f"CREATE TABLE {name} ({columns}) WITH ({options})")
+    declare(t, name, columns, folder / "table", **given, **more)
 
 
 def _connect(t_env):
@@ -200,31 +247,36 @@ def _updating(t_env, spec: dict, folder: Path) -> dict:
 
 
 def _two(t_env, spec: dict, folder: Path) -> dict:
-    """Two jobs on the same thousand keys; commits of each while both were running."""
-    columns = "uuid int, name varchar(10), age int, ts timestamp(3)"
-    t_env.execute_sql(
-        f"CREATE TABLE source ({columns}) WITH ('connector' = 'datagen', 'rows-per-second' = '200',"
-        " 'fields.uuid.min' = '0', 'fields.uuid.max' = '999', 'fields.name.length' = '10')"
-    )
+    """Two jobs on the same thousand keys; commits and checkpoints of each while both were running."""
+    _even_source(t_env)
     t = _connect(t_env)
-    names = ("left_job", "right_job")
-    for name in names:
+    for name in TWO:
+        columns = "uuid int, name varchar(10), age int, ts timestamp(3)"
         _table(t, name, columns, folder, **{"write.client.id": name, "hoodie.mainstem.writer.name": name})
-    jobs = [t.execute_sql(f"INSERT INTO {name} SELECT * FROM source") for name in names]
+    jobs = [t.execute_sql(f"INSERT INTO {name} SELECT * FROM source") for name in TWO]
     both = []
 
     def seen() -> bool:
-        found = {span.writer for span in _commits(folder) if span.state == _COMMITTED} >= set(names)
+        found = {span.writer for span in _commits(folder) if span.state == _COMMITTED} >= set(TWO)
         both.append(time.time())
         return found
 
-    _run(jobs, spec, folder, seen)
+    checkpoints = _run(jobs, spec, folder, seen)
     start, end = 1000 * both[-1], 1000 * (both[-1] + spec["seconds"])
     spans = _commits(folder)
     done = [span for span in spans if span.state == _COMMITTED and start < (span.end_ms or 0) <= end]
-    counts = [sum(span.writer == name for span in done) for name in names]
+    counts = [sum(span.writer == name for span in done) for name in TWO]
     aborts = sum(span.state != _COMMITTED for span in spans)
-    return {"seconds": spec["seconds"], "commits": counts, "aborts": aborts}
+    return {"seconds": spec["seconds"], "commits": counts, "checkpoints": checkpoints, "aborts": aborts}
+
+
+def _two_counted(t_env, spec: dict, folder: Path) -> dict:
+    """The same two jobs, which write nothing."""
+    _even_source(t_env)
+    outs = {name: folder / name for name in TWO}
+    jobs = [_count(t_env, spec, 4, name, out) for name, out in outs.items()]
+    completed = _run(jobs, spec, folder, lambda: all(_finished(out) for out in outs.values()))
+    return {"seconds": spec["seconds"], "checkpoints": completed}
 
 
 def _visible(t_env, spec: dict, folder: Path) -> dict:

@@ -2,9 +2,10 @@
 
     python -m demos.collision [--keys 100000] [--batches 20] [--seconds 240] [--peers delta,iceberg,paimon]
 
-Plain Python processes and Spark streaming queries (Flink SQL jobs too, if asked for) write one mainstem
-table at once; in their processes table services compact, clean and archive it all the while. Then eight
+Plain Python processes, Spark streaming queries and Flink SQL jobs write one mainstem table at once; in their
+processes table services compact, clean and archive it all the while. Then eight
 Python processes do the same work with each peer, every peer in an environment of its own (made on demand).
+All writers of a system begin at one moment, when the last one is ready.
 Each writer is killed with -9 up to three times, and started again at once. What is done, and what is right,
 stands in ``collision_load``; how each peer is used, in ``collision_systems``. Peers run without table
 maintenance, which would add to their conflicts.
@@ -27,7 +28,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from demos.collision_load import Load, Verdict
+from demos.collision_load import GATE, Load, Verdict
 from demos.collision_systems import PEERS
 from demos.services_done import services_done
 from demos.supervise import Process, WriterFailed
@@ -36,9 +37,10 @@ from demos.timeline_picture import overlapping_pairs, read_picture
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "collision"
 OURS = "mainstem"
-PYTHON, SPARK = "python", "spark"
-#: What runs where nothing is said; ``--kinds python,spark,flink`` adds Flink SQL jobs.
-KINDS = (PYTHON, PYTHON, SPARK)
+#: kind of our writers -> the package that it needs
+KINDS = {"python": "mainstem", "spark": "pyspark", "flink": "pyflink"}
+PYTHON = "python"
+READY_MOST_S = 180.0
 PROGRESS_EVERY_S = 10.0
 DEATHS_MAX = 30
 KILLS_MOST = 3
@@ -51,6 +53,7 @@ class Progress:
     done: int = 0
     refused: int = 0
     repeated: int = 0
+    ready: bool = False
     came_up: bool = False
     ended: bool = False
     why: str = ""
@@ -66,6 +69,8 @@ class Progress:
             self.why = self.why or str(what["why"])
         elif "ended" in what:
             self.ended = True
+        elif "ready" in what:
+            self.ready = True
 
 
 class Contender(Process):
@@ -111,7 +116,7 @@ def main(arguments: Sequence[str]) -> int:
         "--seconds", type=float, default=240, help="a system that is not done then is stopped"
     )
     parser.add_argument("--kill-every", type=float, default=5, help="seconds")
-    parser.add_argument("--kinds", default="", help="of our writers, in turn: python, spark, flink")
+    parser.add_argument("--kinds", default="", help="of our writers, in turn; default: python,spark,flink")
     parser.add_argument("--peers", default=",".join(PEERS), help="those to compare with; '' for none")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="is deleted first")
@@ -144,10 +149,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _installed() -> list[str]:
-    needed = {PYTHON: "mainstem", SPARK: "pyspark"}
-    kinds = [kind for kind in KINDS if find_spec(needed[kind]) is not None]
-    for kind in dict.fromkeys(set(KINDS) - set(kinds)):
-        print(f"{needed[kind]} is not installed: no {kind} writers")
+    kinds = [kind for kind, package in KINDS.items() if find_spec(package) is not None]
+    for kind in KINDS.keys() - set(kinds):
+        print(f"{KINDS[kind]} is not installed: no {kind} writers")
     return kinds
 
 
@@ -176,10 +180,12 @@ def collide(system: str, load: Load, given: argparse.Namespace, kinds: Sequence[
     _run(python, "create", system, folder, load.to_json())
     writers = [_contender(system, kind, number, folder, load, python) for number, kind in enumerate(kinds)]
     score = Score(name, load.writers * load.batches)
-    started = time.monotonic()
     try:
         for writer in writers:
             writer.start()
+        _wait_until_ready(writers)
+        (folder / GATE).touch()
+        started = time.monotonic()
         _kill_and_restart(writers, score, given, peer=system != OURS)
     finally:
         for writer in writers:
@@ -207,6 +213,16 @@ def _contender(system: str, kind: str, number: int, folder: Path, load: Load, py
         base = [python, "-W", "ignore", "-m", f"demos.collision_{kind}"]
     base += [str(folder), load.to_json(), str(number)]
     return Contender(kind, base, folder / "logs" / f"writer-{number}-{kind}.log")
+
+
+def _wait_until_ready(writers: Sequence[Contender]) -> None:
+    until = time.monotonic() + READY_MOST_S
+    while not all(writer.said.ready for writer in writers):
+        for writer in writers:
+            writer.check()
+        if time.monotonic() > until:
+            raise WriterFailed(f"a writer was not ready after {READY_MOST_S:.0f} s")
+        time.sleep(0.05)
 
 
 def _kill_and_restart(

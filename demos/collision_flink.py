@@ -19,10 +19,10 @@ from pathlib import Path
 import pyarrow.csv as csv
 
 import mainstem
-from demos.collision_load import BUCKETS, KEY, ORDERING, Load
+from demos.collision_load import BUCKETS, GATE, KEY, ORDERING, Load
 from demos.collision_systems import mainstem_options
-from demos.nbcc_sql import environment
-from demos.speaking import end_with_parent, say
+from demos.flink_jobs import declare, environment, kept_checkpoints
+from demos.speaking import end_with_parent, say, wait_for_the_start
 from demos.timeline_picture import COMMITTED, read_spans
 
 COLUMNS = "id string, ts bigint, writer int, batch int, amount double, note string"
@@ -41,12 +41,6 @@ def feed(folder: Path, load: Load, writer: int) -> None:
             time.sleep(FEED_EVERY_S)
 
 
-def newest_checkpoint(folder: Path) -> str | None:
-    """The newest completed checkpoint of an earlier run of this job."""
-    found = [file for file in folder.glob("*/chk-*/_metadata") if file.stat().st_size]
-    return max(found, key=lambda file: file.stat().st_mtime).parent.as_uri() if found else None
-
-
 def rows_committed(table: mainstem.Table, name: str) -> int:
     """How many rows the commits of this pipeline say that they wrote."""
     return sum(span.rows for span in read_spans(table, {}) if span.writer == name and span.state == COMMITTED)
@@ -60,32 +54,20 @@ def main(folder: Path, load: Load, writer: int) -> None:
     source, checkpoints = folder / "sources" / name, folder / "checkpoints" / name
     for path in (source, checkpoints):
         path.mkdir(parents=True, exist_ok=True)
-    settings = {
-        "execution.checkpointing.interval": "1 s",
-        "execution.checkpointing.dir": checkpoints.as_uri(),
-        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
-        "parallelism.default": "1",
-    }
-    if before := newest_checkpoint(checkpoints):
-        settings["execution.state-recovery.path"] = before
-    t = connect(environment(settings))
+    t = connect(environment({**kept_checkpoints(checkpoints, 1000), "parallelism.default": "1"}))
     t.execute_sql(
         f"CREATE TABLE source ({COLUMNS}) WITH ('connector' = 'filesystem', 'format' = 'csv',"
         f" 'path' = '{source.as_uri()}', 'source.monitor-interval' = '1s')"
     )
-    given = {
-        "connector": "hudi",
-        "path": str(folder / "table"),
-        "table.type": "MERGE_ON_READ",
-        "index.type": "BUCKET",
-        "hoodie.bucket.index.num.buckets": str(BUCKETS),
-        "hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
+    options = {
+        "hoodie.bucket.index.num.buckets": BUCKETS,
         "ordering.fields": ORDERING,
         "write.client.id": name,
-        **{key: str(value) for key, value in mainstem_options(name).items()},
+        **mainstem_options(name),
     }
-    options = ", ".join(f"'{key}' = '{value}'" for key, value in given.items())
-    t.execute_sql(f"CREATE TABLE target ({COLUMNS}, PRIMARY KEY ({KEY}) NOT ENFORCED) WITH ({options})")
+    columns = f"{COLUMNS}, PRIMARY KEY ({KEY}) NOT ENFORCED"
+    declare(t, "target", columns, folder / "table", **{key: str(value) for key, value in options.items()})
+    wait_for_the_start(folder / GATE)
     threading.Thread(target=feed, args=(source, load, writer), daemon=True).start()
     job = t.execute_sql("INSERT INTO target SELECT * FROM source")
     table = mainstem.open_table(folder / "table")

@@ -27,6 +27,8 @@ SCHEMA = pa.schema(
     ]
 )
 BUCKETS = 8
+#: in a system's folder: its writers may begin
+GATE = "go"
 _NOTES = pa.array([f"{number:02d} " + "what a row carries beside its numbers " * 2 for number in range(64)])
 
 

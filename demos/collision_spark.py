@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from demos.collision_load import BUCKETS, KEY, ORDERING, SCHEMA, Load
+from demos.collision_load import BUCKETS, GATE, KEY, ORDERING, SCHEMA, Load
 from demos.collision_systems import mainstem_options
-from demos.speaking import end_with_parent, say
+from demos.speaking import end_with_parent, say, wait_for_the_start
 from demos.stream_writer import start_spark
 
 
@@ -41,6 +41,7 @@ def main(folder: Path, load: Load, writer: int) -> None:
     name = f"writer-{writer}"
     files = source(folder, load, writer)
     spark = start_spark(name)
+    wait_for_the_start(folder / GATE)
     stream = spark.readStream.schema(spark_schema(SCHEMA)).option("maxFilesPerTrigger", 1)
     query = ms.write_stream(
         stream.parquet(str(files)),

@@ -5,7 +5,7 @@
     python -m demos.collision_writer read SYSTEM FOLDER FILE
 
 A writer says what it does on standard output, one JSON object per line:
-{"in": batch, "repeated": n}, {"refused": batch, "why": text}, {"ended": true}.
+{"ready": true}, {"in": batch, "repeated": n}, {"refused": batch, "why": text}, {"ended": true}.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from demos.collision_load import Load
+from demos.collision_load import GATE, Load
 from demos.collision_systems import SYSTEMS, Refused
-from demos.speaking import end_with_parent, say
+from demos.speaking import end_with_parent, say, wait_for_the_start
 
 PAUSE_S, PAUSE_MOST_S = 0.05, 2.0
 
@@ -35,15 +35,16 @@ def main(arguments: Sequence[str]) -> None:
             pq.write_table(system.read(), file)
         case "write", [load, writer, first]:
             end_with_parent()
-            write(system, Load.from_json(load), int(writer), int(first))
+            write(system, Path(folder) / GATE, Load.from_json(load), int(writer), int(first))
         case _:
             raise SystemExit(__doc__)
 
 
-def write(system, load: Load, writer: int, first: int) -> None:
+def write(system, gate: Path, load: Load, writer: int, first: int) -> None:
     """Commit the batches from ``first`` on, each as often as it is refused."""
     name = f"writer-{writer}"
     rows = load.rows(writer, first)
+    wait_for_the_start(gate)
     for batch in range(first, load.batches):
         pause = PAUSE_S
         while True:

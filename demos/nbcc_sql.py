@@ -15,12 +15,12 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import mainstem
+from demos.flink_jobs import environment, stop
 from demos.services_done import services_done
 from demos.timeline_picture import (
     COMMITTED,
@@ -32,9 +32,6 @@ from demos.timeline_picture import (
     overlapping_pairs,
     read_picture,
 )
-
-if TYPE_CHECKING:
-    from pyflink.table import TableEnvironment
 
 FOLDER = Path(__file__).resolve().parents[1] / "build" / "nbcc_sql"
 CHECKPOINT_S = 2
@@ -89,19 +86,6 @@ def main(arguments: Sequence[str]) -> int:
 # ---------------------------------------------------------------- the SQL
 
 
-def environment(given: Mapping[str, str]) -> TableEnvironment:
-    """A streaming table environment as every Flink user makes it."""
-    from pyflink.common import Configuration
-    from pyflink.table import EnvironmentSettings, TableEnvironment
-
-    settings = Configuration()
-    settings.set_string("python.executable", sys.executable)
-    for name, value in given.items():
-        settings.set_string(name, value)
-    chosen = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(settings)
-    return TableEnvironment.create(chosen.build())
-
-
 def run(path: Path, seconds: int) -> None:
     """The statements, one after the other; only the two pipelines run at once."""
     from mainstem.flink import connect
@@ -126,19 +110,6 @@ def run(path: Path, seconds: int) -> None:
     time.sleep(seconds)
     for job in running:
         stop(job, savepoints)
-
-
-def stop(job: Any, savepoints: Path) -> None:
-    """Stop a job behind a last checkpoint, and wait until all that it wrote is committed.
-
-    By way of Java: PyFlink's own ``stop_with_savepoint`` calls a method that Flink 2 has no longer.
-    """
-    from pyflink.java_gateway import get_gateway
-
-    java = get_gateway().jvm.org.apache.flink.core.execution
-    client = job.get_job_client()._j_job_client
-    client.stopWithSavepoint(False, savepoints.as_uri(), java.SavepointFormatType.DEFAULT).get()
-    job.wait()
 
 
 def _say(statement: str) -> None:

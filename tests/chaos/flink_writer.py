@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+from demos.flink_jobs import environment, kept_checkpoints, restarts
 from mainstem.errors import MainstemError
 from tests.chaos.rows import sql_columns
 from tests.multiprocess.writer_worker import Journal, entries
@@ -44,16 +45,17 @@ def main(given: dict) -> None:
     os.environ["FLINK_LOG_DIR"] = given["checkpoint"] + "-log"
     os.makedirs(os.environ["FLINK_LOG_DIR"], exist_ok=True)
     os.environ["JVM_ARGS"] = f"-Xmx{given['memory']} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-    from pyflink.common import Configuration
-    from pyflink.table import EnvironmentSettings, TableEnvironment
-
     from mainstem.flink import connect
 
-    settings = Configuration()
-    for key, value in _settings(given).items():
-        settings.set_string(key, value)
-    chosen = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(settings)
-    t = connect(TableEnvironment.create(chosen.build()))
+    settings = {
+        **kept_checkpoints(Path(given["checkpoint"]), given["checkpoint_ms"]),
+        **restarts(500),
+        "parallelism.default": "1",
+        "taskmanager.memory.network.max": "16m",
+        "taskmanager.memory.network.min": "16m",
+        "taskmanager.memory.managed.size": "64m",
+    }
+    t = connect(environment(settings))
     options = ", ".join(f"'{key}' = '{value}'" for key, value in given["options"].items())
     t.execute_sql(_TABLE.format(sink=given["sink"], path=given["path"], options=options))
     t.execute_sql(_SOURCE.format(rate=given["rate"], end=_NUMBERS))
@@ -67,31 +69,6 @@ def main(given: dict) -> None:
             trouble.add(error=type(error).__name__, message=str(error))
             time.sleep(0.2)
     follow(result, given, trouble)
-
-
-def _settings(given: dict) -> dict[str, str]:
-    settings = {
-        "execution.checkpointing.interval": f"{given['checkpoint_ms']} ms",
-        "execution.checkpointing.dir": f"file://{given['checkpoint']}",
-        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
-        "restart-strategy.type": "fixed-delay",
-        "restart-strategy.fixed-delay.attempts": "1000000",
-        "restart-strategy.fixed-delay.delay": "500 ms",
-        "parallelism.default": "1",
-        "python.executable": sys.executable,
-        "taskmanager.memory.network.max": "16m",
-        "taskmanager.memory.network.min": "16m",
-        "taskmanager.memory.managed.size": "64m",
-    }
-    if newest := newest_checkpoint(Path(given["checkpoint"])):
-        settings["execution.state-recovery.path"] = f"file://{newest}"
-    return settings
-
-
-def newest_checkpoint(folder: Path) -> Path | None:
-    """The last checkpoint that completed, of whichever run of the job."""
-    found = list(folder.glob("*/chk-*/_metadata"))
-    return max(found, key=lambda path: path.stat().st_mtime_ns).parent if found else None
 
 
 def follow(result, given: dict, trouble: Journal) -> None:
