@@ -83,9 +83,27 @@ def local_seams(path: str, config: TableConfig, properties: Mapping[str, str]) -
                 " different locks do not exclude each other",
                 table=storage.base,
             )
-    secret = {zk_options.AUTH: os.environ.get(ZOOKEEPER_AUTH_VARIABLE, "")}
-    lock_options = LockOptions.from_properties({**own, **secret, **properties}, base=storage.base)
+    lock_options = _lock_options(storage.base, {**own, **properties})
     return Seams(storage, clock, open_lock(lock_options, clock=clock, random=chance), chance)
+
+
+def reach_lock(path: str, properties: Mapping[str, str]) -> None:
+    """Before a table is made that is written at once: ``Unavailable`` if its ZooKeeper does not answer.
+
+    A lock file lies in the table; there is nothing to reach.
+    """
+    options = _lock_options(local_path(path), properties)
+    if options.zookeeper is not None:
+        from mainstem.truetime.zk_session import ZooKeeperSession
+
+        session = ZooKeeperSession(options.zookeeper, options.base)
+        session.connect()
+        session.close_later()
+
+
+def _lock_options(base: str, properties: Mapping[str, str]) -> LockOptions:
+    secret = {zk_options.AUTH: os.environ.get(ZOOKEEPER_AUTH_VARIABLE, "")}
+    return LockOptions.from_properties({**secret, **properties}, base=base)
 
 
 def local_path(path: str | os.PathLike[str]) -> str:

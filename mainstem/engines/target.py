@@ -14,6 +14,7 @@ from mainstem.create import create_table
 from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.hoodie_options import ORDERING, PARTITION, RECORD_KEY, TABLE_NAME
+from mainstem.opening import reach_lock
 from mainstem.storage import paths
 from mainstem.table.properties import SLASH_DATES, TableConfig
 
@@ -146,6 +147,7 @@ def _create(options: Wanted, schema: pa.Schema) -> Table | None:
     fields = {key: _names(wanted.get(key, "")) for key in (_KEYS, _ORDERING, _PARTITION)}
     columns = pa.schema([f for f in schema if f.name not in META_FIELDS])
     more = {k: v for k, v in wanted.items() if k not in _ARGUMENTS}
+    reach_lock(options.path, {**options.passed, **wanted})
     try:
         table = create_table(
             options.path,

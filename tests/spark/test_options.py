@@ -17,11 +17,13 @@ from pyspark.sql import types as T
 
 import mainstem
 from mainstem.engines.target import open_or_create
-from mainstem.errors import Invalid, Unsupported
+from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.spark.batch_ids import BatchIds, Found, guard_ids
 from mainstem.spark.options import ReadOptions, WriteOptions
 from mainstem.spark.types import arrow_schema, fit_for_spark, spark_schema
 from mainstem.spark.workers import ensure_python
+from mainstem.testing.zookeeper import free_port
+from mainstem.truetime.zk_options import EXPLICIT
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("city", pa.string())])
 CREATE = {
@@ -138,6 +140,20 @@ def test_a_missing_table_names_the_options_that_it_needs(tmp_path: Path) -> None
     with pytest.raises(Invalid, match=r"recordkey.field and hoodie.table.name must be"):
         open_or_create(options, SCHEMA)
     assert not (tmp_path / "t").exists()
+
+
+def test_no_table_is_made_whose_zookeeper_does_not_answer(tmp_path: Path) -> None:
+    pytest.importorskip("kazoo.client")
+    lock = {
+        "hoodie.write.lock.provider": EXPLICIT,
+        "hoodie.write.lock.zookeeper.url": f"127.0.0.1:{free_port()}",
+        "hoodie.write.lock.zookeeper.base_path": "/locks",
+        "hoodie.write.lock.zookeeper.connection_timeout_ms": "300",
+    }
+    options = WriteOptions.parse({**CREATE, **lock}, path=str(tmp_path / "t"))
+    with pytest.raises(Unavailable, match="no ZooKeeper server"):
+        open_or_create(options, SCHEMA)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
