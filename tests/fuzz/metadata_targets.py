@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from mainstem.formats.bloom_filter import DYNAMIC, SIMPLE, BloomSize, StoredFilter, bloom_text
 from mainstem.metadata import definitions
 from mainstem.metadata.partitions import Content
 from mainstem.metadata.record_schema import parse_record_schema, schema_of_version
@@ -16,6 +17,7 @@ from mainstem.metadata.statistics import column_values
 from tests.formats.golden_logs import GOLDEN
 from tests.fuzz.harness import Target
 
+_KEYS = pa.array(["a", "key-2", "\u00e9" * 30, "", "k5"])
 _UUID = "94e5e473-c7c4-471d-9290-f11ded97537b-0"
 _ROWS: dict[Content, list[dict]] = {
     Content.FILES: [{"key": "p", "name": f"f{i}", "size": 9**i, "deleted": i == 2} for i in range(3)],
@@ -95,9 +97,19 @@ def _definition_seeds() -> list[bytes]:
     return found
 
 
+def _bloom(data: bytes) -> object:
+    return StoredFilter(data, path="f").may_contain(_KEYS).tolist()
+
+
+def _blooms() -> list[bytes]:
+    sizes = [BloomSize(entries=3, kind=kind, entries_max=9) for kind in (SIMPLE, DYNAMIC)]
+    return [bloom_text(_KEYS, size).encode() for size in sizes]
+
+
 METADATA_TARGETS = [
     *(Target(f"metadata rows: {content}", _values(content), _seeds(content)) for content in Content),
     Target("schema of metadata rows", lambda data: parse_record_schema(data.decode("latin-1"), "f"),
            lambda: [_small_schema()]),
     Target("index definitions", _definitions, _definition_seeds),
+    Target("stored bloom filter", _bloom, _blooms),
 ]  # fmt: skip
