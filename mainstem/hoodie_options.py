@@ -130,7 +130,8 @@ _PASSED = (core.DATA_SKIPPING, core.CONCURRENCY, core.FAILED_WRITES, core.FAILED
 
 # Read where a table is opened or made; jobs of engines have no use for them.
 _OPENING = (
-    core.METADATA, *core.INDEX_KEYS, "mainstem.read.damaged", "hoodie.base.path", "hoodie.compaction.payload.class",
+    core.METADATA, *core.INDEX_KEYS, "mainstem.read.damaged", "hoodie.base.path",
+    "hoodie.compaction.payload.class",
     "hoodie.record.merge.strategy.id", "hoodie.payload.delete.field", "hoodie.payload.delete.marker",
     "hoodie.table.keygenerator.class", CONSISTENT_TIMESTAMP,
     "hoodie.table.initial.version", "hoodie.timeline.layout.version", "hoodie.table.checksum",

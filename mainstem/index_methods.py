@@ -30,9 +30,10 @@ class IndexMethods:
 
     def indexes(self) -> list[Index]:
         """The table's indexes by name, each with its kind, columns and state (``ready``, ``building``,
-        ``planned``, ``left over``); [] for a table without metadata table.
+        ``planned``, ``left over``), and ``files``, the listing that all of them rest on; [] for a table
+        without metadata table.
 
-        ``files``, the listing that all of them rest on, is not among them. Raises ``CorruptTable`` for
+        Raises ``CorruptTable`` for
         damaged definitions or plans.
         """
         try:

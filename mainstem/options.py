@@ -32,6 +32,12 @@ GZIP_LEVEL = "hoodie.mainstem.parquet.gzip.level"
 #: whether reads leave files out by indexes at all, and whether they use the metadata table (Hudi's names)
 DATA_SKIPPING = "hoodie.enable.data.skipping"
 METADATA = "hoodie.metadata.enable"
+#: of indexes that are built: how long writers of other engines are waited for, and what statistics are on
+INDEX_TIMEOUT = "hoodie.metadata.index.check.timeout.seconds"
+STATS_GROUPS = "hoodie.metadata.index.column.stats.file.group.count"
+STATS_COLUMNS = "hoodie.metadata.index.column.stats.column.list"
+STATS_COLUMNS_MAX = "hoodie.metadata.index.column.stats.max.columns.to.index"
+INDEX_KEYS = (INDEX_TIMEOUT, STATS_GROUPS, STATS_COLUMNS, STATS_COLUMNS_MAX)
 #: services run beside commits as Hudi's defaults say (services/run_options.py)
 SERVICES_AUTOMATIC = "hoodie.mainstem.services.automatic"
 

@@ -66,7 +66,7 @@ from mainstem.metadata.definitions import check, read_definitions, replace_defin
 from mainstem.metadata.partitions import FILES, file_id
 from mainstem.metadata.record_schema import schema_of_version
 from mainstem.metadata.taking_back import metadata_partition, take_back
-from mainstem.options import whole_number
+from mainstem.options import INDEX_TIMEOUT, whole_number
 from mainstem.readers.state import TableState
 from mainstem.services.archive_plan import restore_pending
 from mainstem.services.claim import store_now_ms
@@ -81,7 +81,6 @@ from mainstem.timeline.publish import Ahead, Guarded, Section
 from mainstem.writers.context import WriterContext
 from mainstem.writers.private_files import create_once, delete_quietly, forget, prepare
 
-CHECK_TIMEOUT_S = "hoodie.metadata.index.check.timeout.seconds"
 _POLL_MS = 1000
 _OPERATION = "BULK_INSERT_PREPPED"
 _TOKEN = "0-0-0"
@@ -217,7 +216,7 @@ class _Build:
                 if done is not None:
                     break
                 missing = coverage.uncovered()
-                rows = pa.concat_tables([rows, *(contents.of_instant(instant) for instant in missing)])
+                rows = contents.and_of(missing) if missing else rows
                 coverage.included(missing)
         finally:
             for private, _ in self.bases.values():
@@ -227,7 +226,7 @@ class _Build:
 
     def _deadline_ms(self) -> float:
         properties = {**self.ctx.config.raw, **self.ctx.given}
-        seconds = whole_number(properties, CHECK_TIMEOUT_S, 900, 0, 10**6)
+        seconds = whole_number(properties, INDEX_TIMEOUT, 900, 0, 10**6)
         return self.ctx.seams.clock.monotonic_ms() + 1000 * seconds
 
     # -- open ----------------------------------------------------------------------------------------
@@ -245,7 +244,7 @@ class _Build:
         self._clear_files(section)
         if self.partition == FILES:
             put_table(storage, ctx.seams.random, config, lists.date_text(ctx.seams))
-        self._put_groups()
+        self._put_groups(section)
         if self.spec.definition is not None:
             definitions = read_definitions(storage, config).with_definition(self.spec.definition)
             check(definitions, config.version)
@@ -269,14 +268,20 @@ class _Build:
                 table=storage.base,
             )
 
-    def _put_groups(self) -> None:
-        """Step 2: whole or not at all, under names that hold the action's time."""
+    def _put_groups(self, section: Guarded) -> None:
+        """Step 2: whole or not at all; but for the metafile, which says since when the index is there, under
+        names that hold the action's time."""
         storage = self.ctx.seams.storage
         storage.make_folder(self.folder)
         metafile = format_properties(
             {"commitTime": self.action, "partitionDepth": "1"}, comments=("partition metadata", self.action)
         )
-        self._put(paths.partition_metafile(self.folder), metafile)
+        private = prepare(self.ctx, self.action, metafile)
+        try:
+            storage.delete(paths.checksum_file(paths.partition_metafile(self.folder)))
+            section.replace(private, paths.partition_metafile(self.folder))
+        finally:
+            forget(self.ctx, private)
         for group in self._groups():
             name = paths.log_name(group, self.action, 1, _TOKEN)
             self._put(f"{self.folder}/{name}", empty_group_block(self.action))

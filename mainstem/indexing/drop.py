@@ -123,6 +123,12 @@ def _unlist(
 def check_droppable(config: TableConfig, going: Collection[str], table: str) -> None:
     """``Invalid`` for an index that others of the table need."""
     stay = {*lists.ready(config), *lists.building(config)}.difference(going)
+    if FILES in going and FILES in lists.ready(config):
+        raise Invalid(
+            "files, the listing on which all indexes rest, is the metadata table: only Hudi can drop it"
+            " (hoodie.metadata.enable=false on every writer); nothing changed",
+            table=table,
+        )
     resting = {
         FILES: stay,
         COLUMN_STATS: stay & {PARTITION_STATS},

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -18,38 +18,37 @@ from mainstem.readers.state import TableState
 from mainstem.services.progress import Progress
 from mainstem.timeline.instant import Instant
 
-Files = Mapping[str, Mapping[str, DataFile]]
 
-
-@dataclass(frozen=True)
+@dataclass
 class FirstRows:
-    """``state``: the table at the listing point."""
+    """``state``: the table at the listing point. Ask for ``of_listing`` first."""
 
     state: TableState
     spec: IndexSpec
     progress: Progress
+    _sizes: dict[str, dict[str, int]] = field(default_factory=dict)
+    _made: list[pa.Table] = field(default_factory=list)
 
     def of_listing(self) -> pa.Table:
-        """Rows of all files that completed instants wrote. One that a clean removes meanwhile is left
-        out: the
-        clean completes later than the listing point, and tells the index itself."""
-        return self._rows(Contents(self.state))
+        """Rows of all files that completed instants wrote. One that a clean removes meanwhile is left out:
+        the clean completes later than the listing point, and tells the index itself."""
+        return self._with(Contents(self.state), lambda file: True)
 
-    def of_instant(self, instant: Instant) -> pa.Table:
-        """Rows of the files that an instant wrote which completed after the listing point."""
+    def and_of(self, instants: Sequence[Instant]) -> pa.Table:
+        """All rows until now, and those of the files that these instants wrote, completed since."""
         contents = Contents(TableState.load(self.state.storage, self.state.config))
-        written = contents.state.written(instant.requested) or frozenset()
-        return self._rows(contents, lambda file: file.path in written)
+        written = {path for i in instants for path in contents.state.written(i.requested) or ()}
+        return self._with(contents, lambda file: file.path in written)
 
-    def _rows(self, contents: Contents, wanted: Callable[[DataFile], bool] = lambda file: True) -> pa.Table:
-        files = {
-            partition: [file for file in here.values() if file.size and wanted(file)]
-            for partition, here in contents.files.items()
-        }
+    def _with(self, contents: Contents, wanted: Callable[[DataFile], bool]) -> pa.Table:
+        files = [f for here in contents.files.values() for f in here.values() if f.size and wanted(f)]
         if self.spec.partition == FILES:
-            return files_rows({p: {f.name: f.size for f in here} for p, here in files.items() if here})
+            for file in files:
+                self._sizes.setdefault(file.partition, {})[file.name] = file.size
+            return files_rows(self._sizes)
         assert self.spec.partition == COLUMN_STATS
-        return self._stats(contents, [f for here in files.values() for f in here if f.holds_rows])
+        self._made.append(self._stats(contents, [file for file in files if file.holds_rows]))
+        return pa.concat_tables(self._made)
 
     def _stats(self, contents: Contents, files: list[DataFile]) -> pa.Table:
         entries = []

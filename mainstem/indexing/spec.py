@@ -12,12 +12,10 @@ from mainstem.metadata.build.ranges import indexed_columns
 from mainstem.metadata.definitions import Definition
 from mainstem.metadata.keys import V1, V2
 from mainstem.metadata.partitions import COLUMN_STATS, FILES, Content, content_of
-from mainstem.options import whole_number
-from mainstem.table.properties import MAINTAINED, TableConfig
+from mainstem.options import STATS_COLUMNS, STATS_COLUMNS_MAX, STATS_GROUPS, whole_number
+from mainstem.table import properties
+from mainstem.table.properties import TableConfig
 
-STATS_GROUPS = "hoodie.metadata.index.column.stats.file.group.count"
-COLUMN_LIST = "hoodie.metadata.index.column.stats.column.list"
-COLUMNS_MAX = "hoodie.metadata.index.column.stats.max.columns.to.index"
 _GROUPS_MAX = 10_000
 KINDS = (FILES, COLUMN_STATS)
 
@@ -63,19 +61,18 @@ def make_spec(
     without statistics, ``Unsupported`` for a kind that is not built here."""
     if kind not in KINDS:
         raise Unsupported(f"an index of the kind {kind!r}: mainstem builds {' and '.join(KINDS)}")
-    if kind not in MAINTAINED:
+    if kind not in properties.MAINTAINED:
         raise Unsupported(
-            f"an index of the kind {kind}: mainstem's writers do not maintain it yet"
-            f" ({', '.join(sorted(MAINTAINED)) or 'none'} they do), and would refuse the table"
+            f"an index of the kind {kind}: mainstem's writers do not maintain it, and would refuse the table"
         )
     if kind == FILES:
         if columns:
             raise Invalid(f"the listing of files is on no columns; {list(columns)} were named")
         return IndexSpec(FILES)
-    listed = list(columns) or [n.strip() for n in options.get(COLUMN_LIST, "").split(",") if n.strip()]
+    listed = list(columns) or [n.strip() for n in options.get(STATS_COLUMNS, "").split(",") if n.strip()]
     _check_columns(listed, schema_text)
     first = config.version < 9
-    count = whole_number(options, COLUMNS_MAX, 32, 1, 10_000)
+    count = whole_number(options, STATS_COLUMNS_MAX, 32, 1, 10_000)
     found = indexed_columns(schema_text, listed, count=count, first_version=first)
     impossible = [name for name in listed if name not in found and not name.startswith("_hoodie_")]
     if impossible:

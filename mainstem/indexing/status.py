@@ -9,7 +9,7 @@ from mainstem.errors import Invalid
 from mainstem.indexing.lists import building, ready
 from mainstem.indexing.plan import planned_builds
 from mainstem.metadata.definitions import Definition, read_definitions
-from mainstem.metadata.partitions import EXPRESSION_PREFIX, FILES, SECONDARY_PREFIX, kind_of
+from mainstem.metadata.partitions import EXPRESSION_PREFIX, SECONDARY_PREFIX, kind_of
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import TableConfig
 from mainstem.timeline.active import ActiveTimeline
@@ -50,7 +50,7 @@ class Index:
 
 
 def indexes(storage: Storage, config: TableConfig, timeline: ActiveTimeline) -> list[Index]:
-    """The indexes of the table, by name; ``files``, on which all rest, is not among them.
+    """The indexes of the table, by name, and ``files``, the listing on which all rest.
 
     Raises ``CorruptTable`` for damaged definitions or plans.
     """
@@ -58,7 +58,7 @@ def indexes(storage: Storage, config: TableConfig, timeline: ActiveTimeline) -> 
     plans = planned_builds(storage, timeline)
     whole, unfinished = ready(config), building(config)
     found = []
-    for partition in sorted({*whole, *unfinished, *plans, *entries} - {FILES}):
+    for partition in sorted({*whole, *unfinished, *plans, *entries}):
         action = plans.get(partition, [None])[-1]
         if partition in whole:
             # Java lists an index before it has caught up with the writers.

@@ -1,0 +1,409 @@
+"""Goal: an index that is built beside writers holds every row of every instant, whoever commits, stops or
+dies meanwhile; a build that fails leaves the table without it.
+
+Method: at each step of a build something else happens: writers that began before or after commit, are rolled
+back or die; compactions and cleans run; other processes drop or build the same index. The builder dies at
+every call that changes the file system. Afterwards ``validate_metadata`` finds no difference to the data,
+and scans by way of the index and without it give the same rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import mainstem
+from mainstem.errors import Invalid, RolledBack, Unavailable, Unsupported
+from mainstem.formats.avro_container import OUR_MARK
+from mainstem.indexing import build, creating
+from mainstem.indexing.first_rows import FirstRows
+from mainstem.options import INDEX_TIMEOUT
+from mainstem.storage import paths
+from mainstem.table import properties
+from mainstem.timeline.index_records import load_index_plan
+from mainstem.writers import indexed
+from tests.indexing.dying import Died, Dying
+from tests.services.city_table import QUICK, aged, content, make, rows
+
+KINDS = ("files",)
+MOMENTS = ("planned", "open", "read", "written", "completed", "whole")
+
+
+@pytest.fixture(autouse=True)
+def maintained(monkeypatch):
+    """What a build needs of the writers."""
+    monkeypatch.setattr(properties, "MAINTAINED", frozenset(KINDS))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> mainstem.Table:
+    """Base files, log files on them and beside them, and files that a clean may remove."""
+    table = make(tmp_path / "t", hoodie__clean__commits__retained="1")
+    table.upsert(rows(range(10), 1))
+    table.compact()
+    table.upsert(rows(range(5), 2))
+    table.compact()
+    table.upsert(rows(range(3), 3))
+    return table
+
+
+def opened(table: mainstem.Table, **more: str) -> mainstem.Table:
+    return mainstem.open_table(table.path, {**QUICK, "hoodie.clean.commits.retained": "1", **more})
+
+
+def listed(table: mainstem.Table) -> dict[str, str]:
+    found = opened(table).properties
+    return {k: found.get(f"hoodie.table.metadata.partitions{k}", "") for k in ("", ".inflight")}
+
+
+def check(table: mainstem.Table) -> None:
+    """The metadata table agrees with the data, and so do scans with it and without it."""
+    report = opened(table).validate_metadata()
+    assert report.ok, report.differences
+    with_it = content(opened(table))
+    assert with_it.equals(content(opened(table, **{"hoodie.metadata.enable": "false"})))
+    assert pairs_are_single(table)
+
+
+def pairs_are_single(table: mainstem.Table) -> bool:
+    keys = content(table)["_hoodie_record_key"].to_pylist()
+    return len(keys) == len(set(keys))
+
+
+def at(monkeypatch, moment: str, act: Callable[[], object]) -> list[object]:
+    """Do something when a build comes to this step for the first time; what it gave."""
+    done: list[object] = []
+
+    def once() -> None:
+        if not done:
+            done.append(None)
+            done[0] = act()
+
+    def wrap(owner: object, name: str, *, before: bool) -> None:
+        real = getattr(owner, name)
+
+        def step(*args, **options):
+            if before:
+                once()
+            found = real(*args, **options)
+            if not before:
+                once()
+            return found
+
+        monkeypatch.setattr(owner, name, step)
+
+    places = {
+        "planned": (build, "schedule", False),
+        "open": (FirstRows, "of_listing", True),
+        "read": (FirstRows, "of_listing", False),
+        "written": (build._Build, "_complete", True),
+        "completed": (build._Build, "_complete", False),
+    }
+    if moment in places:
+        owner, name, before = places[moment]
+        wrap(owner, name, before=before)
+    return done
+
+
+# ---------------------------------------------------------------------------------------- alone
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_index_of_a_live_table_agrees_with_the_data_and_goes_on_doing_so(table, kind):
+    before = content(table)
+    built = table.create_index(kind)
+    assert built.index == kind and built.rows and built.files and "built by" in built.describe()
+    assert listed(table)[""].split(",")[-1] == "files" and not listed(table)[".inflight"]
+    check(table)
+    assert content(opened(table)).equals(before)
+    for step in (opened(table).upsert, opened(table).bulk_insert):
+        step(rows(range(20, 30), 4))
+        check(table)
+    opened(table).compact()
+    opened(table).clean()
+    check(table)
+    # The plan and its end are Java's, and name one partition.
+    (done,) = [i for i in opened(table).timeline() if i.action == "indexing"]
+    assert done.is_completed and done.requested == built.action
+    (plan,) = load_index_plan(opened(table)._seams.storage, built.action)
+    assert plan.partition == kind and plan.extra == {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_empty_table_can_have_an_index(tmp_path, kind):
+    table = make(tmp_path / "empty")
+    table.create_index(kind)
+    check(table)
+    opened(table).upsert(rows(range(4), 1))
+    check(table)
+
+
+def test_an_index_that_is_there_is_not_built_again(table):
+    table.create_index("files")
+    with pytest.raises(Invalid, match="there already"):
+        opened(table).create_index("files")
+    check(table)
+
+
+# ----------------------------------------------------------------------------- the races of RFC-45
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_writer_in_flight_since_before_the_plan_is_in_the_index(table, monkeypatch, kind, moment):
+    early = opened(table)
+    txn = early.begin()
+    txn.write(rows(range(2, 8), 10, "early"))
+    done = at(monkeypatch, moment, txn.commit)
+    opened(table).create_index(kind)
+    if not done:
+        txn.commit()
+    check(table)
+    assert "early2" in content(table)["value"].to_pylist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_writer_that_begins_and_commits_meanwhile_is_in_the_index(table, monkeypatch, kind, moment):
+    at(monkeypatch, moment, lambda: opened(table).upsert(rows(range(2, 8), 10, "late")))
+    opened(table).create_index(kind)
+    if moment == "whole":
+        opened(table).upsert(rows(range(2, 8), 10, "late"))
+    check(table)
+    assert "late2" in content(table)["value"].to_pylist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("moment", MOMENTS[:-1])
+def test_holes_in_the_timeline_do_not_matter(table, monkeypatch, kind, moment):
+    """A write that completes below completed ones, another that is aborted, one that dies."""
+    early, gone, dead = (opened(table).begin() for _ in range(3))
+    for number, txn in enumerate((early, gone, dead)):
+        txn.write(rows(range(6), 10 + number, f"hole{number}-"))
+    opened(table).upsert(rows(range(9), 20, "above"))
+
+    def act() -> None:
+        early.commit()
+        gone.abort()
+
+    at(monkeypatch, moment, act)
+    opened(table).create_index(kind)
+    aged(table)
+    assert [r.instant for r in opened(table).rollback_failed_writes()] == [dead.instant]
+    with pytest.raises(RolledBack):
+        dead.commit()
+    check(table)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_services_that_run_meanwhile_are_in_the_index(table, monkeypatch, kind, moment):
+    """Files that appear and go while the index is built do not come back."""
+
+    def act() -> None:
+        other = opened(table)
+        other.upsert(rows(range(10), 10, "more"))
+        assert other.compact()
+        other.upsert(rows(range(10), 11, "still more"))
+        assert other.compact()
+        assert other.clean()[0].deleted
+
+    done = at(monkeypatch, moment, act)
+    opened(table).create_index(kind)
+    if not done:
+        act()
+    check(table)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("moment", MOMENTS[:-1])
+def test_a_compaction_and_a_clean_in_flight_all_the_time_are_in_the_index(table, monkeypatch, kind, moment):
+    opened(table).upsert(rows(range(10), 9))
+    planned = opened(table).schedule_compaction()
+    assert planned and opened(table).schedule_clean()
+
+    def act() -> None:
+        assert opened(table).run_compaction() and opened(table).clean()
+
+    at(monkeypatch, moment, act)
+    opened(table).create_index(kind)
+    check(table)
+
+
+# ------------------------------------------------------------------------ writers of other engines
+
+
+def unmark(table: mainstem.Table, instant: str) -> None:
+    """Make a pending write look like another engine's."""
+    path = Path(table.path) / paths.timeline_file(f"{instant}.deltacommit.inflight")
+    path.write_bytes(path.read_bytes().replace(OUR_MARK.encode(), b"x" * len(OUR_MARK)))
+
+
+@pytest.mark.filterwarnings("ignore::mainstem.timeline.publish.MixedWritersWarning")
+def test_a_write_of_another_engine_in_flight_is_waited_for_and_names_itself_when_it_does_not_end(table):
+    txn = opened(table).begin()
+    txn.write(rows(range(4), 10))
+    unmark(table, txn.instant)
+    with pytest.raises(Unavailable, match=f"deltacommit {txn.instant} of another engine.*did not end within"):
+        opened(table, **{INDEX_TIMEOUT: "0"}).create_index("files")
+    assert listed(table) == {"": "", ".inflight": ""} and not opened(table).indexes()
+    txn.commit()
+    opened(table).create_index("files")
+    check(table)
+
+
+@pytest.mark.filterwarnings("ignore::mainstem.timeline.publish.MixedWritersWarning")
+@pytest.mark.parametrize("moment", ["open", "read", "written"])
+def test_what_a_writer_left_out_that_did_not_look_at_the_lists_is_made_up_for(table, monkeypatch, moment):
+    txn = opened(table).begin()
+    txn.write(rows(range(2, 8), 10, "blind"))
+    unmark(table, txn.instant)
+
+    def act() -> None:
+        with monkeypatch.context() as blind:
+            blind.setattr(indexed, "_prepare", lambda *_: None)
+            blind.setattr(indexed, "_listed", lambda ctx: ())
+            txn.commit()
+
+    at(monkeypatch, moment, act)
+    monkeypatch.setattr(build, "_POLL_MS", 1)
+    opened(table).create_index("files")
+    check(table)
+    assert "blind2" in content(table)["value"].to_pylist()
+
+
+def test_a_clean_that_did_not_look_at_the_lists_stops_the_build(table, monkeypatch):
+    def act() -> None:
+        with monkeypatch.context() as blind:
+            blind.setattr(indexed, "_prepare", lambda *_: None)
+            blind.setattr(indexed, "_listed", lambda ctx: ())
+            assert opened(table).clean()[0].deleted
+
+    at(monkeypatch, "read", act)
+    with pytest.raises(Unavailable, match="removed files while it was being built"):
+        opened(table).create_index("files")
+    assert listed(table) == {"": "", ".inflight": ""}
+    opened(table).create_index("files")
+    check(table)
+
+
+def test_a_rollback_of_what_the_index_holds_stops_the_build(table, monkeypatch):
+    """Ours refuse to; Java's take an instant off the timeline first."""
+    last = opened(table).upsert(rows(range(4), 10))
+    name = f"{last.instant}_{last.completion_time}.deltacommit"
+    at(monkeypatch, "read", (Path(table.path) / paths.timeline_file(name)).unlink)
+    with pytest.raises(Unavailable, match="was taken back while the index files was being built"):
+        opened(table).create_index("files")
+    assert listed(table) == {"": "", ".inflight": ""}
+
+
+# --------------------------------------------------------------------- others who build and drop
+
+
+@pytest.mark.parametrize("moment", MOMENTS[:-2])
+def test_an_index_that_is_dropped_while_it_is_built_is_gone(table, monkeypatch, moment):
+    done = at(monkeypatch, moment, lambda: opened(table).drop_index("files"))
+    with pytest.raises(Unavailable, match="was dropped"):
+        opened(table).create_index("files")
+    assert done[0].actions and listed(table) == {"": "", ".inflight": ""}
+    left = [f.name for f in Path(table.path).rglob(f"*{done[0].actions[0]}*")]
+    assert left == []
+    opened(table).create_index("files")
+    check(table)
+
+
+@pytest.mark.parametrize("moment", MOMENTS[:-2])
+def test_of_two_builders_one_builds(table, monkeypatch, moment):
+    def act() -> object:
+        with pytest.raises(Invalid, match="whose process lives"):
+            opened(table).create_index("files")
+        return True
+
+    done = at(monkeypatch, moment, act)
+    opened(table).create_index("files")
+    assert done == [True]
+    check(table)
+
+
+@pytest.mark.parametrize("moment", MOMENTS[:-2])
+def test_a_builder_that_stood_still_until_it_counted_as_dead_publishes_nothing(table, monkeypatch, moment):
+    def act() -> object:
+        aged(table)
+        return opened(table).create_index("files")
+
+    done = at(monkeypatch, moment, act)
+    with pytest.raises(Unavailable, match="its builder taken for dead"):
+        opened(table).create_index("files")
+    check(table)
+    opened(table).upsert(rows(range(20), 30))
+    check(table)
+    (finished,) = [i for i in opened(table).timeline() if i.action == "indexing"]
+    assert finished.requested == done[0].action
+
+
+# --------------------------------------------------------------------------------------- crashes
+
+
+def steps(table: mainstem.Table, folder: Path, kind: str):
+    """A copy of the table for every third call that changes something, at which the builder died."""
+    for calls in range(0, 400, 3):
+        copy = folder / f"copy{calls}"
+        shutil.copytree(table.path, copy)
+        ctx = mainstem.open_table(copy, QUICK).index_context()
+        storage = Dying(str(copy), sync=False)
+        ctx.seams = ctx.publisher._seams = dataclasses.replace(ctx.seams, storage=storage)
+        ctx.publisher._reader._storage = ctx.heartbeats._storage = storage
+        storage.calls_left = calls
+        try:
+            creating.create_index(ctx, kind, [], {})
+            return
+        except Died:
+            yield mainstem.open_table(copy, QUICK)
+        finally:
+            shutil.rmtree(copy)
+    raise AssertionError("it never ended")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_builder_that_dies_at_any_call_hinders_nobody_and_the_next_ends_it(table, tmp_path, kind):
+    before = content(table)
+    states = set()
+    for number, copy in enumerate(steps(table, tmp_path, kind)):
+        found = listed(copy)
+        states.add((found[""], found[".inflight"]))
+        assert content(copy).equals(before)
+        aged(copy)
+        if number % 2:
+            opened(copy).upsert(rows(range(4), 30, "after"))
+            assert "after2" in content(copy)["value"].to_pylist()
+        if number % 5 == 4 and kind not in listed(copy)[""]:
+            opened(copy).drop_index(kind, if_exists=True)
+        if kind not in listed(copy)[""]:
+            opened(copy).create_index(kind)
+        check(copy)
+        opened(copy).upsert(rows(range(4), 31, "and after"))
+        check(copy)
+    assert states == {("", ""), ("", "files"), ("files", "")}
+
+
+# -------------------------------------------------------------------------------------- bad input
+
+
+def test_kinds_that_are_not_built_or_not_maintained_are_refused_and_nothing_changes(table, monkeypatch):
+    before = sorted(p.name for p in Path(table.path).rglob("*"))
+    for kind in ("btree", "record_index", "", "files,column_stats"):
+        with pytest.raises(Unsupported, match="index of the kind"):
+            table.create_index(kind)
+    monkeypatch.setattr(properties, "MAINTAINED", frozenset())
+    with pytest.raises(Unsupported, match="do not maintain it"):
+        table.create_index("files")
+    with pytest.raises(Invalid, match="on no columns"):
+        monkeypatch.setattr(properties, "MAINTAINED", frozenset({"files"}))
+        table.create_index("files", ["id"])
+    assert sorted(p.name for p in Path(table.path).rglob("*") if p.name != "lock-identity") == [
+        name for name in before if name != "lock-identity"
+    ]
