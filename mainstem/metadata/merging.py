@@ -30,10 +30,14 @@ from mainstem.metadata.widening import widened
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of a base file or an HFILE block, or the keys of a DELETE block."""
+    """Rows of a base file or of HFILE blocks one after another, or the keys of a DELETE block.
+
+    ``joined``: the rows are those of several blocks, so that a key may be there several times.
+    """
 
     rows: pa.Table | None = None
     deletes: pa.Array | None = None
+    joined: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,8 @@ def fold(content: Content, blocks: Sequence[Block]) -> Merged:
     """The blocks among themselves, oldest first."""
     blocks = [b for b in blocks if (len(b.rows) if b.rows is not None else len(b.deletes))]
     events = _Events(content, blocks)
-    if len(blocks) == 1 and blocks[0].rows is not None and content != Content.FILES:
+    alone = len(blocks) == 1 and blocks[0].rows is not None and not blocks[0].joined
+    if alone and content != Content.FILES:
         return Merged(blocks[0].rows, events.no_keys)  # a file has each key once
     if content == Content.FILES:
         return _fold_files(events)

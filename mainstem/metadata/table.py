@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mainstem import limits
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.hfile import HFile, open_hfile
 from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
@@ -59,6 +60,9 @@ from mainstem.timeline.plans import load_compaction_plan
 _LAYOUT_KEY = "hoodie.metadata.layout.class"
 
 Keep = Callable[[pa.Array], pa.Array]
+# Blocks of log files that are decoded together.
+_JOINED_BYTES = 32 * limits.MIB
+
 Select = Callable[[HFile], "tuple[pa.BinaryArray, pa.BinaryArray]"]
 
 
@@ -78,13 +82,14 @@ def open_metadata(
     if FILES not in ready_partitions(config.raw):
         return None
     folder = FolderStorage(storage, paths.METADATA)
-    archive = Archive.load(folder, _own_config(folder).history)
+    archive = Archive.load(folder, own_config(folder).history)
     own = load_timeline(folder)
     validity = Validity(timeline, own, archive.completion_time, undone)
     return MetadataTable(folder, config, read_definitions(storage, config), own, archive, validity)
 
 
-def _own_config(folder: FolderStorage) -> TableConfig:
+def own_config(folder: FolderStorage) -> TableConfig:
+    """The metadata table's own properties; raises as ``open_metadata``."""
     try:
         found = load_config(folder)
     except Invalid:
@@ -276,43 +281,93 @@ class MetadataTable:
             if found.base_file is not None:
                 path = paths.in_partition(found.partition, found.base_file)
                 file = open_hfile(self.folder.view(path), path=self.folder.outer(path))
-                base = self._decoded(content, file, select, self.folder.outer(path))
-            logs = [
-                block
+                base = _encoded(file, select, self.folder.outer(path)).decoded(content)
+            pieces = [
+                piece
                 for name in found.log_files
-                for block in self._blocks(content, paths.in_partition(found.partition, name), select, keep)
+                for piece in self._pieces(paths.in_partition(found.partition, name), select, keep)
             ]
         except FileNotFoundError as error:
             raise self._damaged(f"a file is gone ({error})", found.partition) from None
-        return merge(content, base, logs)
+        return merge(content, base, decoded_blocks(content, pieces))
 
-    def _blocks(
-        self, content: Content, path: str, select: Select | None, keep: Keep | None
-    ) -> list[Block]:
-        """Blocks of a log file that count, with what is asked for of them."""
+    def _pieces(self, path: str, select: Select | None, keep: Keep | None) -> list[Encoded | pa.Array]:
+        """What is asked for of the blocks of a log file that count; of DELETE blocks the keys."""
         log = paths.parse_log_name(path.rpartition("/")[2])
         if log is None or not self.validity.counts(log.instant):
             return []
         where = self.folder.outer(path)
-        made = []
+        made: list[Encoded | pa.Array] = []
         for block in read_blocks(self.folder.view(path), path=where):
             if not self.validity.counts(block.instant):
                 continue
             if block.kind == BlockKind.DELETE:
                 keys = block.deletes()["record_key"].combine_chunks()
-                made.append(Block(deletes=keys if keep is None else keys.filter(keep(keys))))
+                made.append(keys if keep is None else keys.filter(keep(keys)))
             else:
-                made.append(Block(rows=self._decoded(content, _hfile_of(block), select, where)))
+                made.append(_encoded(_hfile_of(block), select, where))
         return made
-
-    def _decoded(self, content: Content, file: HFile, select: Select | None, path: str) -> pa.Table:
-        keys, values = file.rows() if select is None else select(file)
-        return decode(content, keys, values, file.schema_text, path=path)
 
     def _secondary_version(self, partition: str) -> str | None:
         if kind_of(partition) != Kind.SECONDARY_INDEX:
             return None
         return self.definitions.secondary_version(partition)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Rows of a file or block that are not decoded yet."""
+
+    keys: pa.Array
+    values: pa.Array
+    schema_text: str
+    path: str
+
+    def decoded(self, content: Content) -> pa.Table:
+        """Its rows."""
+        return decode(content, self.keys, self.values, self.schema_text, path=self.path)
+
+
+def _encoded(file: HFile, select: Select | None, path: str) -> Encoded:
+    keys, values = file.rows() if select is None else select(file)
+    return Encoded(keys, values, file.schema_text, path)
+
+
+def decoded_blocks(content: Content, pieces: Sequence[Encoded | pa.Array]) -> list[Block]:
+    """Blocks in merge order; neighbours of one schema are decoded together, as a block of few rows costs as
+    much as one of many."""
+    made: list[Block] = []
+    waiting: list[Encoded] = []
+
+    def flush() -> None:
+        if waiting:
+            made.append(Block(rows=_joined(content, waiting), joined=len(waiting) > 1))
+            waiting.clear()
+
+    for piece in pieces:
+        if isinstance(piece, pa.Array):
+            flush()
+            made.append(Block(deletes=piece))
+            continue
+        size = sum(other.values.nbytes for other in waiting) + piece.values.nbytes
+        if waiting and (waiting[0].schema_text != piece.schema_text or size > _JOINED_BYTES):
+            flush()
+        waiting.append(piece)
+    flush()
+    return made
+
+
+def _joined(content: Content, pieces: Sequence[Encoded]) -> pa.Table:
+    if len(pieces) == 1:
+        return pieces[0].decoded(content)
+    first = pieces[0]
+    keys, values = (pa.concat_arrays([getattr(p, name) for p in pieces]) for name in ("keys", "values"))
+    try:
+        return Encoded(keys, values, first.schema_text, first.path).decoded(content)
+    except CorruptTable:
+        for piece in pieces:  # which of them it is
+            piece.decoded(content)
+        raise
 
 
 def _among(keys: pa.Array) -> Keep:
