@@ -35,13 +35,6 @@ class Expected:
     newest: bool = True
 
 
-def file_ranges(contents: Contents, columns: Iterable[str]) -> list[tuple[DataFile, Range]]:
-    """Ranges of all files of the table, file by file."""
-    wanted = list(columns)
-    files = [f for here in contents.files.values() for f in here.values() if f.holds_rows]
-    return [(file, found) for file in files for found in contents.ranges(file, wanted)]
-
-
 def expected_files(contents: Contents, ranges: Iterable[tuple[DataFile, Range]]) -> list[Expected]:
     """Rows of ``column_stats``, or of files in an expression index."""
     found, newest = list(ranges), newest_files(contents)

@@ -7,7 +7,7 @@ build takes the rows from here. Files are listed once; what is read of them is r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
@@ -58,6 +58,7 @@ class Contents:
 
     state: TableState
     damaged: str = "error"
+    _ranges: dict[tuple[str, ...], list[tuple[DataFile, Range]]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def files(self) -> Mapping[str, Mapping[str, DataFile]]:
@@ -132,6 +133,14 @@ class Contents:
         with open_base(self.state.storage, file.path) as base:
             found = base_file_ranges(base.source.metadata, columns, base.batches)
         return [r for r in found if r.rows]
+
+    def all_ranges(self, columns: Sequence[str]) -> list[tuple[DataFile, Range]]:
+        """``ranges`` of every file of the table; read once for each choice of columns."""
+        wanted = tuple(columns)
+        if wanted not in self._ranges:
+            files = [f for here in self.files.values() for f in here.values() if f.holds_rows]
+            self._ranges[wanted] = [(file, found) for file in files for found in self.ranges(file, wanted)]
+        return self._ranges[wanted]
 
     def expression_range(self, file: DataFile, column: str, expression: Expression) -> Range | None:
         """Range of an expression over a file's rows; None for a file without the column or without rows."""

@@ -30,7 +30,6 @@ from mainstem.indexing.check_stats import (
     expected_files,
     expected_partitions,
     expression_ranges,
-    file_ranges,
     newest_files,
 )
 from mainstem.indexing.contents import Contents
@@ -193,14 +192,14 @@ def _check_files(report: PartitionReport, contents: Contents, metadata: Metadata
 def _check_column_stats(report: PartitionReport, contents: Contents, metadata: MetadataTable) -> None:
     stored = metadata.read(report.partition)
     report.rows = stored.num_rows
-    ranges = file_ranges(contents, _columns(metadata, stored))
+    ranges = contents.all_ranges(_columns(metadata, stored))
     check_statistics(report, stored, expected_files(contents, ranges), _names(contents))
 
 
 def _check_partition_stats(report: PartitionReport, contents: Contents, metadata: MetadataTable) -> None:
     stored = metadata.read(report.partition)
     report.rows = stored.num_rows
-    ranges = file_ranges(contents, _columns(metadata, stored))
+    ranges = contents.all_ranges(_columns(metadata, stored))
     check_statistics(report, stored, expected_partitions(contents, ranges), _partitions(contents, metadata))
 
 
