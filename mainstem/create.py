@@ -12,7 +12,7 @@ from mainstem.client import Table
 from mainstem.errors import Invalid, MainstemError, Unavailable, Unsupported
 from mainstem.hoodie_options import check_given
 from mainstem.opening import LOCK_KEYS, as_text, local_path, local_seams
-from mainstem.options import CONCURRENCY, NBCC, WriterOptions, whole_number
+from mainstem.options import CONCURRENCY, METADATA, NBCC, WriterOptions, flag, whole_number
 from mainstem.seams import Seams
 from mainstem.storage import paths
 from mainstem.table.keygen_time import OUTPUT_ZONE, ZONE, time_options
@@ -67,7 +67,8 @@ def create_table(
     ``ordering`` fields make it EVENT_TIME_ORDERING unless ``hoodie.record.merge.mode`` says otherwise;
     without them it is COMMIT_TIME_ORDERING. ``buckets`` is per partition and cannot change (Hudi's Java
     default, 256, if neither it nor ``hoodie.bucket.index.num.buckets`` is given). Instants are in UTC.
-    Raises ``Invalid`` if a table exists there, or for fields that the schema lacks.
+    ``hoodie.metadata.enable=true`` gives it a metadata table with the partition ``files``. Raises ``Invalid``
+    if a table exists there, or for fields that the schema lacks.
 
     By Hudi's rules, which Java follows too, a compaction may change what a later write does. Whatever
     the merge mode: a write that was in flight when a compaction was planned lies on top of what the
@@ -81,13 +82,16 @@ def create_table(
     from mainstem.merge.rules import merge_rules
 
     given = as_text(properties)
-    check_given(given)
+    indexed = flag(given, METADATA, False)
+    check_given({key: value for key, value in given.items() if key != METADATA})
     local = local_path(path)
     keys, order, parts = (_names(v) for v in (record_key, ordering, partition_by))
     if not isinstance(schema, pa.Schema):
         raise Invalid(f"schema is a {type(schema).__name__}, expected a pyarrow.Schema", table=local)
     _check_fields(schema, keys, order, parts, local)
     raw = new_properties(local, schema, keys, order, parts, buckets, table_version, given, name)
+    if indexed:
+        raw |= with_metadata()
     config = TableConfig(raw)
     config.check_writable(local)
     merge_rules(raw)
@@ -100,6 +104,21 @@ def create_table(
     for caution in table.cautions:
         _log.info("table %s: where compaction changes the answer: %s", local, caution)
     return table
+
+
+def with_metadata() -> dict[str, str]:
+    """Properties of a table with a metadata table of the partition ``files``, by which Hudi's readers list.
+
+    Java's writers take them as defaults: they keep the metadata table up, build no other partition of it by
+    themselves, and remove none that their own options do not name (apache/hudi#18180).
+    """
+    return {
+        METADATA: "true",
+        "hoodie.metadata.index.column.stats.enable": "false",
+        "hoodie.metadata.auto.delete.partitions": "false",
+        "hoodie.table.metadata.partitions": "files",
+        "hoodie.table.metadata.partitions.inflight": "",
+    }
 
 
 def _names(value: Sequence[str] | str) -> list[str]:
@@ -186,7 +205,7 @@ def new_properties(
         # Java's Spark writers take these as defaults from the table: a job without special options
         # then writes beside us instead of rolling us back, upgrading or building metadata.
         CONCURRENCY: NBCC,
-        "hoodie.metadata.enable": "false",
+        METADATA: "false",
         "hoodie.write.auto.upgrade": "false",
         **(_LOOKED_FOR_OFTEN if given.get(PROVIDER, FILE_SYSTEM) == FILE_SYSTEM else {}),
         **kept,

@@ -40,7 +40,7 @@ from mainstem.services.clean_plan import (
 )
 from mainstem.services.compaction_plan import CompactionOptions, last_compaction
 from mainstem.storage import paths
-from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.instant import (
     CLEAN,
     COMMIT,
@@ -172,6 +172,7 @@ def _limits(state: TableState, options: ArchiveOptions) -> Iterator[str]:
     yield from _still_replacing(state, commits)
     yield from _newest_with_schema(state, commits)
     yield from _completed_twice(timeline)
+    yield from _not_in_compacted_metadata(state, commits)
     if not options.beyond_savepoint:
         saved = _savepointed(timeline)
         yield from saved
@@ -179,6 +180,16 @@ def _limits(state: TableState, options: ArchiveOptions) -> Iterator[str]:
         yield from (i.requested for i in commits if done is not None and (i.completion or "") > done)
     if options.block_on_clean and state.earliest_retained is not None:
         yield state.earliest_retained
+
+
+def _not_in_compacted_metadata(state: TableState, commits: list[Instant]) -> Iterator[str]:
+    """What completed after the newest compaction of the metadata table, whose log blocks count because their
+    instants are on this timeline; as in Hudi, everything before its first one."""
+    if not state.config.metadata_partitions:
+        return
+    metadata = load_timeline(state.storage, paths.METADATA_TIMELINE)
+    newest = max((i.requested for i in metadata.completed if i.action == COMMIT), default="")
+    yield from (i.requested for i in commits if (i.completion or "") > newest)
 
 
 def _savepointed(timeline: ActiveTimeline) -> set[str]:

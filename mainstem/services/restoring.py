@@ -50,6 +50,7 @@ from mainstem.services.restore_view import files_of, is_compaction, removed_by_r
 from mainstem.services.savepoints import savepoint_instants
 from mainstem.storage import paths
 from mainstem.table.partitions import list_partitions
+from mainstem.table.properties import load_config
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import (
     CLEAN,
@@ -143,6 +144,17 @@ def restore(
     return done
 
 
+def check_no_metadata(ctx: WriterContext) -> None:
+    """Refuse: a metadata table would have to be restored with the table, which mainstem does not do yet."""
+    listed = load_config(ctx.seams.storage).metadata_partitions
+    if listed:
+        raise Unsupported(
+            f"the table has a metadata table (hoodie.table.metadata.partitions={','.join(listed)}), which"
+            " mainstem does not restore yet; use Hudi's rollback_to_savepoint, or drop that table first",
+            table=ctx.base,
+        )
+
+
 def _pending_for(ctx: WriterContext, savepoint: str | None) -> str | None:
     waiting = pending(ctx.publisher.timeline())
     if not waiting:
@@ -171,6 +183,7 @@ def schedule(ctx: WriterContext, savepoint: str) -> str | None:
 
     def content(timeline: ActiveTimeline) -> str | None:
         ctx.reread_config()
+        check_no_metadata(ctx)
         state, files = listing.now()
         target = _savepointed(state.timeline, savepoint, ctx.base)
         going = _what_goes(state, target, files)
@@ -302,6 +315,7 @@ def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Resto
     Whatever fails leaves the plan pending: the next execution goes on. Raises ``CorruptTable`` for a plan
     that is damaged, with nothing deleted.
     """
+    check_no_metadata(ctx)
     if not claim(ctx, time):
         return None
     try:

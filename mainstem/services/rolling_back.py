@@ -34,6 +34,7 @@ from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.readers.state import WRITES
 from mainstem.services.savepoints import savepoint_instants
 from mainstem.storage import paths
+from mainstem.table.properties import load_config
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import decode_commit
 from mainstem.timeline.instant import (
@@ -138,12 +139,19 @@ def _why_not(ctx: WriterContext, section: Section, instant: Instant) -> str | No
         who = "executor" if instant.action in _PLANS else "writer"
         return f"its {who} lives (the heartbeat is {ctx.heartbeats.expire_ms // 1000} s old at most)"
     checks: tuple[Callable[[WriterContext, ActiveTimeline, Instant], str | None], ...] = (
+        _indexed,
         _not_the_newest,
         _saved,
         _read_by_a_plan,
         _cleaned,
     )
     return next((why for check in checks if (why := check(ctx, section.timeline, instant))), None)
+
+
+def _indexed(ctx: WriterContext, timeline: ActiveTimeline, instant: Instant) -> str | None:
+    if not load_config(ctx.seams.storage).metadata_partitions:
+        return None
+    return "the table has a metadata table, from which completed instants are not taken back yet; use Hudi"
 
 
 def _not_the_newest(ctx: WriterContext, timeline: ActiveTimeline, instant: Instant) -> str | None:

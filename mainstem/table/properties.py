@@ -52,7 +52,7 @@ SLASH_DATES = "hoodie.datasource.write.slash.separated.date.partitioning"
 CONSISTENT_TIMESTAMP = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 
 #: partitions of the metadata table that every action maintains
-MAINTAINED: frozenset[str] = frozenset()
+MAINTAINED = frozenset(("files",))
 
 # Properties that decide where a row lands and who wins: they may not change under a transaction.
 DECISIVE = (

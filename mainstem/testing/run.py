@@ -16,6 +16,7 @@ from collections import Counter
 from mainstem.testing.archive_world import Archives
 from mainstem.testing.bulk import BulkInserts
 from mainstem.testing.cleaning_world import Cleanings
+from mainstem.testing.indexed_world import Indexed
 from mainstem.testing.log_compactor import LogCompactions
 from mainstem.testing.mixed import Mixed
 from mainstem.testing.publishers import Publishers
@@ -31,6 +32,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "bulk": BulkInserts,
     "cleanings": Cleanings,
     "compactions": Compactions,
+    "indexed": Indexed,
     "logs": LogCompactions,
     "mixed": Mixed,
     "publishers": Publishers,

@@ -34,6 +34,7 @@ class Services(Tables):
     late_rows = True
     busy_calls = 8000
     settle_calls = 40_000
+    restores_too = True
 
     def __init__(self, seed: int, *, faults: Faults | None = None, log: bool = False) -> None:
         rng = random.Random(f"retention of {seed}")
@@ -72,7 +73,7 @@ class Services(Tables):
         self.restoring = False
         if self.random.random() < 0.5:
             chores["saver"] = self._save
-            if self.random.random() < 0.6:
+            if self.restores_too and self.random.random() < 0.6:
                 self.restores = 12
                 self.start("restorer", self._restorer)
         for name, work in chores.items():

@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from mainstem.errors import RolledBack, Unavailable
+from mainstem.errors import MainstemError, RolledBack, Unavailable
 from mainstem.metadata.commit import FileChanges, MetadataCommit
+from mainstem.metadata.table import own_config
+from mainstem.storage import paths
+from mainstem.storage.folder import FolderStorage
 from mainstem.table.properties import load_config
 from mainstem.timeline.publish import Published, Section
 from mainstem.writers.context import WriterContext
@@ -36,8 +39,9 @@ def publish_with_metadata(
 ) -> Published[T]:
     """``Publisher.publish`` of an action's completed file; ``instant`` is its requested time.
 
-    Raises ``Unsupported`` where the table got an index meanwhile that mainstem does not maintain, and
-    ``Unavailable`` where its indexes change again and again; nothing is published then.
+    Raises ``Unsupported`` where the table got an index meanwhile that mainstem does not maintain,
+    ``CorruptTable`` where the metadata table that it names is not there, ``Unavailable`` where its indexes
+    change again and again; nothing is published then.
     """
     part = _prepare(ctx, instant, changes)
     for _ in range(_ROUNDS_MAX):
@@ -78,6 +82,11 @@ def _prepare(ctx: WriterContext, instant: str, changes: FileChanges) -> Metadata
     config.check_metadata(ctx.base)
     if not config.metadata_partitions:
         return None
+    try:  # is it there, and is it one of Hudi 1.x?
+        own_config(FolderStorage(ctx.seams.storage, paths.METADATA))
+    except MainstemError as error:
+        error.table = ctx.base
+        raise
     return MetadataCommit.prepare(
         ctx.seams.storage, ctx.seams.random, instant, config.metadata_partitions, changes, config.version
     )

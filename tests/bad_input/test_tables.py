@@ -231,9 +231,14 @@ CHANGES = {
         (r"version: '9' -> '8'", "nothing was published"),
     ),
     "metadata_table": (
-        {"hoodie__table__metadata__partitions": "files"},
+        {"hoodie__table__metadata__partitions": "files,record_index"},
         Unsupported,
-        (r"hoodie\.metadata\.enable=false",),
+        (r"hoodie\.metadata\.enable=false", "record_index"),
+    ),
+    "metadata_table_that_is_not_there": (
+        {"hoodie__table__metadata__partitions": "files"},
+        CorruptTable,
+        ("names a metadata table, but there is none",),
     ),
     "bucket_count": (
         {"hoodie__bucket__index__num__buckets": "4"},

@@ -28,6 +28,9 @@ from pathlib import Path
 
 import mainstem
 from mainstem.errors import MainstemError
+from mainstem.readers.state import TableState
+from mainstem.storage.local import LocalStorage
+from mainstem.table.properties import load_config
 from tests.crash import crash_worker
 from tests.crash.crash_worker import PROPERTIES, SERVICES, rows
 from tests.multiprocess import table_files
@@ -35,6 +38,7 @@ from tests.multiprocess import table_files
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = "0123456789"
 Content = dict[str, str]
+INDEXED = {"hoodie.metadata.enable": "true"}
 Run = Callable[..., dict]
 
 
@@ -74,28 +78,47 @@ def opened(path: Path) -> mainstem.Table:
 
 
 def content(path: Path) -> Content:
+    check_metadata(path)
     found = opened(path).scan(columns=["id", "value"]).to_arrow().to_pylist()
     if len({row["id"] for row in found}) != len(found):
         raise Broken(f"a row is doubled: {found}")
     return {row["id"]: row["value"] for row in found}
 
 
+def check_metadata(path: Path) -> None:
+    """``files`` of the metadata table, where there is one, equals the listing."""
+    if not (path / ".hoodie/metadata").is_dir():
+        return
+    storage = LocalStorage(str(path))
+    state = TableState.load(storage, load_config(storage))
+    found = state.metadata_table.files() if state.metadata_table is not None else {}
+    listed = {f"{p}/{name}" if p else name for p, names in found.items() for name in names}
+    done = [file for commit in table_files.commits(path) for file in commit.files]
+    there = {file for file in done if (path / file).exists()}
+    gone = {file for file in done if file not in there}
+    if listed - gone != there:
+        raise Broken(f"the metadata table lists {sorted(listed ^ there)} or not")
+    cleaned = gone & listed & table_files.cleaned(path)
+    if cleaned:
+        raise Broken(f"the metadata table lists {sorted(cleaned)}, which were cleaned")
+
+
 # -- tables on which each action has something to do ------------------------------------------------
 
 
-def _written(path: Path, commits: int = 1) -> mainstem.Table:
-    crash_worker.create(str(path))
+def _written(path: Path, commits: int = 1, **more: object) -> mainstem.Table:
+    crash_worker.create(str(path), **more)
     table = opened(path)
     for number in range(commits):
         table.upsert(rows(f"old{number}-", number + 1, "0246"))
     return table
 
 
-def _dead_writer(path: Path, run: Run) -> None:
+def _dead_writer(path: Path, run: Run, **more: object) -> None:
     """A writer died inside its second critical section, long ago."""
-    steps = _steps_of(run, "upsert", lambda p: _written(p))
+    steps = _steps_of(run, "upsert", lambda p: _written(p, **more))
     for kill_at in reversed(range(steps)):
-        _written(path)
+        _written(path, **more)
         run("upsert", path, kill_at)
         if not _guarded(path) and (path / ".hoodie/lock").exists():
             table_files.age(path)
@@ -156,6 +179,27 @@ def templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object]]]:
         "restore": ("restore", _restorable),
         "archive": ("archive", _archivable),
         "archive_levels": ("archive", lambda path: _archivable(path, 1)),
+        **_indexed_templates(run),
+    }
+
+
+def _indexed_templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object]]]:
+    """The actions that a metadata table is maintained by, on tables that have one."""
+
+    def cleanable(path: Path) -> None:
+        table = _written(path, 2, **INDEXED)
+        table.compact()
+        table.upsert(rows("old2-", 3, "0246"))
+        table.compact()
+        table.upsert(rows("old3-", 4, "0246"))
+
+    return {
+        "upsert_indexed": ("upsert", lambda path: _written(path, **INDEXED)),
+        "bulk_insert_indexed": ("bulk_insert", lambda path: _written(path, **INDEXED)),
+        "roll_back_indexed": ("roll_back", lambda path: _dead_writer(path, run, **INDEXED)),
+        "compact_indexed": ("compact", lambda path: _written(path, 2, **INDEXED)),
+        "log_compact_indexed": ("log_compact", lambda path: _written(path, 3, **INDEXED)),
+        "clean_indexed": ("clean", cleanable),
     }
 
 

@@ -63,7 +63,7 @@ def rows(value: str, ts: int, keys: str = "0123456789") -> pa.Table:
     )
 
 
-def create(path: str) -> None:
+def create(path: str, **more: object) -> None:
     mainstem.create_table(
         path,
         SCHEMA,
@@ -71,7 +71,7 @@ def create(path: str) -> None:
         ordering="ts",
         partition_by="city",
         buckets=2,
-        properties={**PROPERTIES, "hoodie.mainstem.exclusive": True},
+        properties={**PROPERTIES, "hoodie.mainstem.exclusive": True, **more},
     )
 
 

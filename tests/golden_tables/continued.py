@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 import mainstem
+from mainstem.table.properties import MAINTAINED
 from tests.golden_tables.tables import NAMES, expectations, unpack
 
 PARTITION, KEY = "_hoodie_partition_path", "_hoodie_record_key"
@@ -54,7 +55,9 @@ REFUSED = {
 
 def refusal(name: str) -> str | None:
     """Words of the error that refuses to write this table; None if mainstem goes on with it."""
-    if "hoodie.table.metadata.partitions" in expectations(name)["table_config"]:
+    config = expectations(name)["table_config"]
+    lists = (config.get(f"hoodie.table.metadata.partitions{s}", "").split(",") for s in ("", ".inflight"))
+    if {partition for names in lists for partition in names if partition} - MAINTAINED:
         return "has a metadata table"
     return REFUSED.get(name) or REFUSED.get(name.split(".")[0]) or REFUSED.get("_".join(name.split("_")[:2]))
 

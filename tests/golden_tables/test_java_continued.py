@@ -1,9 +1,9 @@
 """Goal: mainstem goes on with the tables that Java wrote, or refuses to by name.
 
 Method: every golden table is opened for writing with the options of its Java writers. Where mainstem
-may write (merge on read, simple buckets, no metadata table), rows are updated and deleted before and
-after a compaction, and must then be what a model in plain Python says. ``tests/interop`` has Java read
-the results.
+may write (merge on read, simple buckets, a metadata table whose partitions it maintains or none), rows are
+updated and deleted before and after a compaction, and must then be what a model in plain Python says.
+``tests/interop`` has Java read the results.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ def test_a_table_of_java_is_written_and_compacted_by_us(name, tmp_path):
     continued = Continued(open_as_its_writers(name, tmp_path))
     continued.go_on()
     assert shown(continued.table.scan().to_arrow()) == continued.expected()
+    report = continued.table.validate_metadata()
+    assert report is None or report.ok, report
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if refusal(name) is not None])

@@ -28,5 +28,8 @@ def test_java_reads_its_own_table_after_we_went_on_with_it(
     table = continued.table
     if name not in SHOWS_UNCOMMITTED:
         assert shown(java.read(table.path)) == continued.expected()
+    if table.config.metadata_partitions:
+        through = java.read(table.path, {"hoodie.metadata.enable": "true"})
+        assert shown(through) == continued.expected()
     optimized = table.scan(mode="read_optimized").to_arrow()
     assert shown(java.read_optimized(table.path)) == shown(optimized)

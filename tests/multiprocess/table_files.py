@@ -18,6 +18,7 @@ _INSTANT = re.compile(r"^(\d{17})(?:_(\d{17}))?\.([a-z]+)(?:\.(requested|infligh
 _LOG = re.compile(r"^\.[^._/]+_(\d{17})\.log\.\d+_[\d-]+$")
 _BASE = re.compile(r"^[\w-]+_[\d-]+_(\d{17})\.parquet$")
 _ARCHIVE = re.compile(r"^manifest_(\d+)$")
+METADATA_TIMELINE = ".hoodie/metadata/.hoodie/timeline"
 _COMPLETES_AS = {"compaction": "commit", "logcompaction": "deltacommit"}
 #: files that a quiet table has in .hoodie/.mainstem, the one current epoch marker aside
 _PERMANENT = {"fence/made-here", "lock-identity", "locks/removal", "table-identity"}
@@ -50,6 +51,15 @@ def timeline(base: Path) -> list[tuple[str, str | None, str]]:
 def completion_times(base: Path) -> set[str]:
     """Completion times of all instants that are visible now."""
     return {completion for _, completion, _ in timeline(base) if completion}
+
+
+def metadata_timeline(base: Path) -> tuple[dict[str, str], set[str]]:
+    """Of the metadata table: requested -> completion time of what is completed, and what is pending."""
+    folder = base / METADATA_TIMELINE
+    matches = filter(None, map(_INSTANT.match, _names(folder)))
+    found = [(match[1], match[2]) for match in matches]
+    done = {requested: completion for requested, completion in found if completion}
+    return done, {requested for requested, _ in found} - done.keys()
 
 
 def pending(base: Path) -> list[tuple[str, str]]:
@@ -145,6 +155,8 @@ def age(base: Path) -> None:
     past = time.time() - 3_600
     for begun in (base / ".hoodie/timeline").glob("*.savepoint.inflight"):
         os.utime(begun, (past, past))
+    for waiting in (base / METADATA_TIMELINE).glob("*.*.*"):
+        os.utime(waiting, (past, past))
     for folder in (".heartbeat", ".mainstem/locks", ".mainstem/prepared"):
         for name in _files(base / ".hoodie" / folder):
             os.utime(base / ".hoodie" / folder / name, (past, past))
@@ -153,6 +165,7 @@ def age(base: Path) -> None:
 def leftovers(base: Path) -> list[str]:
     """What a table whose writers have all ended, and were cleaned up after, must not hold."""
     found = [f"pending {instant}" for instant in pending(base)]
+    found += [f"pending in the metadata table {t}" for t in metadata_timeline(base)[1]]
     named = [path for commit in commits(base) for path in commit.files]
     found += [f"named twice {p}" for p in set(named) if named.count(p) > 1]
     on_disk = data_files(base)

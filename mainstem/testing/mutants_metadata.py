@@ -1,0 +1,102 @@
+"""Seeded bugs of the metadata table's maintenance."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+from mainstem.metadata import taking_back
+from mainstem.metadata.commit import FileChanges, MetadataCommit
+from mainstem.services import cleaning, compaction
+from mainstem.storage import paths
+from mainstem.testing.mutant import LOSING_LEASES, STOPPING, Patch, nothing, seeded_bug
+from mainstem.testing.world import Faults
+from mainstem.timeline.publish import Publisher
+from mainstem.truetime.fence import Epoch
+from mainstem.writers import leftovers, rollback
+
+CRASHING = Faults(crash=0.02, skew_ms=50)
+LOSING_POWER = Faults(host_crash=0.002, skew_ms=50)
+
+
+@seeded_bug("the data table's file is published before the metadata table's", "indexed", CRASHING)
+def data_before_metadata() -> list[Patch]:
+    link = Publisher._link
+    late: dict[int, tuple[Any, Any, str]] = {}
+
+    def ahead(self: Publisher, epoch: Epoch, lease: Any, given: Any, time: str) -> None:
+        late[id(self)] = (epoch, given, time)
+
+    def then(self: Publisher, how: Any, target: str, content: str) -> None:
+        link(self, how, target, content)
+        epoch, given, time = late.pop(id(self), (None, None, ""))
+        if epoch is not None:
+            name = f"{paths.METADATA_TIMELINE}/{given.name(time)}"
+            link(self, epoch.publish_ahead, name, given.prepared)
+
+    return [patch.object(Publisher, "_go_ahead", ahead), patch.object(Publisher, "_link", then)]
+
+
+@seeded_bug("a rollback leaves what the instant wrote to the metadata table", "indexed", CRASHING)
+def metadata_not_rolled_back() -> list[Patch]:
+    none = taking_back.Found((), (), False)
+    return [patch.object(rollback, "take_back", lambda *given: none)]
+
+
+@seeded_bug("a rollback removes the instant from the data table first", "indexed", CRASHING)
+def metadata_rolled_back_last() -> list[Patch]:
+    whole = rollback.take_back
+
+    def hasty(storage: Any, instant: str, rolled: str) -> Any:
+        for state in ("inflight", "requested"):
+            storage.delete(paths.timeline_file(f"{instant}.deltacommit.{state}"))
+        return whole(storage, instant, rolled)
+
+    return [patch.object(rollback, "take_back", hasty)]
+
+
+@seeded_bug("the metadata table's file is published without a ticket", "indexed", LOSING_LEASES)
+def no_ticket_ahead() -> list[Patch]:
+    def place(self: Epoch, prepared: str) -> None:
+        self.unticketed = prepared  # type: ignore[attr-defined]
+
+    def publish(self: Epoch, target: str) -> None:
+        self._storage.link(self.unticketed, target)  # type: ignore[attr-defined]
+
+    return [patch.object(Epoch, "place_ahead", place), patch.object(Epoch, "publish_ahead", publish)]
+
+
+@seeded_bug("the metadata table's instant is not durable before the data table's", "indexed", LOSING_POWER)
+def metadata_not_durable() -> list[Patch]:
+    ahead = MetadataCommit.ahead.fget
+
+    def careless(self: MetadataCommit) -> Any:
+        given = ahead(self)
+        return type(given)((), given.prepared, given.name, given.ready)
+
+    return [patch.object(MetadataCommit, "ahead", property(careless))]
+
+
+@seeded_bug("a clean does not take its files from the metadata table", "indexed")
+def clean_leaves_ghosts() -> list[Patch]:
+    return [patch.object(cleaning.FileChanges, "of_names", classmethod(lambda cls, names: cls()))]
+
+
+@seeded_bug("a compaction's base files are not listed", "indexed")
+def compaction_not_listed() -> list[Patch]:
+    class Nothing(FileChanges):
+        @classmethod
+        def of_stats(cls, stats: Any) -> FileChanges:
+            return FileChanges()
+
+    return [patch.object(compaction, "FileChanges", Nothing)]
+
+
+@seeded_bug(
+    "what a late writer left pending on the metadata table stays for ever", "indexed", STOPPING
+)
+def late_instants_stay() -> list[Patch]:
+    return [
+        patch.object(leftovers, "_sweep_metadata", nothing),
+        patch.object(MetadataCommit, "forget", nothing),
+    ]

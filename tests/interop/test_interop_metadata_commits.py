@@ -1,0 +1,130 @@
+"""Goal: Java reads and goes on with tables whose metadata table mainstem maintains.
+
+Method: every action that maintains ``files`` runs once; Java reads through the metadata table, and without
+it. That Java really goes by it shows when a log file of it is taken away. Then Java and mainstem write in
+turn with metadata on; after each write both read the same rows, and ``files`` equals the listing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from compare import assert_same
+from java_hudi import JavaHudi, nbcc_options
+
+import mainstem
+from mainstem.readers.state import TableState
+from mainstem.storage.local import LocalStorage
+from mainstem.table.properties import load_config
+
+SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("name", pa.string()), ("ts", pa.int64())])
+THROUGH = {"hoodie.metadata.enable": "true"}
+OPTIONS = nbcc_options(
+    "indexed", record_key=["id"], ordering=["ts"], partition_by=["city"], buckets=2,
+    extra={"hoodie.metadata.enable": "true", "hoodie.metadata.index.column.stats.enable": "false"},
+)  # fmt: skip
+FILES = ".hoodie/metadata/files"
+
+
+def rows_of(ids: range, ts: int) -> pa.Table:
+    return pa.table(
+        {
+            "id": list(ids),
+            "city": [("paris", "rome")[i % 2] for i in ids],
+            "name": [f"{i} at {ts}" for i in ids],
+            "ts": [ts] * len(ids),
+        },
+        schema=SCHEMA,
+    )
+
+
+@pytest.fixture
+def table(path: str) -> mainstem.Table:
+    """A table whose metadata table has met every action once."""
+    table = mainstem.create_table(
+        path, SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2, name="indexed",
+        properties={"hoodie.metadata.enable": True, "hoodie.clean.commits.retained": 1},
+    )  # fmt: skip
+    table = mainstem.open_table(path, {"hoodie.clean.commits.retained": 1})
+    table.bulk_insert(rows_of(range(10), 100))
+    table.upsert(rows_of(range(20), 110))
+    with table.begin() as aborted:
+        aborted.write(rows_of(range(20), 999))
+        aborted.abort()
+    table.upsert(rows_of(range(5), 120))
+    table.log_compact()
+    table.compact()
+    table.upsert(rows_of(range(3, 25), 130))
+    table.compact()
+    table.upsert(rows_of(range(2), 140))
+    assert table.clean()
+    return table
+
+
+def listed(table: mainstem.Table) -> set[str]:
+    """What the metadata table says, compared with what lies in the folders."""
+    storage = LocalStorage(table.path)
+    found = TableState.load(storage, load_config(storage)).metadata_table
+    assert found is not None
+    names = {f"{p}/{name}" for p, there in found.files().items() for name in there}
+    folders = {p for p in os.listdir(table.path) if not p.startswith(".")}
+    lying = {f"{p}/{n}" for p in folders for n in os.listdir(f"{table.path}/{p}") if "metadata" not in n}
+    assert names == {n for n in lying if not n.endswith(".crc")}
+    return names
+
+
+@pytest.mark.supports("Indexes", "metadata table: partition `files`, maintained by every action")
+def test_java_reads_through_the_metadata_table_that_we_maintained(
+    java: JavaHudi, table: mainstem.Table, tmp_path: Path
+) -> None:
+    ours = table.scan().to_arrow()
+    assert len(listed(table)) >= 4
+    assert_same(java.read(table.path, THROUGH), ours, ["id"])
+    assert_same(java.read(table.path), ours, ["id"])
+
+    blind = shutil.copytree(table.path, tmp_path / "blind")
+    newest = max(table.timeline(), key=lambda i: i.requested if i.action == "deltacommit" else "").requested
+    os.unlink(blind / FILES / f".files-0000-0_{newest}.log.1_0-0-0")
+    assert java.read(blind, THROUGH).column("ts").to_pylist().count(140) == 0
+    assert_same(java.read(blind), ours, ["id"])
+
+
+def test_java_and_we_write_in_turn_with_metadata_on(java: JavaHudi, table: mainstem.Table) -> None:
+    for turn in range(1, 4):
+        java.write(table.path, rows_of(range(turn, turn + 8), 200 + turn), OPTIONS)
+        table.upsert(rows_of(range(turn + 4, turn + 30), 210 + turn))
+        ours = table.scan().to_arrow()
+        assert_same(java.read(table.path, THROUGH), ours, ["id"])
+        listed(table)
+    java.compact(table.path, OPTIONS)
+    table.upsert(rows_of(range(40), 300))
+    java.clean(table.path, {**OPTIONS, "hoodie.clean.commits.retained": "1"})
+    table.compact()
+    ours = table.scan().to_arrow()
+    assert_same(java.read(table.path, THROUGH), ours, ["id"])
+    assert load_config(LocalStorage(table.path)).metadata_partitions == ("files",)
+    listed(table)
+
+
+def test_what_a_late_writer_left_in_the_metadata_table_is_not_shown_by_java(
+    java: JavaHudi, table: mainstem.Table
+) -> None:
+    late = table.begin()
+    late.write(rows_of(range(20), 999))
+    instant = late.instant
+    late.abort()
+    (template,) = [n for n in os.listdir(f"{table.path}/{FILES}") if n.endswith(".log.1_0-0-0")][-1:]
+    # As if it had been stopped between the look at its instant and the link.
+    shutil.copy(
+        f"{table.path}/{FILES}/{template}", f"{table.path}/{FILES}/.files-0000-0_{instant}.log.1_0-0-0"
+    )
+    for state in ("requested", "inflight"):
+        Path(table.path, f".hoodie/metadata/.hoodie/timeline/{instant}.deltacommit.{state}").touch()
+    assert_same(java.read(table.path, THROUGH), table.scan().to_arrow(), ["id"])
+    java.write(table.path, rows_of(range(5), 400), OPTIONS)
+    assert_same(java.read(table.path, THROUGH), table.scan().to_arrow(), ["id"])
+    listed(table)

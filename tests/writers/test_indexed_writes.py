@@ -1,0 +1,221 @@
+"""Goal: what a table's metadata table says about its files is right at every moment, whoever writes.
+
+Method: public tables with ``hoodie.metadata.enable``; ``files`` is compared with the files of visible
+commits. Deaths between the two publications of one commit are made by a publisher that stops there;
+indexes that come and go under a writer, by an edit of the table's list just before it takes the lock.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+
+import mainstem
+from mainstem.errors import Invalid, Unsupported
+from mainstem.readers.state import TableState
+from mainstem.storage.local import LocalStorage
+from mainstem.table.properties import load_config
+from mainstem.timeline.publish import Publisher
+from mainstem.writers import indexed
+from tests.multiprocess import table_files
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
+METADATA = {"hoodie.metadata.enable": True, "hoodie.mainstem.exclusive": True, "hoodie.mainstem.fsync": False}
+
+
+def rows(keys: str, v: int) -> pa.Table:
+    return pa.table(
+        {"id": list(keys), "city": ["ab"[int(k) % 2] for k in keys], "v": [v] * len(keys)}, schema=SCHEMA
+    )
+
+
+def made(path: Path, **more: object) -> mainstem.Table:
+    return mainstem.create_table(
+        path, SCHEMA, record_key="id", partition_by="city", buckets=2, properties={**METADATA, **more}
+    )
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> mainstem.Table:
+    return made(tmp_path / "t")
+
+
+def listed(table: mainstem.Table) -> set[str]:
+    """Files of ``files``; it must be those of the visible commits that no clean removed."""
+    storage = LocalStorage(table.path)
+    found = TableState.load(storage, load_config(storage)).metadata_table
+    assert found is not None
+    names = {f"{p}/{name}" if p else name for p, here in found.files().items() for name in here}
+    path = Path(table.path)
+    committed = {file for commit in table_files.commits(path) for file in commit.files}
+    assert names == {file for file in committed if (path / file).exists()}
+    return names
+
+
+def set_properties(table: mainstem.Table, **changes: str) -> None:
+    file = Path(table.path, ".hoodie/hoodie.properties")
+    kept = [line for line in file.read_text().splitlines() if line.split("=")[0] not in changes]
+    file.write_text("\n".join([*kept, *(f"{k}={v}" for k, v in changes.items())]) + "\n")
+
+
+@contextmanager
+def list_changes_before_the_lock(table: mainstem.Table, partitions: str) -> Iterator[None]:
+    """The table's list of indexes becomes another one when a writer has made its rows for the old one."""
+    prepare = indexed._prepare
+
+    def then(*given: object) -> object:
+        made_for = prepare(*given)
+        set_properties(table, **{"hoodie.table.metadata.partitions": partitions})
+        return made_for
+
+    with patch.object(indexed, "_prepare", then):
+        yield
+
+
+def dies_between_the_publications(table: mainstem.Table, keys: str) -> str:
+    """A commit that ends when the metadata table's file is published and the data table's is not."""
+    link = Publisher._link
+
+    def dying(self: Publisher, how: object, target: str, content: str) -> None:
+        if not target.startswith(".hoodie/metadata/") and target.endswith(".deltacommit"):
+            raise KeyboardInterrupt
+        link(self, how, target, content)
+
+    txn = table.begin()
+    txn.write(rows(keys, 9))
+    with patch.object(Publisher, "_link", dying), pytest.raises(KeyboardInterrupt):
+        txn.commit()
+    os.unlink(f"{table.path}/.hoodie/.heartbeat/{txn.instant}")
+    return txn.instant
+
+
+@pytest.mark.supports("Indexes", "metadata table: partition `files`, maintained by every action")
+def test_every_action_keeps_files_equal_to_the_listing(table: mainstem.Table) -> None:
+    table = mainstem.open_table(table.path, {"hoodie.clean.commits.retained": 1})
+    assert listed(table) == set()
+    table.bulk_insert(rows("0123", 1))
+    assert listed(table)
+    table.upsert(rows("0123456", 2))
+    table.delete(rows("0", 2).select(["id", "city"]))
+    assert len(listed(table)) == 5
+    with table.begin() as txn:
+        txn.write(rows("0123", 3))
+        txn.abort()
+    assert len(listed(table)) == 5
+    assert table.log_compact()
+    listed(table)
+    table.compact()
+    table.upsert(rows("12", 4))
+    table.compact()
+    before = listed(table)
+    table.upsert(rows("1", 5))
+    assert table.clean()
+    after = listed(table)
+    assert before - after
+    assert table.scan().to_arrow().num_rows == 6
+
+
+def test_a_table_without_partitions_has_its_files_under_a_dot(tmp_path: Path) -> None:
+    table = mainstem.create_table(tmp_path / "t", SCHEMA, record_key="id", buckets=2, properties=METADATA)
+    table.upsert(rows("0123", 1))
+    assert len(listed(table)) == 2
+    assert table.scan().to_arrow().num_rows == 4
+
+
+def test_the_metadata_table_is_completed_first_with_the_same_requested_time(table: mainstem.Table) -> None:
+    table.upsert(rows("0123", 1))
+    table.compact()
+    path = Path(table.path)
+    done, pending = table_files.metadata_timeline(path)
+    data = {t: c for t, c, _ in table_files.timeline(path) if c}
+    assert data.keys() == {t for t in done if not t.startswith("0000")}
+    assert all(done[t] < c for t, c in data.items())
+    assert not pending
+
+
+def test_a_commit_that_died_between_the_two_is_seen_by_nobody_and_taken_back_from_both(
+    table: mainstem.Table,
+) -> None:
+    table.upsert(rows("0123", 1))
+    before = listed(table)
+    dead = dies_between_the_publications(table, "4567")
+    path = Path(table.path)
+    assert dead in table_files.metadata_timeline(path)[0]
+    assert listed(table) == before
+    (rolled,) = table.rollback_failed_writes()
+    assert rolled.instant == dead
+    done, pending = table_files.metadata_timeline(path)
+    assert dead not in done and rolled.rollback in done and not pending
+    assert listed(table) == before
+    assert not list((path / ".hoodie/metadata").rglob(f"*{dead}*"))
+
+
+def test_a_writer_finds_the_index_that_was_added_while_it_wrote(tmp_path: Path) -> None:
+    table = made(tmp_path / "t")
+    set_properties(table, **{"hoodie.table.metadata.partitions": ""})
+    txn = table.begin()
+    txn.write(rows("0123", 1))
+    with list_changes_before_the_lock(table, "files"):
+        txn.commit()
+    assert len(listed(table)) == 2
+
+
+def test_a_writer_leaves_an_index_that_was_dropped_while_it_wrote(table: mainstem.Table) -> None:
+    txn = table.begin()
+    txn.write(rows("0123", 1))
+    with list_changes_before_the_lock(table, ""):
+        txn.commit()
+    assert txn.instant not in table_files.metadata_timeline(Path(table.path))[0]
+
+
+def test_an_index_that_is_not_maintained_stops_a_writer_before_anything_is_visible(
+    table: mainstem.Table,
+) -> None:
+    txn = table.begin()
+    txn.write(rows("0123", 1))
+    with (
+        list_changes_before_the_lock(table, "files,no_such_index"),
+        pytest.raises(Unsupported, match="no_such_index"),
+    ):
+        txn.commit()
+    txn.abort()
+    set_properties(table, **{"hoodie.table.metadata.partitions": "files"})
+    assert listed(table) == set()
+    assert table.scan().to_arrow().num_rows == 0
+
+
+def test_what_a_late_writer_left_pending_there_is_removed(table: mainstem.Table) -> None:
+    table.upsert(rows("0123", 1))
+    with table.begin() as late:
+        late.write(rows("4567", 1))
+        late.abort()
+    path = Path(table.path)
+    for state in ("requested", "inflight"):
+        (path / table_files.METADATA_TIMELINE / f"{late.instant}.deltacommit.{state}").touch()
+    log = next((path / ".hoodie/metadata/files").glob("*.log.1_0-0-0"))
+    orphan = log.with_name(f".files-0000-0_{late.instant}.log.1_0-0-0")
+    orphan.write_bytes(log.read_bytes())
+    table.rollback_failed_writes()
+    assert orphan.exists(), "its writer may be alive"
+    table_files.age(path)
+    table.rollback_failed_writes()
+    assert not orphan.exists()
+    assert not table_files.metadata_timeline(path)[1]
+    listed(table)
+
+
+def test_what_the_metadata_table_does_not_follow_yet_is_refused_by_name(table: mainstem.Table) -> None:
+    instant = table.upsert(rows("0123", 1)).instant
+    table.savepoint()
+    table.upsert(rows("0123", 2))
+    with pytest.raises(Unsupported, match="metadata table"):
+        table.restore(instant)
+    with pytest.raises(Invalid, match="metadata table"):
+        table.rollback(max(i.requested for i in table.timeline() if i.action == "deltacommit"))
+    listed(table)
