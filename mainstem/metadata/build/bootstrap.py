@@ -1,16 +1,16 @@
 """A whole index from the data: rows sorted into the file groups of a metadata partition, in bounded memory.
 
-Keys come slice by slice, in any order. They are gathered into runs of ``RUN_BYTES``; each run is sorted by
-file group and given to ``keep``, which may put it on disk and give it back mapped. In the end one file group
-after another is put together from its pieces of all runs, sorted and encoded. What is in memory at a time is
-one run, one file group, and, where ``keep`` is None, all keys.
+Keys come slice by slice, in any order. They are gathered into runs of ``RUN_BYTES``; each run is cut by file
+group and given to ``keep``, which may put the pieces on disk. In the end one file group after another is put
+together from its pieces of all runs, sorted and encoded. What is in memory at a time is one run, one file
+group, and, where ``keep`` is None, all keys.
 
 A key's place (partition, file id, instant) is one number beside it: places are few.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,8 +25,10 @@ from mainstem.metadata.partitions import Content, in_keys
 from mainstem.metadata.records import SCHEMAS, encode
 
 RUN_BYTES = 64 * MIB
-Keep = Callable[[pa.Table], pa.Table]
-"""Stores a run and gives it back, mapped from where it lies."""
+# A key has at most 32 KiB, and an array of strings 2 GiB.
+_ROWS_AT_ONCE = 16_384
+Keep = Callable[[Sequence[pa.RecordBatch]], Callable[[int], pa.RecordBatch]]
+"""Stores the pieces of a run, one per file group, and gives them back by their number."""
 
 Group = tuple[int, pa.Array, pa.Array]
 """File group, its keys sorted by bytes, and the values of its rows: what ``write_hfile`` takes."""
@@ -54,16 +56,17 @@ class Sorter:
     run_bytes: int = RUN_BYTES
     _waiting: list[pa.Table] = field(default_factory=list)
     _waiting_bytes: int = 0
-    _runs: list[tuple[pa.Table, np.ndarray]] = field(default_factory=list)
+    _runs: list[tuple[Callable[[int], pa.RecordBatch], np.ndarray]] = field(default_factory=list)
 
     def add(self, keys: pa.Array | pa.ChunkedArray, number: int) -> None:
         """More keys (strings without nulls) with this number."""
-        numbers = pa.array(np.full(len(keys), number, np.int32))
-        table = pa.table({"key": keys.cast(pa.string()), "number": numbers})
-        self._waiting.append(table)
-        self._waiting_bytes += table.nbytes
-        if self._waiting_bytes >= self.run_bytes:
-            self._close_run()
+        for low in range(0, len(keys), _ROWS_AT_ONCE):
+            some = keys.slice(low, _ROWS_AT_ONCE).cast(pa.string())
+            table = pa.table({"key": some, "number": pa.array(np.full(len(some), number, np.int32))})
+            self._waiting.append(table)
+            self._waiting_bytes += table.nbytes
+            if self._waiting_bytes >= self.run_bytes:
+                self._close_run()
 
     def _close_run(self) -> None:
         if not self._waiting:
@@ -74,19 +77,20 @@ class Sorter:
         group = file_groups(hashed, self.groups)
         starts = np.zeros(self.groups + 1, np.int64)
         np.cumsum(np.bincount(group, minlength=self.groups), out=starts[1:])
-        run = table.take(pa.array(np.argsort(group, kind="stable"))).combine_chunks()
-        self._runs.append((run if self.keep is None else self.keep(run), starts))
+        run = table.take(pa.array(np.argsort(group, kind="stable"))).combine_chunks().to_batches()[0]
+        sizes = np.diff(starts)
+        pieces = [run.slice(low, size) for low, size in zip(starts[:-1], sizes, strict=True)]
+        self._runs.append((pieces.__getitem__ if self.keep is None else self.keep(pieces), sizes))
 
     def sorted_groups(self) -> Iterator[tuple[int, pa.Array, np.ndarray]]:
         """File group, its keys sorted by unsigned bytes, their numbers; every group, empty ones too."""
         self._close_run()
         for group in range(self.groups):
-            bounds = [(run, starts[group], starts[group + 1]) for run, starts in self._runs]
-            pieces = [run.slice(low, high - low) for run, low, high in bounds if high > low]
+            pieces = [piece(group) for piece, sizes in self._runs if sizes[group]]
             if not pieces:
                 yield group, pa.array([], pa.string()), np.zeros(0, np.int32)
                 continue
-            table = pa.concat_tables(pieces).combine_chunks()
+            table = pa.Table.from_batches(pieces).combine_chunks()
             keys = _whole(table.column("key"))
             order = pc.sort_indices(keys.cast(pa.binary()))
             yield group, keys.take(order), table.column("number").take(order).to_numpy()
