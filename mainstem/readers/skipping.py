@@ -94,7 +94,7 @@ class Skipping:
 
     def _path_fits(self, partition: str) -> bool:
         spec, config = self._spec, self._state.config
-        if spec.filter is None or not partition:
+        if not partition or not set(config.partition_fields).intersection(spec.extra):
             return True
         values = path_values(partition, config, spec.schema)
         known = partition_guarantee(partition, values, config, spec.schema)
