@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -222,6 +223,42 @@ def test_a_clean_at_every_attempt_is_an_error_that_says_so(path):
     storage.times = 1000
     with pytest.raises(Unavailable, match="try again when no clean is running"):
         validate_metadata(storage)
+
+
+def test_nothing_differs_beside_writers_compactions_and_cleans(tmp_path):
+    schema = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
+    options = {"hoodie.metadata.enable": "true", "hoodie.mainstem.exclusive": "true"}
+    own = {"hoodie.mainstem.fsync": "false", "hoodie.clean.commits.retained": "1"}
+    path = tmp_path / "t"
+    mainstem.create_table(path, schema, record_key="id", partition_by="city", buckets=2, properties=options)
+    ended, failed = threading.Event(), []
+
+    def write() -> None:
+        table = mainstem.open_table(path, properties=own)
+        n = 0
+        try:
+            while not ended.is_set():
+                n += 1
+                keys = [f"k{i}" for i in range(10)]
+                rows = {"id": keys, "city": ["a", "b"] * 5, "n": [n] * 10}
+                table.upsert(pa.table(rows, schema))
+                if n % 3 == 0:
+                    table.compact()
+                    table.clean()
+        except Exception as error:
+            failed.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        reports = []
+        while len({r.instant for r in reports}) < 12 and not failed:
+            reports.append(mainstem.open_table(path).validate_metadata())
+    finally:
+        ended.set()
+        writer.join()
+    assert failed == []
+    assert [r.differences for r in reports if not r.ok] == []
 
 
 # ------------------------------------------------------------------------------------- the command
