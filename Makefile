@@ -87,10 +87,12 @@ sim: setup-dev ## the simulated world for SECONDS=600, from SEED= if given (a fa
 	@$(ENVIRONMENT) run dev -- -m mainstem.testing.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 chaos: SECONDS = 3600
-chaos: setup-dev ## everybody on one table under a failing ZooKeeper ensemble for SECONDS=3600, from SEED= if given; then Flink jobs killed
+chaos: setup-dev ## everybody on one table under a failing ZooKeeper ensemble for SECONDS=3600, from SEED= if given; then Flink jobs killed, streaming reads too
 	@failed=0; $(ENVIRONMENT) run dev -- -m tests.chaos.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS) || failed=1; \
 	FLINK_KILLS_SECONDS=$$(($(SECONDS) > 1200 ? $(SECONDS) / 100 : 12)) \
-	$(ENVIRONMENT) run dev -- -m pytest -q $(KILLS) || [ $$? = 5 ] || failed=1; exit $$failed
+	$(ENVIRONMENT) run dev -- -m pytest -q $(KILLS) || [ $$? = 5 ] || failed=1; \
+	$(ENVIRONMENT) run dev -- -m tests.chaos.stream_read --seconds $$(($(SECONDS) > 1200 ? $(SECONDS) / 6 : 75)) \
+	$(if $(SEED),--seed $(SEED)) || failed=1; exit $$failed
 
 crash: setup-dev ## every action killed at every step, gone on with by everybody; 15 minutes
 	@$(ENVIRONMENT) run dev -- -m tests.crash.crash_matrix $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -68,7 +68,7 @@ def _cast(field: Any, found: Any, table: str) -> str | None:
     if cast_type(wanted) == cast_type(found):
         return None
     casts = get_gateway().jvm.org.apache.flink.table.types.logical.utils.LogicalTypeCasts
-    if not casts.supportsImplicitCast(found, wanted):
+    if not casts.supportsImplicitCast(found, wanted.copy(True)):
         raise Invalid(
             f"INSERT INTO {table}: column {field.getName()!r} is {wanted.asSummaryString()}, but the query"
             f" gives {found.asSummaryString()}; cast it in the query"

@@ -1,5 +1,7 @@
 """A Flink SQL job that writes the numbers from 1 up; its argument is JSON. It ends when the numbers end.
 
+With ``totals`` it also counts them by their last two digits, in state of its own, into a second table.
+
 Started again it goes on from the newest checkpoint or savepoint that was completed, of whichever run.
 """
 
@@ -10,6 +12,7 @@ import os
 import sys
 from pathlib import Path
 
+from demos.flink_jobs import declare, environment, kept_checkpoints, restarts
 from mainstem.errors import Unavailable
 
 _SOURCES = {
@@ -25,25 +28,26 @@ def main(given: dict) -> None:
     os.environ["_python_worker_execution_mode"] = "process"  # noqa: SIM112  # workers that can be killed
     os.environ["JVM_ARGS"] = "-Xmx768m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
     os.environ["FLINK_LOG_DIR"] = given["logs"]
-    from pyflink.common import Configuration
-    from pyflink.table import EnvironmentSettings, StreamTableEnvironment
-
     from mainstem.flink import connect
 
-    settings = Configuration()
-    for key, value in _settings(given).items():
-        settings.set_string(key, value)
-    chosen = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(settings)
-    t = connect(StreamTableEnvironment.create(environment_settings=chosen.build()))
+    settings = {
+        **kept_checkpoints(Path(given["checkpoints"]), given["every_ms"]),
+        **restarts(200),
+        "parallelism.default": str(given["tasks"]),
+        **given["settings"],
+    }
+    t = connect(environment(settings))
     t.execute_sql(f"CREATE TABLE numbers {_SOURCES[given['source']].format(**given)}")
-    t.execute_sql(
-        "CREATE TABLE counted (id BIGINT, text STRING, PRIMARY KEY (id) NOT ENFORCED) WITH ('connector' ="
-        f" 'hudi', 'path' = '{given['path']}', 'table.type' = 'MERGE_ON_READ', 'index.type' = 'BUCKET',"
-        " 'ordering.fields' = 'no_precombine', 'compaction.schedule.enabled' = 'false',"
-        " 'compaction.async.enabled' = 'false', 'clean.async.enabled' = 'false',"
-        " 'hoodie.archive.automatic' = 'false')"  # so that all commits can be counted
-    )
-    result = t.execute_sql("INSERT INTO counted SELECT id, CAST(id AS STRING) FROM numbers")
+    _declare(t, "counted", "id BIGINT, text STRING, PRIMARY KEY (id) NOT ENFORCED", given["path"])
+    inserts = t.create_statement_set()
+    inserts.add_insert_sql("INSERT INTO counted SELECT id, CAST(id AS STRING) FROM numbers")
+    if given["totals"]:
+        _declare(t, "totals", "digits BIGINT, n BIGINT, PRIMARY KEY (digits) NOT ENFORCED", given["totals"])
+        inserts.add_insert_sql(
+            "INSERT INTO totals SELECT digits, COUNT(*) FROM (SELECT MOD(id, 100) AS digits FROM numbers)"
+            " GROUP BY digits"
+        )
+    result = inserts.execute()
     client = result.get_job_client()
     Path(given["started"]).write_text(str(client.get_job_id()))
     while True:
@@ -56,27 +60,12 @@ def main(given: dict) -> None:
                 os.unlink(given["stop"])
 
 
-def _settings(given: dict) -> dict[str, str]:
-    settings = {
-        "execution.checkpointing.interval": f"{given['every_ms']} ms",
-        "execution.checkpointing.dir": f"file://{given['checkpoints']}",
-        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
-        "restart-strategy.type": "fixed-delay",
-        "restart-strategy.fixed-delay.attempts": "1000000",
-        "restart-strategy.fixed-delay.delay": "200 ms",
-        "parallelism.default": str(given["tasks"]),
-        "python.executable": sys.executable,
-        **given["settings"],
-    }
-    if newest := newest_state(Path(given["checkpoints"])):
-        settings["execution.state-recovery.path"] = f"file://{newest}"
-    return settings
-
-
-def newest_state(folder: Path) -> Path | None:
-    """The last checkpoint or savepoint that was completed."""
-    found = [*folder.glob("*/chk-*/_metadata"), *folder.glob("savepoint-*/_metadata")]
-    return max(found, key=lambda path: path.stat().st_mtime_ns).parent if found else None
+def _declare(t, name: str, columns: str, path: str) -> None:
+    """Without services: so that all commits can be counted."""
+    without = ("compaction.schedule.enabled", "compaction.async.enabled", "clean.async.enabled",
+               "hoodie.archive.automatic")  # fmt: skip
+    options = {"ordering.fields": "no_precombine", **dict.fromkeys(without, "false")}
+    declare(t, name, columns, Path(path), **options)
 
 
 if __name__ == "__main__":

@@ -283,6 +283,21 @@ def test_a_stream_shows_what_is_committed_while_it_runs_until_it_is_cancelled(ta
     assert (first, second) == ([("k1", 1), ("k2", 2)], [("k2", 7), ("k3", 7)])
 
 
+def test_a_stream_finds_its_position_by_path_and_name_whatever_the_shape_of_the_job(table, environment):
+    table.upsert(rows(1))
+
+    def uid(flink, name=None, tasks=None):
+        made = read(flink, table, FlinkReadOptions(streaming=True, tasks=tasks), name=name)
+        operators = flink.to_data_stream(made)._j_data_stream.getTransformation().getTransitivePredecessors()
+        (found,) = (one.getUid() for one in operators if one.getUid() is not None)
+        return found
+
+    first, second = environment(tasks=1), environment(tasks=4)
+    assert uid(first, "a") == uid(second, "a", tasks=2) != uid(second, "b")
+    numbered = [uid(first), uid(first)]
+    assert [uid(second), uid(second)] == numbered and len({uid(first, "a"), *numbered}) == 3
+
+
 def test_a_plain_table_environment_cannot_stream_and_is_told_what_can(table):
     table.upsert(rows(1))
     batch = TableEnvironment.create(EnvironmentSettings.in_batch_mode())
