@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mainstem.metadata.definitions import Definition
 from mainstem.readers.expressions import Column
-from mainstem.readers.predicates import AllOf, AnyOf, Anything, Compare, OneOf, Predicate, Term, leaves
+from mainstem.readers.predicates import AllOf, AnyOf, Anything, Compare, OneOf, Predicate, Term
 
 _Column = Callable[[pa.DataType], bool]
 
@@ -58,8 +58,3 @@ def _is_ascii_equality(predicate: Predicate) -> bool:
         texts = predicate.values.to_pylist()
         return not predicate.null and all(isinstance(text, str) and text.isascii() for text in texts)
     return False
-
-
-def function_terms(predicate: Predicate) -> set[Term]:
-    """Terms of a predicate that are functions of a column."""
-    return {leaf.term for leaf in leaves(predicate) if leaf.term.call is not None}

@@ -12,7 +12,7 @@ from mainstem.formats.bloom_filter import may_hold_one
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.readers.by_slice import may_hold, together
 from mainstem.readers.explain import FILE_SLICES, PARTITIONS, Report
-from mainstem.readers.expression_terms import comparable_part, function_terms, term_kind
+from mainstem.readers.expression_terms import comparable_part, term_kind
 from mainstem.readers.in_turn import written_in_turn
 from mainstem.readers.indexes import File, Indexes
 from mainstem.readers.path_values import path_values
@@ -191,7 +191,7 @@ class IndexCuts:
         if self._spec.ids is not None:
             return found
         for conjunct in self._conjuncts:
-            for term in function_terms(conjunct):
+            for term in sorted({leaf.term for leaf in leaves(conjunct)}, key=str):
                 found = self._by_expression(found, conjunct, term)
         return found
 

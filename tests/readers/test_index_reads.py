@@ -20,6 +20,17 @@ import pyarrow.dataset as ds
 import pytest
 
 import mainstem
+from mainstem.formats.hfile_write import write_hfile
+from mainstem.indexing.check_stats import expression_ranges
+from mainstem.indexing.contents import Contents
+from mainstem.metadata.build.stats import expression_rows
+from mainstem.metadata.definitions import Definition
+from mainstem.metadata.partitions import Content
+from mainstem.metadata.record_schema import schema_of_version
+from mainstem.metadata.records import encode
+from mainstem.readers.state import TableState
+from mainstem.storage.local import LocalStorage
+from mainstem.table.properties import load_config
 from tests.golden_tables.tables import GOLDEN
 
 field = pc.field
@@ -240,3 +251,70 @@ def test_the_metadata_table_is_not_opened_where_it_is_switched_off(copied: Path)
     shutil.rmtree(copied / ".hoodie/metadata")
     table = mainstem.open_table(copied, properties={"hoodie.metadata.enable": "false"})
     assert table.scan(filter=field("id") == 4).count_rows() == 1
+
+
+def add_expression_index(path: Path, function: str, column: str) -> None:
+    """An expression index of column statistics, as Java would have built it over all files."""
+    partition = f"expr_index_by_{function}"
+    storage = LocalStorage(str(path))
+    state = TableState.load(storage, load_config(storage))
+    definition = Definition(partition, "column_stats", function, (column,), {"expr": function}, "V2")
+    made = expression_ranges(Contents(state), definition)
+    keys, values = encode(
+        Content.STATS,
+        expression_rows([(f.partition, f.name, found) for f, found in made]),
+        schema_of_version(9),
+    )
+    metadata = state.metadata_table
+    instant = max(i.requested for i in metadata.timeline.completed if i.action == "deltacommit")
+    folder = path / ".hoodie/metadata" / partition
+    folder.mkdir()
+    name = f"expr-index-by-{function}-0000-0_0-0-0_{instant}.hfile"
+    (folder / name).write_bytes(write_hfile(keys, values, schema_text=schema_of_version(9), base_file=True))
+    file = path / ".hoodie/.index_defs/index.json"
+    definitions = json.loads(file.read_text())
+    definitions["indexDefinitions"][partition] = {
+        "indexName": partition, "indexType": "column_stats", "indexFunction": function,
+        "sourceFields": [column], "indexOptions": {"expr": function}, "version": "V2",
+    }  # fmt: skip
+    file.write_text(json.dumps(definitions))
+    change_lists(path, lambda ready: ["files", partition])
+
+
+@pytest.mark.supports("Indexes", "expression index answers filters on its function")
+@pytest.mark.parametrize(
+    ("function", "hit", "miss"),
+    [
+        ("upper", pc.utf8_upper(field("name")) == "N4V7", pc.ascii_upper(field("name")).isin(["Z", "ZZ"])),
+        ("lower", pc.ascii_lower(field("name")) == "n4v7", pc.ascii_lower(field("name")) == "z"),
+        ("length", pc.utf8_length(field("name")) == 4, pc.utf8_length(field("name")) > 90),
+        ("identity", field("name") == "n4v7", field("name") > "zz"),
+    ],
+    ids=["upper", "lower", "length", "identity"],
+)
+def test_a_function_of_a_column_is_answered_by_its_expression_index(
+    copied: Path, function: str, hit: pc.Expression, miss: pc.Expression
+) -> None:
+    add_expression_index(copied, function, "name")
+    assert shown(plan(copied, hit).to_arrow()) == without(copied, hit) != []
+    found = plan(copied, miss).explain()
+    assert found.file_slices_read == 0
+    assert [cut.index for cut in found.cuts] == ["expression index"]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pc.utf8_upper(field("name")) > "ZZ",
+        pc.utf8_upper(field("name")) == "É",
+        pc.utf8_lower(field("name")) == "z",
+        pc.utf8_length(field("name")) > 90,
+    ],
+    ids=str,
+)
+def test_an_expression_index_is_not_asked_what_it_cannot_decide(
+    copied: Path, expression: pc.Expression
+) -> None:
+    add_expression_index(copied, "upper", "name")
+    assert not plan(copied, expression).explain().cuts
+    assert shown(plan(copied, expression).to_arrow()) == without(copied, expression)
