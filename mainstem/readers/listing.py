@@ -6,6 +6,9 @@ names from folders are. Why it hides none of a completed one: an instant is comp
 first; that every instant of the view is there is checked (``_left_out``), so that a writer which knew nothing
 of the metadata table is noticed. Where it is damaged, or says less than the timeline, folders are listed,
 with a warning: what a query shows must not depend on an index.
+
+While a clean is under way folders are listed, too: it removes files which the metadata table lists until the
+clean is completed, and queries of the past must see what is gone.
 """
 
 from __future__ import annotations
@@ -34,9 +37,10 @@ def query_listing(state: TableState, *, metadata: bool) -> Iterable[PartitionLis
     """Every partition with its file names, in path order, as ``TableState.partitions`` gives them.
 
     ``metadata``: ``hoodie.metadata.enable``; folders are listed without it, where the table has no metadata
-    table, and where that is damaged or incomplete (``UserWarning``).
+    table or is being cleaned, and where the metadata is damaged or incomplete (``UserWarning``).
     """
-    if not metadata or FILES not in ready_partitions(state.config.raw):
+    cleaning = any(i.action == CLEAN for i in state.view.timeline.pending)
+    if not metadata or cleaning or FILES not in ready_partitions(state.config.raw):
         return state.partitions()
     try:
         files = _files(state)

@@ -27,8 +27,8 @@ def one(**fields: object) -> dict:
 
 
 @pytest.mark.parametrize("name", WITH_METADATA)
-def test_definitions_of_javas_tables_come_back_as_they_were(name: str, tmp_path: Path) -> None:
-    path = unpack(name, tmp_path)
+def test_definitions_of_javas_tables_come_back_as_they_were(name: str, unpacked: Path) -> None:
+    path = unpack(name, unpacked)
     storage, file = LocalStorage(str(path)), path / ".hoodie/.index_defs/index.json"
     config = load_config(storage)
     found = defs.read_definitions(storage, config)

@@ -22,11 +22,6 @@ from tests.metadata.metadata_tables import WITH_METADATA, state_of
 FALLBACK = "folders are listed instead"
 
 
-@pytest.fixture(scope="module")
-def unpacked(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("golden")
-
-
 def table(path: Path, *, metadata: bool) -> mainstem.Table:
     return mainstem.open_table(path, properties={"hoodie.metadata.enable": str(metadata).lower()})
 
@@ -119,6 +114,18 @@ def test_metadata_that_is_damaged_or_behind_is_not_used(damage, tmp_path: Path) 
         found = table(path, metadata=True).scan().to_arrow()
     assert encoded(found) == expected
     assert encoded(table(path, metadata=False).scan().to_arrow()) == expected
+
+
+def test_while_a_clean_is_under_way_folders_are_listed(tmp_path: Path) -> None:
+    path = unpack("clean_mor_mdt", tmp_path)
+    clean = max((path / ".hoodie/timeline").glob("*_*.clean"))
+    clean.unlink()
+    removed = next(p for p in path.rglob("*.parquet") if p.name[0] != ".")
+    removed.unlink()
+    state = state_of(path)
+    assert {p.partition: p.names for p in query_listing(state, metadata=True)} == {
+        p.partition: p.names for p in state.partitions()
+    }
 
 
 def test_metadata_that_was_switched_off_meanwhile_is_no_reason_to_warn(tmp_path: Path) -> None:

@@ -29,11 +29,6 @@ from tests.metadata.metadata_tables import WITH_METADATA, WITH_RECORDS, java_rec
 INDEXES = pytest.mark.supports("Indexes", "metadata table of Java Hudi 1.0 to 1.2 read: every partition")
 
 
-@pytest.fixture(scope="module")
-def unpacked(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("golden")
-
-
 def test_the_corpus_has_tables_with_metadata() -> None:
     assert len(WITH_RECORDS) >= 45
     assert set(WITH_METADATA) - set(WITH_RECORDS) <= {
