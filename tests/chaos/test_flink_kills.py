@@ -1,9 +1,10 @@
 """Goal: whatever of a Flink job is killed with -9, every row is in the table, and was committed once.
 
-Method: a job writes the numbers from 1 up; its Python workers, the whole job, or busy task managers and the job
-manager of a local cluster are killed at random moments; jobs go on from the newest checkpoint or savepoint, with another
-parallelism too. In the end the table's keys are read by mainstem and by hudi-rs, and the rows of all commits
-are counted: a row that was written again, and merged away by its key, would be among them.
+Method: a job writes the numbers from 1 up; its Python workers, the whole job, or busy task managers and the
+job manager of a local cluster are killed at random moments; jobs go on from the newest checkpoint or
+savepoint, with another parallelism too. In the end the table's keys are read by mainstem and by hudi-rs, and
+the rows of all commits are counted: a row that was written again, and merged away by its key, would be among
+them.
 
 ``make chaos`` runs it. ``FLINK_KILLS_SECONDS`` (default 12): for how long the rows of each test come.
 """
