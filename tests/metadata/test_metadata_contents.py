@@ -24,6 +24,7 @@ from mainstem.metadata.build.bootstrap import (
     secondary_index_groups,
     table_groups,
 )
+from mainstem.metadata.build.bounds import lower_bound, upper_bound
 from mainstem.metadata.build.expressions import Expression, strftime_pattern
 from mainstem.metadata.build.ranges import (
     Range,
@@ -168,6 +169,30 @@ def test_a_column_that_is_not_bounded_has_no_row_and_a_tombstone_in_its_partitio
     assert dict(zip(rows["column"].to_pylist(), rows["deleted"].to_pylist(), strict=True)) == {
         "d": False, "c": True,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "high"),
+    [
+        ("x" * 4096, "x" * 4096),
+        ("x" * 4097, "x" * 4095 + "y"),
+        ("é" * 3000, "é" * 2047 + "ê"),
+        ("\ud7ff" * 2000, "\ud7ff" * 1364 + "\ue000"),
+        ("a" + "\U0010ffff" * 2000, "b"),
+        (b"a" + b"\xff" * 5000, b"b"),
+        ("\U0010ffff" * 2000, None),
+        (b"\xff" * 5000, None),
+    ],
+    ids=range(8),
+)
+def test_long_bounds_are_short_and_hold_the_value(value, high):
+    assert upper_bound(value) == high
+    low = lower_bound(value)
+    assert low <= value and len(low) <= 4096
+    assert high is None or high >= value
+    rows = column_stats_rows("p", "f", pa.table({"c": [value]}), ["c"])
+    assert rows.num_rows == (0 if high is None else 1)
+    assert high is None or max(len(rows[end][0].as_py()) for end in ("min", "max")) <= 4096
 
 
 def test_rows_survive_the_way_through_the_file_in_both_versions():

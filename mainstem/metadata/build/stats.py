@@ -1,6 +1,7 @@
 """Rows of ``column_stats``, ``partition_stats`` and expression indexes, made of ranges of columns.
 
 A column whose range is not known (``Range.is_bounded``) gets no row: readers keep every file without one.
+Long texts get shorter bounds (``bounds``).
 In ``partition_stats`` it gets a tombstone, since an older row of the partition would go on counting.
 """
 
@@ -13,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from mainstem.metadata.build.bounds import lower_bound, upper_bound
 from mainstem.metadata.build.expressions import Expression
 from mainstem.metadata.build.ranges import Range, column_at, joined, ranges_of
 from mainstem.metadata.keys import V2, column_stats_keys, expression_partition_keys, partition_stats_keys
@@ -45,7 +47,7 @@ def column_stats_rows(
 
 def stats_rows(files: Iterable[tuple[str, str, Sequence[Range]]], *, version: str = V2) -> pa.Table:
     """Rows of ``column_stats`` of many files: (partition, file name, ranges of its columns)."""
-    entries = [(p, file, r) for p, file, ranges in files for r in ranges if _has_row(r, version)]
+    entries = [(p, file, s) for p, file, ranges in files for r in ranges if (s := _storable(r, version))]
     keys = column_stats_keys(_names(entries), _texts(e[0] for e in entries), _texts(e[1] for e in entries))
     return _table(keys, entries, _FILE, version, tight=False)
 
@@ -59,8 +61,9 @@ def partition_stats_rows(
     """
     entries, unknown = [], []
     for partition, ranges in partitions:
-        entries += [(partition, in_keys(partition), r) for r in ranges if _has_row(r, version)]
-        unknown += [(partition, r.column) for r in ranges if not r.is_bounded]
+        stored = [(r, _storable(r, version)) for r in ranges]
+        entries += [(partition, in_keys(partition), s) for _, s in stored if s is not None]
+        unknown += [(partition, r.column) for r, s in stored if s is None and _has_type(r, version)]
     keys = partition_stats_keys(_names(entries), _texts(e[0] for e in entries))
     made = _table(keys, entries, _PARTITION, version, tight=tight)
     return pa.concat_tables([made, removed_partition_stats(unknown, version=version)]) if unknown else made
@@ -119,7 +122,7 @@ def expression_rows(
 ) -> pa.Table:
     """Rows of a column-statistics expression index: of files, and of partitions with all their files."""
     of_files = stats_rows([(partition, file, [r]) for partition, file, r in files])
-    entries = [(p, in_keys(p), r) for p, r in partitions if _has_row(r, V2)]
+    entries = [(p, in_keys(p), s) for p, r in partitions if (s := _storable(r, V2))]
     keys = expression_partition_keys(_names(entries), _texts(e[0] for e in entries))
     return pa.concat_tables([of_files, _table(keys, entries, _PARTITION, V2, tight=tight)])
 
@@ -127,8 +130,18 @@ def expression_rows(
 # ------------------------------------------------------------------------------------------- tables
 
 
-def _has_row(found: Range, version: str) -> bool:
-    return found.is_bounded and (found.low is None or storing(found.type, version) is not None)
+def _storable(found: Range, version: str) -> Range | None:
+    """With short bounds; None for a range that has no row."""
+    if found.low is None:
+        return found if found.is_bounded else None
+    high = upper_bound(found.high)
+    if high is None or not _has_type(found, version):
+        return None
+    return replace(found, low=lower_bound(found.low), high=high)
+
+
+def _has_type(found: Range, version: str) -> bool:
+    return pa.types.is_null(found.type) or storing(found.type, version) is not None
 
 
 def _names(entries: Sequence[tuple[str, str, Range]]) -> pa.Array:
