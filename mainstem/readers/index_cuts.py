@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from mainstem.formats.bloom_filter import may_hold_one
 from mainstem.merge.rules import KEY_COLUMN
+from mainstem.metadata.build.rows import secondary_texts
 from mainstem.readers.by_slice import may_hold, together
 from mainstem.readers.explain import FILE_SLICES, PARTITIONS, Report
 from mainstem.readers.expression_terms import comparable_part, term_kind
@@ -20,6 +21,7 @@ from mainstem.readers.predicates import OneOf, Predicate, Ranges, Term, leaves, 
 from mainstem.readers.split import ReadSpec
 from mainstem.readers.state import TableState
 from mainstem.readers.stored_ranges import is_comparable
+from mainstem.readers.wanted_keys import in_buckets, wanted_buckets
 from mainstem.storage import paths
 from mainstem.table.bucket import file_id_bucket
 from mainstem.table.partitions import PartitionListing
@@ -158,11 +160,16 @@ class IndexCuts:
         for conjunct in self._conjuncts:
             values = listed(conjunct)
             texts = None if values is None else self._secondary_texts(*values)
-            if values is None or texts is None or not self._indexes.has_places(self._unique(found)):
+            index = None if values is None or texts is None else self._indexes.secondary(values[0].column)
+            if index is None or not self._unique(found):
                 continue
-            index = self._indexes.secondary(values[0].column)
-            if index is not None:
-                keys = self._indexes.keys_of(index, texts)
+            keys = self._indexes.keys_of(index, texts)
+            buckets = wanted_buckets(keys, self._config, self._state.storage)
+            if buckets is not None:
+                count = self._config.buckets or 0
+                held = np.array([in_buckets(s.file_id, buckets, count) for s in found], bool)
+                found = self._kept(found, held, SECONDARY)
+            elif self._indexes.has_places(True):
                 found = self._at_places(found, keys, SECONDARY)
         return found
 
@@ -172,8 +179,10 @@ class IndexCuts:
         if term.call is not None or self._spec.ids is not None or term.column not in schema.names:
             return None
         kind = schema.field(term.column).type
-        whole = types.is_integer(kind) and types.is_integer(values.type)
-        return values.cast(pa.string()) if whole or kind == values.type == pa.string() else None
+        if types.is_integer(kind) and types.is_integer(values.type):
+            return values.cast(pa.string())
+        sure = types.is_string(kind) or types.is_date32(kind) or types.is_timestamp(kind)
+        return pc.unique(secondary_texts(values)) if sure and values.type == kind else None
 
     def _by_ranges(self, found: Sequence[FileSlice]) -> Sequence[FileSlice]:
         files, owner = self._files(found)

@@ -66,7 +66,9 @@ class Skipping:
         self.report = Report(None if spec.filter is None else str(spec.filter))
         told = conjuncts(spec.filter) if use.skipping and spec.rules.merger is None else []
         self._conjuncts = told
-        self._keys = wanted_keys(told, state.config, spec.schema)
+        # Keys that a reader makes, and columns that files may call otherwise, are not those that were hashed.
+        plain = not spec.virtual_key and spec.ids is None
+        self._keys = wanted_keys(told, state.config, spec.schema) if plain else None
         self._buckets = wanted_buckets(self._keys, state.config, state.storage)
         self._groups = 0
 
@@ -102,9 +104,9 @@ class Skipping:
 
     def names(self, names: Sequence[str]) -> Sequence[str]:
         """Those of the names of a partition's files in whose file group a row that passes can lie."""
-        count = self._state.config.buckets
-        if self._buckets is None or count is None:
+        if self._buckets is None:
             return names
+        count = self._state.config.buckets or 0
         fits: dict[str | None, bool] = {None: True}
         kept = []
         for name in names:

@@ -89,7 +89,7 @@ def wanted_buckets(keys: pa.Array | None, config: TableConfig, storage: Storage)
     The bucket count of a table that mainstem made stands in its properties from the start, and every engine
     takes it from there. Elsewhere each writer is told the count, and a reader cannot know it.
     """
-    if keys is None or config.buckets is None or not _is_bucketed(config):
+    if keys is None or not _is_bucketed(config) or config.buckets is None:
         return None
     if storage.stat(f"{paths.FENCE}/{paths.MADE_HERE}") is None:
         return None
