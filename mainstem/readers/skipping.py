@@ -52,7 +52,8 @@ class Use:
 class Skipping:
     """What one query leaves unread; counts it in ``report``. Made for one state of the table.
 
-    ``newest``: the query is of the newest state, so that indexes of that state alone may be asked.
+    ``newest``: the query is of the newest state, so that indexes of that state alone may be asked; not by one
+    of base files only, which shows rows that log files have deleted or moved since.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Skipping:
         self._state = state
         self._spec = spec
         self.use = use
-        self._newest = newest
+        self._newest = newest and not base_only
         self.base_only = base_only
         self.report = Report(None if spec.filter is None else str(spec.filter))
         told = conjuncts(spec.filter) if use.skipping and spec.rules.merger is None else []

@@ -102,6 +102,18 @@ def test_rows_are_the_same_with_indexes_and_without(tables: Callable[[str], Path
 
 
 @pytest.mark.parametrize("name", ["mdt_all", "mdt_partitioned_rli"])
+def test_base_files_alone_are_the_same_with_indexes_and_without(
+    tables: Callable[[str], Path], name: str
+) -> None:
+    path = tables(name)
+    whole = mainstem.open_table(path, properties=PLAIN).scan(mode="read_optimized").to_arrow()
+    keys = [field("_hoodie_record_key") == key for key in whole["_hoodie_record_key"].to_pylist()]
+    for expression in some_filters(whole, 6) + keys[:6]:
+        expected = shown(ds.dataset(whole).to_table(filter=expression))
+        assert shown(plan(path, expression, mode="read_optimized").to_arrow()) == expected, str(expression)
+
+
+@pytest.mark.parametrize("name", ["mdt_all", "mdt_partitioned_rli"])
 @pytest.mark.parametrize("query", ["as_of", "as_of_completion"])
 def test_earlier_times_are_the_same_with_indexes_and_without(
     tables: Callable[[str], Path], name: str, query: str
