@@ -132,6 +132,14 @@ def _any(node: Call) -> Predicate:
     return Anything() if any(isinstance(part, Anything) for part in parts) else AnyOf(parts)
 
 
+def _if_else(node: Call) -> Predicate:
+    """``if_else(condition, x, null)``, which DuckDB makes of IN: both must hold."""
+    condition, found, otherwise = node.arguments
+    if not isinstance(otherwise, Literal) or otherwise.value.as_py() not in (None, False):
+        return Anything()
+    return _all(Call("and_kleene", (condition, found)))
+
+
 def _not(node: Call) -> Predicate:
     """Of what is negated only what has an exact opposite, nulls and NaN included."""
     (argument,) = node.arguments
@@ -200,8 +208,8 @@ def _columns(node: Node) -> Iterable[str]:
 
 
 _PREDICATES: dict[str, Callable[[Call], Predicate]] = {
-    "and_kleene": _all, "and": _all, "or_kleene": _any, "or": _any, "invert": _not, "is_null": _null,
-    "is_valid": _valid, "is_in": _one_of, "starts_with": _starts_with,
+    "and_kleene": _all, "and": _all, "or_kleene": _any, "or": _any, "invert": _not,
+    "if_else": _if_else, "is_null": _null, "is_valid": _valid, "is_in": _one_of, "starts_with": _starts_with,
 }  # fmt: skip
 
 

@@ -76,6 +76,9 @@ def filters() -> st.SearchStrategy[pc.Expression]:
         single,
         lambda inner: st.one_of(
             inner.map(lambda e: ~e),
+            st.tuples(inner, inner, st.sampled_from([None, True, False])).map(
+                lambda e: pc.if_else(e[0], e[1], pa.scalar(e[2], pa.bool_()))
+            ),
             st.tuples(inner, inner).map(lambda e: e[0] & e[1]),
             st.tuples(inner, inner).map(lambda e: e[0] | e[1]),
         ),
@@ -120,6 +123,7 @@ def test_a_file_that_is_ruled_out_has_no_row_that_passes(tables: list[pa.Table],
         field("whole") == 99, field("whole") < -50, field("text") > "zzz😀", field("day").is_null(),
         field("whole").isin([50, 60]), pc.starts_with(field("text"), "q"), pa.scalar(99) < field("whole"),
         (field("whole") == 99) & (pc.utf8_upper(field("text")) == "A"), ~field("flag"), field("price") > 9.0,
+        pc.if_else(field("text").is_valid(), field("text").isin(["y"]), pa.scalar(None, pa.bool_())),
         (field("whole") > 90) | field("text").isin(["y"]), field("amount") >= decimal.Decimal("55.5"),
     ],
     ids=str,
