@@ -188,10 +188,16 @@ class MetadataTable:
     # --------------------------------------------------------------------------------------- its files
 
     def groups(self, partition: str, *, visible_only: bool = True) -> list[FileGroup]:
-        """File groups of a partition by file id."""
+        """File groups of a partition by file id.
+
+        ``FileNotFoundError`` where a compaction went ahead of the view: plan the query again.
+        """
         if visible_only and partition in self._groups:
             return self._groups[partition]
         names = [entry.name for entry in self.folder.entries(partition) if not entry.is_folder]
+        bases = (base.instant for base in map(paths.parse_hfile_name, names) if base is not None)
+        if visible_only and any(map(self.validity.ahead, bases)):
+            raise FileNotFoundError("the metadata table was compacted since the timeline was listed")
         found = group_files(
             partition,
             names,

@@ -12,9 +12,9 @@ getValidInstantTimestamps``; MDT instants are those of the metadata table):
 Java reads rollback blocks too, which tables from version 8 on do not have; they are refused here.
 
 Two further conditions make an answer fit the view, which Java does not ask for: what was completed after the
-view was listed, or is being taken back in it, does not count under 2. Nor does a compacted base file that
-holds rows of an instant that does not count; then the slice before it and its logs, which are still there,
-are read.
+view was listed, or is being taken back in it, does not count under 2. And a compacted base file must not hold
+rows of an instant that does not count (``ahead``): the view is older than it, and what the view needs may be
+cleaned away.
 """
 
 from __future__ import annotations
@@ -56,12 +56,16 @@ class Validity:
         """Completion time on the metadata table for slicing; None if it is not completed, or a compaction
         of rows that do not count."""
         found = self._own.completion_times.get(requested)
-        if found is None:
-            pending = requested in self._own_pending
-            return None if pending else self._archived(requested)
-        if requested in self._commits and self._first_hidden is not None and requested > self._first_hidden:
-            return None
-        return found
+        if found is None and requested not in self._own_pending:
+            found = self._archived(requested)
+        return None if found is None or self.ahead(requested) else found
+
+    def ahead(self, requested: str) -> bool:
+        """Whether a base file of this instant may hold rows that do not count."""
+        if requested in self._commits:
+            return self._first_hidden is not None and requested > self._first_hidden
+        gone = requested not in self._own.completion_times and requested not in self._own_pending
+        return gone and requested > self._newest > "" and self._archived(requested) is not None
 
     def counts(self, requested: str) -> bool:
         """Whether log blocks of this instant count."""

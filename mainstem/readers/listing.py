@@ -44,6 +44,8 @@ def query_listing(state: TableState, *, metadata: bool) -> Iterable[PartitionLis
         return state.partitions()
     try:
         files = _files(state)
+    except FileNotFoundError:  # the metadata table is newer than this view
+        return state.partitions()
     except (CorruptTable, Unsupported, OSError) as error:
         if FILES in ready_partitions(load_config(state.storage).raw):  # else it was dropped meanwhile
             warnings.warn(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -257,21 +258,29 @@ def test_a_compacted_file_counts_unless_it_holds_what_does_not() -> None:
     assert validity(timeline(), timeline(f"{at(10)}.deltacommit.inflight")).completion(at(10)) is None
 
 
-def test_the_whole_table_is_as_it_was_when_an_older_view_was_taken(tmp_path: Path) -> None:
-    """A view taken before the last commits, metadata listed after them, compactions included."""
-    path = unpack("mdt_all", tmp_path)
+def as_before(path: Path, commits: int) -> tuple[MetadataTable, str]:
+    """As of a view that was taken before the last commits, the metadata table listed after them."""
     table = metadata_of(path)
-    last = [i for i in state_timeline(path).completed if i.action == "deltacommit"][-1]
-    names = {n for n in state_timeline(path).names if n < last.requested or n.startswith("0")}
-    done = {n for n in names if not ("_" in n and n.split("_")[1][:17] >= last.requested)}
-    older = Validity(ActiveTimeline(done, {}), table.timeline, table.archive.completion_time)
-    before = MetadataTable(
-        table.folder, table.config, table.definitions, table.timeline, table.archive, older
-    )
-    listed = {name for names in before.files().values() for name in names}
+    timeline_now = state_timeline(path)
+    last = [i for i in timeline_now.completed if i.action == "deltacommit"][-commits].requested
+    names = {n for n in timeline_now.names if n < last and not ("_" in n and n.split("_")[1][:17] >= last)}
+    older = Validity(ActiveTimeline(names, {}), table.timeline, table.archive.completion_time)
+    return replace(table, validity=older, _groups={}), last
+
+
+def test_an_older_view_does_not_see_what_was_committed_after_it(unpacked: Path) -> None:
+    older, last = as_before(unpack("killed_nbcc_mdt", unpacked), 1)
+    listed = {name for names in older.files().values() for name in names}
     assert listed
-    assert not [name for name in listed if last.requested in name]
-    assert [name for names in table.files().values() for name in names if last.requested in name]
+    assert not [name for name in listed if last in name]
+    now = metadata_of(unpack("killed_nbcc_mdt", unpacked)).files()
+    assert [name for names in now.values() for name in names if last in name]
+
+
+def test_a_view_that_is_older_than_a_compaction_of_later_rows_is_taken_again(unpacked: Path) -> None:
+    older, _ = as_before(unpack("mdt_all", unpacked), 5)
+    with pytest.raises(FileNotFoundError, match="compacted since"):
+        older.files()
 
 
 def state_timeline(path: Path) -> ActiveTimeline:
