@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from mainstem.errors import CorruptTable, Unsupported
 from mainstem.limits import GIB, MIB
+from mainstem.lsm_archive.reader import Archive
 from mainstem.options import one_of, whole_number
 from mainstem.readers.state import TableState
 from mainstem.readers.window import written_files
@@ -193,12 +194,13 @@ class FileListing:
 
     Listing folders takes long and is done before the lock is taken, as is asking the archive about old
     instants; under the lock only the files of instants that completed since then are added, from what
-    those instants say they wrote.
+    those instants say they wrote. Folders are listed again if instants were archived in between.
     """
 
     def __init__(self, storage: Storage, config: TableConfig) -> None:
         self._storage = storage
         self._config = config
+        self._version = Archive.load(storage, config.history).manifest.version
         state = TableState.load(storage, config)
         self._seen = {i.file_name for i in state.timeline.completed}
         self._names = {found.partition: set(found.names) for found in state.partitions()}
@@ -211,6 +213,9 @@ class FileListing:
         state = TableState.load(self._storage, self._config)
         self._archive.refresh()
         state.archive = self._archive
+        if self._archive.manifest.version != self._version:
+            # What completed since then may be off the active timeline already.
+            self._names = {found.partition: set(found.names) for found in state.partitions()}
         new = [i.requested for i in state.writes if i.file_name not in self._seen]
         for partition, names in written_files(state, new).items():
             self._names.setdefault(partition, set()).update(names)
