@@ -256,8 +256,9 @@ class _Build:
 
     def _clear_files(self, section: Guarded) -> None:
         storage = section.storage
-        section.check()
-        for name in files_that_may_go(storage, section.timeline, self.partition, ended=[self.action]):
+        names = files_that_may_go(storage, section.timeline, self.partition, ended=[self.action])
+        section.check()  # else they may be those of an index that somebody has built since
+        for name in names:
             storage.delete(f"{self.folder}/{name}")
             storage.delete(paths.checksum_file(f"{self.folder}/{name}"))
         left = [n for n in storage.names(self.folder) if instant_of(self.partition, n) is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mainstem.errors import MainstemError
+from mainstem.errors import MainstemError, OutcomeUnknown, Unavailable
 from mainstem.indexing import lists
 from mainstem.indexing.build import Built, create
 from mainstem.indexing.spec import make_spec
@@ -24,14 +24,22 @@ def create_index(
     progress: Progress | None = None,
 ) -> Built:
     """``Table.create_index``."""
-    config = load_config(ctx.seams.storage).completed_by(ctx.given)
-    state = TableState.load(ctx.seams.storage, config)
-    properties = {**config.raw, **ctx.given, **options}
     try:
+        config = load_config(ctx.seams.storage).completed_by(ctx.given)
+        state = TableState.load(ctx.seams.storage, config)
+        properties = {**config.raw, **ctx.given, **options}
         spec = make_spec(kind, columns, schema_text(state), config, properties)
         if kind != FILES and FILES not in lists.ready(config):
             create(ctx, make_spec(FILES, (), schema_text(state), config, properties), progress or silent)
         return create(ctx, spec, progress or silent)
+    except OutcomeUnknown:
+        raise
+    except OSError as error:
+        raise Unavailable(
+            f"creating the index {kind} failed: {error}; what was begun is cleared away when it is created or"
+            " dropped again",
+            table=ctx.base,
+        ) from error
     except MainstemError as error:
         error.table = error.table or ctx.base
         raise

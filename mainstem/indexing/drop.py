@@ -117,7 +117,9 @@ def _unlist(
             storage.delete(paths.checksum_file(path))
     if actions:
         storage.sync_folder(paths.TIMELINE)
-    return actions, {p: files_that_may_go(storage, section.timeline, p, ended=actions) for p in going}
+    names = {p: files_that_may_go(storage, section.timeline, p, ended=actions) for p in going}
+    section.check()  # else they may be those of an index that somebody has built since
+    return actions, names
 
 
 def check_droppable(config: TableConfig, going: Collection[str], table: str) -> None:
