@@ -145,8 +145,10 @@ class IndexCuts:
         return self._at_places(found, self._keys, RECORDS)
 
     def _at_places(self, found: Sequence[FileSlice], keys: pa.Array, index: str) -> Sequence[FileSlice]:
-        places = self._indexes.places(keys, sorted({s.partition for s in found}))
-        kept = [s for s in found if (s.partition, s.file_id) in places]
+        partitions = {s.partition for s in found}
+        unknown = self._indexes.unindexed(partitions)
+        places = self._indexes.places(keys, sorted(partitions - unknown))
+        kept = [s for s in found if (s.partition, s.file_id) in places or s.partition in unknown]
         self._report.cut(index, FILE_SLICES, len(found), len(kept))
         return kept
 

@@ -14,7 +14,7 @@ partitions the place of one of them is lost. It is not asked there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -39,6 +39,7 @@ from mainstem.metadata.partitions import (
     PARTITION_STATS,
     RECORD_INDEX,
     SECONDARY_PREFIX,
+    data_partition_of,
     in_paths,
     is_partitioned_group,
     ready_partitions,
@@ -226,6 +227,13 @@ class Indexes:
     @cached_property
     def _partitioned(self) -> bool:
         return any(is_partitioned_group(g.file_id) for g in self._metadata.groups(RECORD_INDEX))
+
+    def unindexed(self, partitions: Iterable[str]) -> set[str]:
+        """Partitions of which a partitioned record index has no file group: it says nothing of them."""
+        if not self._partitioned:
+            return set()
+        groups = self._metadata.groups(RECORD_INDEX)
+        return set(partitions) - {data_partition_of(g.file_id) for g in groups}
 
     def places(self, keys: pa.Array, partitions: Sequence[str]) -> set[tuple[str, str]]:
         """(partition, file id) of the file groups that may hold these keys, among ``partitions``."""

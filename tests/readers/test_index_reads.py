@@ -25,7 +25,7 @@ from mainstem.indexing.check_stats import expression_ranges
 from mainstem.indexing.contents import Contents
 from mainstem.metadata.build.stats import expression_rows
 from mainstem.metadata.definitions import Definition
-from mainstem.metadata.partitions import Content
+from mainstem.metadata.partitions import Content, escape
 from mainstem.metadata.record_schema import schema_of_version
 from mainstem.metadata.records import encode
 from mainstem.readers.state import TableState
@@ -330,3 +330,17 @@ def test_an_expression_index_is_not_asked_what_it_cannot_decide(
     add_expression_index(copied, "upper", "name")
     assert not plan(copied, expression).explain().cuts
     assert shown(plan(copied, expression).to_arrow()) == without(copied, expression)
+
+
+def test_a_partition_that_the_record_index_does_not_know_is_read(
+    tables: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = Path(shutil.copytree(tables("mdt_partitioned_rli"), tmp_path / "copy"))
+    rows = mainstem.open_table(path, properties=PLAIN).scan().to_arrow()
+    key, partition = (rows[name][0].as_py() for name in COLUMNS[:2])
+    for file in (path / ".hoodie/metadata/record_index").iterdir():
+        if f"record-index-{escape(partition)}-" in file.name:
+            file.unlink()
+    change_lists(path, only("files", "record_index"))
+    expression = field("_hoodie_record_key") == key
+    assert shown(plan(path, expression).to_arrow()) == without(path, expression)
