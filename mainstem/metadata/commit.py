@@ -4,7 +4,7 @@ It has the action's requested time T, and is published ahead of it in one critic
 
   1. outside the lock: the rows of every listed partition are made, each touched file group's rows become the
      content of one log file, which is written to a private file, durably; so is the completed file
-  2. [[ the action's own checks (is T still ours to complete?); the listed partitions are those of 1, else the
+  2. [[ the action's own checks (is T still ours?); partitions and file groups are those of 1, else the
      section ends and everything begins with 1 again
   3.    T is not completed on the metadata table's timeline; else 4 to 7 are left out
   4.    ``T.deltacommit.requested`` and ``.inflight`` are made on the metadata table's timeline
@@ -45,22 +45,19 @@ Hudi: ``HoodieBackedTableMetadataWriter`` (``startCommit``, ``completeStreamingC
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-
-import pyarrow as pa
+from dataclasses import dataclass
 
 from mainstem.errors import CorruptTable, Unavailable
 from mainstem.formats.log_file import hfile_block
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
-from mainstem.metadata.build.rows import files_rows
-from mainstem.metadata.partitions import FILES, Content, file_id
+from mainstem.metadata.commit_rows import FileChanges, Maintained, action_rows
 from mainstem.metadata.record_schema import schema_of_version
 from mainstem.metadata.records import encode
 from mainstem.metadata.taking_back import metadata_partition
 from mainstem.seams import Randomness
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
+from mainstem.table.properties import TableConfig
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import WriteStat, decode_commit, encode_commit
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED
@@ -70,30 +67,6 @@ from mainstem.timeline.publish import Ahead
 _OPERATION = "UPSERT_PREPPED"
 # The name of a log file follows from its instant and its file group: whoever makes it makes the same.
 _TOKEN = "0-0-0"
-
-
-@dataclass(frozen=True)
-class FileChanges:
-    """What one action did to the data table's files: partition -> name -> bytes, and the names that went."""
-
-    added: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    deleted: Mapping[str, frozenset[str]] = field(default_factory=dict)
-
-    @classmethod
-    def of_stats(cls, stats: Iterable) -> FileChanges:
-        """Files of write stats (``WriteStat``, ``CompactionStat``, ``LogCompactionStat``)."""
-        added: dict[str, dict[str, int]] = {}
-        for stat in stats:
-            added.setdefault(stat.partition, {})[stat.file_name] = stat.size_bytes
-        return cls(added)
-
-    @classmethod
-    def of_names(cls, deleted: Mapping[str, Iterable[str]]) -> FileChanges:
-        """Files that were removed."""
-        return cls({}, {p: frozenset(names) for p, names in deleted.items() if names})
-
-    def __bool__(self) -> bool:
-        return bool(self.added or self.deleted)
 
 
 @dataclass(frozen=True)
@@ -108,11 +81,11 @@ class _Log:
 
 @dataclass(frozen=True)
 class MetadataCommit:
-    """Step 1, done: what the section needs. ``listed``: the partitions that it was made for."""
+    """Step 1, done: what the section needs. ``maintained``: the partitions that it was made for."""
 
     storage: Storage
     instant: str
-    listed: tuple[str, ...]
+    maintained: Maintained
     logs: tuple[_Log, ...]
     completed: str
 
@@ -122,23 +95,31 @@ class MetadataCommit:
         storage: Storage,
         random: Randomness,
         instant: str,
-        listed: tuple[str, ...],
+        config: TableConfig,
+        maintained: Maintained,
         changes: FileChanges,
-        table_version: int,
     ) -> MetadataCommit:
         """Make the rows and write them to private files; nothing of it is in the metadata table yet."""
-        schema = schema_of_version(table_version)
-        logs = []
-        for partition, group, content, rows in _rows(listed, changes):
+        schema = schema_of_version(config.version)
+        logs, sinks = [], []
+
+        def private(data: list[bytes | memoryview]) -> str:
+            path = paths.prepared(instant, f"{random.getrandbits(64):016x}")
+            sinks.append(storage.open_sink(path))
+            sinks[-1].append(data)
+            return path
+
+        for partition, group, content, rows in action_rows(storage, config, maintained, changes):
             keys, values = encode(content, rows, schema)
             block = hfile_block(instant, schema, keys, values)
             stat = WriteStat(
                 partition, group, paths.log_name(group, instant, 1, _TOKEN), instant, 1,
                 len(keys), 0, sum(map(len, block)), 1,
             )  # fmt: skip
-            logs.append(_Log(_private(storage, random, instant, block), stat))
-        data = encode_commit([log.stat for log in logs], {"schema": schema}, _OPERATION)
-        return cls(storage, instant, listed, tuple(logs), _private(storage, random, instant, [data]))
+            logs.append(_Log(private(block), stat))
+        completed = private([encode_commit([log.stat for log in logs], {"schema": schema}, _OPERATION)])
+        storage.settle(sinks, [], durable=True)  # all at once
+        return cls(storage, instant, maintained, tuple(logs), completed)
 
     @property
     def ahead(self) -> Ahead:
@@ -201,20 +182,6 @@ class MetadataCommit:
             self.storage.delete(log.path)
         for state in (INFLIGHT, REQUESTED):
             self.storage.delete(f"{paths.METADATA_TIMELINE}/{self.instant}.{DELTACOMMIT}.{state}")
-
-
-def _rows(
-    listed: tuple[str, ...], changes: FileChanges
-) -> Iterable[tuple[str, str, Content, pa.Table]]:
-    """(partition, file group, content, rows) of every file group that the changes touch."""
-    if FILES in listed:
-        yield FILES, file_id(FILES, 0), Content.FILES, files_rows(changes.added, changes.deleted)
-
-
-def _private(storage: Storage, random: Randomness, instant: str, data: list) -> str:
-    path = paths.prepared(instant, f"{random.getrandbits(64):016x}")
-    storage.create(path, data, durable=True)
-    return path
 
 
 def _create_once(storage: Storage, path: str) -> None:

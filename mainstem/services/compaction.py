@@ -26,7 +26,7 @@ from mainstem.errors import CorruptTable, Invalid, OutcomeUnknown, Unavailable
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.base_file import BaseFileFormat
 from mainstem.limits import MIB
-from mainstem.metadata.commit import FileChanges
+from mainstem.metadata.commit_rows import FileChanges
 from mainstem.readers.schema import schema_text
 from mainstem.readers.snapshot import read_spec
 from mainstem.readers.state import TableState

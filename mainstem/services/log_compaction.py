@@ -30,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mainstem.errors import OutcomeUnknown, Unavailable, Unsupported
-from mainstem.metadata.commit import FileChanges
+from mainstem.metadata.commit_rows import FileChanges
 from mainstem.readers.state import TableState
 from mainstem.services.attempts import forget_other_attempt, other_files, sweep_private
 from mainstem.services.claim import claimed

@@ -52,7 +52,7 @@ SLASH_DATES = "hoodie.datasource.write.slash.separated.date.partitioning"
 CONSISTENT_TIMESTAMP = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 
 #: partitions of the metadata table that every action maintains
-MAINTAINED = frozenset(("files",))
+MAINTAINED = frozenset(("files", "column_stats"))
 
 # Properties that decide where a row lands and who wins: they may not change under a transaction.
 DECISIVE = (
@@ -211,6 +211,11 @@ class TableConfig:
     @property
     def hash_fields(self) -> tuple[str, ...]:
         return self._fields(HASH_FIELD) or self.record_key
+
+    @property
+    def ready_metadata_partitions(self) -> tuple[str, ...]:
+        """Those that readers use; the others are being built."""
+        return self._fields("hoodie.table.metadata.partitions")
 
     @property
     def metadata_partitions(self) -> tuple[str, ...]:

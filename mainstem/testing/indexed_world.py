@@ -27,6 +27,11 @@ class Indexed(Services):
             **with_metadata(),
         }
 
+    def _create(self) -> None:
+        super()._create()
+        if self.random.random() < 0.5:
+            self.open(self.world.process("builder")).create_index("column_stats")
+
     def build(self) -> None:
         super().build()
         self.metadata = MetadataRules(self.world, self.disk, self.rules.ledger)
@@ -34,6 +39,9 @@ class Indexed(Services):
     def _audit(self, table: Table) -> None:
         super()._audit(table)
         self.metadata.check()
+        report = table.validate_metadata()
+        if report is None or not report.ok:
+            raise Violation("statistics bound the data", str(report))
         names = [n for n in map(timeline_name, self.disk.folders[METADATA_TIMELINE]) if n is not None]
         done = {n.requested for n in names if n.completion is not None}
         if left := {n.requested for n in names} - done:

@@ -6,7 +6,8 @@ from typing import Any
 from unittest.mock import patch
 
 from mainstem.metadata import taking_back
-from mainstem.metadata.commit import FileChanges, MetadataCommit
+from mainstem.metadata.commit import MetadataCommit
+from mainstem.metadata.commit_rows import FileChanges
 from mainstem.services import cleaning, compaction
 from mainstem.storage import paths
 from mainstem.testing.mutant import LOSING_LEASES, STOPPING, Patch, nothing, seeded_bug

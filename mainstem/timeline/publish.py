@@ -278,7 +278,7 @@ class Publisher:
         """Publish the metadata table's file, durably: a crash of the machine must not keep only the other."""
         lease.check()
         self._link(epoch.publish_ahead, f"{paths.METADATA_TIMELINE}/{ahead.name(time)}", ahead.prepared)
-        self._seams.storage.sync_folders(ahead.folders)
+        self._seams.storage.settle([], ahead.folders, durable=True)
 
     def _refuse_beside_restore(self, timeline: ActiveTimeline, name: str) -> None:
         """While a restore is pending, nothing else is published: it may be what the restore removes, or

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from mainstem.errors import MainstemError, RolledBack, Unavailable
-from mainstem.metadata.commit import FileChanges, MetadataCommit
+from mainstem.metadata.commit import MetadataCommit
+from mainstem.metadata.commit_rows import FileChanges, Maintained
 from mainstem.metadata.table import own_config
 from mainstem.storage import paths
 from mainstem.storage.folder import FolderStorage
@@ -45,11 +46,11 @@ def publish_with_metadata(
     """
     part = _prepare(ctx, instant, changes)
     for _ in range(_ROUNDS_MAX):
-        listed = part.listed if part is not None else ()
+        made_for = part.maintained if part is not None else Maintained()
 
-        def may(section: Section, listed: tuple[str, ...] = listed) -> T | _Moved | None:
+        def may(section: Section, made_for: Maintained = made_for) -> T | _Moved | None:
             decision = decide(section)
-            return _Moved() if decision is None and _listed(ctx) != listed else decision
+            return _Moved() if decision is None and _maintained(ctx) != made_for else decision
 
         try:
             published = ctx.publisher.publish(
@@ -73,20 +74,20 @@ def publish_with_metadata(
     )
 
 
-def _listed(ctx: WriterContext) -> tuple[str, ...]:
-    return load_config(ctx.seams.storage).metadata_partitions
+def _maintained(ctx: WriterContext) -> Maintained:
+    return Maintained.now(ctx.seams.storage, load_config(ctx.seams.storage))
 
 
 def _prepare(ctx: WriterContext, instant: str, changes: FileChanges) -> MetadataCommit | None:
-    config = load_config(ctx.seams.storage)
+    storage = ctx.seams.storage
+    config = load_config(storage)
     config.check_metadata(ctx.base)
-    if not config.metadata_partitions:
+    maintained = Maintained.now(storage, config)
+    if not maintained:
         return None
     try:  # is it there, and is it one of Hudi 1.x?
-        own_config(FolderStorage(ctx.seams.storage, paths.METADATA))
+        own_config(FolderStorage(storage, paths.METADATA))
+        return MetadataCommit.prepare(storage, ctx.seams.random, instant, config, maintained, changes)
     except MainstemError as error:
-        error.table = ctx.base
+        error.table = error.table or ctx.base
         raise
-    return MetadataCommit.prepare(
-        ctx.seams.storage, ctx.seams.random, instant, config.metadata_partitions, changes, config.version
-    )

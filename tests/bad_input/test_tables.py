@@ -103,9 +103,9 @@ UNWRITABLE = {
     ),
     "copy_on_write": ({"hoodie__table__type": "COPY_ON_WRITE"}, Unsupported, ("COPY_ON_WRITE",)),
     "metadata_table": (
-        {"hoodie__table__metadata__partitions": "files,column_stats"},
+        {"hoodie__table__metadata__partitions": "files,partition_stats"},
         Unsupported,
-        ("files,column_stats", r"hoodie\.metadata\.enable=false"),
+        ("files,partition_stats", r"hoodie\.metadata\.enable=false"),
     ),
     "metadata_table_in_the_making": (
         {"hoodie__table__metadata__partitions__inflight": "record_index"},

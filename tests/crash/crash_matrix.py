@@ -109,6 +109,8 @@ def check_metadata(path: Path) -> None:
 def _written(path: Path, commits: int = 1, **more: object) -> mainstem.Table:
     crash_worker.create(str(path), **more)
     table = opened(path)
+    if more:
+        table.create_index("column_stats")
     for number in range(commits):
         table.upsert(rows(f"old{number}-", number + 1, "0246"))
     return table
@@ -265,6 +267,9 @@ def settle(path: Path, meant: Content) -> None:
     kept = {k: v for k, v in meant.items() if v.startswith(("other", "last"))}
     check_content(path, {**meant, **{k: f"new{k}" for k in KEYS}, **kept} if not visible else meant)
     opened(path).rollback_failed_writes()
+    report = opened(path).validate_metadata()
+    if report is not None and not report.ok:
+        raise Broken(f"the metadata table: {report.differences}")
     if left := table_files.leftovers(path):
         raise Broken(f"left over: {left}")
     now = {(c.requested, c.completion) for c in table_files.commits(path)}

@@ -25,6 +25,7 @@ NOT_TAKEN = (
 
 #: what of a table's name -> what the refusal to write it must say
 REFUSED = {
+    "all_types_cow_v8": "COPY_ON_WRITE",
     "bucket_consistent": "hoodie.index.bucket.engine='CONSISTENT_HASHING'",
     "bucket_partition_level": "hashes to bucket 2 of 3",
     "cdc_cow": "COPY_ON_WRITE",

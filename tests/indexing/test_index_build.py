@@ -29,7 +29,7 @@ from mainstem.writers import indexed
 from tests.indexing.dying import Died, Dying
 from tests.services.city_table import QUICK, aged, content, make, rows
 
-KINDS = ("files",)
+KINDS = ("files", "column_stats")
 MOMENTS = ("planned", "open", "read", "written", "completed", "whole")
 
 
@@ -266,7 +266,7 @@ def test_what_a_writer_left_out_that_did_not_look_at_the_lists_is_made_up_for(ta
     def act() -> None:
         with monkeypatch.context() as blind:
             blind.setattr(indexed, "_prepare", lambda *_: None)
-            blind.setattr(indexed, "_listed", lambda ctx: ())
+            blind.setattr(indexed, "_maintained", lambda ctx: indexed.Maintained())
             txn.commit()
 
     at(monkeypatch, moment, act)
@@ -280,7 +280,7 @@ def test_a_clean_that_did_not_look_at_the_lists_stops_the_build(table, monkeypat
     def act() -> None:
         with monkeypatch.context() as blind:
             blind.setattr(indexed, "_prepare", lambda *_: None)
-            blind.setattr(indexed, "_listed", lambda ctx: ())
+            blind.setattr(indexed, "_maintained", lambda ctx: indexed.Maintained())
             assert opened(table).clean()[0].deleted
 
     at(monkeypatch, "read", act)

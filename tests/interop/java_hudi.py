@@ -223,10 +223,12 @@ class JavaHudi:
         pq.write_table(rows, name)
         return name
 
-    def read(self, path: str | Path, options: Mapping[str, str] | None = None) -> pa.Table:
-        """A Hudi query by Java: the rows with Hudi's five meta columns."""
+    def read(
+        self, path: str | Path, options: Mapping[str, str] | None = None, where: str | None = None
+    ) -> pa.Table:
+        """A Hudi query by Java: the rows with Hudi's five meta columns; ``where`` is SQL."""
         out = self.scratch_file()
-        self.call("read", path=str(path), out=out, options={**READ_OPTIONS, **(options or {})})
+        self.call("read", path=str(path), out=out, options={**READ_OPTIONS, **(options or {})}, where=where)
         table = pq.ParquetFile(out).read()
         os.unlink(out)
         return table

@@ -83,9 +83,10 @@ class Worker:
         java = self._jvm.java.lang.System.getProperty("java.version")
         return {"spark": self._spark.version, "java": java, "hudi": BUNDLE.rsplit(":", 1)[1]}
 
-    def read(self, path: str, out: str, options: dict | None = None) -> dict:
-        """Runs a Hudi query and leaves its rows as one Parquet file at ``out``."""
+    def read(self, path: str, out: str, options: dict | None = None, where: str | None = None) -> dict:
+        """Runs a Hudi query and leaves its rows as one Parquet file at ``out``; ``where`` is SQL."""
         frame = self._spark.read.format("hudi").options(**(options or {})).load(path)
+        frame = frame.where(where) if where else frame
         return self._to_file(frame, out)
 
     def read_loop(self, path: str, times: int, options: dict | None = None) -> dict:

@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from compare import assert_same
 from java_hudi import JavaHudi, nbcc_options
@@ -128,3 +129,62 @@ def test_what_a_late_writer_left_in_the_metadata_table_is_not_shown_by_java(
     java.write(table.path, rows_of(range(5), 400), OPTIONS)
     assert_same(java.read(table.path, THROUGH), table.scan().to_arrow(), ["id"])
     listed(table)
+
+
+@pytest.mark.supports("Indexes", "column statistics, maintained by every action")
+@pytest.mark.parametrize("partitions", [[], ["city"]], ids=["one folder", "partitions"])
+def test_java_leaves_files_out_by_our_column_statistics(
+    java: JavaHudi, path: str, tmp_path: Path, partitions: list[str]
+) -> None:
+    table = mainstem.create_table(
+        path, SCHEMA, record_key="id", ordering="ts", partition_by=partitions, buckets=2, name="indexed",
+        properties={"hoodie.metadata.enable": True},
+    )  # fmt: skip
+    table.upsert(rows_of(range(0, 40, 2), 100))
+    table.create_index("column_stats")
+    files = table.scan().to_arrow()["_hoodie_file_name"].to_pylist()
+    first = min(files)
+    ids = [key for key, name in zip(table.scan().to_arrow()["id"].to_pylist(), files, strict=True)
+           if name != first]  # fmt: skip
+    newer = rows_of(range(0, 40, 2), 200)
+    newer = newer.filter(pc.is_in(newer["id"], pa.array(ids)))
+    table.compact()
+    table.upsert(newer)
+    table.compact()
+    table.upsert(newer.set_column(3, "ts", pa.array([300] * len(newer))).slice(0, 3))
+    report = table.validate_metadata()
+    assert report is not None and report.ok, report
+
+    skipping = {**THROUGH, "hoodie.enable.data.skipping": "true"}
+    for where, threshold in (("ts >= 200", 200), ("ts >= 300", 300)):
+        ours = table.scan(filter=pc.field("ts") >= threshold).to_arrow()
+        assert len(ours)
+        assert_same(java.read(path, skipping, where), ours, ["id"])
+    # The other bucket cannot have such rows: Java does not even look for its file.
+    blind = shutil.copytree(path, tmp_path / "blind")
+    for file in sorted(blind.rglob("*.parquet")):
+        if file.name.startswith(first.lstrip(".")[:36]):
+            file.unlink()
+    assert len(java.read(blind, skipping, "ts >= 200")) == len(ids)
+
+
+def test_java_keeps_up_the_column_statistics_that_we_built(java: JavaHudi, path: str) -> None:
+    table = mainstem.create_table(
+        path, SCHEMA, record_key="id", ordering="ts", buckets=2, name="indexed",
+        properties={"hoodie.metadata.enable": True},
+    )  # fmt: skip
+    table.upsert(rows_of(range(20), 100))
+    table.create_index("column_stats")
+    options = nbcc_options(
+        "indexed", record_key=["id"], ordering=["ts"], buckets=2,
+        extra={"hoodie.metadata.enable": "true", "hoodie.metadata.index.column.stats.enable": "false"},
+    )  # fmt: skip
+    for turn in range(1, 4):
+        java.write(path, rows_of(range(turn, turn + 8), 200 + turn), options)
+        table.upsert(rows_of(range(turn + 4, turn + 30), 210 + turn))
+        ours = table.scan(filter=pc.field("ts") > 205).to_arrow()
+        skipping = {**THROUGH, "hoodie.enable.data.skipping": "true"}
+        assert_same(java.read(path, skipping, "ts > 205"), ours, ["id"])
+    assert set(load_config(LocalStorage(path)).metadata_partitions) == {"files", "column_stats"}
+    report = table.validate_metadata()
+    assert report is not None and report.ok, report

@@ -219,3 +219,38 @@ def test_what_the_metadata_table_does_not_follow_yet_is_refused_by_name(table: m
     with pytest.raises(Invalid, match="metadata table"):
         table.rollback(max(i.requested for i in table.timeline() if i.action == "deltacommit"))
     listed(table)
+
+
+@pytest.mark.supports("Indexes", "column statistics, maintained by every action")
+def test_every_action_keeps_column_statistics_right(table: mainstem.Table) -> None:
+    table = mainstem.open_table(table.path, {"hoodie.clean.commits.retained": 1})
+    table.bulk_insert(rows("0123", 1))
+    table.create_index("column_stats")
+    storage = LocalStorage(table.path)
+
+    def check() -> set[str]:
+        report = table.validate_metadata()
+        assert report is not None and report.ok, report
+        found = TableState.load(storage, load_config(storage)).metadata_table
+        assert found is not None
+        return set(found.read("column_stats")["file"].to_pylist())
+
+    assert len(check()) == 2
+    table.upsert(rows("01234567", 2))
+    assert len(check()) == 4
+    table.delete(rows("0", 2).select(["id", "city"]))
+    assert len(check()) == 4, "a log file that only deletes has no statistics"
+    with table.begin() as txn:
+        txn.write(rows("0123", 3))
+        txn.abort()
+    assert len(check()) == 4
+    assert table.log_compact()
+    check()
+    table.compact()
+    table.upsert(rows("12", 4))
+    table.compact()
+    before = check()
+    table.upsert(rows("1", 5))
+    assert table.clean()
+    assert before - check()
+    assert table.scan(filter=pa.compute.field("v") == 5).to_arrow().num_rows == 1
