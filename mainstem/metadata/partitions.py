@@ -77,6 +77,11 @@ def ready_partitions(properties: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(p.strip() for p in properties.get(PARTITIONS_KEY, "").split(",") if p.strip())
 
 
+def has_metadata(properties: Mapping[str, str]) -> bool:
+    """Whether the table has a metadata table that may be used: one without ``files`` is none."""
+    return FILES in ready_partitions(properties)
+
+
 def kind_of(partition: str) -> Kind | None:
     """None for a partition that Hudi 1.2 does not know."""
     if partition in _PREFIXES:

@@ -1,7 +1,8 @@
 """What a commit does about table services, when it was asked to: run what is due, or wake a thread.
 
 It is called with the outcome certain. Most commits find nothing due; to know that costs no look at storage,
-for the commit has just listed the timeline. A failing service is a warning, never the commit's error.
+for the commit has just listed the timeline (with a metadata table: one listing of that one's). A failing
+service is a warning, never the commit's error.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable
 
 from mainstem.errors import MainstemError
+from mainstem.metadata.partitions import has_metadata
 from mainstem.services import (
     archive_plan,
     clean_plan,
@@ -17,6 +19,7 @@ from mainstem.services import (
     compaction,
     compaction_plan,
     log_compaction,
+    metadata_compaction,
 )
 from mainstem.services.archive_plan import ArchiveOptions
 from mainstem.services.background import Background
@@ -28,6 +31,7 @@ from mainstem.services.run_options import (
     CLEANING,
     COMPACTION,
     LOG_COMPACTION,
+    METADATA,
     RunOptions,
 )
 from mainstem.services.runner import Round, ServiceRun, ServiceWarning, warn_of_failures
@@ -94,6 +98,7 @@ class Due:
 
     def __init__(self, ctx: WriterContext, services: Iterable[str]) -> None:
         properties = {**ctx.config.raw, **ctx.given}
+        self._ctx = ctx
         self._now = ctx.publisher.now
         self._compaction = CompactionOptions.from_properties(properties)
         self._clean = CleanOptions.from_properties(properties)
@@ -104,6 +109,7 @@ class Due:
             LOG_COMPACTION: self._grew_logs,
             COMPACTION: self._grew,
             CLEANING: self._frees_files,
+            METADATA: self._grew_metadata,
             ARCHIVING: self._grew_long,
         }
         self._asked = {service: asked[service] for service in services if service in asked}
@@ -116,6 +122,10 @@ class Due:
         if compaction.pending(timeline):
             return True
         return compaction_plan.is_due(timeline, self._compaction, self._now())
+
+    def _grew_metadata(self, timeline: ActiveTimeline) -> bool:
+        """Asks storage for the names on the metadata table's timeline, where there is one."""
+        return has_metadata(self._ctx.config.raw) and metadata_compaction.due(self._ctx)
 
     def _grew_logs(self, timeline: ActiveTimeline) -> bool:
         if log_compaction.pending(timeline):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from mainstem.errors import Invalid
 from mainstem.lsm_archive import writer
+from mainstem.metadata import compacting
 from mainstem.options import FAILED_WRITES, FAILED_WRITES_OLD
 from mainstem.services import archive_plan, clean_plan, compaction_plan, log_compaction_plan
 from mainstem.services.run_options import RUN_KEYS, SERVICE_PREFIXES, RunOptions
@@ -23,7 +24,8 @@ SERVICE_KEYS = frozenset(
         clean_plan.HOURS_RETAINED, clean_plan.TRIGGER, clean_plan.MAX_COMMITS, clean_plan.INCREMENTAL,
         *clean_plan.OLD_NAMES.values(),
         archive_plan.MIN_COMMITS, archive_plan.MAX_COMMITS, archive_plan.BEYOND_SAVEPOINT,
-        archive_plan.BLOCK_ON_CLEAN, writer.BATCH_SIZE, writer.TARGET_BYTES, writer.RETAINED,
+        archive_plan.BLOCK_ON_CLEAN, compacting.DELTA_COMMITS, compacting.DELTA_SECONDS, compacting.TRIGGER,
+        writer.BATCH_SIZE, writer.TARGET_BYTES, writer.RETAINED,
     )
 )  # fmt: skip
 
@@ -84,4 +86,5 @@ def check_service_values(properties: Mapping[str, str]) -> None:
     """
     RunOptions.from_properties(properties)
     log_compaction_plan.LogCompactionOptions.from_properties(properties)
+    compacting.MetadataCompactionOptions.from_properties(properties)
     archive_plan.ArchiveOptions.from_properties(properties)  # compaction's and cleaning's among them

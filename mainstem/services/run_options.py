@@ -9,7 +9,9 @@ Three ways to run a service, and the options that choose among them:
 
 Hudi runs cleaning and archiving in every writer unless told not to. Here a plain writer gets work that
 nobody asked for neither after nor beside its commits: a switch counts there only if it was *set*, by the
-caller or in the table's properties. With ``hoodie.mainstem.services.automatic=true``, the default of Spark
+caller or in the table's properties. The metadata table's own services are the exception: where a table has
+one, they run after each commit that makes them due, as Hudi's do, for without them nothing of the data
+table's timeline can be archived. With ``hoodie.mainstem.services.automatic=true``, the default of Spark
 streams alone, Hudi's defaults hold, and what they run after a commit runs beside it.
 """
 
@@ -19,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mainstem.errors import Invalid
+from mainstem.metadata.partitions import has_metadata
 from mainstem.options import SERVICES_AUTOMATIC, flag
 
 ENABLED = "hoodie.table.services.enabled"
@@ -50,12 +53,12 @@ SERVICE_PREFIXES = (
     "hoodie.keep.", "hoodie.commits.archival.", "hoodie.timeline.compaction.", "hoodie.timeline.manifest.",
     "hoodie.log.compaction.", "hoodie.optimized.log.blocks.", "hoodie.table.services.",
     "hoodie.datasource.compaction.", "hoodie.datasource.write.streaming.disable.", "hoodie.clustering.",
-    "hoodie.memory.", "compaction.", "clean.", "archive.", "clustering.",
+    "hoodie.memory.", "hoodie.metadata.compact.", "compaction.", "clean.", "archive.", "clustering.",
 )  # fmt: skip
 
 #: the services of a round, in its order
-ROLL_BACK, LOG_COMPACTION, COMPACTION, CLEANING, ARCHIVING = SERVICES = (
-    "rollback", "log-compact", "compact", "clean", "archive",
+ROLL_BACK, LOG_COMPACTION, COMPACTION, CLEANING, METADATA, ARCHIVING = SERVICES = (
+    "rollback", "log-compact", "compact", "clean", "metadata", "archive",
 )  # fmt: skip
 
 
@@ -110,6 +113,7 @@ class _Switches:
             found.setdefault(CLEAN_ASYNC, found[CLEAN_ASYNC_OLD])
         self._found = found
         self._automatic = found.get(SERVICES_AUTOMATIC, False)
+        self._has_metadata = has_metadata(properties)
 
     def on(self, key: str, default: bool = False) -> bool:
         return self._found.get(key, default)
@@ -141,6 +145,7 @@ class _Switches:
             LOG_COMPACTION: self.on(LOG_COMPACT_INLINE),
             COMPACTION: self.on(COMPACT_INLINE),
             CLEANING: self._wanted(CLEANING, CLEAN) and not self._asynchronous(CLEAN_ASYNC),
+            METADATA: self._has_metadata,
             ARCHIVING: self._wanted(ARCHIVING, ARCHIVE) and not self._asynchronous(ARCHIVE_ASYNC),
         }
         return tuple(service for service in SERVICES if chosen.get(service))

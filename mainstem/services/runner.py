@@ -1,9 +1,10 @@
 """One round of table services: what is due, in the order in which one helps the next.
 
-  rollback -> log compaction -> compaction -> cleaning -> archiving
+  rollback -> log compaction -> compaction -> cleaning -> metadata table -> archiving
 
 Rollback first: an instant of a dead writer holds cleaning and archiving back. Then what makes reading
-faster, then what removes files that this left over, then the timeline, which cleaning has just released.
+faster, then what removes files that this left over, then the metadata table, in which all of it was noted,
+then the timeline, which cleaning and the metadata table's compaction have just released.
 
 A round has no state of its own, and no promise rests on it: it calls services that are each right when
 several processes run them at once, when they die at any step, and when they are left out. So any number of
@@ -19,13 +20,14 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
-from mainstem.services import archiving, cleaning, compaction, log_compaction
+from mainstem.services import archiving, cleaning, compaction, log_compaction, metadata_compaction
 from mainstem.services.progress import Progress, silent
 from mainstem.services.run_options import (
     ARCHIVING,
     CLEANING,
     COMPACTION,
     LOG_COMPACTION,
+    METADATA,
     ROLL_BACK,
     SERVICES,
     RunOptions,
@@ -140,6 +142,8 @@ class Round:
     def _steps(self, ctx: WriterContext, service: str, options: RunOptions) -> Iterator[Result]:
         if service == ROLL_BACK:
             yield from roll_back_failed_writes(ctx, if_due=self.if_due)
+        elif service == METADATA:
+            yield from metadata_compaction.run(ctx, if_due=self.if_due)
         elif service == ARCHIVING:
             done = archiving.run(ctx, if_due=self.if_due, progress=self.progress)
             if done is not None:

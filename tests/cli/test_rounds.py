@@ -54,6 +54,7 @@ def test_one_round_tells_of_every_service(run, path: Path) -> None:
         "log-compact: left out (hoodie.log.compaction.enable=false)",
         "compact: nothing to do",
         "clean: nothing to do",
+        "metadata: nothing to do",
         "archive: nothing to do",
     ]
     code, out, _ = run(path, "--once", "--json", "--only", "compact,clean", *EVERY_2)

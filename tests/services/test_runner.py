@@ -112,7 +112,7 @@ def test_without_triggers_a_round_plans_at_once_and_only_names_what_runs(path: P
     assert [run.service for run in table.run_services("compact")] == ["compact"]
     (run,) = table.run_services(["compact"], if_due=False)
     assert len(run.results) == 1
-    with pytest.raises(Invalid, match=r"'compcat'.*rollback, log-compact, compact, clean, archive"):
+    with pytest.raises(Invalid, match=r"'compcat'.*rollback, log-compact, compact, clean, metadata, archive"):
         table.run_services("clean,compcat")
 
 

@@ -1,0 +1,413 @@
+"""Compaction of the metadata table beside writers, in the way of ``services.compaction``.
+
+  1. [[ the data table's lock: which log files count and completed before t -> publish t.compaction.requested
+     on the metadata table's timeline ]]
+  2. t.compaction.inflight
+  3. per file group: merge base file and logs into a private file, link it to its final name
+  4. [[ still pending? every operation still what it was? -> publish t_c.commit ]]
+  5. remove private files
+
+Names of new base files follow from plan and file group, their rows from the plan's files, which stay while
+the plan is pending. So anybody may go on from any step, and several at once: the first link wins.
+
+**A crash** after 1 leaves the plan. Readers take a slice under a pending plan together with the one before
+it, so nothing changes for them; the next round executes it. After 3 it leaves base files of an instant that
+is not completed, which nobody reads and the next executor finds. After 4, private files, which are swept.
+
+**A process that was stopped and wakes up** in 1 or 4 has lost its ticket. In 3 it looks whether the plan is
+pending, and then links its private file. Whoever completes the plan removes all private files of it
+afterwards, so that nothing is there to be linked any more.
+
+**An index that is dropped** while a plan is pending takes the files of its operations along, and one that is
+created anew has others under the same file ids. An operation of which no file is left is void: it has no part
+in the commit, and its new base file, if an executor made one, is removed under the lock in 4, once more after
+5, and by an executor that finds it void after its link. (A base file of t in the new index would hide rows.)
+
+The data table's timeline says which logs count, and its lock guards all of the metadata table (HUDI-9407). A
+plan of Java's that is pending may be in execution: it is left alone until it has rested for as long as a
+heartbeat may. Which instant t is: ``metadata.compacting``.
+
+Hudi: ``HoodieBackedTableMetadataWriter.performTableServices``, ``compactIfNecessary``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mainstem.errors import CorruptTable, OutcomeUnknown, Unavailable
+from mainstem.formats.avro_container import OUR_MARK
+from mainstem.formats.hfile import open_hfile
+from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.metadata.compacting import (
+    MetadataCompactionOptions,
+    before,
+    compacted,
+    earliest_unsure,
+    is_due,
+    log_rows,
+    newest,
+    operations,
+    pending,
+)
+from mainstem.metadata.partitions import has_metadata
+from mainstem.metadata.record_schema import schema_of_version
+from mainstem.metadata.table import MetadataTable
+from mainstem.readers.state import TableState
+from mainstem.services.attempts import forget_other_attempt, other_files, sweep_private
+from mainstem.services.claim import claimed, store_now_ms
+from mainstem.services.compaction_plan import measured
+from mainstem.storage import paths
+from mainstem.table.properties import load_config
+from mainstem.timeline.active import ActiveTimeline, load_timeline
+from mainstem.timeline.commit_metadata import CompactionStat, encode_commit
+from mainstem.timeline.instant import COMMIT, COMPACTION, INFLIGHT, REQUESTED
+from mainstem.timeline.plans import (
+    CompactionOperation,
+    encode_compaction_plan,
+    load_compaction_plan,
+)
+from mainstem.timeline.publish import Section
+from mainstem.truetime.fence import note_newest
+from mainstem.writers.context import WriterContext
+from mainstem.writers.private_files import create_once, delete_quietly, forget, prepare
+
+COMPACT = "COMPACT"
+
+
+@dataclass(frozen=True)
+class MetadataCompaction:
+    """What became of one plan. ``completion`` is None if it is not completed by this call.
+
+    ``files``: paths of the new base files below the metadata table; ``rows``: rows in them.
+    """
+
+    requested: str
+    completion: str | None
+    files: tuple[str, ...] = ()
+    rows: int = 0
+    log_files: int = 0
+
+    def describe(self) -> str:
+        """One line for people."""
+        if self.completion is None:
+            return f"compaction {self.requested} of the metadata table: not completed"
+        return (
+            f"compaction {self.requested} of the metadata table: {self.log_files:,} log files merged into"
+            f" {len(self.files):,} base files, {self.rows:,} rows"
+        )
+
+
+def run(ctx: WriterContext, *, if_due: bool = True) -> list[MetadataCompaction]:
+    """Execute what is planned, then plan and execute what is due; [] where there is nothing to do.
+
+    Raises what the lock raises, ``CorruptTable`` for damaged files, ``Unavailable`` for trouble with
+    storage; whatever fails leaves a plan that the next call goes on with.
+    """
+    if not has_metadata(load_config(ctx.seams.storage).raw):
+        return []
+    done = [execute(ctx, time) for time in pending(_own(ctx))]
+    time = schedule(ctx, if_due=if_due)
+    if time is not None:
+        done.append(execute(ctx, time))
+    return [one for one in done if one is not None]
+
+
+def due(ctx: WriterContext) -> bool:
+    """Whether ``run`` may have something to do, from one listing of the metadata table's timeline."""
+    own = _own(ctx)
+    if not own.names:
+        return False
+    return bool(pending(own)) or is_due(own, _options(ctx), ctx.publisher.now())
+
+
+def _own(ctx: WriterContext) -> ActiveTimeline:
+    return load_timeline(ctx.seams.storage, paths.METADATA_TIMELINE)
+
+
+def _options(ctx: WriterContext) -> MetadataCompactionOptions:
+    return MetadataCompactionOptions.from_properties({**ctx.config.raw, **ctx.given})
+
+
+def _table(ctx: WriterContext) -> MetadataTable | None:
+    """The metadata table now; None where the table has none (any more)."""
+    storage = ctx.seams.storage
+    return TableState.load(storage, load_config(storage).completed_by(ctx.given)).metadata_table
+
+
+# ------------------------------------------------------------------------------------------ planning
+
+
+def schedule(ctx: WriterContext, *, if_due: bool = True) -> str | None:
+    """Plan a compaction; its requested time, None if there is nothing to do (now)."""
+    options = _options(ctx)
+    own = _own(ctx)
+    if not own.names or pending(own) or (if_due and not is_due(own, options, ctx.publisher.now())):
+        return None
+    made: list[str] = []
+    chosen: list[str | None] = []
+
+    def plan(data: ActiveTimeline) -> str | None:
+        table = _table(ctx)
+        if table is None or pending(table.timeline):
+            return None
+        if if_due and not is_due(table.timeline, options, ctx.publisher.now()):
+            return None
+        unsure = earliest_unsure(table)
+        until = None if unsure is None else before(unsure)
+        if until is not None and not _is_new(until, data, table):
+            return None
+        planned = [measured(table.folder, o) for o in operations(table, until)]
+        if not planned:
+            return None
+        chosen[:] = [until]
+        content = encode_compaction_plan([p.operation for p in planned], [p.metrics for p in planned])
+        made.append(prepare(ctx, COMPACTION, content))
+        return made[-1]
+
+    def name(time: str) -> str:
+        return f"{(chosen and chosen[0]) or time}.{COMPACTION}.{REQUESTED}"
+
+    def keep_time(time: str) -> None:
+        # The data table's writers look at their own timeline: none of them may be given this time.
+        if not chosen[0]:
+            note_newest(ctx.seams.storage, time)
+
+    try:
+        published = ctx.publisher.publish(
+            name, prepared=plan, before_link=keep_time, folder=paths.METADATA_TIMELINE
+        )
+    except OutcomeUnknown:
+        raise
+    except OSError as error:
+        raise Unavailable(
+            f"planning a compaction of the metadata table failed: {error}; nothing is planned, try again",
+            table=ctx.base,
+        ) from error
+    finally:
+        for path in made:
+            forget(ctx, path)
+    return None if published.time is None else (chosen[0] or published.time)
+
+
+def _is_new(time: str, data: ActiveTimeline, table: MetadataTable) -> bool:
+    """Whether an instant may get this time that lies in the past: nobody has it, and it is the newest
+    compaction's successor."""
+    known = {i.requested for timeline in (data, table.timeline) for i in timeline.instants}
+    return time not in known and time > newest(table.timeline) and not table.archive.completion_time(time)
+
+
+# ----------------------------------------------------------------------------------------- execution
+
+
+def execute(ctx: WriterContext, time: str) -> MetadataCompaction | None:
+    """Execute one plan; None if a living executor has it, or Java may."""
+    if not _rests(ctx, time):
+        return None
+    with claimed(ctx, time, "the compaction of the metadata table") as ours:
+        if not ours:
+            return None
+        execution = _Execution.begin(ctx, time)
+        return _ended(_own(ctx), time) if execution is None else execution.run()
+
+
+def _rests(ctx: WriterContext, time: str) -> bool:
+    """Whether the plan is ours, or no file of it on the timeline was made lately."""
+    storage = ctx.seams.storage
+    path = f"{paths.METADATA_TIMELINE}/{time}.{COMPACTION}"
+    try:
+        if OUR_MARK.encode() in storage.read(f"{path}.{REQUESTED}", max_bytes=TIMELINE_FILE_BYTES_MAX)[:256]:
+            return True
+    except FileNotFoundError:
+        return True  # it ended
+    found = (storage.stat(f"{path}.{state}") for state in (REQUESTED, INFLIGHT))
+    newest_ms = max((info.mtime_ms for info in found if info is not None), default=0)
+    return store_now_ms(ctx, time) - newest_ms > ctx.heartbeats.expire_ms
+
+
+def _ended(own: ActiveTimeline, time: str) -> MetadataCompaction:
+    for instant in own.completed:
+        if instant.requested == time and instant.action == COMMIT:
+            return MetadataCompaction(time, instant.completion)
+    return MetadataCompaction(time, None)
+
+
+@dataclass(frozen=True)
+class _Execution:
+    """A claimed plan; ``operations`` as it has them, by whose places the new files are named."""
+
+    ctx: WriterContext
+    time: str
+    table: MetadataTable
+    operations: tuple[CompactionOperation, ...]
+
+    @classmethod
+    def begin(cls, ctx: WriterContext, time: str) -> _Execution | None:
+        """None if the plan is not pending (any more)."""
+        table = _table(ctx)
+        if table is None or time not in pending(table.timeline):
+            return None
+        found = tuple(load_compaction_plan(table.folder, time))
+        made = cls(ctx, time, table, found)
+        for operation in found:
+            made.is_void(operation)  # a plan that is damaged is found before anything is done
+        forget_other_attempt(ctx, time, made._others(), "compaction of the metadata table")
+        create_once(table.folder, paths.timeline_file(f"{time}.{COMPACTION}.{INFLIGHT}"))
+        return made
+
+    def run(self) -> MetadataCompaction:
+        """Steps 3 to 5."""
+        storage = self.ctx.seams.storage
+        numbers = [n for n, operation in enumerate(self.operations) if not self.is_void(operation)]
+        named = [(n, f"{self.ctx.seams.random.getrandbits(64):016x}") for n in numbers]
+        stats = storage.side_by_side(lambda one: self._make(*one), named)
+        folders = sorted({self.table.folder.outer(stat.partition) for stat in stats})
+        storage.settle([], folders, durable=self.ctx.options.fsync)
+        return self._complete(stats)
+
+    def is_void(self, operation: CompactionOperation) -> bool:
+        """Whether nothing is left of what the operation merges: its index was dropped.
+
+        Raises ``CorruptTable`` where some of its files are there and some are not, and for files that are
+        not of the group.
+        """
+        folder = self.table.folder
+        files = [*operation.log_files, *filter(None, [operation.base_file])]
+        strangers = [name for name in files if paths.file_id_of(name) != operation.file_id]
+        there = set(folder.names(operation.partition))
+        missing = [name for name in files if name not in there]
+        if len(missing) == len(files) and not strangers:
+            return True
+        if (missing or strangers) and self.time in pending(load_timeline(folder)):
+            raise CorruptTable(
+                f"the compaction plan names {min(missing or strangers)!r}, which"
+                f" {'does not exist' if missing else f'is not of the file group {operation.file_id!r}'};"
+                " nothing was changed: drop the metadata table with Hudi (hoodie.metadata.enable=false), or"
+                " restore it from a copy",
+                path=folder.outer(paths.timeline_file(f"{self.time}.{COMPACTION}.{REQUESTED}")),
+            )
+        return False
+
+    def _name(self, number: int) -> str:
+        return paths.hfile_name(self.operations[number].file_id, f"{number}-0-0", self.time)
+
+    def _path(self, number: int) -> str:
+        """Of the new base file, below the metadata table."""
+        return paths.in_partition(self.operations[number].partition, self._name(number))
+
+    def _others(self) -> dict[str, int]:
+        ours = {self._path(n) for n in range(len(self.operations))}
+        folder = self.table.folder
+        found = other_files(folder, self.time, self.operations, ours, paths.parse_hfile_name)
+        return {folder.outer(path): made for path, made in found.items()}
+
+    def _make(self, number: int, identity: str) -> CompactionStat:
+        """One new base file, made here or by another executor."""
+        folder, operation = self.table.folder, self.operations[number]
+        clock = self.ctx.seams.clock
+        began = clock.monotonic_ms()
+        target = self._path(number)
+        if folder.stat(target) is None:
+            self._link(number, identity)
+        info = folder.stat(target)
+        if info is None:
+            raise self._unavailable(f"was ended by another executor, or {target} was removed")
+        group = measured(folder, operation)
+        return CompactionStat(
+            operation.partition,
+            operation.file_id,
+            self._name(number),
+            operation.base_instant,
+            operation.base_file,
+            rows=open_hfile(folder.view(target), path=folder.outer(target)).entry_count,
+            size_bytes=info.size,
+            log_files=len(operation.log_files),
+            log_bytes=group.log_bytes,
+            log_rows=log_rows(self.table, operation),
+            taken_ms=int(clock.monotonic_ms() - began),
+        )
+
+    def _link(self, number: int, identity: str) -> None:
+        """Private file, then the look at the plan, then the link."""
+        storage, folder = self.ctx.seams.storage, self.table.folder
+        private = paths.prepared(self.time, identity)
+        made = compacted(
+            self.table, self.operations[number], self._name(number), self.ctx.seams.clock.now_ms()
+        )
+        try:
+            storage.create(private, made, durable=self.ctx.options.fsync)
+            if self.time in pending(load_timeline(folder)):
+                storage.link(private, folder.outer(self._path(number)))
+                self._remove_if_void(number, self.operations[number])
+        except FileExistsError:
+            return  # another executor was faster; its rows are the same
+        except FileNotFoundError as error:
+            raise self._unavailable("was ended by another executor, or its index was dropped") from error
+        finally:
+            delete_quietly(storage, private)
+
+    def _complete(self, stats: Sequence[CompactionStat]) -> MetadataCompaction:
+        """Step 4, unless somebody else did it."""
+        ctx, schema = self.ctx, schema_of_version(self.table.config.version)
+        content = encode_commit(stats, {"schema": schema}, COMPACT, compacted=True)
+        prepared = prepare(ctx, COMPACTION, content)  # not of those that ``_remove_void`` removes
+        try:
+            published = ctx.publisher.publish(
+                lambda done: f"{self.time}_{done}.{COMMIT}",
+                prepared=prepared,
+                decide=lambda section: self._decide(section, stats),
+                folder=paths.METADATA_TIMELINE,
+            )
+        finally:
+            forget(ctx, prepared)
+        if published.decision is not None:
+            return published.decision
+        sweep_private(ctx.seams.storage, self.time)
+        for number, operation in enumerate(self.operations):
+            self._remove_if_void(number, operation)
+        return MetadataCompaction(
+            self.time,
+            published.time,
+            tuple(paths.in_partition(stat.partition, stat.file_name) for stat in stats),
+            sum(stat.rows for stat in stats),
+            sum(stat.log_files for stat in stats),
+        )
+
+    def _decide(self, section: Section, stats: Sequence[CompactionStat]) -> MetadataCompaction | None:
+        """Under the lock: what became of the plan, None if these ``stats`` are what completes it."""
+        folder = self.table.folder
+        own = load_timeline(folder)
+        if self.time not in pending(own):
+            return _ended(own, self.time)
+        if others := self._others():
+            raise self._unavailable(f"is executed by another engine too ({min(others)})")
+        made = {paths.in_partition(stat.partition, stat.file_name) for stat in stats}
+        void = [n for n, operation in enumerate(self.operations) if self.is_void(operation)]
+        if any(self._path(n) in made for n in void):
+            raise self._unavailable("lost an index that was dropped while it ran")
+        if void:
+            self._remove_void(section, void)
+        for path in sorted(made):
+            if folder.stat(path) is None:
+                raise self._unavailable(f"was rolled back while it ran ({path} is gone)")
+        return None
+
+    def _remove_if_void(self, number: int, operation: CompactionOperation) -> None:
+        if self.is_void(operation):
+            self.table.folder.delete(self._path(number))
+
+    def _remove_void(self, section: Section, void: Sequence[int]) -> None:
+        """Base files of void operations, when no private file is left that could become one."""
+        section.epoch.check()
+        prepared = (n for n in self.ctx.seams.storage.names(paths.PREPARED) if n.startswith(f"{self.time}-"))
+        for name in sorted(prepared):
+            self.ctx.seams.storage.delete(f"{paths.PREPARED}/{name}")
+        for number in void:
+            self.table.folder.delete(self._path(number))
+
+    def _unavailable(self, what: str) -> Unavailable:
+        return Unavailable(
+            f"the compaction {self.time} of the metadata table {what}; nothing was published, execute it"
+            " again",
+            table=self.ctx.base,
+        )
