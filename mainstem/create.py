@@ -21,6 +21,7 @@ from mainstem.table.properties import (
     BUCKETS,
     COMMIT_TIME,
     EVENT_TIME,
+    FOR_JAVA,
     HASH_FIELD,
     INDEX_TYPE,
     TIMEZONE,
@@ -107,15 +108,9 @@ def create_table(
 
 
 def with_metadata() -> dict[str, str]:
-    """Properties of a table with a metadata table of the partition ``files``, by which Hudi's readers list.
-
-    Java's writers take them as defaults: they keep the metadata table up, build no other partition of it by
-    themselves, and remove none that their own options do not name (apache/hudi#18180).
-    """
+    """Properties of a table with a metadata table of the partition ``files``."""
     return {
-        METADATA: "true",
-        "hoodie.metadata.index.column.stats.enable": "false",
-        "hoodie.metadata.auto.delete.partitions": "false",
+        **FOR_JAVA,
         "hoodie.table.metadata.partitions": "files",
         "hoodie.table.metadata.partitions.inflight": "",
     }

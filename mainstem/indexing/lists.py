@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from mainstem.metadata.definitions import PATH_KEY, definitions_path
 from mainstem.seams import Seams
-from mainstem.table.properties import TableConfig
+from mainstem.table.properties import FOR_JAVA, TableConfig
 from mainstem.table.property_change import change_properties
 from mainstem.timeline.publish import Guarded
 
@@ -39,9 +39,12 @@ def without(config: TableConfig) -> TableConfig:
 
 
 def begun(config: TableConfig, partition: str) -> Changes:
-    """The partition is being built from now on."""
+    """The partition is being built from now on. A table of ours that had no metadata table told Java's
+    writers to do without one; they would delete it."""
     definitions = {PATH_KEY: definitions_path(config)}
-    return {**_lists(ready(config), {*building(config), partition}), **definitions}
+    ours = config.raw.get("hoodie.metadata.enable", "").strip().lower() == "false"
+    lists = _lists(ready(config), {*building(config), partition})
+    return {**lists, **definitions, **(FOR_JAVA if ours else {})}
 
 
 def finished(config: TableConfig, partition: str) -> Changes:

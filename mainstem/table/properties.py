@@ -54,6 +54,15 @@ CONSISTENT_TIMESTAMP = "hoodie.datasource.write.keygenerator.consistent.logical.
 #: partitions of the metadata table that every action maintains
 MAINTAINED = frozenset(("files", "column_stats"))
 
+#: what a table of ours with a metadata table says to Java's Spark writers, which take it as their defaults:
+#: they keep the metadata table up, build no other partition of it by themselves, and remove none that their
+#: own options do not name (apache/hudi#18180)
+FOR_JAVA = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.index.column.stats.enable": "false",
+    "hoodie.metadata.auto.delete.partitions": "false",
+}
+
 # Properties that decide where a row lands and who wins: they may not change under a transaction.
 DECISIVE = (
     "hoodie.table.name", "hoodie.table.type", "hoodie.table.version",

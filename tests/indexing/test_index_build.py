@@ -14,14 +14,16 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import mainstem
+from mainstem.cli import main
 from mainstem.errors import Invalid, RolledBack, Unavailable, Unsupported
 from mainstem.formats.avro_container import OUR_MARK
 from mainstem.indexing import build, creating
 from mainstem.indexing.first_rows import FirstRows
-from mainstem.options import INDEX_TIMEOUT
+from mainstem.options import INDEX_TIMEOUT, STATS_GROUPS
 from mainstem.storage import paths
 from mainstem.table import properties
 from mainstem.timeline.index_records import load_index_plan
@@ -127,7 +129,7 @@ def test_an_index_of_a_live_table_agrees_with_the_data_and_goes_on_doing_so(tabl
     opened(table).clean()
     check(table)
     # The plan and its end are Java's, and name one partition.
-    (done,) = [i for i in opened(table).timeline() if i.action == "indexing"]
+    *_, done = [i for i in opened(table).timeline() if i.action == "indexing"]
     assert done.is_completed and done.requested == built.action
     (plan,) = load_index_plan(opened(table)._seams.storage, built.action)
     assert plan.partition == kind and plan.extra == {}
@@ -140,6 +142,15 @@ def test_an_empty_table_can_have_an_index(tmp_path, kind):
     check(table)
     opened(table).upsert(rows(range(4), 1))
     check(table)
+
+
+def test_java_is_told_to_keep_up_the_metadata_table_that_a_table_has_from_now_on(table):
+    kept = opened(table).config.raw
+    assert kept["hoodie.metadata.enable"] == "false", "Java's Spark writers take it as their default"
+    table.create_index("files")
+    told = opened(table).config.raw
+    assert told["hoodie.metadata.enable"] == "true"
+    assert told["hoodie.metadata.auto.delete.partitions"] == "false"
 
 
 def test_an_index_that_is_there_is_not_built_again(table):
@@ -372,6 +383,8 @@ def steps(table: mainstem.Table, folder: Path, kind: str):
 def test_a_builder_that_dies_at_any_call_hinders_nobody_and_the_next_ends_it(table, tmp_path, kind):
     before = content(table)
     states = set()
+    if kind != "files":
+        table.create_index("files")
     for number, copy in enumerate(steps(table, tmp_path, kind)):
         found = listed(copy)
         states.add((found[""], found[".inflight"]))
@@ -380,17 +393,80 @@ def test_a_builder_that_dies_at_any_call_hinders_nobody_and_the_next_ends_it(tab
         if number % 2:
             opened(copy).upsert(rows(range(4), 30, "after"))
             assert "after2" in content(copy)["value"].to_pylist()
-        if number % 5 == 4 and kind not in listed(copy)[""]:
+        if number % 5 == 4 and (kind != "files" or "files" not in listed(copy)[""]):
             opened(copy).drop_index(kind, if_exists=True)
         if kind not in listed(copy)[""]:
             opened(copy).create_index(kind)
         check(copy)
         opened(copy).upsert(rows(range(4), 31, "and after"))
         check(copy)
-    assert states == {("", ""), ("", "files"), ("files", "")}
+    whole = ",".join(sorted({kind, "files"}))
+    without = "" if kind == "files" else "files"
+    assert states == {(without, ""), (without, kind), (whole, "")}
+
+
+# ------------------------------------------------------------------------- rebuilding, more at once
+
+
+def test_a_rebuilt_index_is_of_the_same_columns_and_what_was_wrong_in_it_is_gone(table):
+    opened(table).create_index("column_stats", ["ts", "value"])
+    (index,) = [i for i in opened(table).indexes() if i.name == "column_stats"]
+    for file in (Path(table.path) / ".hoodie/metadata/column_stats").glob("*.hfile"):
+        file.unlink()
+    assert not opened(table).validate_metadata().ok
+    built = opened(table).reindex("column_stats")
+    assert built.index == "column_stats"
+    assert [i.columns for i in opened(table).indexes() if i.name == "column_stats"] == [index.columns]
+    check(table)
+    with pytest.raises(Invalid, match="no index is called"):
+        opened(table).reindex("partition_stats")
+    with pytest.raises(Invalid, match="only Hudi can drop it"):
+        opened(table).reindex("files")
+
+
+def test_an_index_is_dropped_and_created_again_with_other_file_groups_while_a_writer_is_in_flight(table):
+    opened(table).create_index("column_stats")
+    txn = opened(table).begin()
+    txn.write(rows(range(8), 10, "over"))
+    opened(table).drop_index("column_stats")
+    check(table)
+    opened(table).create_index("column_stats", options={STATS_GROUPS: "7"})
+    txn.commit()
+    check(table)
+    opened(table).drop_index("column_stats")
+    opened(table).upsert(rows(range(8), 11))
+    check(table)
+    assert listed(table) == {"": "files", ".inflight": ""}
+
+
+def test_the_commands_create_rebuild_and_list(table, capsys):
+    assert main(["index", "create", table.path, "column_stats", "--columns", "ts"]) == 0
+    assert "index column_stats built by" in capsys.readouterr().out
+    assert main(["index", "rebuild", table.path, "column_stats", "--json"]) == 0
+    capsys.readouterr()
+    assert main(["index", "list", table.path]) == 0
+    assert "_hoodie_record_key, ts, ready" in capsys.readouterr().out
+    assert main(["index", "create", table.path, "column_stats"]) == 1
+    assert "there already" in capsys.readouterr().err
+    assert main(["index", "create", table.path, "column_stats", "--columns", "nothing"]) == 1
+    check(table)
 
 
 # -------------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [(["nothing"], "has no column 'nothing'"), (["ts", "ts"], "named twice"), (["tags"], "no smallest"),
+     (["id.inner"], "no smallest")],
+)  # fmt: skip
+def test_columns_that_cannot_be_indexed_are_refused_and_nothing_changes(tmp_path, columns, why):
+    table = make(tmp_path / "odd")
+    odd = rows(range(4), 1)
+    table.upsert(odd.append_column("tags", pa.array([["a"]] * 4, pa.list_(pa.string()))))
+    with pytest.raises(Invalid, match=why):
+        opened(table).create_index("column_stats", columns)
+    assert opened(table).indexes() == []
 
 
 def test_kinds_that_are_not_built_or_not_maintained_are_refused_and_nothing_changes(table, monkeypatch):
