@@ -37,7 +37,7 @@ field = pc.field
 PLAIN = {"hoodie.metadata.enable": "false", "hoodie.enable.data.skipping": "false"}
 TABLES = (
     "mdt_all", "mdt_all_cow.secondary", "mdt_partitioned_rli", "all_types", "nbcc_two_writers_mdt.pending2",
-    "async_index.inflight2", "clean_mor_mdt", "clustering_mor.scheduled", "cow_basic_v8",
+    "async_index.inflight2", "clean_mor_mdt", "cow_basic_v8",
 )  # fmt: skip
 COLUMNS = ["_hoodie_record_key", "_hoodie_partition_path", "_hoodie_commit_time"]
 
@@ -96,7 +96,7 @@ def without(path: Path, expression: pc.Expression) -> list[str]:
 def test_rows_are_the_same_with_indexes_and_without(tables: Callable[[str], Path], name: str) -> None:
     path = tables(name)
     whole = mainstem.open_table(path, properties=PLAIN).scan().to_arrow()
-    for expression in some_filters(whole, 16):
+    for expression in some_filters(whole, 10):
         expected = shown(ds.dataset(whole).to_table(filter=expression))
         assert shown(plan(path, expression).to_arrow()) == expected, str(expression)
 
@@ -126,11 +126,11 @@ def test_earlier_times_are_the_same_with_indexes_and_without(
             whole = bare.scan(**moment).to_arrow()
         except mainstem.MainstemError:  # cleaned
             continue
-        for expression in some_filters(whole, 3):
+        for expression in some_filters(whole, 2):
             expected = shown(ds.dataset(whole).to_table(filter=expression))
             assert shown(plan(path, expression, **moment).to_arrow()) == expected, str(expression)
             asked += 1
-    assert asked > 5
+    assert asked > 3
 
 
 def first_cut(path: Path, expression: pc.Expression) -> str:

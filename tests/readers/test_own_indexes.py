@@ -97,7 +97,7 @@ def filters(chance: random.Random) -> list[pc.Expression]:
     return chance.sample(made, 20)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_rows_are_the_same_with_our_indexes_and_without(tmp_path: Path, seed: int) -> None:
     chance, partial = random.Random(seed), seed % 2 == 1
     mode = {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"} if partial else {}
@@ -108,7 +108,7 @@ def test_rows_are_the_same_with_our_indexes_and_without(tmp_path: Path, seed: in
     table = mainstem.open_table(tmp_path / "t", properties=FAST)
     table.upsert(rows(chance, 20))
     step(table, chance, partial)
-    late = seed % 4 < 3
+    late = seed < 3
     if not late:
         table.create_index("column_stats")
     for _ in range(6):

@@ -106,7 +106,7 @@ FILTERS = st.recursive(
 )
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(expression=FILTERS)
 def test_rows_are_the_same_with_data_skipping_and_without(folder: Path, expression: pc.Expression) -> None:
     with_it, without = both_ways(folder, expression)
