@@ -15,11 +15,13 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from mainstem.formats.bloom_filter import BloomSize
 from mainstem.indexing.contents import Contents
 from mainstem.metadata.build.expressions import Expression
 from mainstem.metadata.build.rows import bloom_rows, files_rows, record_index_rows, secondary_rows
 from mainstem.metadata.build.stats import (
     column_stats_rows,
+    expression_bloom,
     expression_rows,
     partition_ranges,
     partition_stats_rows,
@@ -86,6 +88,18 @@ def blooms(contents: Contents) -> pa.Table:
             (f.name, b[0], b[1], paths.parse_base_name(f.name).instant) for f, b in found if b is not None
         ]
         tables.append(bloom_rows(partition, rows))
+    return pa.concat_tables(tables)
+
+
+def expression_blooms(contents: Contents, definition: dict[str, Any], size: BloomSize) -> pa.Table:
+    """A bloom expression index of every base file."""
+    expression = Expression(definition["indexFunction"], definition["indexOptions"])
+    (column,) = definition["sourceFields"]
+    tables = [SCHEMAS[Content.BLOOM].empty_table()]
+    for partition, here in contents.files.items():
+        bases = [f for f in here.values() if f.is_base]
+        made = [(f, expression_bloom(contents.batches(f, [column]), column, expression, size)) for f in bases]
+        tables.append(bloom_rows(partition, [(f.name, kind, text, "") for f, (kind, text) in made]))
     return pa.concat_tables(tables)
 
 

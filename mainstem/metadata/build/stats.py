@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from mainstem.formats.bloom_filter import BloomFilter, BloomSize
 from mainstem.metadata.build.bounds import lower_bound, upper_bound
 from mainstem.metadata.build.expressions import Expression
 from mainstem.metadata.build.ranges import Range, column_at, joined, ranges_of
@@ -125,6 +126,21 @@ def expression_rows(
     entries = [(p, in_keys(p), s) for p, r in partitions if (s := _storable(r, V2))]
     keys = expression_partition_keys(_names(entries), _texts(e[0] for e in entries))
     return pa.concat_tables([of_files, _table(keys, entries, _PARTITION, V2, tight=tight)])
+
+
+def expression_bloom(
+    rows: pa.Table | Iterable[pa.Table], column: str, expression: Expression, size: BloomSize
+) -> tuple[str, bytes]:
+    """Type and text of a bloom filter of an expression's values in one base file, nulls left out.
+
+    ``size``: in Java's tables that of the writer's ``hoodie.index.bloom.*`` or of the index definition.
+    """
+    made = BloomFilter(size)
+    for batch in [rows] if isinstance(rows, pa.Table) else rows:
+        values = column_at(batch, column)
+        if values is not None:
+            made.add(expression.values(values).drop_null().cast(pa.string()))
+    return size.kind, made.text().encode()
 
 
 # ------------------------------------------------------------------------------------------- tables
