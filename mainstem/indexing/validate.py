@@ -44,7 +44,7 @@ from mainstem.metadata.partitions import (
     in_keys,
     kind_of,
 )
-from mainstem.metadata.table import MetadataTable, open_metadata
+from mainstem.metadata.table import MetadataTable
 from mainstem.readers.state import TableState
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -109,7 +109,7 @@ def _names_of(state: TableState) -> set[str]:
 def _compared(
     state: TableState, config: TableConfig, kept: int, damaged: str, keep: Keep | None
 ) -> MetadataReport | None:
-    metadata = open_metadata(state.storage, config, state.timeline)
+    metadata = state.metadata_table
     lists = _check_lists(state, config, PartitionReport("", kept=kept))
     if metadata is None:
         return MetadataReport(state.timeline.newest_time, (lists,)) if lists.wrong else None
