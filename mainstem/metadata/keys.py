@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -34,10 +34,6 @@ from mainstem.metadata.partitions import in_keys
 from mainstem.metadata.xxhash64 import xxhash64
 from mainstem.table.bucket import java_string_hash
 
-#: characters of the parts of a statistics key
-COLUMN_PART = 12
-PARTITION_PART = 12
-FILE_PART = 24
 V1, V2 = "V1", "V2"
 
 _SEED = 0xFFFFFFFFDABADABA
@@ -94,14 +90,6 @@ def bloom_keys(partitions: pa.Array, files: pa.Array) -> pa.Array:
 
 def _joined(*parts: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(*parts, "")
-
-
-def stats_prefixes(columns: Iterable[str], partitions: Iterable[str] | None = None) -> list[str]:
-    """Prefixes of the rows of these columns (in these partitions), for ``MetadataTable.prefixes``."""
-    hashes = [name_hash(column) for column in columns]
-    if partitions is None:
-        return sorted(hashes)
-    return sorted(h + partition_hash(p) for p in partitions for h in hashes)
 
 
 # ------------------------------------------------------------------------------------ secondary keys
@@ -199,8 +187,3 @@ def hashed_texts(keys: pa.Array, secondary_version: str | None = None) -> pa.Arr
     known = pa.array(cut >= 0)
     values = _cut(keys.filter(known), cut[cut >= 0])[0]
     return pc.replace_with_mask(keys, known, pc.binary_join_element_wise(values, "", _SEPARATOR))
-
-
-def sorted_keys(keys: Sequence[str]) -> list[str]:
-    """Distinct keys by unsigned UTF-8 bytes, as files hold them; equal to the order of code points."""
-    return sorted(set(keys))

@@ -11,9 +11,8 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 
-#: Properties of the data table that name partitions which are complete, and which are being built.
+#: Property of the data table that names the partitions which are complete.
 PARTITIONS_KEY = "hoodie.table.metadata.partitions"
-INFLIGHT_KEY = "hoodie.table.metadata.partitions.inflight"
 
 FILES = "files"
 COLUMN_STATS = "column_stats"

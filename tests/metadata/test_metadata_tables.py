@@ -128,10 +128,10 @@ def test_prefixes_of_statistics_find_the_rows_of_a_column(unpacked: Path) -> Non
     table = metadata_of(unpack("clean_mor_mdt", unpacked))
     rows = table.read("column_stats")
     column = rows["column"][0].as_py()
-    found = table.prefixes("column_stats", pa.array(keys.stats_prefixes([column])))
+    found = table.prefixes("column_stats", pa.array([keys.name_hash(column)]))
     assert set(found["column"].to_pylist()) == {column}
     assert len(found) == rows["column"].to_pylist().count(column)
-    assert len(table.prefixes("column_stats", pa.array(keys.stats_prefixes(["no such column"])))) == 0
+    assert len(table.prefixes("column_stats", pa.array([keys.name_hash("no such column")]))) == 0
 
 
 @INDEXES
