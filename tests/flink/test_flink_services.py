@@ -8,14 +8,13 @@ every commit is on the timeline or in the archive.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import pytest
-from test_flink_writers import WAIT_MS, numbers, rows_of
+from test_flink_writers import WAIT_MS, numbers, rows_of, wait_for
 
 import mainstem
 from demos.services_done import services_done
+from mainstem.lsm_archive.reader import Archive
+from mainstem.storage.local import LocalStorage
 
 SOON = {
     "compaction.delta_commits": "2", "clean.retain_commits": "1", "archive.min_commits": "2",
@@ -42,25 +41,18 @@ def pipeline(flink, name: str, path, options: dict[str, str]):
     return flink.execute_sql(f"INSERT INTO {name} SELECT '{name}', id, {city} FROM {source}")
 
 
-def wait_until(holds: Callable[[], object], what: str, seconds: float = 60) -> None:
-    until = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < until, f"waited in vain for {what}"
-        time.sleep(0.2)
-
-
 @pytest.mark.supports("Services", "beside Flink jobs, partitioned tables too, as Flink's options say")
 def test_services_run_beside_two_jobs_and_no_row_is_lost(environment, tmp_path):
     path = tmp_path / "t"
     flink = environment("200 ms", 1)
     jobs = {name: pipeline(flink, name, path, given) for name, given in (("served", SOON), ("plain", OFF))}
-    wait_until(lambda: all(job.outcomes for job in jobs.values()), "a commit of each job")
+    wait_for(lambda: all(job.outcomes for job in jobs.values()))
 
     def all_served() -> bool:
         done = services_done(path)
         return done.compactions >= 1 and done.cleans >= 1 and done.archived >= 1
 
-    wait_until(all_served, "a compaction, a clean and archived instants")
+    wait_for(all_served, 60)
     for job in jobs.values():
         job.get_job_client().stop_with_savepoint(False, str(tmp_path / "saved")).result()
         job.wait(WAIT_MS)
@@ -69,5 +61,8 @@ def test_services_run_beside_two_jobs_and_no_row_is_lost(environment, tmp_path):
     for name, job in jobs.items():
         written = sum(outcome.rows for outcome in job.outcomes)
         assert sorted(row["id"] for row in rows if row["who"] == name) == list(range(1, written + 1))
-    slices = mainstem.open_table(path).file_slices()
-    assert {one.partition for one in slices if one.base_file} == {"oslo", "rome"}
+    opened = mainstem.open_table(path)
+    shown = [*opened.timeline(), *Archive.load(LocalStorage(opened.path)).instants()]
+    done = {outcome.instant for job in jobs.values() for outcome in job.outcomes}
+    assert done <= {instant.requested for instant in shown}
+    assert {one.partition for one in opened.file_slices() if one.base_file} == {"oslo", "rome"}

@@ -9,9 +9,8 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from test_flink_services import wait_until
 from test_flink_sql_statements import content
-from test_flink_writers import ONE, numbers, rows_of, table
+from test_flink_writers import ONE, numbers, rows_of, table, wait_for
 
 from mainstem.errors import LockUnavailable, MainstemError, Unavailable
 from mainstem.testing.zookeeper import ZooKeeperServer, free_port
@@ -69,9 +68,9 @@ def test_a_zookeeper_that_goes_away_for_ever_is_told_and_nothing_more_is_committ
     sink = table(flink, "sink", tmp_path / "t", ONE, **at(server.connect_string))
     result = flink.execute_sql(f"INSERT INTO {sink} SELECT id, ts FROM {source}")
     try:
-        wait_until(lambda: result.outcomes, "a commit")
+        wait_for(lambda: result.outcomes)
         server.kill()
-        wait_until(lambda: "checkpoints wait for their commit" in told.text, "an error in the log")
+        wait_for(lambda: "checkpoints wait for their commit" in told.text)
         assert isinstance(result.error, LockUnavailable | Unavailable)
         rows, before = rows_of(tmp_path / "t"), content(tmp_path / "t/.hoodie/timeline")
         assert sum(outcome.rows for outcome in result.outcomes) == len(rows)
