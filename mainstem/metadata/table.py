@@ -344,6 +344,7 @@ def decoded_blocks(content: Content, pieces: Sequence[Encoded | pa.Array]) -> li
     much as one of many."""
     made: list[Block] = []
     waiting: list[Encoded] = []
+    size = 0
 
     def flush() -> None:
         if waiting:
@@ -355,9 +356,9 @@ def decoded_blocks(content: Content, pieces: Sequence[Encoded | pa.Array]) -> li
             flush()
             made.append(Block(deletes=piece))
             continue
-        size = sum(other.values.nbytes for other in waiting) + piece.values.nbytes
         if waiting and (waiting[0].schema_text != piece.schema_text or size > _JOINED_BYTES):
             flush()
+        size = piece.values.nbytes + (size if waiting else 0)
         waiting.append(piece)
     flush()
     return made
