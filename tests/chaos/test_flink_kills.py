@@ -182,7 +182,7 @@ def start(tmp_path: Path) -> Iterator[Callable[[str], Run]]:
 
 
 @pytest.mark.supports("Engines", "PyFlink: exactly once across failures")
-@pytest.mark.parametrize(("source", "tasks"), [("bounded", 1), ("endless", 4)])
+@pytest.mark.parametrize(("source", "tasks"), [("bounded", 2), ("endless", 4)])
 def test_rows_of_killed_python_workers_come_once(start, source, tasks):
     run = start(source)
     run.start(tasks)
