@@ -122,10 +122,13 @@ def _column_stats(storage: Storage, config: TableConfig, changes: FileChanges) -
 
 
 def _ranges(storage: Storage, path: str, columns: list[str]) -> list[Range]:
-    """Ranges of the columns that a file has; [] for a log file that only deletes."""
+    """Ranges of the columns that a file has; of a log file that only deletes, that it has nothing, as Java
+    writes (readers know by that that no row of it can pass a filter)."""
     tops = list(dict.fromkeys(name.partition(".")[0] for name in columns))
     if paths.parse_base_name(path.rpartition("/")[2]) is None:
-        blocks = (b for b in read_blocks(storage.view(path), path=path) if b.kind in _DATA)
+        blocks = [b for b in read_blocks(storage.view(path), path=path) if b.kind in _DATA]
+        if not blocks:
+            return [Range(name, pa.null(), None, None, 0, 0) for name in columns]
         return [r for r in ranges_of((block.table(tops) for block in blocks), columns) if r.rows]
     with pq.ParquetFile(storage.open_input(path)) as source:
 

@@ -202,7 +202,9 @@ class Indexes:
         self._used.add(index)
         rows = self._metadata.lookup(index, keys)
         logs = np.array([paths.parse_log_name(name) is not None for _, name in files])
-        return stored_ranges(rows, keys, kind, logs=logs, path=index)
+        # Every row has a key: where keys are indexed, a file that counts nothing has no row.
+        told = index == COLUMN_STATS and META_FIELDS[2] in self._columns
+        return stored_ranges(rows, keys, kind, logs=logs, deletes_told=told, path=index)
 
     # -------------------------------------------------------------------------------------- expressions
 

@@ -36,12 +36,18 @@ def is_comparable(kind: pa.DataType) -> bool:
 
 
 def stored_ranges(
-    rows: pa.Table, keys: pa.Array, kind: pa.DataType, *, logs: np.ndarray, path: str = ""
+    rows: pa.Table,
+    keys: pa.Array,
+    kind: pa.DataType,
+    *,
+    logs: np.ndarray,
+    deletes_told: bool = False,
+    path: str = "",
 ) -> Ranges:
     """Ranges of one column of type ``kind`` in the files with these keys, in their order.
 
     ``rows``: what a look-up of them found (``records.SCHEMAS`` of statistics); ``logs``: which of the files
-    are log files, whose rows of no values say that they hold deletes only.
+    are log files; ``deletes_told``: a row that counts nothing says that a log file only deletes.
     """
     found = pc.index_in(keys, value_set=rows["key"].combine_chunks() if rows.num_rows else keys.slice(0, 0))
     there = found.is_valid().to_numpy(zero_copy_only=False)
@@ -63,7 +69,7 @@ def stored_ranges(
     # Without a value a range says nothing of nulls either, unless the rows were counted.
     no_value = (mine["min_kind"].to_numpy() == 0) & (mine["max_kind"].to_numpy() == 0)
     only_nulls = no_value & (count > 0) & (nulls == count)
-    empty = no_value & (count == 0) & (nulls == 0) & logs[at]
+    empty = no_value & (count == 0) & (nulls == 0) & logs[at] & deletes_told
     ranges.values[at] = ~(only_nulls | empty)
     ranges.nulls[at] = ~(empty | (bounded & (nulls == 0) & (count > 0)))
     return Ranges(_placed(low, at, len(keys)), _placed(high, at, len(keys)), ranges.nulls, ranges.values)

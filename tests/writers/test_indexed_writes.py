@@ -14,6 +14,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import mainstem
@@ -23,6 +24,7 @@ from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import load_config
 from mainstem.timeline.publish import Publisher
 from mainstem.writers import indexed
+from mainstem.writers.task import write_task
 from tests.multiprocess import table_files
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
@@ -239,11 +241,11 @@ def test_every_action_keeps_column_statistics_right(table: mainstem.Table) -> No
     table.upsert(rows("01234567", 2))
     assert len(check()) == 4
     table.delete(rows("0", 2).select(["id", "city"]))
-    assert len(check()) == 4, "a log file that only deletes has no statistics"
+    assert len(check()) == 5, "a log file that only deletes is said to hold nothing"
     with table.begin() as txn:
         txn.write(rows("0123", 3))
         txn.abort()
-    assert len(check()) == 4
+    assert len(check()) == 5
     assert table.log_compact()
     check()
     table.compact()
@@ -253,4 +255,23 @@ def test_every_action_keeps_column_statistics_right(table: mainstem.Table) -> No
     table.upsert(rows("1", 5))
     assert table.clean()
     assert before - check()
-    assert table.scan(filter=pa.compute.field("v") == 5).to_arrow().num_rows == 1
+    assert table.scan(filter=pc.field("v") == 5).to_arrow().num_rows == 1
+
+
+def test_what_tasks_on_other_machines_wrote_is_in_the_indexes_and_what_lost_attempts_left_is_not(
+    table: mainstem.Table,
+) -> None:
+    table.create_index("column_stats")
+    txn = table.begin()
+    spec = txn.task_spec()
+    for number, keys in enumerate(("0246", "1357")):
+        results = [
+            write_task(spec, rows(keys, 7).to_batches(), task_partition=number, stage=1, attempt=attempt)
+            for attempt in (0, 1)
+        ]
+        txn.add_task_result(results[0])
+    txn.commit()
+    assert len(listed(table)) == 2
+    report = table.validate_metadata()
+    assert report is not None and report.ok, report
+    assert table.scan(filter=pc.field("v") == 7).to_arrow().num_rows == 8
