@@ -17,6 +17,7 @@ from mainstem.testing.archive_world import Archives
 from mainstem.testing.bulk import BulkInserts
 from mainstem.testing.cleaning_world import Cleanings
 from mainstem.testing.indexed_world import Indexed
+from mainstem.testing.indexing_world import Indexing
 from mainstem.testing.log_compactor import LogCompactions
 from mainstem.testing.mixed import Mixed
 from mainstem.testing.publishers import Publishers
@@ -33,6 +34,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "cleanings": Cleanings,
     "compactions": Compactions,
     "indexed": Indexed,
+    "indexing": Indexing,
     "logs": LogCompactions,
     "mixed": Mixed,
     "publishers": Publishers,

@@ -1,0 +1,60 @@
+"""Seeded bugs of building and dropping an index beside writers: one for each of the races, and two of
+processes that stood still."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+from mainstem.indexing import build, drop
+from mainstem.indexing.coverage import Coverage
+from mainstem.testing.mutant import STOPPING, Patch, nothing, seeded_bug
+from mainstem.timeline.publish import Guarded
+from mainstem.writers import indexed
+
+
+@seeded_bug("a writer takes the list of indexes that it saw before the lock (RFC-45, first race)", "indexing")
+def lists_not_read_again() -> list[Patch]:
+    class Same:
+        def __ne__(self, other: object) -> bool:
+            return False
+
+    return [patch.object(indexed, "_maintained", lambda ctx: Same())]
+
+
+@seeded_bug("the listing point lies before the index is in the list (RFC-45, second race)", "indexing")
+def listed_before_the_lock() -> list[Patch]:
+    schedule, open_ = build.schedule, build._Build._open
+    before: dict[str, Any] = {}
+
+    def planned(ctx: Any, *given: Any) -> str:
+        timeline = ctx.timeline()
+        action = schedule(ctx, *given)
+        before[action] = timeline
+        return action
+
+    def opened(self: Any, section: Guarded) -> None:
+        open_(self, section)
+        self.opened = (before[self.action], self.opened[1])
+
+    covered = patch.object(Coverage, "_missing", lambda *given: [])
+    return [patch.object(build, "schedule", planned), patch.object(build._Build, "_open", opened), covered]
+
+
+@seeded_bug("a dropper that stood still removes files of an index that was built since", "indexing", STOPPING)
+def drops_what_is_there_now() -> list[Patch]:
+    remove = drop._remove
+
+    def again(ctx: Any, names: Any, actions: Any) -> int:
+        now = {p: drop.files_that_may_go(ctx.seams.storage, ctx.timeline(), p) for p in names}
+        return remove(ctx, now, actions)
+
+    return [patch.object(drop, "_remove", again)]
+
+
+@seeded_bug("a builder that was taken for dead completes its index all the same", "indexing", STOPPING)
+def completes_when_ended() -> list[Patch]:
+    return [
+        patch.object(build._Build, "_check_ours", nothing),
+        patch.object(build._Build, "_may_complete", lambda self, section, coverage: None),
+    ]
