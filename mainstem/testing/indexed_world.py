@@ -1,5 +1,6 @@
 """Scenario ``indexed``: ``services`` on a table with a metadata table, whose partition ``files`` every
 action maintains: writers, two compactors, cleaners, archivers, a log compactor, a keeper of savepoints.
+``compacted`` adds two compactors of the metadata table itself.
 
 At every change of either timeline the metadata table is read by Hudi's rules and compared with the data
 files of the commits that stand (``metadata_rules``).
@@ -9,10 +10,12 @@ from __future__ import annotations
 
 from mainstem.client import Table
 from mainstem.create import with_metadata
+from mainstem.metadata.compacting import DELTA_COMMITS
+from mainstem.services import metadata_compaction
 from mainstem.testing.metadata_rules import METADATA_TIMELINE, MetadataRules
 from mainstem.testing.plain_format import timeline_name
 from mainstem.testing.services_world import Services
-from mainstem.testing.world import Violation
+from mainstem.testing.world import Process, Violation
 
 
 class Indexed(Services):
@@ -46,3 +49,24 @@ class Indexed(Services):
         done = {n.requested for n in names if n.completion is not None}
         if left := {n.requested for n in names} - done:
             raise Violation("nothing left over", f"{min(left)} is pending on the metadata table")
+
+
+class Compacted(Indexed):
+    """``indexed``, and the metadata table is compacted all the while, by writers after commits too."""
+
+    scenario = "compacted"
+
+    def more_properties(self) -> dict[str, str]:
+        return {**super().more_properties(), DELTA_COMMITS: "3"}
+
+    def build(self) -> None:
+        super().build()
+        for name in ("metadata compactor", "metadata compactor'"):
+            self.start(name, self._chore(self._compact_metadata), counted=False)
+
+    def _compact_metadata(self, process: Process, table: Table) -> None:
+        metadata_compaction.run(table.writer_context(), if_due=self.random.random() < 0.7)
+
+    def _serve(self, table: Table) -> None:
+        super()._serve(table)
+        metadata_compaction.run(table.writer_context(), if_due=False)

@@ -16,7 +16,7 @@ from collections import Counter
 from mainstem.testing.archive_world import Archives
 from mainstem.testing.bulk import BulkInserts
 from mainstem.testing.cleaning_world import Cleanings
-from mainstem.testing.indexed_world import Indexed
+from mainstem.testing.indexed_world import Compacted, Indexed
 from mainstem.testing.indexing_world import Indexing
 from mainstem.testing.log_compactor import LogCompactions
 from mainstem.testing.mixed import Mixed
@@ -32,6 +32,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "archives": Archives,
     "bulk": BulkInserts,
     "cleanings": Cleanings,
+    "compacted": Compacted,
     "compactions": Compactions,
     "indexed": Indexed,
     "indexing": Indexing,

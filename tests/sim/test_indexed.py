@@ -14,8 +14,11 @@ from mainstem.testing.run import simulate
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.supports("Indexes", "metadata table: partition `files`, maintained by every action")
-@pytest.mark.parametrize(("seed", "faults"), [(3, None), (5, CRASHING)])
-def test_files_equals_the_listing_at_every_moment(seed, faults) -> None:
-    result = simulate(seed, "indexed", faults=faults)
+@pytest.mark.parametrize(
+    ("scenario", "seed", "faults"),
+    [("indexed", 3, None), ("indexed", 5, CRASHING), ("compacted", 1, CRASHING)],
+)
+def test_files_equals_the_listing_at_every_moment(scenario, seed, faults) -> None:
+    result = simulate(seed, scenario, faults=faults)
     assert result.failure is None, result.failure
     assert result.counts.commits and result.counts.compactions

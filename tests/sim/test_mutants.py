@@ -20,7 +20,9 @@ from mainstem.testing.run import simulate
 
 SEEDS: dict[str, int] = json.loads((Path(__file__).parent / "mutant_seeds.json").read_text())
 # Runs with all kinds of services take a second each: of their bugs another third is looked for every day.
-OF_SERVICES = {"archives", "cleanings", "indexed", "indexing", "logs", "restores", "services", "sinks"}
+OF_SERVICES = {
+    "archives", "cleanings", "compacted", "indexed", "indexing", "logs", "restores", "services", "sinks",
+}  # fmt: skip
 EVERY_ONE = os.environ.get("MAINSTEM_SIM_MUTANTS", "") == "all"
 MORE_SEEDS = 400
 MORE_SECONDS = 40.0  # of processor time
