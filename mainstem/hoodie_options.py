@@ -72,7 +72,7 @@ _TABLE_ALIASES = {alias: key for key, aliases in _TABLE_PROPERTIES.items() for a
 
 #: options whose one acceptable value is what mainstem does anyway; others are refused by name
 _FIXED: dict[str, tuple[tuple[str, ...], str]] = {
-    "hoodie.metadata.enable": (("false",), "mainstem does not maintain Hudi's metadata table yet"),
+    "hoodie.metadata.enable": (("false",), "tables that jobs create get no metadata table yet"),
     "hoodie.populate.meta.fields": (("true",), "rows without meta columns cannot be written"),
     "hoodie.combine.before.upsert": (("true",), "a batch is always combined when it is read"),
     "hoodie.combine.before.insert": (("true",), "inserts are upserts: a key is never there twice"),

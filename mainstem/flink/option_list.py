@@ -45,7 +45,7 @@ _OTHER_INDEX = "belongs to another index than BUCKET"
 _BATCHES = "rows are staged batch by batch; memory is bounded by the Arrow batch"
 _COW = "belongs to COPY_ON_WRITE tables"
 _BULK = "belongs to bulk_insert"
-_NO_METADATA = "mainstem does not maintain Hudi's metadata table yet"
+_NO_METADATA = "tables that Flink jobs create get no metadata table yet"
 _CLUSTERING = "clustering breaks non-blocking writers; run it with Hudi while no writer is open"
 
 _TABLE = (

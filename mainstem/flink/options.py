@@ -135,8 +135,8 @@ def _check_fixed(option: Option, value: str, written: str) -> None:
 def _warn_of_metadata(values: Mapping[str, str], written: Mapping[str, str]) -> None:
     if core.flag(values, "metadata.enabled", False):
         warnings.warn(
-            f"{written['metadata.enabled']}=true has no effect: mainstem does not maintain Hudi's metadata"
-            " table yet; the table is written, and read by every engine, without one",
+            f"{written['metadata.enabled']}=true has no effect: tables that Flink jobs create get no metadata"
+            " table yet. One that a table has is maintained (create_table, create_index)",
             stacklevel=4,
         )
 
