@@ -31,6 +31,8 @@ from mainstem.writers import indexed
 from tests.indexing.dying import Died, Dying
 from tests.services.city_table import QUICK, aged, content, make, rows
 
+pytestmark = pytest.mark.supports("Indexes", "listed, built, rebuilt and dropped while writers run")
+
 KINDS = ("files", "column_stats")
 MOMENTS = ("planned", "open", "read", "written", "completed", "whole")
 #: the kinds differ in their rows alone

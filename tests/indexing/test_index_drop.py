@@ -27,7 +27,7 @@ from mainstem.timeline.index_records import IndexBuild, encode_index_plan
 from tests.golden_tables import tables
 from tests.indexing.dying import Died, Dying
 
-#pytestmark = pytest.mark.supports("Indexes", "list, drop while writers run")
+pytestmark = pytest.mark.supports("Indexes", "listed, built, rebuilt and dropped while writers run")
 
 GIVEN = {
     "hoodie.bucket.index.num.buckets": "2",
