@@ -32,10 +32,11 @@ Hudi: ``HoodieBackedTableMetadataWriter.performTableServices``, ``compactIfNeces
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from mainstem.errors import CorruptTable, OutcomeUnknown, Unavailable
+from mainstem.errors import CorruptTable, Unavailable
 from mainstem.formats.avro_container import OUR_MARK
 from mainstem.formats.hfile import open_hfile
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
@@ -104,9 +105,11 @@ def run(ctx: WriterContext, *, if_due: bool = True) -> list[MetadataCompaction]:
     Raises what the lock raises, ``CorruptTable`` for damaged files, ``Unavailable`` for trouble with
     storage; whatever fails leaves a plan that the next call goes on with.
     """
-    if not has_metadata(load_config(ctx.seams.storage).raw):
-        return []
-    done = [execute(ctx, time) for time in pending(_own(ctx))]
+    with _trouble(ctx):
+        if not has_metadata(load_config(ctx.seams.storage).raw):
+            return []
+        waiting = pending(_own(ctx))
+    done = [execute(ctx, time) for time in waiting]
     time = schedule(ctx, if_due=if_due)
     if time is not None:
         done.append(execute(ctx, time))
@@ -115,10 +118,22 @@ def run(ctx: WriterContext, *, if_due: bool = True) -> list[MetadataCompaction]:
 
 def due(ctx: WriterContext) -> bool:
     """Whether ``run`` may have something to do, from one listing of the metadata table's timeline."""
-    own = _own(ctx)
+    with _trouble(ctx):
+        own = _own(ctx)
     if not own.names:
         return False
     return bool(pending(own)) or is_due(own, _options(ctx), ctx.publisher.now())
+
+
+@contextmanager
+def _trouble(ctx: WriterContext) -> Iterator[None]:
+    """Trouble with storage is ``Unavailable``."""
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(
+            f"the metadata table was not compacted: {error}; what is planned stays, try again", table=ctx.base
+        ) from error
 
 
 def _own(ctx: WriterContext) -> ActiveTimeline:
@@ -140,10 +155,17 @@ def _table(ctx: WriterContext) -> MetadataTable | None:
 
 def schedule(ctx: WriterContext, *, if_due: bool = True) -> str | None:
     """Plan a compaction; its requested time, None if there is nothing to do (now)."""
+    with _trouble(ctx):
+        own = _own(ctx)
+        if not own.names or pending(own):
+            return None
+        if if_due and not is_due(own, _options(ctx), ctx.publisher.now()):
+            return None
+        return _schedule(ctx, if_due)
+
+
+def _schedule(ctx: WriterContext, if_due: bool) -> str | None:
     options = _options(ctx)
-    own = _own(ctx)
-    if not own.names or pending(own) or (if_due and not is_due(own, options, ctx.publisher.now())):
-        return None
     made: list[str] = []
     chosen: list[str | None] = []
 
@@ -177,13 +199,6 @@ def schedule(ctx: WriterContext, *, if_due: bool = True) -> str | None:
         published = ctx.publisher.publish(
             name, prepared=plan, before_link=keep_time, folder=paths.METADATA_TIMELINE
         )
-    except OutcomeUnknown:
-        raise
-    except OSError as error:
-        raise Unavailable(
-            f"planning a compaction of the metadata table failed: {error}; nothing is planned, try again",
-            table=ctx.base,
-        ) from error
     finally:
         for path in made:
             forget(ctx, path)
@@ -202,8 +217,9 @@ def _is_new(time: str, data: ActiveTimeline, table: MetadataTable) -> bool:
 
 def execute(ctx: WriterContext, time: str) -> MetadataCompaction | None:
     """Execute one plan; None if a living executor has it, or Java may."""
-    if not _rests(ctx, time):
-        return None
+    with _trouble(ctx):
+        if not _rests(ctx, time):
+            return None
     with claimed(ctx, time, "the compaction of the metadata table") as ours:
         if not ours:
             return None
