@@ -3,8 +3,9 @@
   [[ 1. is a compaction of the metadata table pending? then wait: its plan names files that would go
      2. the partition leaves both lists of ``hoodie.properties``, in one step: from here it exists for nobody
      3. its definition leaves ``index.json``
-     4. what the index actions that build it have on the metadata table's timeline goes, durably, then their
-        inflight files and plans
+     4. the plans of index actions that build it are replaced by empty ones: from here these actions have
+        ended; what they have on the metadata table's timeline goes, durably, then their inflight files
+        and plans
      5. its files are listed, but for those of instants that are pending on the data table ]]
   6. these very files go, and private files of the builds; the folder stays, empty
 
@@ -33,7 +34,7 @@ from dataclasses import dataclass
 
 from mainstem.errors import Invalid, Unavailable
 from mainstem.indexing import lists
-from mainstem.indexing.plan import planned_builds
+from mainstem.indexing.plan import emptied_plans, plan_file, planned_builds
 from mainstem.metadata.definitions import read_definitions, replace_definitions
 from mainstem.metadata.partitions import (
     COLUMN_STATS,
@@ -49,10 +50,11 @@ from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import TableConfig, load_config
 from mainstem.timeline.active import ActiveTimeline, load_timeline
+from mainstem.timeline.index_records import encode_index_plan
 from mainstem.timeline.instant import COMPACTION, INDEXING, INFLIGHT, LOGCOMPACTION, REQUESTED
 from mainstem.timeline.publish import Guarded
 from mainstem.writers.context import WriterContext
-from mainstem.writers.private_files import delete_quietly
+from mainstem.writers.private_files import delete_quietly, forget, prepare
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,9 @@ def _unlist(
     lists.change(ctx.seams, section, lambda config: lists.gone(config, going))
     if set(going) & set(definitions.by_partition):
         replace_definitions(section, ctx.seams.random, config, definitions.without(going))
-    section.check()
+    actions = [*actions, *emptied_plans(storage, section.timeline)]
     for action in actions:
+        _end(ctx, section, action)
         take_back(storage, action, "")
         for state in (INFLIGHT, REQUESTED):
             path = paths.timeline_file(f"{action}.{INDEXING}.{state}")
@@ -120,6 +123,16 @@ def _unlist(
     names = {p: files_that_may_go(storage, section.timeline, p, ended=actions) for p in going}
     section.check()  # else they may be those of an index that somebody has built since
     return actions, names
+
+
+def _end(ctx: WriterContext, section: Guarded, action: str) -> None:
+    """Make the plan empty, through the fence: whoever executes it looks there before it completes."""
+    private = prepare(ctx, action, encode_index_plan([]))
+    try:
+        section.replace(private, plan_file(action))
+    finally:
+        forget(ctx, private)
+    section.storage.sync_folder(paths.TIMELINE)
 
 
 def check_droppable(config: TableConfig, going: Collection[str], table: str) -> None:

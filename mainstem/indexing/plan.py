@@ -40,6 +40,11 @@ def planned_builds(storage: Storage, timeline: ActiveTimeline) -> dict[str, list
     return found
 
 
+def emptied_plans(storage: Storage, timeline: ActiveTimeline) -> list[str]:
+    """Requested times of index actions that somebody ended (``indexing.drop``) and did not take away."""
+    return [time for time in pending_index_actions(timeline) if load_index_plan(storage, time) == []]
+
+
 def contiguous_until(timeline: ActiveTimeline) -> str:
     """Requested time of the last completed write before the first pending one; "" if there is none."""
     pending = [i.requested for i in timeline.pending if i.action in WRITE_ACTIONS]

@@ -124,6 +124,8 @@ class Watch:
             return
         if self._late_mark(name):
             return
+        if event == "replaced" and name.action == "indexing" and name.state == "requested":
+            return  # an empty plan in the place of one that is ended
         self._new_name(event, path)
         if name.state == "requested":
             self._requested(name)
@@ -147,6 +149,9 @@ class Watch:
         over = name.requested in self.rolled_back or any(
             p.requested == name.requested for p in self.published
         )
+        plan = f"{TIMELINE}/{name.requested}.indexing.requested"
+        if name.action == "indexing" and self.disk.get(plan) is None:
+            over = service = True  # dropped while its builder stood still
         return name.state == "inflight" and service and over
 
     def _fence(self, path: str, source: str) -> None:

@@ -1,12 +1,12 @@
-"""Seeded bugs of building and dropping an index beside writers: one for each of the races, and two of
-processes that stood still."""
+"""Seeded bugs of building and dropping an index beside writers: of two races, and of a builder that
+stood still."""
 
 from __future__ import annotations
 
 from typing import Any
 from unittest.mock import patch
 
-from mainstem.indexing import build, drop
+from mainstem.indexing import build
 from mainstem.indexing.coverage import Coverage
 from mainstem.testing.mutant import STOPPING, Patch, nothing, seeded_bug
 from mainstem.timeline.publish import Guarded
@@ -39,17 +39,6 @@ def listed_before_the_lock() -> list[Patch]:
 
     covered = patch.object(Coverage, "_missing", lambda *given: [])
     return [patch.object(build, "schedule", planned), patch.object(build._Build, "_open", opened), covered]
-
-
-@seeded_bug("a dropper that stood still removes files of an index that was built since", "indexing", STOPPING)
-def drops_what_is_there_now() -> list[Patch]:
-    remove = drop._remove
-
-    def again(ctx: Any, names: Any, actions: Any) -> int:
-        now = {p: drop.files_that_may_go(ctx.seams.storage, ctx.timeline(), p) for p in names}
-        return remove(ctx, now, actions)
-
-    return [patch.object(drop, "_remove", again)]
 
 
 @seeded_bug("a builder that was taken for dead completes its index all the same", "indexing", STOPPING)
