@@ -8,6 +8,7 @@ missing.)
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from pyflink.common import Row
 from pyflink.table.udf import TableFunction
 
 from mainstem.errors import Invalid, Unavailable
-from mainstem.readers.scan import ReadableSplit
+from mainstem.readers.split import Split
 from mainstem.storage.local import LocalStorage
 
 #: the column of the table that names splits
@@ -31,20 +32,33 @@ _ROWS = 4_096
 class Slices:
     """Reads splits of one table in the types that Flink's side expects (``transport``).
 
-    A split comes as its number in ``known`` (bounded reads: the plan is part of the job), or pickled.
+    A split comes pickled, or as its number (bounded reads: the plan is part of the job). ``known`` have the
+    numbers from ``first`` on, which follows from the plan: a job that is started again from a checkpoint gets
+    the numbers that are left of the plan of *that* job, and must not take them for slices of another.
     """
 
-    def __init__(self, base: str, transport: pa.Schema, known: Sequence[ReadableSplit] = ()) -> None:
+    def __init__(self, base: str, transport: pa.Schema, known: Sequence[Split] = ()) -> None:
         self._base = base
         self.transport = transport
         self._known = tuple(known)
+        self.first = _first_number(base, known)
 
     def tables(self, split: int | bytes) -> Iterator[pa.Table]:
-        """Rows of a split. Raises ``Unavailable`` if a clean removed its files meanwhile."""
+        """Rows of a split. Raises ``Unavailable`` if a clean removed its files meanwhile, ``Invalid`` for a
+        number of another plan."""
         if isinstance(split, int):
-            if split >= len(self._known):
+            place = split - self.first
+            if not 0 <= place < max(1, len(self._known)):
+                raise Invalid(
+                    "the checkpoint or savepoint that this job was started from belongs to a bounded read of"
+                    " another moment: the table has been written since, and what is left of that read cannot"
+                    " be found in a new one. Run the query again without a savepoint, or read with"
+                    " read.streaming.enabled, whose position survives",
+                    table=self._base,
+                )
+            if place >= len(self._known):
                 return
-            found = self._known[split]
+            found = self._known[place]
         else:
             found = pickle.loads(split)  # made by the job's own operator
         try:
@@ -56,6 +70,16 @@ class Slices:
                 " for queries of this length: read again, or raise clean.retain_commits",
                 table=self._base,
             ) from error
+
+
+def _first_number(base: str, splits: Sequence[Split]) -> int:
+    """The same for the same plan only; 2**20 numbers from there on belong to nobody else."""
+    seen = hashlib.sha256(base.encode())
+    for split in splits:
+        files = (split.partition, split.file_id, split.base_file, split.log_files)
+        instants = sorted(split.spec.instants or ())
+        seen.update(repr((files, instants, split.spec.columns, str(split.spec.filter))).encode())
+    return int.from_bytes(seen.digest()[:5], "big") << 20
 
 
 class ReadRows(TableFunction):

@@ -4,7 +4,9 @@ Flink has no hook for sources in Python, so what must be a source is Flink's own
 
 - A bounded read is planned in the client: file slices, pinned. They travel in the job itself, as part of a
   table function; the source is a ``datagen`` sequence of their numbers, which Flink hands out to the readers
-  and keeps in its checkpoints. Nothing is spooled, and nothing has to be removed afterwards.
+  and keeps in its checkpoints. Nothing is spooled, and nothing has to be removed afterwards. The numbers
+  follow from the plan, so that a job started again from a checkpoint reads on if the table is as it was, and
+  fails if it is not: the slices left of the old plan are not in the new one.
 - A streaming read has a clock (``datagen``, one row per second) that wakes one keyed operator
   (``timeline_watch.Watch``). Its state is the completion time up to which changes were handed out, so a
   restored job goes on exactly where its checkpoint was. Changed file groups go to the readers by file group,
@@ -81,17 +83,17 @@ def read(
     transport = transport_schema(kinds)
     _check_stored(opened, transport)
     if asked.streaming:
-        splits, known = _watched(t_env, opened, asked, transport.names, filter, name), []
-    else:
-        known = plan(opened, asked, transport.names, filter).splits()
-        splits = _numbers(t_env, len(known), asked.tasks)
+        splits = _watched(t_env, opened, asked, transport.names, filter, name)
+        return _rows(t_env, splits, Slices(opened.path, transport), kinds)
+    known = plan(opened, asked, transport.names, filter).splits()
     if len(known) > SPLITS_MAX:
         raise Unsupported(
             f"the query reads {len(known)} file slices, more than {SPLITS_MAX}: read partitions or ranges"
             " of commits one after the other",
             table=opened.path,
         )
-    return _rows(t_env, splits, Slices(opened.path, transport, known), kinds)
+    slices = Slices(opened.path, transport, known)
+    return _rows(t_env, _numbers(t_env, slices.first, len(known), asked.tasks), slices, kinds)
 
 
 def _opened(table: Declared | Table | str) -> Table:
@@ -170,15 +172,15 @@ def _state(table: Table) -> TableState:
     return TableState.load(table._seams.storage, table.config)
 
 
-def _numbers(t_env: TableEnvironment, count: int, tasks: int | None) -> FlinkTable:
+def _numbers(t_env: TableEnvironment, first: int, count: int, tasks: int | None) -> FlinkTable:
     """A bounded source of the numbers of splits; one number without a split if there are none."""
     source = (
         TableDescriptor.for_connector("datagen")
-        .schema(Schema.new_builder().column(SPLIT, DataTypes.INT()).build())
+        .schema(Schema.new_builder().column(SPLIT, DataTypes.BIGINT()).build())
         .option("number-of-rows", str(max(1, count)))
         .option(f"fields.{SPLIT}.kind", "sequence")
-        .option(f"fields.{SPLIT}.start", "0")
-        .option(f"fields.{SPLIT}.end", str(max(1, count) - 1))
+        .option(f"fields.{SPLIT}.start", str(first))
+        .option(f"fields.{SPLIT}.end", str(first + max(1, count) - 1))
     )
     if tasks is not None:
         source = source.option("scan.parallelism", str(tasks))

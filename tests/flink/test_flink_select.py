@@ -154,8 +154,21 @@ def test_a_slice_whose_files_a_clean_removed_is_an_error(table):
     table.upsert(rows(1))
     (split,) = plan(table, FlinkReadOptions(), NAMES).splits()
     os.unlink(f"{table.path}/{split.log_files[0]}")
+    slices = Slices(table.path, SCHEMA, [split])
     with pytest.raises(Unavailable, match="removed while it was read"):
-        list(Slices(table.path, SCHEMA, [split]).tables(0))
+        list(slices.tables(slices.first))
+
+
+def test_what_a_checkpoint_left_of_a_bounded_read_is_not_taken_for_slices_of_another_moment(table):
+    table.upsert(rows(1))
+    splits = plan(table, FlinkReadOptions(), NAMES).splits()
+    old, again = (Slices(table.path, SCHEMA, splits) for _ in range(2))
+    left = old.first + len(splits) - 1
+    assert sum(part.num_rows for part in again.tables(left)) == sum(p.num_rows for p in old.tables(left))
+    table.upsert(rows(2))
+    new = Slices(table.path, SCHEMA, plan(table, FlinkReadOptions(), NAMES).splits())
+    with pytest.raises(Invalid, match="bounded read of another moment"):
+        list(new.tables(left))
 
 
 # -------------------- rows on their way
@@ -169,7 +182,8 @@ def test_early_moments_keep_their_fraction_in_pyflinks_coders(tmp_path):
     table.upsert(pa.Table.from_pylist([{"id": "k", "a": [{"x": 1, "t": before_1970}, None]}], schema))
     kinds = {"id": flink_type(pa.string(), "id"), "a": flink_type(kind, "a")}
     splits = plan(table, FlinkReadOptions(), schema.names).splits()
-    ((key, (row, nothing)),) = ReadRows(Slices(table.path, transport_schema(kinds), splits)).eval(0)
+    slices = Slices(table.path, transport_schema(kinds), splits)
+    ((key, (row, nothing)),) = ReadRows(slices).eval(slices.first)
     assert (key, nothing, row[0]) == ("k", None, 1)
     moment = row[1]
     seconds = moment.replace(tzinfo=UTC).timestamp()
@@ -183,7 +197,7 @@ def test_every_table_of_java_has_types_in_flink_and_all_its_rows_reach_the_worke
         kinds = {field.name: flink_type(field.type, field.name) for field in table.schema}
         splits = plan(table, FlinkReadOptions(), list(kinds)).splits()
         slices = Slices(table.path, transport_schema(kinds), splits)
-        count = sum(rows.num_rows for at in range(len(splits)) for rows in slices.tables(at))
+        count = sum(rows.num_rows for at in range(len(splits)) for rows in slices.tables(slices.first + at))
         assert count == table.scan(columns=[]).count_rows(), name
 
 
