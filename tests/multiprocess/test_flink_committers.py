@@ -128,7 +128,7 @@ def stopped_before(table: mainstem.Table, method: str, pattern: str) -> Iterator
     ("method", "pattern"),
     [
         ("read", "committables/part-"),  # it has listed the part files
-        ("stat", "flink/.*/staged/s"),  # its transaction is open
+        ("stat", "flink/.*/staged/[A-Z]"),  # its transaction is open
         ("link", r"_[0-9]{17}\.deltacommit$"),  # it is about to publish
         ("delete", "committables/part-"),  # it has published
     ],
