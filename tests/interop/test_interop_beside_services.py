@@ -76,8 +76,8 @@ def check(run: Run, table: mainstem.Table) -> None:
 def check_changes(run: Run, table: mainstem.Table, snapshot: pa.Table) -> None:
     """The retained commits' changes; those before them were cleaned.
 
-    Where one of the commits is archived already, Java mostly leaves out what was overwritten since (it searches
-    the newest snapshot then); if only a commit that was long in flight is, it answers as we do, as otherwise.
+    Where one of the commits is archived already, Java mostly leaves out what was overwritten since (it
+    searches the newest snapshot then); if only a commit that was long in flight is, it answers as we do.
     """
     done = sorted(i.completion for i in table.timeline() if i.completion and i.action == "deltacommit")
     mine = table.changes(after=done[-3]).to_arrow()
