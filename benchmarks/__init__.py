@@ -9,7 +9,10 @@ and what is asked for (``target``: the least ratio; ``ok``). ``None`` means "doe
 from __future__ import annotations
 
 import os
+import statistics
 import tempfile
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,3 +59,14 @@ def work_folder(name: str) -> Path:
     root = Path(os.environ.get("MAINSTEM_BENCHMARK_FOLDER", FOLDER / ".tables"))
     root.mkdir(parents=True, exist_ok=True)
     return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=root))
+
+
+def median_seconds(works: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Median wall seconds of each work; they take turns, so that what else goes on meets all of them."""
+    taken: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(repeats):
+        for name, work in works.items():
+            began = time.perf_counter()
+            work()
+            taken[name].append(time.perf_counter() - began)
+    return {name: statistics.median(seconds) for name, seconds in taken.items()}

@@ -9,9 +9,7 @@ tenth of them, of which planning takes a larger part.
 from __future__ import annotations
 
 import shutil
-import statistics
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import mainstem
-from benchmarks import Row, data, read_tables, row, work_folder
+from benchmarks import Row, data, median_seconds, read_tables, row, work_folder
 from mainstem.errors import Unsupported
 
 ROWS, GROUPS, DAYS = 10_000_000, 200, 50
@@ -44,23 +42,13 @@ def _read(path: Path, options: dict[str, str] | None = None, **query) -> int:
     return mainstem.open_table(str(path), options).scan(**query).to_arrow().num_rows
 
 
-def _seconds(works: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    taken: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(repeats):
-        for name, work in works.items():
-            began = time.perf_counter()
-            work()
-            taken[name].append(time.perf_counter() - began)
-    return {name: statistics.median(seconds) for name, seconds in taken.items()}
-
-
 def _by_key(path: Path, rows: int, repeats: int, target: float) -> list[Row]:
     table = read_tables.create(path, buckets=GROUPS)
     read_tables.insert(table, 0, rows)
     read_tables.compacted(table)
     key = data.keys(np.array([rows // 2]))[0]
     some = data.keys(np.arange(0, rows, rows // 100))
-    found = _seconds(
+    found = median_seconds(
         {
             "full": lambda: _read(path, _OFF),
             "one": lambda: _read(path, filter=pc.field(data.KEY) == key),
@@ -102,7 +90,7 @@ def _by_range(path: Path, rows: int, repeats: int, target: float) -> list[Row]:
     peer, note = _hudi_rs(path, first, end, expected)
     if peer is not None:
         works["hudi-rs"] = peer
-    found = _seconds(works, repeats)
+    found = median_seconds(works, repeats)
     made = [_beside(work, found["ours"], found["full"], "full scan", target)]
     if peer is None:
         return [*made, row(work, 1 / found["ours"], "queries/s", against="hudi-rs 0.5", note=note)]

@@ -13,10 +13,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -25,7 +23,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import mainstem
-from benchmarks import FOLDER, Row, bound, data, java_hudi, read_tables, row, work_folder
+from benchmarks import (
+    FOLDER,
+    Row,
+    bound,
+    data,
+    java_hudi,
+    median_seconds,
+    read_tables,
+    row,
+    work_folder,
+)  # fmt: skip
 from mainstem.readers.base_rows import open_base
 from mainstem.readers.split import Split, log_entries
 from mainstem.storage.local import LocalStorage
@@ -79,17 +87,6 @@ def _logs(path: Path, rows: int) -> Path:
     for batch in data.batches(rows // BATCH_ROWS, BATCH_ROWS):
         table.upsert(batch)
     return path
-
-
-def _seconds(works: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median seconds of each, taking turns; all must count the same rows where they return more than 0."""
-    taken: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(repeats):
-        for name, work in works.items():
-            began = time.perf_counter()
-            work()
-            taken[name].append(time.perf_counter() - began)
-    return {name: statistics.median(seconds) for name, seconds in taken.items()}
 
 
 def _ours(path: Path, **query) -> int:
@@ -148,7 +145,7 @@ def _snapshots(tables: Mapping[str, Path], repeats: int) -> list[Row]:
             else:
                 works[f"reader {version}"] = lambda p=path, v=version: _hudi_rs(p, v)
                 note = note if same else f"{note} its reader {version} finds another number of rows"
-        found = _seconds(works, repeats)
+        found = median_seconds(works, repeats)
         peers = {k: v for k, v in found.items() if k.startswith("reader")}
         best = min(peers, key=peers.get, default=None)
         target, said = _asked(2, peers[best] / found["decoded"]) if best else (2, "")
@@ -194,7 +191,7 @@ def _less(mor: Path, folder: Path, rows: int, repeats: int) -> list[Row]:
         "all, grouped": lambda: _ours(wide),
         "together": lambda: _ours(wide, filter=early),
     }
-    found = _seconds(works, repeats)
+    found = median_seconds(works, repeats)
 
     def line(work: str, less: str, whole: str, target: float | None, note: str = "") -> Row:
         return row(work, 1 / found[less], "/s", against="the full read", baseline=1 / found[whole],
@@ -249,7 +246,7 @@ def _opened(path: Path, what: str, most: float, repeats: int) -> list[Row]:
         "open": lambda: len(mainstem.open_table(str(path)).scan().splits()),
         "list": lambda: sum(1 for folder in folders for _ in os.scandir(folder)),
     }
-    found = _seconds(works, 2 * repeats)
+    found = median_seconds(works, 2 * repeats)
     note = f"one listing takes {1000 * found['list']:.0f} ms"
     return [bound(f"open and plan a table with {what}", found["open"], "s", most=most, note=note)]
 
