@@ -91,6 +91,8 @@ class Observer:
 class Fleet:
     """Writer processes, and what was done to them."""
 
+    ENOUGH = {"SIGKILL": 1, "SIGSTOP": 4}  # with less than this a run says nothing
+
     def __init__(self, base: Path, properties: dict[str, str], seed: int) -> None:
         self.base, self.properties = base, properties
         self.chance = random.Random(seed)
@@ -131,13 +133,17 @@ class Fleet:
             holders = {process.pid: writer for writer, process in self.processes.items()}
             holder = holders.get(self.holder_of_the_lock())
             victim = victim if holder is None or holder in self.frozen else holder
-        if self.chance.random() < 0.25:
+        # By chance alone a run might see no kill at all.
+        if self.chance.random() < 0.25 or (self.done["SIGSTOP"] >= 4 and not self.done["SIGKILL"]):
             self.processes[victim].kill()
             self.done["SIGKILL"] += 1
         else:
             self.processes[victim].send_signal(signal.SIGSTOP)
             self.frozen[victim] = now + self.chance.uniform(0.2, 3)
             self.done["SIGSTOP"] += 1
+
+    def was_hurt_enough(self) -> bool:
+        return all(self.done[fault] >= times for fault, times in self.ENOUGH.items())
 
     def holder_of_the_lock(self) -> int | None:
         try:
@@ -284,7 +290,9 @@ def test_writers_that_are_killed_and_stopped_at_random_lose_and_double_nothing(
     try:
         end = time.monotonic() + seconds
         act = time.monotonic() + 1
-        while time.monotonic() < end:
+        # On a busy machine it takes longer until enough has happened.
+        while time.monotonic() < end or not fleet.was_hurt_enough():
+            assert time.monotonic() < end + 60, fleet.done
             observer.look()
             if time.monotonic() >= act:
                 fleet.step()
@@ -297,9 +305,7 @@ def test_writers_that_are_killed_and_stopped_at_random_lose_and_double_nothing(
     commits = check_what_the_fleet_left(fleet, observer, base, tmp_path, record_property)
     assert not (base / ".hoodie/.mainstem/fence/foreign").exists(), "our own writer taken for another"
     check_the_next_writer_cleans_up(base, options())
-    # It did happen, or the test says nothing.
-    assert fleet.done["SIGKILL"] >= 1 and fleet.done["SIGSTOP"] >= 4
-    assert len(commits) >= 8
+    assert len(commits) >= 8, "so few commits say nothing"
 
 
 # -- one exact moment --------------------------------------------------------------------------------
