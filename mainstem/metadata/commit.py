@@ -50,7 +50,8 @@ from dataclasses import dataclass
 from mainstem.errors import CorruptTable, Unavailable
 from mainstem.formats.log_file import hfile_block
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
-from mainstem.metadata.commit_rows import FileChanges, Maintained, action_rows
+from mainstem.metadata.commit_action import Action, FileChanges
+from mainstem.metadata.commit_rows import Maintained, action_rows
 from mainstem.metadata.record_schema import schema_of_version
 from mainstem.metadata.records import encode
 from mainstem.metadata.taking_back import metadata_partition
@@ -101,6 +102,7 @@ class MetadataCommit:
     ) -> MetadataCommit:
         """Make the rows and write them to private files; nothing of it is in the metadata table yet."""
         schema = schema_of_version(config.version)
+        action = Action(storage, instant, config, changes)
         logs, sinks = [], []
 
         def private(data: list[bytes | memoryview]) -> str:
@@ -109,7 +111,7 @@ class MetadataCommit:
             sinks[-1].append(data)
             return path
 
-        for partition, group, content, rows in action_rows(storage, config, maintained, changes):
+        for partition, group, content, rows in action_rows(action, maintained):
             keys, values = encode(content, rows, schema)
             block = hfile_block(instant, schema, keys, values)
             stat = WriteStat(

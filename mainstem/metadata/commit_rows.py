@@ -8,53 +8,24 @@ concurrent writers never meet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from mainstem.errors import CorruptTable
-from mainstem.formats.log_file import BlockKind, read_blocks
-from mainstem.metadata.build.ranges import Range, base_file_ranges, ranges_of
 from mainstem.metadata.build.rows import files_rows
 from mainstem.metadata.build.stats import removed_stats, stats_rows
-from mainstem.metadata.definitions import read_definitions
+from mainstem.metadata.commit_action import Action
 from mainstem.metadata.keys import file_groups
-from mainstem.metadata.partitions import COLUMN_STATS, FILES, Content, file_id
+from mainstem.metadata.partitions import COLUMN_STATS, FILES, Content, Kind, file_id, kind_of
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import TableConfig
 
-_DATA = (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA)
-
-
-@dataclass(frozen=True)
-class FileChanges:
-    """What one action did to the data table's files: partition -> name -> bytes, and the names that went."""
-
-    added: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    deleted: Mapping[str, frozenset[str]] = field(default_factory=dict)
-
-    @classmethod
-    def of_stats(cls, stats: Iterable[Any]) -> FileChanges:
-        """Files of write stats (``WriteStat``, ``CompactionStat``, ``LogCompactionStat``)."""
-        added: dict[str, dict[str, int]] = {}
-        for stat in stats:
-            added.setdefault(stat.partition, {})[stat.file_name] = stat.size_bytes
-        return cls(added)
-
-    @classmethod
-    def of_names(cls, deleted: Mapping[str, Iterable[str]]) -> FileChanges:
-        """Files that were removed: partition -> names."""
-        return cls({}, {p: frozenset(names) for p, names in deleted.items() if names})
-
-    def files(self) -> Iterator[tuple[str, str]]:
-        """(partition, name) of the files that were added."""
-        for partition, names in sorted(self.added.items()):
-            yield from ((partition, name) for name in sorted(names))
+#: file group, what its rows are, and the rows
+GroupRows = tuple[str, Content, pa.Table]
 
 
 @dataclass(frozen=True)
@@ -83,57 +54,49 @@ def _file_ids(storage: Storage, partition: str) -> tuple[str, ...]:
 
 
 def action_rows(
-    storage: Storage, config: TableConfig, maintained: Maintained, changes: FileChanges
+    action: Action, maintained: Maintained
 ) -> Iterator[tuple[str, str, Content, pa.Table]]:
-    """(partition, file group, content, rows) of every file group that the changes touch.
+    """(partition, file group, content, rows) of every file group that the action touches.
 
     Raises ``CorruptTable`` for a partition that readers use and that has no files.
     """
     for partition, groups in maintained.groups:
-        if not groups and partition in config.ready_metadata_partitions:
+        if not groups and partition in action.config.ready_metadata_partitions:
             raise CorruptTable(
                 f"hoodie.properties names the index {partition}, which has no files; drop it with Hudi",
                 path=f"{paths.METADATA}/{partition}",
-                table=storage.base,
+                table=action.storage.base,
             )
-        if partition == FILES:
-            yield FILES, groups[0], Content.FILES, files_rows(changes.added, changes.deleted)
-        elif groups and partition == COLUMN_STATS:
-            rows = _column_stats(storage, config, changes)
-            yield from _by_group(partition, groups, rows)
+        kind = kind_of(partition)
+        if groups and kind in _ROWS_OF:
+            for group, content, rows in _ROWS_OF[kind](action, partition, groups):
+                yield partition, group, content, rows
 
 
-def _by_group(
-    partition: str, groups: tuple[str, ...], rows: pa.Table
-) -> Iterator[tuple[str, str, Content, pa.Table]]:
+def by_group(groups: tuple[str, ...], content: Content, rows: pa.Table) -> Iterator[GroupRows]:
+    """The rows by the file groups that the hash of their whole keys names."""
     numbers = pa.array(file_groups(rows["key"].combine_chunks(), len(groups)))
     for number in sorted(set(numbers.to_pylist())):
-        yield partition, groups[number], Content.STATS, rows.filter(pc.equal(numbers, number))
+        yield groups[number], content, rows.filter(pc.equal(numbers, number))
 
 
-def _column_stats(storage: Storage, config: TableConfig, changes: FileChanges) -> pa.Table:
-    definitions = read_definitions(storage, config)
-    definition = definitions.get(COLUMN_STATS)
+def _files(action: Action, partition: str, groups: tuple[str, ...]) -> Iterator[GroupRows]:
+    yield groups[0], Content.FILES, files_rows(action.changes.added, action.changes.deleted)
+
+
+def _column_stats(action: Action, partition: str, groups: tuple[str, ...]) -> Iterator[GroupRows]:
+    definition = action.definitions.get(COLUMN_STATS)
     columns = [] if definition is None else list(definition.fields)
-    version = definitions.stats_version(COLUMN_STATS, config.version)
-    found = [(p, name, _ranges(storage, paths.in_partition(p, name), columns)) for p, name in changes.files()]
-    gone = [removed_stats(p, names, columns, version=version) for p, names in changes.deleted.items()]
-    return pa.concat_tables([stats_rows(found, version=version), *gone])
+    version = action.definitions.stats_version(COLUMN_STATS, action.config.version)
+    found = [(p, name, ranges) for (p, name), ranges in action.ranges.items()]
+    deleted = action.changes.deleted.items()
+    gone = [removed_stats(p, names, columns, version=version) for p, names in deleted]
+    rows = pa.concat_tables([stats_rows(found, version=version), *gone])
+    yield from by_group(groups, Content.STATS, rows)
 
 
-def _ranges(storage: Storage, path: str, columns: list[str]) -> list[Range]:
-    """Ranges of the columns that a file has; of a log file that only deletes, that it has nothing, as Java
-    writes (readers know by that that no row of it can pass a filter)."""
-    tops = list(dict.fromkeys(name.partition(".")[0] for name in columns))
-    if paths.parse_base_name(path.rpartition("/")[2]) is None:
-        blocks = [b for b in read_blocks(storage.view(path), path=path) if b.kind in _DATA]
-        if not blocks:
-            return [Range(name, pa.null(), None, None, 0, 0) for name in columns]
-        return [r for r in ranges_of((block.table(tops) for block in blocks), columns) if r.rows]
-    with pq.ParquetFile(storage.open_input(path)) as source:
-
-        def batches(names: list[str]) -> Iterator[pa.Table]:
-            for batch in source.iter_batches(columns=names):
-                yield pa.Table.from_batches([batch])
-
-        return [r for r in base_file_ranges(source.metadata, columns, batches) if r.rows]
+#: The rows of a partition that has these file groups, by its kind.
+_ROWS_OF: Mapping[Kind, Callable[[Action, str, tuple[str, ...]], Iterator[GroupRows]]] = {
+    Kind.FILES: _files,
+    Kind.COLUMN_STATS: _column_stats,
+}

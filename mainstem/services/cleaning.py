@@ -37,7 +37,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mainstem.errors import CorruptTable, OutcomeUnknown, Unavailable
-from mainstem.metadata.commit_rows import FileChanges
+from mainstem.metadata.commit_action import FileChanges
 from mainstem.readers.state import TableState
 from mainstem.services.claim import claimed, store_now_ms
 from mainstem.services.clean_plan import (

@@ -26,7 +26,7 @@ from mainstem.errors import CorruptTable, Invalid, OutcomeUnknown, Unavailable
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.base_file import BaseFileFormat
 from mainstem.limits import MIB
-from mainstem.metadata.commit_rows import FileChanges
+from mainstem.metadata.commit_action import FileChanges
 from mainstem.readers.schema import schema_text
 from mainstem.readers.snapshot import read_spec
 from mainstem.readers.state import TableState
@@ -268,7 +268,7 @@ class Execution:
             published = publish_with_metadata(
                 ctx,
                 self.time,
-                FileChanges.of_stats(stats),
+                FileChanges.of_stats(stats, new_keys=False),
                 lambda done: f"{self.time}_{done}.{COMMIT}",
                 prepared=prepared,
                 decide=lambda section: self._ended(section, stats),

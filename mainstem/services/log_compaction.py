@@ -30,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mainstem.errors import OutcomeUnknown, Unavailable, Unsupported
-from mainstem.metadata.commit_rows import FileChanges
+from mainstem.metadata.commit_action import FileChanges
 from mainstem.readers.state import TableState
 from mainstem.services.attempts import forget_other_attempt, other_files, sweep_private
 from mainstem.services.claim import claimed
@@ -265,7 +265,7 @@ def _complete(
         published = publish_with_metadata(
             ctx,
             time,
-            FileChanges.of_stats(stats),
+            FileChanges.of_stats(stats, new_keys=False),
             lambda done: f"{time}_{done}.{DELTACOMMIT}",
             prepared=prepared,
             decide=ended,

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from mainstem.metadata import taking_back
 from mainstem.metadata.commit import MetadataCommit
-from mainstem.metadata.commit_rows import FileChanges
+from mainstem.metadata.commit_action import FileChanges
 from mainstem.services import cleaning, compaction
 from mainstem.storage import paths
 from mainstem.testing.mutant import LOSING_LEASES, STOPPING, Patch, nothing, seeded_bug
@@ -87,7 +87,7 @@ def clean_leaves_ghosts() -> list[Patch]:
 def compaction_not_listed() -> list[Patch]:
     class Nothing(FileChanges):
         @classmethod
-        def of_stats(cls, stats: Any) -> FileChanges:
+        def of_stats(cls, stats: Any, *, new_keys: bool = True) -> FileChanges:
             return FileChanges()
 
     return [patch.object(compaction, "FileChanges", Nothing)]

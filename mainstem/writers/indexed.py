@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from mainstem.errors import MainstemError, RolledBack, Unavailable
 from mainstem.metadata.commit import MetadataCommit
-from mainstem.metadata.commit_rows import FileChanges, Maintained
+from mainstem.metadata.commit_action import FileChanges
+from mainstem.metadata.commit_rows import Maintained
 from mainstem.metadata.table import own_config
 from mainstem.storage import paths
 from mainstem.storage.folder import FolderStorage

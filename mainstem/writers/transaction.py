@@ -27,7 +27,7 @@ from mainstem.errors import (
     Unavailable,
     Unsupported,
 )
-from mainstem.metadata.commit_rows import FileChanges
+from mainstem.metadata.commit_action import FileChanges
 from mainstem.options import WRITER_NAME
 from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit

@@ -1,0 +1,104 @@
+"""An action as the metadata table sees it: the files that it wrote and removed, and what is read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mainstem.formats.log_file import BlockKind, read_blocks
+from mainstem.metadata.build.ranges import Range, base_file_ranges, ranges_of
+from mainstem.metadata.definitions import Definitions, read_definitions
+from mainstem.metadata.partitions import COLUMN_STATS
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.table.properties import TableConfig
+
+_DATA = (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA)
+
+
+@dataclass(frozen=True)
+class FileChanges:
+    """What one action did to the data table's files: partition -> name -> bytes, and the names that went.
+
+    ``new_keys``: whether record keys may be in the files that the table did not have; compactions write
+    what was there already.
+    """
+
+    added: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    deleted: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    new_keys: bool = True
+
+    @classmethod
+    def of_stats(cls, stats: Iterable[Any], *, new_keys: bool = True) -> FileChanges:
+        """Files of write stats (``WriteStat``, ``CompactionStat``, ``LogCompactionStat``)."""
+        added: dict[str, dict[str, int]] = {}
+        for stat in stats:
+            added.setdefault(stat.partition, {})[stat.file_name] = stat.size_bytes
+        return cls(added, new_keys=new_keys)
+
+    @classmethod
+    def of_names(cls, deleted: Mapping[str, Iterable[str]]) -> FileChanges:
+        """Files that were removed: partition -> names."""
+        return cls({}, {p: frozenset(names) for p, names in deleted.items() if names}, new_keys=False)
+
+    def files(self) -> Iterator[tuple[str, str]]:
+        """(partition, name) of the files that were added."""
+        for partition, names in sorted(self.added.items()):
+            yield from ((partition, name) for name in sorted(names))
+
+
+@dataclass(frozen=True)
+class Action:
+    """``instant``: its requested time; ``config``: the table's properties when its rows are made."""
+
+    storage: Storage
+    instant: str
+    config: TableConfig
+    changes: FileChanges
+
+    @cached_property
+    def definitions(self) -> Definitions:
+        """What the table's indexes are made of."""
+        return read_definitions(self.storage, self.config)
+
+    @cached_property
+    def ranges(self) -> Mapping[tuple[str, str], list[Range]]:
+        """(partition, name) of each added file -> ranges of the columns that ``column_stats`` is on."""
+        definition = self.definitions.get(COLUMN_STATS)
+        columns = [] if definition is None else list(definition.fields)
+        return {(p, name): self._ranges(p, name, columns) for p, name in self.changes.files()}
+
+    def batches(self, partition: str, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """The rows that an added file holds, as it holds them, in those of the columns that it has; nothing
+        of a log file that only deletes."""
+        path = paths.in_partition(partition, name)
+        if paths.parse_base_name(name) is None:
+            for block in read_blocks(self.storage.view(path), path=path):
+                if block.kind in _DATA:
+                    yield block.table(columns)
+            return
+        with pq.ParquetFile(self.storage.open_input(path)) as source:
+            there = [column for column in columns if column in source.schema_arrow.names]
+            for batch in source.iter_batches(columns=there):
+                yield pa.Table.from_batches([batch])
+
+    def _ranges(self, partition: str, name: str, columns: list[str]) -> list[Range]:
+        """Ranges of the columns that a file has; of a log file that only deletes, that it has nothing, as
+        Java writes (readers know by that that no row of it can pass a filter)."""
+        if paths.parse_base_name(name) is None:
+            tops = list(dict.fromkeys(column.partition(".")[0] for column in columns))
+            blocks = list(self.batches(partition, name, tops))
+            if not blocks:
+                return [Range(column, pa.null(), None, None, 0, 0) for column in columns]
+            return [r for r in ranges_of(blocks, columns) if r.rows]
+        with pq.ParquetFile(self.storage.open_input(paths.in_partition(partition, name))) as source:
+
+            def batches(names: list[str]) -> Iterator[pa.Table]:
+                return self.batches(partition, name, names)
+
+            return [r for r in base_file_ranges(source.metadata, columns, batches) if r.rows]
