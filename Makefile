@@ -5,7 +5,7 @@
 # up to date is left alone, so nothing here needs the network twice.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo nbcc-sql collision test versions interop interop-matrix support benchmark benchmark-full sim chaos crash fuzz lint clean
+.PHONY: help setup setup-dev demo nbcc-sql collision test versions again interop interop-matrix support benchmark benchmark-full sim chaos crash fuzz lint clean
 
 ifndef PYTHON
 PYTHON := $(firstword $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
@@ -64,6 +64,11 @@ versions: ## the tests that depend on versions, with the newest Spark and pyarro
 interop: setup-dev ## Java Hudi 1.2.0 reads and writes beside us
 	@$(ENVIRONMENT) install interop
 	@$(ENVIRONMENT) run dev -- -m pytest tests/interop -q $(ARGS)
+
+# Tests that failed, once more, each alone: .ci/run names them. PART is the target of which they are.
+again:
+	@failed=0; for group in $(if $(filter versions,$(PART)),newest $(OLDEST),dev); do \
+	$(ENVIRONMENT) run $$group -- -m pytest -q $(ARGS) || failed=1; done; exit $$failed
 
 interop-matrix: setup-dev ## every cell of the interop matrix, resumed where it was stopped; docs/interop.md
 	@$(ENVIRONMENT) install interop

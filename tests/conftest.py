@@ -1,15 +1,28 @@
-"""For all tests: what the marks `supports(group, feature)` of passed tests add up to.
+"""For all tests: what the marks `supports(group, feature)` of passed tests add up to, and what failed.
 
 `--support-report FILE` adds this run's results to a JSON file (group -> feature -> tests that passed);
 `scripts/support_table.py` makes README's table of it.
+
+`--outcomes FOLDER` notes there, for `.ci/run`, which tests failed. Tests in `NOTHING_LOST` and those with
+that mark look for lost, doubled or changed rows while processes die: a failure of theirs counts at once.
+
+Tests with hypothesis try the same examples every time; `--hypothesis-profile=search` looks for new ones.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is no finding.
+PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("same", derandomize=True, **PATIENT)
+settings.register_profile("search", **PATIENT)
+settings.load_profile("same")
 
 GROUPS = (
     "Column types", "Merging", "Queries", "Tables and layouts", "Keys and partitions", "Writing", "Locks",
@@ -18,13 +31,28 @@ GROUPS = (
     "Indexes",
 )  # fmt: skip
 
+TESTS = Path(__file__).parent
+NOTHING_LOST = {
+    "chaos", "crash", "model", "sim",
+    "demos/test_collision.py", "demos/test_main_job.py",
+    "interop/test_interop_beside_services.py", "interop/test_interop_concurrent.py",
+    "interop/test_interop_curator.py", "interop/test_interop_ensemble.py",
+    "multiprocess/test_flink_committers.py", "multiprocess/test_services_processes.py",
+    "multiprocess/test_writer_processes.py", "multiprocess/test_zookeeper_writers.py",
+    "spark/test_cluster.py", "spark/test_exactly_once.py",
+}  # fmt: skip
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--support-report", metavar="FILE", help="add what passed tests prove to this JSON file")
+    parser.addoption("--outcomes", metavar="FOLDER", help="note there which tests failed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        place = item.path.relative_to(TESTS)
+        if {place.parts[0], place.as_posix()} & NOTHING_LOST:
+            item.add_marker("nothing_lost")
         for mark in item.iter_markers("supports"):
             if len(mark.args) != 2 or mark.kwargs or mark.args[0] not in GROUPS:
                 raise pytest.UsageError(
@@ -57,7 +85,37 @@ class _SupportReport:
         self.path.write_text(json.dumps(known, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
 
+class _Outcomes:
+    """``again``: names of tests that failed. ``final``: of what failed for good. ``running-*``: one is there
+    as long as a run has not come to its end."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.running = folder, folder / f"running-{os.getpid()}"
+        self.running.touch()
+
+    def _note(self, kind: str, name: str) -> None:
+        with open(self.folder / kind, "a") as file:
+            file.write(f"{name}\n")
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._note("final", report.nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._note("final" if "nothing_lost" in report.keywords else "again", report.nodeid)
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        code = pytest.ExitCode
+        if exitstatus in (code.OK, code.TESTS_FAILED, code.NO_TESTS_COLLECTED):
+            self.running.unlink()
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    path = config.getoption("--support-report")
-    if path and not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        return
+    if path := config.getoption("--support-report"):
         config.pluginmanager.register(_SupportReport(Path(path).absolute()))
+    if path := config.getoption("--outcomes"):
+        config.pluginmanager.register(_Outcomes(Path(path).absolute()))
