@@ -74,6 +74,7 @@ class IndexMethods:
         kind: str,
         columns: Sequence[str] = (),
         *,
+        name: str | None = None,
         options: Mapping[str, object] | None = None,
         progress: Progress | None = None,
     ) -> Built:
@@ -82,6 +83,8 @@ class IndexMethods:
         ``kind``: ``files`` (the listing of files, with which the metadata table begins) or ``column_stats``
         (``columns``: those that it is on, else ``hoodie.metadata.index.column.stats.column.list``, else the
         first 32 that have statistics). An index on a table without metadata table builds ``files`` first.
+        ``name``: of kinds of which a table may have several (``secondary_index``, ``expr_index``), else that
+        of the column.
         ``options``: Hudi's for the index, on top of the table's. ``progress(what, done, total)`` is called
         after a file. Several indexes may be built at once. Raises ``Invalid`` for an index that is there or
         being built, for missing columns and impossible types, ``Unsupported`` for kinds that are not
@@ -91,7 +94,7 @@ class IndexMethods:
         from mainstem.indexing.creating import create_index
 
         given = {str(k): str(v) for k, v in (options or {}).items()}
-        return create_index(self.index_context(), kind, list(columns), given, progress)
+        return create_index(self.index_context(), kind, list(columns), name, given, progress)
 
     def reindex(self, name: str, *, progress: Progress | None = None) -> Built:
         """Build an index anew, of the same columns, beside running writers: what was wrong in it is gone.

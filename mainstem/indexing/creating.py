@@ -8,9 +8,10 @@ from mainstem.errors import MainstemError, OutcomeUnknown, Unavailable
 from mainstem.indexing import lists
 from mainstem.indexing.build import Built, create
 from mainstem.indexing.drop import drop
-from mainstem.indexing.spec import make_spec
+from mainstem.indexing.spec import IndexSpec, Wish, make_spec
 from mainstem.indexing.status import Index
 from mainstem.metadata.build.ranges import META_COLUMNS
+from mainstem.metadata.definitions import read_definitions
 from mainstem.metadata.partitions import FILES
 from mainstem.readers.schema import schema_text
 from mainstem.readers.state import TableState
@@ -22,28 +23,25 @@ from mainstem.writers.context import WriterContext
 def rebuild(ctx: WriterContext, index: Index, progress: Progress | None = None) -> Built:
     """``Table.reindex``."""
     columns = [name for name in index.columns if name not in META_COLUMNS]
-    state = TableState.load(ctx.seams.storage, load_config(ctx.seams.storage).completed_by(ctx.given))
-    properties = {**state.config.raw, **ctx.given}
-    make_spec(index.partition, columns, schema_text(state), state.config, properties)  # may it be built?
+    name = index.name if index.name != index.partition else None
+    _spec(ctx, index.kind, columns, name, index.options)  # may it be built?
     drop(ctx, index.partition)
-    return create_index(ctx, index.partition, columns, {}, progress)
+    return create_index(ctx, index.kind, columns, name, index.options, progress)
 
 
 def create_index(
     ctx: WriterContext,
     kind: str,
     columns: Sequence[str],
+    name: str | None,
     options: Mapping[str, str],
     progress: Progress | None = None,
 ) -> Built:
     """``Table.create_index``."""
     try:
-        config = load_config(ctx.seams.storage).completed_by(ctx.given)
-        state = TableState.load(ctx.seams.storage, config)
-        properties = {**config.raw, **ctx.given, **options}
-        spec = make_spec(kind, columns, schema_text(state), config, properties)
-        if kind != FILES and FILES not in lists.ready(config):
-            create(ctx, make_spec(FILES, (), schema_text(state), config, properties), progress or silent)
+        spec = _spec(ctx, kind, columns, name, options)
+        if kind != FILES and FILES not in lists.ready(load_config(ctx.seams.storage)):
+            create(ctx, _spec(ctx, FILES, (), None, options), progress or silent)
         return create(ctx, spec, progress or silent)
     except OutcomeUnknown:
         raise
@@ -56,3 +54,13 @@ def create_index(
     except MainstemError as error:
         error.table = error.table or ctx.base
         raise
+
+
+def _spec(
+    ctx: WriterContext, kind: str, columns: Sequence[str], name: str | None, options: Mapping[str, str]
+) -> IndexSpec:
+    storage = ctx.seams.storage
+    config = load_config(storage).completed_by(ctx.given)
+    text = schema_text(TableState.load(storage, config))
+    given = {**config.raw, **ctx.given, **options}
+    return make_spec(kind, Wish(columns, text, config, given, name, read_definitions(storage, config)))
