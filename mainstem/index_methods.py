@@ -94,7 +94,7 @@ class IndexMethods:
         from mainstem.indexing.creating import create_index
 
         given = {str(k): str(v) for k, v in (options or {}).items()}
-        return create_index(self.index_context(), kind, list(columns), name, given, progress)
+        return create_index(self.index_context(), kind, list(columns), given, progress, name)
 
     def reindex(self, name: str, *, progress: Progress | None = None) -> Built:
         """Build an index anew, of the same columns, beside running writers: what was wrong in it is gone.

@@ -26,16 +26,16 @@ def rebuild(ctx: WriterContext, index: Index, progress: Progress | None = None) 
     name = index.name if index.name != index.partition else None
     _spec(ctx, index.kind, columns, name, index.options)  # may it be built?
     drop(ctx, index.partition)
-    return create_index(ctx, index.kind, columns, name, index.options, progress)
+    return create_index(ctx, index.kind, columns, index.options, progress, name)
 
 
 def create_index(
     ctx: WriterContext,
     kind: str,
     columns: Sequence[str],
-    name: str | None,
     options: Mapping[str, str],
     progress: Progress | None = None,
+    name: str | None = None,
 ) -> Built:
     """``Table.create_index``."""
     try:
