@@ -32,6 +32,8 @@ class Malformed(ValueError):
 def zigzag(value: int) -> bytes:
     """An Avro int or long."""
     rest = (value << 1) ^ (value >> 63)
+    if rest <= 0x7F:
+        return bytes((rest,))
     out = bytearray()
     while rest > 0x7F:
         out.append(rest & 0x7F | 0x80)

@@ -16,9 +16,12 @@ from mainstem.formats.avro_put import encode_column, put, put_nulls
 from mainstem.formats.avro_put_flat import branch
 from mainstem.formats.avro_rows import zigzag
 from mainstem.formats.avro_schema import AvroType
+from mainstem.metadata.encoding_few import FEW, encode_few
 from mainstem.metadata.file_ids import fields_of
 from mainstem.metadata.partitions import ALL_PARTITIONS, Content
 from mainstem.metadata.record_schema import (
+    FILE_NAME,
+    FLAT_COLUMNS,
     PAYLOADS,
     TYPES,
     UNIONS,
@@ -28,14 +31,6 @@ from mainstem.metadata.record_schema import (
 )
 from mainstem.metadata.statistics import ARRAY, typed
 
-_FILE_NAME = "_hoodie_file_name"
-# Field of the payload -> flat column.
-_COLUMNS = {
-    "fileName": "file", "columnName": "column", "valueCount": "value_count", "nullCount": "null_count",
-    "totalSize": "total_size", "totalUncompressedSize": "total_uncompressed_size", "isDeleted": "deleted",
-    "isTightBound": "tight", "bloomFilter": "bloom", "partitionName": "partition",
-    "instantTime": "instant_ms",
-}  # fmt: skip
 Columns = dict[str, "pa.Array"]
 
 
@@ -43,11 +38,14 @@ def encode_rows(
     content: Content, rows: pa.Table, schema_text: str, file_name: str | None
 ) -> tuple[pa.Array, pa.Array]:
     """Keys and values of ``rows``, sorted by key; see ``records.encode``."""
+    if 0 < rows.num_rows <= FEW:
+        keys, values = encode_few(content, rows, schema_text, file_name)
+        _check_once(keys)
+        return keys, values
     layout = parse_record_schema(schema_text)
     rows = rows.combine_chunks()
     keys, columns = _grouped_files(rows) if content == Content.FILES else _sorted(rows)
-    if len(keys) > 1 and pc.any(pc.equal(keys[1:], keys[:-1])).as_py():
-        raise Invalid(f"two rows of metadata have the key {_twice(keys)!r:.100}; a file holds each key once")
+    _check_once(keys)
     if content == Content.RECORDS:
         columns |= fields_of(columns["file_id"].cast(pa.string()))
     parts = []
@@ -59,8 +57,13 @@ def encode_rows(
     return keys.cast(pa.binary()), values
 
 
-def _twice(keys: pa.Array) -> str:
-    return keys[1:].filter(pc.equal(keys[1:], keys[:-1]))[0].as_py()
+def _check_once(keys: pa.Array) -> None:
+    if len(keys) < 2:
+        return
+    same = pc.equal(keys[1:], keys[:-1])
+    if pc.any(same).as_py():
+        twice = keys[1:].filter(same)[0].cast(pa.string())
+        raise Invalid(f"two rows of metadata have the key {twice.as_py()!r:.100}; a file holds each key once")
 
 
 def _sorted(rows: pa.Table) -> tuple[pa.Array, Columns]:
@@ -110,7 +113,7 @@ def _encoded(
             put(pieces, columns["type"], kind, name)
         elif name == "type":
             pieces.constant(zigzag(TYPES[content][0]))
-        elif name == _FILE_NAME and file_name is not None:
+        elif name == FILE_NAME and file_name is not None:
             text = file_name.encode()
             pieces.constant(branch(kind) + zigzag(len(text)) + text)
         elif kind.kind == "string" and not kind.nullable:  # `key`: the true one is the file's
@@ -144,7 +147,7 @@ def _put_payload(
         elif name == "valueType":
             put(pieces, _value_types(columns), child, name)
         else:
-            column = columns.get(name, columns.get(_COLUMNS.get(name, name)))
+            column = columns.get(name, columns.get(FLAT_COLUMNS.get(name, name)))
             if column is None:
                 put_nulls(pieces, child, name)
             else:

@@ -11,6 +11,9 @@ import pyarrow.compute as pc
 #: ``<uuid>-<number>``: what encoding 0 can hold (encoding 1 holds any text)
 UUID_ENCODING, TEXT_ENCODING = 0, 1
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(-(0|[1-9][0-9]{0,8}))?\Z")
+_NAMES = ("fileIdHighBits", "fileIdLowBits", "fileIndex", "fileId", "fileIdEncoding")
+#: fields of ``recordIndexMetadata`` that hold a file id
+ID_FIELDS = frozenset(_NAMES)
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 _DASHES = (8, 13, 18, 23)
 _DIGITS = np.array([i for i in range(36) if i not in _DASHES])
@@ -54,11 +57,15 @@ def fields_of(texts: pa.Array) -> dict[str, pa.Array]:
     parts = [_fields(text) for text in coded.dictionary.to_pylist()] or [(0, 0, 0, "", 0)]
     columns = list(zip(*parts, strict=True))
     types = (pa.int64(), pa.int64(), pa.int32(), pa.string(), pa.int32())
-    names = ("fileIdHighBits", "fileIdLowBits", "fileIndex", "fileId", "fileIdEncoding")
     return {
         name: pa.array(column, kind).take(coded.indices)
-        for name, column, kind in zip(names, columns, types, strict=True)
+        for name, column, kind in zip(_NAMES, columns, types, strict=True)
     }
+
+
+def id_fields(text: str) -> dict[str, int | str]:
+    """``fields_of`` for one text."""
+    return dict(zip(_NAMES, _fields(text), strict=True))
 
 
 def _fields(text: str) -> tuple[int, int, int, str, int]:

@@ -34,6 +34,14 @@ TYPES = {
     Content.SECONDARY: (7,),
 }
 UNIONS = ("minValue", "maxValue")
+FILE_NAME = "_hoodie_file_name"
+#: field of a payload -> flat column of ``records``, where they differ
+FLAT_COLUMNS = {
+    "fileName": "file", "columnName": "column", "valueCount": "value_count", "nullCount": "null_count",
+    "totalSize": "total_size", "totalUncompressedSize": "total_uncompressed_size", "isDeleted": "deleted",
+    "isTightBound": "tight", "bloomFilter": "bloom", "partitionName": "partition",
+    "instantTime": "instant_ms",
+}  # fmt: skip
 _WRAPPERS = {
     name: kind
     for kind, name in enumerate(

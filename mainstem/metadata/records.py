@@ -103,7 +103,8 @@ def encode(
     whose rows these are. ``file_name``: of a compacted base file, whose rows name it. Raises ``Invalid`` for
     two rows of one key and for a value that the schema cannot hold.
     """
-    missing = [name for name in SCHEMAS[content].names if name not in rows.column_names]
+    there = set(rows.column_names)
+    missing = [name for name in SCHEMAS[content].names if name not in there]
     if missing:
         raise Invalid(f"rows of metadata without the columns {', '.join(missing)}")
     return encode_rows(content, rows.select(SCHEMAS[content].names), schema_text, file_name)

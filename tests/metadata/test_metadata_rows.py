@@ -16,6 +16,7 @@ import pytest
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 from mainstem.formats.log_file import BlockKind, read_blocks
 from mainstem.metadata import statistics
+from mainstem.metadata.encoding_few import FEW
 from mainstem.metadata.partitions import Content, content_of
 from mainstem.metadata.records import SCHEMAS, decode, encode, schema_of_version
 from tests.golden_tables.tables import unpack
@@ -63,6 +64,19 @@ def test_rows_come_back_as_they_were_written(content: Content, copies: int) -> N
     found = decode(content, keys, values, schema_of_version(9))
     assert found.schema == SCHEMAS[content]
     assert by_key(found) == by_key(rows)
+
+
+@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("content", list(Content))
+def test_few_rows_have_the_same_bytes_as_among_many(content: Content, version: int) -> None:
+    many, text = rows_of(content, copies=2 * FEW), schema_of_version(version)
+    all_keys, all_values = encode(content, many, text, file_name="f.hfile")
+    expected = dict(zip(all_keys.to_pylist(), all_values.to_pylist(), strict=True))
+    few = many.slice(0, FEW)
+    keys, values = encode(content, few, text, file_name="f.hfile")
+    assert many.num_rows > FEW
+    assert set(keys.to_pylist()) == {key.encode() for key in few["key"].to_pylist()}
+    assert values.to_pylist() == [expected[key] for key in keys.to_pylist()]
 
 
 def test_statistics_of_version_8_have_no_value_type() -> None:
