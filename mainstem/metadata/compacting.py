@@ -25,21 +25,17 @@ from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
 from mainstem.metadata.record_schema import schema_of_version
 from mainstem.metadata.records import encode
 from mainstem.metadata.table import MetadataTable
-from mainstem.metadata.taking_back import INITIAL
 from mainstem.options import one_of, whole_number
 from mainstem.storage import paths
 from mainstem.table.slicing import FileSlice
-from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.instant import COMMIT, COMPACTION, DELTACOMMIT
+from mainstem.timeline.compaction_trigger import TRIGGERS, pending
+from mainstem.timeline.instant import DELTACOMMIT
 from mainstem.timeline.plans import CompactionOperation, load_compaction_plan
 from mainstem.truetime.generator import parse_wall
 
 DELTA_COMMITS = "hoodie.metadata.compact.max.delta.commits"
 DELTA_SECONDS = "hoodie.metadata.compact.max.delta.seconds"
 TRIGGER = "hoodie.metadata.compact.trigger.strategy"
-_TRIGGERS = (
-    "NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_OR_TIME", "NUM_AND_TIME",
-)  # fmt: skip
 _TIME = "%Y%m%d%H%M%S%f"
 
 
@@ -56,41 +52,9 @@ class MetadataCompactionOptions:
         """Raises ``Invalid`` for a value that does not parse."""
         return cls(
             whole_number(properties, DELTA_COMMITS, cls.delta_commits, 1, 10**9),
-            one_of(properties, TRIGGER, cls.trigger, _TRIGGERS),
+            one_of(properties, TRIGGER, cls.trigger, TRIGGERS),
             whole_number(properties, DELTA_SECONDS, cls.delta_seconds, 1, 10**9),
         )
-
-
-def pending(own: ActiveTimeline) -> list[str]:
-    """Requested times of the compactions that are planned and not completed, oldest first."""
-    return [i.requested for i in own.pending if i.action == COMPACTION]
-
-
-def newest(own: ActiveTimeline, *, planned: bool = False) -> str:
-    """Requested time of the newest completed compaction (``planned``: or planned one), "" if none."""
-    done = [i.requested for i in own.completed if i.action == COMMIT]
-    return max([*done, *(pending(own) if planned else ())], default="")
-
-
-def is_due(own: ActiveTimeline, options: MetadataCompactionOptions, now: str) -> bool:
-    """Whether the trigger fires; ``now`` is an instant time in the table's zone.
-
-    Delta commits count from the last compaction, those of the initialisation too. Age counts from it as
-    well, or from the first delta commit that has a time.
-    """
-    last = newest(own, planned=options.trigger == "NUM_COMMITS_AFTER_LAST_REQUEST")
-    deltas = [i for i in own.completed if i.action == DELTACOMMIT]
-    enough = sum((i.completion or "") > last for i in deltas) >= options.delta_commits
-    first = min((i.requested for i in deltas if not i.requested.startswith(INITIAL)), default=now)
-    age = parse_wall(now) - parse_wall(newest(own) or first)
-    old = age.total_seconds() >= options.delta_seconds
-    return {
-        "NUM_COMMITS": enough,
-        "NUM_COMMITS_AFTER_LAST_REQUEST": enough,
-        "TIME_ELAPSED": old,
-        "NUM_OR_TIME": enough or old,
-        "NUM_AND_TIME": enough and old,
-    }[options.trigger]
 
 
 def earliest_unsure(table: MetadataTable) -> str | None:

@@ -28,13 +28,14 @@ from mainstem.formats.log_file import empty_group_block
 from mainstem.metadata.partitions import Content
 from mainstem.metadata.record_schema import schema_of_version
 from mainstem.metadata.records import encode
-from mainstem.metadata.taking_back import INITIAL, metadata_partition
+from mainstem.metadata.taking_back import metadata_partition
 from mainstem.seams import Randomness
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import TableConfig, encode_config, table_checksum
 from mainstem.timeline.active import load_timeline
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
+from mainstem.timeline.compaction_trigger import INITIAL
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED
 from mainstem.timeline.publish import Publisher
 

@@ -39,12 +39,10 @@ from mainstem.seams import Randomness
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline, load_timeline
+from mainstem.timeline.compaction_trigger import INITIAL
 from mainstem.timeline.instant import COMMIT, DELTACOMMIT, INFLIGHT, REQUESTED, ROLLBACK, Instant
 from mainstem.timeline.plans import encode_rollback_metadata, encode_rollback_plan
 from mainstem.timeline.publish import Ahead
-
-#: How the instants begin under which partitions of the metadata table are initialised.
-INITIAL = "00000000000000"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from mainstem.services import (
     clean_plan,
     cleaning,
     compaction,
-    compaction_plan,
     log_compaction,
     metadata_compaction,
 )
@@ -35,6 +34,7 @@ from mainstem.services.run_options import (
     RunOptions,
 )
 from mainstem.services.runner import Round, ServiceRun, ServiceWarning, warn_of_failures
+from mainstem.timeline import compaction_trigger
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import COMMIT, LOGCOMPACTION, REPLACECOMMIT, REQUESTED
 from mainstem.writers.context import WriterContext
@@ -121,7 +121,7 @@ class Due:
     def _grew(self, timeline: ActiveTimeline) -> bool:
         if compaction.pending(timeline):
             return True
-        return compaction_plan.is_due(timeline, self._compaction, self._now())
+        return compaction_trigger.is_due(timeline, self._compaction, self._now())
 
     def _grew_metadata(self, timeline: ActiveTimeline) -> bool:
         """Asks storage for the names on the metadata table's timeline, where there is one."""
@@ -130,9 +130,9 @@ class Due:
     def _grew_logs(self, timeline: ActiveTimeline) -> bool:
         if log_compaction.pending(timeline):
             return True
-        last = compaction_plan.last_compaction(timeline, requested=False)
+        last = compaction_trigger.last_compaction(timeline, requested=False)
         planned = (n.partition(".")[0] for n in timeline.names if n.endswith(_LOG_COMPACTION_PLAN))
-        return compaction_plan.commits_since(timeline, max(last, *planned, "")) >= self._log_blocks
+        return compaction_trigger.commits_since(timeline, max(last, *planned, "")) >= self._log_blocks
 
     def _grew_long(self, timeline: ActiveTimeline) -> bool:
         return self._archive is not None and archive_plan.is_due(timeline, self._archive, self._now())

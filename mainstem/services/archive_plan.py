@@ -38,9 +38,10 @@ from mainstem.services.clean_plan import (
     CleanOptions,
     boundary,
 )
-from mainstem.services.compaction_plan import CompactionOptions, last_compaction
+from mainstem.services.compaction_plan import CompactionOptions
 from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline, load_timeline
+from mainstem.timeline.compaction_trigger import last_compaction
 from mainstem.timeline.instant import (
     CLEAN,
     COMMIT,

@@ -19,12 +19,13 @@ from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.base_file import BaseFileFormat, write_base_file
 from mainstem.readers.bounded import read_bounded
 from mainstem.readers.split import ReadSpec, Split, split_paths
-from mainstem.services.compaction_plan import measured, pending
+from mainstem.services.compaction_plan import measured
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import load_timeline
 from mainstem.timeline.commit_metadata import CompactionStat
+from mainstem.timeline.compaction_trigger import pending
 from mainstem.timeline.plans import CompactionOperation
 from mainstem.truetime.clock import Clock, SystemClock
 from mainstem.writers.private_files import create_once, delete_quietly

@@ -38,8 +38,6 @@ from mainstem.services.compaction_plan import (
     FileListing,
     PlannedGroup,
     check_operations,
-    is_due,
-    pending,
     plan_groups,
 )
 from mainstem.services.progress import Progress, silent
@@ -48,6 +46,7 @@ from mainstem.table.properties import load_config
 from mainstem.table.schema import arrow_user_schema
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import CompactionStat, encode_commit
+from mainstem.timeline.compaction_trigger import is_due, pending
 from mainstem.timeline.instant import COMMIT, COMPACTION, INFLIGHT, REQUESTED
 from mainstem.timeline.plans import (
     CompactionOperation,
@@ -71,7 +70,8 @@ _GROUPS_PER_MEMORY = 8
 class Compaction:
     """What became of one plan. ``completion`` is None if it is not completed by this call.
 
-    ``files``: paths of the new base files; ``rows``: rows in them; ``log_files``: merged in.
+    ``files``: paths of the new base files, below the table that ``of`` names for people; ``rows``: rows in
+    them; ``log_files``: merged in.
     """
 
     requested: str
@@ -79,13 +79,14 @@ class Compaction:
     files: tuple[str, ...] = ()
     rows: int = 0
     log_files: int = 0
+    of: str = ""
 
     def describe(self) -> str:
         """One line for people."""
         if self.completion is None:
-            return f"compaction {self.requested}: not completed"
+            return f"compaction {self.requested}{self.of}: not completed"
         return (
-            f"compaction {self.requested}: {self.log_files:,} log files merged into"
+            f"compaction {self.requested}{self.of}: {self.log_files:,} log files merged into"
             f" {len(self.files):,} base files, {self.rows:,} rows"
         )
 
@@ -228,11 +229,12 @@ def _other_files(
     return other_files(ctx.seams.storage, time, operations, ours, paths.parse_base_name)
 
 
-def _ended(timeline: ActiveTimeline, time: str) -> Compaction:
+def ended(timeline: ActiveTimeline, time: str, of: str = "") -> Compaction:
+    """What became of a plan that is not pending (any more)."""
     for instant in timeline.completed:
         if instant.requested == time and instant.action == COMMIT:
-            return Compaction(time, instant.completion)
-    return Compaction(time, None)
+            return Compaction(time, instant.completion, of=of)
+    return Compaction(time, None, of=of)
 
 
 @dataclass(frozen=True)
@@ -289,7 +291,7 @@ class Execution:
     def _ended(self, section: Section, stats: Sequence[CompactionStat]) -> Compaction | None:
         """Under the lock: what became of the plan, None if it is still ours to complete."""
         if self.time not in pending(section.timeline):
-            return _ended(section.timeline, self.time)
+            return ended(section.timeline, self.time)
         rollback = condemned(self.ctx.seams.storage, section.timeline).get(self.time)
         if rollback is not None:
             raise Unavailable(

@@ -21,17 +21,14 @@ from mainstem.readers.window import written_files
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import TableConfig
-from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.compaction_trigger import TRIGGERS
 from mainstem.timeline.instant import (
     CLUSTERING,
-    COMMIT,
     COMPACTION,
-    DELTACOMMIT,
     LOGCOMPACTION,
     REQUESTED,
 )
 from mainstem.timeline.plans import CompactionOperation, load_compaction_plan
-from mainstem.truetime.generator import parse_wall
 
 TRIGGER = "hoodie.compact.inline.trigger.strategy"
 DELTA_COMMITS = "hoodie.compact.inline.max.delta.commits"
@@ -43,9 +40,6 @@ COUNT_THRESHOLD = "hoodie.compaction.logfile.num.threshold"
 MEMORY = "hoodie.memory.compaction.max.size"
 MERGE_MEMORY = "hoodie.memory.merge.max.size"
 
-TRIGGERS = (
-    "NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_OR_TIME", "NUM_AND_TIME",
-)  # fmt: skip
 _PACKAGE = "org.apache.hudi.table.action.compact.strategy."
 # Java's class names, known here by their last part; no class is ever loaded by name.
 STRATEGIES = (
@@ -115,11 +109,6 @@ class PlannedGroup:
         }
 
 
-def pending(timeline: ActiveTimeline) -> list[str]:
-    """Requested times of the compactions that are planned and not completed, oldest first."""
-    return [i.requested for i in timeline.pending if i.action == COMPACTION]
-
-
 def check_operations(storage: Storage, operations: Sequence[CompactionOperation], time: str) -> None:
     """Before anything is done for a plan: its files must be there, of their file groups, each named once.
 
@@ -151,41 +140,6 @@ def _no_plan(what: str, path: str) -> CorruptTable:
         f"the compaction plan {what}; nothing was changed: restore the table from a copy, or roll the"
         " plan back with Hudi",
         path=path,
-    )
-
-
-def is_due(timeline: ActiveTimeline, options: CompactionOptions, now: str) -> bool:
-    """Whether the trigger fires; ``now`` is an instant time in the table's zone.
-
-    Age counts from the last completed compaction, or from the first delta commit.
-    """
-    after_request = options.trigger == "NUM_COMMITS_AFTER_LAST_REQUEST"
-    last = last_compaction(timeline, requested=after_request)
-    enough = commits_since(timeline, last) >= options.delta_commits
-    first = min((i.requested for i in timeline.completed if i.action == DELTACOMMIT), default=now)
-    age = parse_wall(now) - parse_wall(last_compaction(timeline, requested=False) or first)
-    old = age.total_seconds() >= options.delta_seconds
-    return {
-        "NUM_COMMITS": enough,
-        "NUM_COMMITS_AFTER_LAST_REQUEST": enough,
-        "TIME_ELAPSED": old,
-        "NUM_OR_TIME": enough or old,
-        "NUM_AND_TIME": enough and old,
-    }[options.trigger]
-
-
-def last_compaction(timeline: ActiveTimeline, *, requested: bool) -> str:
-    """Requested time of the newest completed compaction (``requested``: or planned one), "" if none."""
-    done = [i.requested for i in timeline.completed if i.action == COMMIT]
-    if requested:
-        done += [i.requested for i in timeline.pending if i.action == COMPACTION]
-    return max(done, default="")
-
-
-def commits_since(timeline: ActiveTimeline, compaction: str) -> int:
-    """Delta commits completed after a compaction was planned."""
-    return sum(
-        1 for i in timeline.completed if i.action == DELTACOMMIT and (i.completion or "") > compaction
     )
 
 

@@ -45,11 +45,8 @@ from mainstem.metadata.compacting import (
     before,
     compacted,
     earliest_unsure,
-    is_due,
     log_rows,
-    newest,
     operations,
-    pending,
 )
 from mainstem.metadata.partitions import has_metadata
 from mainstem.metadata.record_schema import schema_of_version
@@ -57,11 +54,13 @@ from mainstem.metadata.table import MetadataTable
 from mainstem.readers.state import TableState
 from mainstem.services.attempts import forget_other_attempt, other_files, sweep_private
 from mainstem.services.claim import claimed, store_now_ms
+from mainstem.services.compaction import COMPACT, Compaction, ended
 from mainstem.services.compaction_plan import measured
 from mainstem.storage import paths
 from mainstem.table.properties import load_config
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.commit_metadata import CompactionStat, encode_commit
+from mainstem.timeline.compaction_trigger import is_due, last_compaction, pending
 from mainstem.timeline.instant import COMMIT, COMPACTION, INFLIGHT, REQUESTED
 from mainstem.timeline.plans import (
     CompactionOperation,
@@ -73,33 +72,11 @@ from mainstem.truetime.fence import note_newest
 from mainstem.writers.context import WriterContext
 from mainstem.writers.private_files import create_once, delete_quietly, forget, prepare
 
-COMPACT = "COMPACT"
+#: what results say
+OF_METADATA = " of the metadata table"
 
 
-@dataclass(frozen=True)
-class MetadataCompaction:
-    """What became of one plan. ``completion`` is None if it is not completed by this call.
-
-    ``files``: paths of the new base files below the metadata table; ``rows``: rows in them.
-    """
-
-    requested: str
-    completion: str | None
-    files: tuple[str, ...] = ()
-    rows: int = 0
-    log_files: int = 0
-
-    def describe(self) -> str:
-        """One line for people."""
-        if self.completion is None:
-            return f"compaction {self.requested} of the metadata table: not completed"
-        return (
-            f"compaction {self.requested} of the metadata table: {self.log_files:,} log files merged into"
-            f" {len(self.files):,} base files, {self.rows:,} rows"
-        )
-
-
-def run(ctx: WriterContext, *, if_due: bool = True) -> list[MetadataCompaction]:
+def run(ctx: WriterContext, *, if_due: bool = True) -> list[Compaction]:
     """Execute what is planned, then plan and execute what is due; [] where there is nothing to do.
 
     Raises what the lock raises, ``CorruptTable`` for damaged files, ``Unavailable`` for trouble with
@@ -209,13 +186,15 @@ def _is_new(time: str, data: ActiveTimeline, table: MetadataTable) -> bool:
     """Whether an instant may get this time that lies in the past: nobody has it, and it is the newest
     compaction's successor."""
     known = {i.requested for timeline in (data, table.timeline) for i in timeline.instants}
-    return time not in known and time > newest(table.timeline) and not table.archive.completion_time(time)
+    if time in known or table.archive.completion_time(time):
+        return False
+    return time > last_compaction(table.timeline, requested=False)
 
 
 # ----------------------------------------------------------------------------------------- execution
 
 
-def execute(ctx: WriterContext, time: str) -> MetadataCompaction | None:
+def execute(ctx: WriterContext, time: str) -> Compaction | None:
     """Execute one plan; None if a living executor has it, or Java may."""
     with _trouble(ctx):
         if not _rests(ctx, time):
@@ -224,7 +203,7 @@ def execute(ctx: WriterContext, time: str) -> MetadataCompaction | None:
         if not ours:
             return None
         execution = _Execution.begin(ctx, time)
-        return _ended(_own(ctx), time) if execution is None else execution.run()
+        return ended(_own(ctx), time, OF_METADATA) if execution is None else execution.run()
 
 
 def _rests(ctx: WriterContext, time: str) -> bool:
@@ -239,13 +218,6 @@ def _rests(ctx: WriterContext, time: str) -> bool:
     found = (storage.stat(f"{path}.{state}") for state in (REQUESTED, INFLIGHT))
     newest_ms = max((info.mtime_ms for info in found if info is not None), default=0)
     return store_now_ms(ctx, time) - newest_ms > ctx.heartbeats.expire_ms
-
-
-def _ended(own: ActiveTimeline, time: str) -> MetadataCompaction:
-    for instant in own.completed:
-        if instant.requested == time and instant.action == COMMIT:
-            return MetadataCompaction(time, instant.completion)
-    return MetadataCompaction(time, None)
 
 
 @dataclass(frozen=True)
@@ -271,7 +243,7 @@ class _Execution:
         create_once(table.folder, paths.timeline_file(f"{time}.{COMPACTION}.{INFLIGHT}"))
         return made
 
-    def run(self) -> MetadataCompaction:
+    def run(self) -> Compaction:
         """Steps 3 to 5."""
         storage = self.ctx.seams.storage
         numbers = [n for n, operation in enumerate(self.operations) if not self.is_void(operation)]
@@ -362,7 +334,7 @@ class _Execution:
         finally:
             delete_quietly(storage, private)
 
-    def _complete(self, stats: Sequence[CompactionStat]) -> MetadataCompaction:
+    def _complete(self, stats: Sequence[CompactionStat]) -> Compaction:
         """Step 4, unless somebody else did it."""
         ctx, schema = self.ctx, schema_of_version(self.table.config.version)
         content = encode_commit(stats, {"schema": schema}, COMPACT, compacted=True)
@@ -381,20 +353,21 @@ class _Execution:
         sweep_private(ctx.seams.storage, self.time)
         for number, operation in enumerate(self.operations):
             self._remove_if_void(number, operation)
-        return MetadataCompaction(
+        return Compaction(
             self.time,
             published.time,
             tuple(paths.in_partition(stat.partition, stat.file_name) for stat in stats),
             sum(stat.rows for stat in stats),
             sum(stat.log_files for stat in stats),
+            OF_METADATA,
         )
 
-    def _decide(self, section: Section, stats: Sequence[CompactionStat]) -> MetadataCompaction | None:
+    def _decide(self, section: Section, stats: Sequence[CompactionStat]) -> Compaction | None:
         """Under the lock: what became of the plan, None if these ``stats`` are what completes it."""
         folder = self.table.folder
         own = load_timeline(folder)
         if self.time not in pending(own):
-            return _ended(own, self.time)
+            return ended(own, self.time, OF_METADATA)
         if others := self._others():
             raise self._unavailable(f"is executed by another engine too ({min(others)})")
         made = {paths.in_partition(stat.partition, stat.file_name) for stat in stats}
