@@ -14,6 +14,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mainstem import limits
 from mainstem.errors import Unsupported
@@ -104,27 +105,50 @@ def check_codec(codec: int) -> None:
 
 
 def make_block(
-    magic: bytes, data: bytes | memoryview, codec: int, previous: int = -1
+    magic: bytes, data: bytes | memoryview, codec: int, previous: int = -1, known: bytes = b""
 ) -> list[bytes | memoryview]:
     """The buffers of one block, with one empty checksum of the kind NULL.
+
+    ``known`` follows ``data`` in the block; it is compressed once for all blocks that have it.
 
     One checksum for a gigabyte: Java up to 1.2 does not see entries that begin in the last bytes of a block,
     as many as the block has checksum bytes (apache/hudi#19146), and hudi-rs 0.5 miscounts checksums of
     16 KiB.
     """
-    stored: bytes | memoryview = data
-    if codec == GZ:
+    stored: bytes | memoryview
+    if codec == GZ and known:
+        stored = _deflated_before(data, known)
+    elif codec == GZ:
         deflater = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
         stored = deflater.compress(data) + deflater.flush()
+    else:
+        stored = bytes(data) + known if known else data
     size = HEADER.size + len(stored)
     sums = bytes(4 * -(-size // _CHECKSUM_BYTES))
     head = HEADER.pack(
-        magic, len(stored) + len(sums), len(data), previous, NULL_CHECKSUM, _CHECKSUM_BYTES, size
+        magic, len(stored) + len(sums), len(data) + len(known), previous, NULL_CHECKSUM, _CHECKSUM_BYTES, size
     )
     return [head, stored, sums]
 
 
+def _deflated_before(data: bytes | memoryview, known: bytes) -> bytes:
+    """A gzip member of both, whose second part is the same whatever the first is."""
+    deflater = zlib.compressobj(_LEVEL, zlib.DEFLATED, _RAW)
+    first = deflater.compress(data) + deflater.flush(zlib.Z_FULL_FLUSH)
+    check = zlib.crc32(known, zlib.crc32(data))
+    ends = struct.pack("<II", check, (len(data) + len(known)) & 0xFFFFFFFF)
+    return b"".join((_GZIP_HEAD, first, _last_part(known), ends))
+
+
+@lru_cache(maxsize=16)
+def _last_part(known: bytes) -> bytes:
+    deflater = zlib.compressobj(_LEVEL, zlib.DEFLATED, _RAW)
+    return deflater.compress(known) + deflater.flush()
+
+
 _LEVEL = 6  # as Java's GZIPOutputStream
+_RAW = -15  # zlib's number for deflate without a frame
+_GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\x03"
 _CHECKSUM_BYTES = 1 << 30
 
 
@@ -154,6 +178,8 @@ def read_hadoop_vint(data: memoryview, at: int) -> tuple[int, int]:
 
 def put_varint(value: int) -> bytes:
     """A protobuf varint of an unsigned number of up to 64 bits."""
+    if value <= 127:
+        return bytes((value,))
     made = bytearray()
     while value > 127:
         made.append(value & 127 | 128)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -56,13 +57,11 @@ def write_hfile(
     if base_file and bloom is not None:
         made.meta_block(BLOOM_BLOCK, bloom_text(keys, bloom).encode())
     info = _info(keys, values, created_ms)
-    if schema_text is not None:
-        info["schema"] = schema_text.encode()
     if base_file and len(keys):
         info["minRecordKey"], info["maxRecordKey"] = keys[0].as_py(), keys[-1].as_py()
         if bloom is not None:
             info["bloomFilterTypeCode"] = bloom.kind.encode()
-    return made.finished(info, len(keys), int(ends[-1]) if len(keys) else 0)
+    return made.finished(info, schema_text, len(keys), int(ends[-1]) if len(keys) else 0)
 
 
 def _cuts(ends: np.ndarray, block_bytes: int) -> Iterator[tuple[int, int]]:
@@ -119,10 +118,13 @@ class _File:
         offset, size = self._append(layout.META, data)
         self._metas.append(_index_entry(offset, size, name.encode()))
 
-    def finished(self, info: dict[str, bytes], entries: int, data_bytes: int) -> bytes:
+    def finished(
+        self, info: dict[str, bytes], schema_text: str | None, entries: int, data_bytes: int
+    ) -> bytes:
         load_on_open, _ = self._append(layout.ROOT, b"".join(self._root))
         self._append(layout.ROOT, b"".join(self._metas))
-        file_info, _ = self._append(layout.INFO, _info_message(info))
+        schema = _schema_pair(schema_text) if schema_text is not None else b""
+        file_info, _ = self._append(layout.INFO, _info_message(info, len(schema)), known=schema)
         numbers = [
             (1, file_info), (2, load_on_open), (3, data_bytes), (5, len(self._root)),
             (6, len(self._metas)), (7, entries), (8, 1), (9, self._first), (10, max(0, self._last)),
@@ -134,16 +136,27 @@ class _File:
         self._parts.append(struct.pack(">i", layout.MAJOR_VERSION))
         return b"".join(self._parts)
 
-    def _append(self, magic: bytes, data: bytes | memoryview, previous: int = -1) -> tuple[int, int]:
+    def _append(
+        self, magic: bytes, data: bytes | memoryview, previous: int = -1, known: bytes = b""
+    ) -> tuple[int, int]:
         """``(offset, size)`` of the new block."""
-        parts = layout.make_block(magic, data, self._codec, previous)
+        parts = layout.make_block(magic, data, self._codec, previous, known)
         offset, size = self._at, sum(len(part) for part in parts)
         self._parts += parts
         self._at += size
         return offset, size
 
 
-def _info_message(info: dict[str, bytes]) -> bytes:
-    pairs = (layout.put_field(1, name.encode()) + layout.put_field(2, value) for name, value in info.items())
-    message = b"".join(layout.put_field(1, pair) for pair in pairs)
-    return layout.PROTOBUF + layout.put_varint(len(message)) + message
+def _info_message(info: dict[str, bytes], follows: int) -> bytes:
+    """The message up to its last ``follows`` bytes."""
+    message = b"".join(_pair(name, value) for name, value in info.items())
+    return layout.PROTOBUF + layout.put_varint(len(message) + follows) + message
+
+
+def _pair(name: str, value: bytes) -> bytes:
+    return layout.put_field(1, layout.put_field(1, name.encode()) + layout.put_field(2, value))
+
+
+@lru_cache(maxsize=16)
+def _schema_pair(schema_text: str) -> bytes:
+    return _pair("schema", schema_text.encode())
