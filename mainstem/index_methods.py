@@ -86,7 +86,7 @@ class IndexMethods:
         ``name``: of kinds of which a table may have several (``secondary_index``, ``expr_index``), else that
         of the column.
         ``options``: Hudi's for the index, on top of the table's. ``progress(what, done, total)`` is called
-        after a file. Several indexes may be built at once. Raises ``Invalid`` for an index that is there or
+        after a file group. Several indexes may be built at once. Raises ``Invalid`` for an index that is there or
         being built, for missing columns and impossible types, ``Unsupported`` for kinds that are not
         maintained here, ``Unavailable`` where it could not be ended (``indexing.build``); the table has no
         part of the index then.

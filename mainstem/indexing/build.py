@@ -56,7 +56,7 @@ from mainstem.formats.log_file import empty_group_block
 from mainstem.indexing import lists
 from mainstem.indexing.coverage import Coverage
 from mainstem.indexing.drop import drop, files_that_may_go, instant_of
-from mainstem.indexing.first_rows import FirstRows
+from mainstem.indexing.first_rows import FirstRows, Run, here
 from mainstem.indexing.plan import planned_builds, schedule
 from mainstem.indexing.spec import IndexSpec
 from mainstem.lsm_archive.reader import Archive
@@ -103,8 +103,10 @@ class Built:
         return f"index {self.index} built by {self.action}: {self.rows:,} rows in {self.files:,} files"
 
 
-def create(ctx: WriterContext, spec: IndexSpec, progress: Progress = silent) -> Built:
-    """Build an index; writers go on all the time.
+def create(
+    ctx: WriterContext, spec: IndexSpec, progress: Progress = silent, run: Run | None = None
+) -> Built:
+    """Build an index; writers go on all the time. ``run``: where its rows are made, if not here.
 
     Raises ``Invalid`` for an index that is there or that somebody builds, ``Unavailable`` for trouble with
     storage, for writers of other engines that did not end in time, and where the index was dropped while it
@@ -117,7 +119,7 @@ def create(ctx: WriterContext, spec: IndexSpec, progress: Progress = silent) -> 
     _clear_dead(ctx, spec.partition)
     action = schedule(ctx, spec.partition, {})
     try:
-        return _Build(ctx, spec, action, progress).run()
+        return _Build(ctx, spec, action, progress, run or here(ctx.seams.storage)).run()
     except OutcomeUnknown:
         raise
     except (MainstemError, OSError) as error:
@@ -186,6 +188,7 @@ class _Build:
     spec: IndexSpec
     action: str
     progress: Progress
+    pieces: Run
     #: the listing point, and the properties then
     opened: tuple[ActiveTimeline, TableConfig] | None = None
     #: file group -> private file with its base file, and what the commit says about it
@@ -206,7 +209,7 @@ class _Build:
         timeline, config = self.opened
         archive = Archive.load(ctx.seams.storage, config.history)
         state = TableState(ctx.seams.storage, config, timeline, archive)
-        contents = FirstRows(state, self.spec, self.progress)
+        contents = FirstRows(state, self.spec, self.progress, self.pieces)
         coverage = Coverage(ctx, self.partition, timeline, self._deadline_ms())
         rows = contents.of_listing()
         try:

@@ -23,6 +23,7 @@ from mainstem.readers.snapshot import make_split, read_spec
 from mainstem.readers.split import read_split
 from mainstem.readers.state import TableState
 from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
 from mainstem.table.slicing import FileSlice, query_slice
 
 _DATA = (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA)
@@ -46,19 +47,79 @@ class DataFile:
         return paths.parse_base_name(self.name) is not None
 
     @property
+    def file_id(self) -> str:
+        """Its file group; the name itself for a file that is neither base nor log file."""
+        parsed = paths.parse_log_name(self.name) or paths.parse_base_name(self.name)
+        return self.name if parsed is None else parsed.file_id
+
+    @property
     def holds_rows(self) -> bool:
         """Base and log files, but not change logs."""
         log = paths.parse_log_name(self.name)
         return self.is_base or (log is not None and not log.is_cdc)
 
 
+class _Reading:
+    """What single files hold; one that was cleaned meanwhile is a ``FileNotFoundError``."""
+
+    storage: Storage
+    #: of log blocks, as in a scan
+    damaged: str
+
+    def batches(self, file: DataFile, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """The rows that a file holds, as it holds them, in those of the columns that it has."""
+        if file.is_base:
+            with open_base(self.storage, file.path) as base:
+                yield from base.batches(columns)
+            return
+        blocks = read_blocks(self.storage.view(file.path), path=file.path, damaged=self.damaged)
+        for block in blocks:
+            if block.kind in _DATA:
+                yield block.table(columns)
+
+    def ranges(self, file: DataFile, columns: Sequence[str]) -> list[Range]:
+        """Ranges of the columns that a file has; [] for a file without rows."""
+        if not file.is_base:
+            tops = list(dict.fromkeys(name.partition(".")[0] for name in columns))
+            return [r for r in ranges_of(self.batches(file, tops), columns) if r.rows]
+        with open_base(self.storage, file.path) as base:
+            found = base_file_ranges(base.source.metadata, columns, base.batches)
+        return [r for r in found if r.rows]
+
+    def expression_range(self, file: DataFile, column: str, expression: Expression) -> Range | None:
+        """Range of an expression over a file's rows; None for a file without the column or without rows."""
+        batches = self.batches(file, [column.partition(".")[0]])
+        found = expression_range(batches, column, expression, file_size=file.size)
+        return found if found is not None and found.rows else None
+
+    def bloom(self, file: DataFile) -> tuple[str, bytes] | None:
+        """Type and text of the bloom filter in a base file's footer."""
+        if not file.is_base:
+            return None
+        with open_base(self.storage, file.path) as base:
+            return bloom_of_footer(base.source.metadata.metadata)
+
+
 @dataclass
-class Contents:
-    """The data of ``state``; a file that was cleaned meanwhile is a ``FileNotFoundError`` when it is read."""
+class FileContents(_Reading):
+    """Single files, for who is told which (a task of an engine)."""
+
+    storage: Storage
+    damaged: str = "error"
+
+
+@dataclass
+class Contents(_Reading):
+    """The data of ``state``."""
 
     state: TableState
     damaged: str = "error"
     _ranges: dict[tuple[str, ...], list[tuple[DataFile, Range]]] = field(default_factory=dict, repr=False)
+
+    @property
+    def storage(self) -> Storage:  # type: ignore[override]
+        """Where the table lies."""
+        return self.state.storage
 
     @cached_property
     def files(self) -> Mapping[str, Mapping[str, DataFile]]:
@@ -112,28 +173,6 @@ class Contents:
         names = [*([found.base_file] if found.base_file else []), *found.log_files]
         return [self.files[found.partition][name] for name in names]
 
-    # -- what a file holds -----------------------------------------------------------------------
-
-    def batches(self, file: DataFile, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """The rows that a file holds, as it holds them, in those of the columns that it has."""
-        if file.is_base:
-            with open_base(self.state.storage, file.path) as base:
-                yield from base.batches(columns)
-            return
-        blocks = read_blocks(self.state.storage.view(file.path), path=file.path, damaged=self.damaged)
-        for block in blocks:
-            if block.kind in _DATA:
-                yield block.table(columns)
-
-    def ranges(self, file: DataFile, columns: Sequence[str]) -> list[Range]:
-        """Ranges of the columns that a file has; [] for a file without rows."""
-        if not file.is_base:
-            tops = list(dict.fromkeys(name.partition(".")[0] for name in columns))
-            return [r for r in ranges_of(self.batches(file, tops), columns) if r.rows]
-        with open_base(self.state.storage, file.path) as base:
-            found = base_file_ranges(base.source.metadata, columns, base.batches)
-        return [r for r in found if r.rows]
-
     def all_ranges(self, columns: Sequence[str]) -> list[tuple[DataFile, Range]]:
         """``ranges`` of every file of the table; read once for each choice of columns."""
         wanted = tuple(columns)
@@ -141,19 +180,6 @@ class Contents:
             files = [f for here in self.files.values() for f in here.values() if f.holds_rows]
             self._ranges[wanted] = [(file, found) for file in files for found in self.ranges(file, wanted)]
         return self._ranges[wanted]
-
-    def expression_range(self, file: DataFile, column: str, expression: Expression) -> Range | None:
-        """Range of an expression over a file's rows; None for a file without the column or without rows."""
-        batches = self.batches(file, [column.partition(".")[0]])
-        found = expression_range(batches, column, expression, file_size=file.size)
-        return found if found is not None and found.rows else None
-
-    def bloom(self, file: DataFile) -> tuple[str, bytes] | None:
-        """Type and text of the bloom filter in a base file's footer."""
-        if not file.is_base:
-            return None
-        with open_base(self.state.storage, file.path) as base:
-            return bloom_of_footer(base.source.metadata.metadata)
 
     # -- merged rows -----------------------------------------------------------------------------
 

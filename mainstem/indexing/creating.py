@@ -8,6 +8,7 @@ from mainstem.errors import MainstemError, OutcomeUnknown, Unavailable
 from mainstem.indexing import lists
 from mainstem.indexing.build import Built, create
 from mainstem.indexing.drop import drop
+from mainstem.indexing.first_rows import Run
 from mainstem.indexing.spec import IndexSpec, Wish, make_spec
 from mainstem.indexing.status import Index
 from mainstem.metadata.build.ranges import META_COLUMNS
@@ -36,13 +37,14 @@ def create_index(
     options: Mapping[str, str],
     progress: Progress | None = None,
     name: str | None = None,
+    run: Run | None = None,
 ) -> Built:
-    """``Table.create_index``."""
+    """``Table.create_index``; ``run``: where rows are made, if not in this process."""
     try:
         spec = _spec(ctx, kind, columns, name, options)
         if kind != FILES and FILES not in lists.ready(load_config(ctx.seams.storage)):
             create(ctx, _spec(ctx, FILES, (), None, options), progress or silent)
-        return create(ctx, spec, progress or silent)
+        return create(ctx, spec, progress or silent, run)
     except OutcomeUnknown:
         raise
     except OSError as error:

@@ -1,13 +1,18 @@
-"""The first rows of an index: what was completed at its listing point, and instants that are missing."""
+"""The first rows of an index: what was completed at its listing point, and instants that are missing.
+
+Rows of single files are made in pieces of one file group each, by a function of the storage and the piece
+alone: here, side by side, or wherever ``Run`` sends them (a task of an engine). Pieces can be repeated.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from mainstem.indexing.contents import Contents, DataFile
+from mainstem.indexing.contents import Contents, DataFile, FileContents
 from mainstem.indexing.spec import IndexSpec
 from mainstem.metadata.build.ranges import Range
 from mainstem.metadata.build.rows import files_rows
@@ -16,16 +21,49 @@ from mainstem.metadata.partitions import COLUMN_STATS, FILES
 from mainstem.metadata.records import SCHEMAS
 from mainstem.readers.state import TableState
 from mainstem.services.progress import Progress
+from mainstem.storage.protocol import Storage
 from mainstem.timeline.instant import Instant
+
+
+class Run(Protocol):
+    """``work(storage, piece)`` for each piece, in their order; ``told`` is called with how many are done.
+
+    ``work`` is a function of a module and pieces can be pickled, so they may run in other processes; one
+    piece may run several times, at once too.
+    """
+
+    def __call__(
+        self, work: Callable[[Storage, Any], Any], pieces: Sequence[Any], told: Callable[[int], None]
+    ) -> list[Any]: ...
+
+
+def here(storage: Storage) -> Run:
+    """A ``Run`` in this process."""
+
+    def run(
+        work: Callable[[Storage, Any], Any], pieces: Sequence[Any], told: Callable[[int], None]
+    ) -> list[Any]:
+        return storage.side_by_side(lambda piece: work(storage, piece), pieces, told)
+
+    return run
+
+
+@dataclass(frozen=True)
+class FilesPiece:
+    """Files of one file group."""
+
+    spec: IndexSpec
+    files: tuple[DataFile, ...]
 
 
 @dataclass
 class FirstRows:
-    """``state``: the table at the listing point. Ask for ``of_listing`` first."""
+    """``state``: the table at the listing point. Ask for ``of_listing`` first. ``run``: where pieces run."""
 
     state: TableState
     spec: IndexSpec
     progress: Progress
+    run: Run
     _sizes: dict[str, dict[str, int]] = field(default_factory=dict)
     _made: list[pa.Table] = field(default_factory=list)
 
@@ -47,23 +85,34 @@ class FirstRows:
                 self._sizes.setdefault(file.partition, {})[file.name] = file.size
             return files_rows(self._sizes)
         assert self.spec.partition == COLUMN_STATS
-        self._made.append(self._stats(contents, [file for file in files if file.holds_rows]))
-        return pa.concat_tables(self._made)
+        pieces = self._pieces([file for file in files if file.holds_rows])
+        self._made += self.run(stats_of_files, pieces, self._told(len(pieces)))
+        return pa.concat_tables([SCHEMAS[self.spec.content].empty_table(), *self._made])
 
-    def _stats(self, contents: Contents, files: list[DataFile]) -> pa.Table:
-        entries = []
-        for done, file in enumerate(files, 1):
-            try:
-                entries.append((file.partition, file.name, self._ranges(contents, file)))
-            except FileNotFoundError:
-                if self.state.storage.stat(file.path) is not None:
-                    raise
-            self.progress(f"index {self.spec.partition}, files", done, len(files))
-        if not entries:
-            return SCHEMAS[self.spec.content].empty_table()
-        return stats_rows(entries, version=self.spec.version)
+    def _pieces(self, files: Sequence[DataFile]) -> list[FilesPiece]:
+        groups: dict[tuple[str, str], list[DataFile]] = {}
+        for file in files:
+            groups.setdefault((file.partition, file.file_id), []).append(file)
+        return [FilesPiece(self.spec, tuple(group)) for group in groups.values()]
 
-    def _ranges(self, contents: Contents, file: DataFile) -> list[Range]:
-        """A file without rows has a row per column with nothing in it, as Java writes for deletes alone."""
-        found = contents.ranges(file, self.spec.columns)
-        return found or [Range(name, pa.null(), None, None, 0, 0) for name in self.spec.columns]
+    def _told(self, total: int) -> Callable[[int], None]:
+        return lambda done: self.progress(f"index {self.spec.partition}, file groups", done, total)
+
+
+def stats_of_files(storage: Storage, piece: FilesPiece) -> pa.Table:
+    """Rows of column statistics; of a file that is gone there are none."""
+    contents, columns = FileContents(storage), piece.spec.columns
+    entries = []
+    for file in piece.files:
+        try:
+            found = contents.ranges(file, columns)
+        except FileNotFoundError:
+            if storage.stat(file.path) is not None:
+                raise
+            continue
+        # A file without rows has a row per column with nothing in it, as Java writes for deletes alone.
+        empty = [Range(name, pa.null(), None, None, 0, 0) for name in columns]
+        entries.append((file.partition, file.name, found or empty))
+    if not entries:
+        return SCHEMAS[piece.spec.content].empty_table()
+    return stats_rows(entries, version=piece.spec.version)
