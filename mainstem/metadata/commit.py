@@ -146,8 +146,19 @@ class MetadataCommit:
             try:
                 self.storage.link(log.private, log.path)
             except FileExistsError:
-                continue  # an earlier attempt's, with the same content
+                self._check_same(log)
         return True
+
+    def _check_same(self, log: _Log) -> None:
+        """An earlier attempt's file has the same content, unless it was made for an index that somebody has
+        since dropped and made anew of something else."""
+        if self.storage.view(log.private) != self.storage.view(log.path):
+            raise Unavailable(
+                f"the index {log.stat.partition} was made anew while an earlier attempt at {self.instant}"
+                " stood still; nothing was published: roll it back and do it again",
+                table=self.storage.base,
+                instant=self.instant,
+            )
 
     def _check_covered(self, name: str) -> None:
         """An earlier attempt completed T here, not on the data table: it must have written all partitions."""

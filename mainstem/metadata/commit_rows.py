@@ -18,6 +18,7 @@ from mainstem.errors import CorruptTable
 from mainstem.metadata.build.rows import files_rows
 from mainstem.metadata.build.stats import removed_stats, stats_rows
 from mainstem.metadata.commit_action import Action
+from mainstem.metadata.definitions import Definition, Definitions, read_definitions
 from mainstem.metadata.keys import file_groups
 from mainstem.metadata.partitions import COLUMN_STATS, FILES, Content, Kind, file_id, kind_of
 from mainstem.storage import paths
@@ -30,9 +31,11 @@ GroupRows = tuple[str, Content, pa.Table]
 
 @dataclass(frozen=True)
 class Maintained:
-    """The partitions to write to and the file groups of each. What was made for another one is made anew."""
+    """The partitions to write to, the file groups of each, and what the indexes are made of: one that was
+    dropped and made anew of other columns has the same groups. What was made for another one is made anew."""
 
     groups: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    definitions: tuple[Definition | None, ...] = ()
 
     @classmethod
     def now(cls, storage: Storage, config: TableConfig) -> Maintained:
@@ -42,7 +45,9 @@ class Maintained:
         for partition in dict.fromkeys(config.metadata_partitions):
             ids = (file_id(FILES, 0),) if partition == FILES else _file_ids(storage, partition)
             found.append((partition, ids))
-        return cls(tuple(found))
+        indexes = [partition for partition, _ in found if partition != FILES]
+        known = read_definitions(storage, config) if indexes else Definitions()
+        return cls(tuple(found), tuple(map(known.get, indexes)))
 
     def __bool__(self) -> bool:
         return bool(self.groups)
