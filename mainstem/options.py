@@ -37,7 +37,20 @@ INDEX_TIMEOUT = "hoodie.metadata.index.check.timeout.seconds"
 STATS_GROUPS = "hoodie.metadata.index.column.stats.file.group.count"
 STATS_COLUMNS = "hoodie.metadata.index.column.stats.column.list"
 STATS_COLUMNS_MAX = "hoodie.metadata.index.column.stats.max.columns.to.index"
-INDEX_KEYS = (INDEX_TIMEOUT, STATS_GROUPS, STATS_COLUMNS, STATS_COLUMNS_MAX)
+#: file groups of a record index for the whole table, and of one per partition (there: per partition): least
+#: and most, each with its older name. Secondary indexes have those of the first.
+GLOBAL_GROUPS, PARTITION_GROUPS = (
+    tuple((f"hoodie.metadata.{new}.{end}.filegroup.count", f"hoodie.metadata.{old}.{end}.filegroup.count")
+          for end in ("min", "max"))
+    for new, old in (("global.record.level.index", "record.index"),
+                     ("record.level.index", "partitioned.record.index"))
+)  # fmt: skip
+RECORD_GROUP_BYTES = "hoodie.metadata.record.index.max.filegroup.size"
+RECORD_GROWTH = "hoodie.metadata.record.index.growth.factor"
+INDEX_KEYS = (
+    INDEX_TIMEOUT, STATS_GROUPS, STATS_COLUMNS, STATS_COLUMNS_MAX, RECORD_GROUP_BYTES, RECORD_GROWTH,
+    *(key for names in (*GLOBAL_GROUPS, *PARTITION_GROUPS) for key in names),
+)  # fmt: skip
 #: services run beside commits as Hudi's defaults say (services/run_options.py)
 SERVICES_AUTOMATIC = "hoodie.mainstem.services.automatic"
 
@@ -139,3 +152,13 @@ class WriterOptions:
             partial_blocks=flag(properties, PARTIAL_BLOCKS, False),
             zone=properties.get("hoodie.mainstem.timeline.zone"),
         )
+
+
+def record_index_groups(properties: Mapping[str, str], *, partitioned: bool) -> tuple[int, int]:
+    """Least and greatest number of file groups of a record index, of a partitioned one per partition."""
+    names, defaults = (PARTITION_GROUPS, (1, 10)) if partitioned else (GLOBAL_GROUPS, (10, 10_000))
+    found = []
+    for keys, default in zip(names, defaults, strict=True):
+        key = next((key for key in keys if str(properties.get(key, "")).strip()), keys[0])
+        found.append(whole_number(properties, key, default, 1, 10_000))
+    return found[0], max(found)

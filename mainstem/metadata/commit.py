@@ -48,7 +48,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mainstem.errors import CorruptTable, Unavailable
-from mainstem.formats.log_file import hfile_block
+from mainstem.formats.log_file import empty_group_block, hfile_block
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.metadata.commit_action import Action, FileChanges
 from mainstem.metadata.commit_rows import Maintained, action_rows
@@ -113,7 +113,7 @@ class MetadataCommit:
 
         for partition, group, content, rows in action_rows(action, maintained):
             keys, values = encode(content, rows, schema)
-            block = hfile_block(instant, schema, keys, values)
+            block = hfile_block(instant, schema, keys, values) if len(keys) else [empty_group_block(instant)]
             stat = WriteStat(
                 partition, group, paths.log_name(group, instant, 1, _TOKEN), instant, 1,
                 len(keys), 0, sum(map(len, block)), 1,

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mainstem.formats.log_file import BlockKind, read_blocks
+from mainstem.merge.rules import KEY_COLUMN
 from mainstem.metadata.build.ranges import Range, base_file_ranges, ranges_of
 from mainstem.metadata.definitions import Definitions, read_definitions
-from mainstem.metadata.partitions import COLUMN_STATS
+from mainstem.metadata.partitions import COLUMN_STATS, Kind, kind_of
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import TableConfig
@@ -53,6 +54,14 @@ class FileChanges:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Rows of a file. ``partial``: they hold only the columns that an update set."""
+
+    table: pa.Table
+    partial: bool
+
+
+@dataclass(frozen=True)
 class Action:
     """``instant``: its requested time; ``config``: the table's properties when its rows are made."""
 
@@ -73,19 +82,32 @@ class Action:
         columns = [] if definition is None else list(definition.fields)
         return {(p, name): self._ranges(p, name, columns) for p, name in self.changes.files()}
 
+    @cached_property
+    def new_rows(self) -> Mapping[tuple[str, str], list[Rows]]:
+        """(partition, name) of each added file -> its rows in the record key and the columns that secondary
+        indexes are on."""
+        listed = [p for p in self.config.metadata_partitions if kind_of(p) == Kind.SECONDARY_INDEX]
+        known = [found for found in map(self.definitions.get, listed) if found is not None]
+        columns = [KEY_COLUMN, *(name.partition(".")[0] for found in known for name in found.fields)]
+        columns = list(dict.fromkeys(columns))
+        return {(p, name): list(self._rows(p, name, columns)) for p, name in self.changes.files()}
+
     def batches(self, partition: str, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
         """The rows that an added file holds, as it holds them, in those of the columns that it has; nothing
         of a log file that only deletes."""
+        return (rows.table for rows in self._rows(partition, name, columns))
+
+    def _rows(self, partition: str, name: str, columns: Sequence[str]) -> Iterator[Rows]:
         path = paths.in_partition(partition, name)
         if paths.parse_base_name(name) is None:
             for block in read_blocks(self.storage.view(path), path=path):
                 if block.kind in _DATA:
-                    yield block.table(columns)
+                    yield Rows(block.table(columns), block.partial)
             return
         with pq.ParquetFile(self.storage.open_input(path)) as source:
             there = [column for column in columns if column in source.schema_arrow.names]
             for batch in source.iter_batches(columns=there):
-                yield pa.Table.from_batches([batch])
+                yield Rows(pa.Table.from_batches([batch]), False)
 
     def _ranges(self, partition: str, name: str, columns: list[str]) -> list[Range]:
         """Ranges of the columns that a file has; of a log file that only deletes, that it has nothing, as

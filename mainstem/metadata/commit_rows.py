@@ -17,16 +17,20 @@ import pyarrow.compute as pc
 from mainstem.errors import CorruptTable
 from mainstem.metadata.build.rows import files_rows
 from mainstem.metadata.build.stats import removed_stats, stats_rows
-from mainstem.metadata.commit_action import Action
+from mainstem.metadata.commit_action import Action, FileChanges
+from mainstem.metadata.commit_keys import (
+    GroupRows,
+    groups_touched,
+    is_partitioned,
+    record_rows,
+    secondary_index_rows,
+)
 from mainstem.metadata.definitions import Definition, Definitions, read_definitions
 from mainstem.metadata.keys import file_groups
 from mainstem.metadata.partitions import COLUMN_STATS, FILES, Content, Kind, file_id, kind_of
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import TableConfig
-
-#: file group, what its rows are, and the rows
-GroupRows = tuple[str, Content, pa.Table]
 
 
 @dataclass(frozen=True)
@@ -38,13 +42,15 @@ class Maintained:
     definitions: tuple[Definition | None, ...] = ()
 
     @classmethod
-    def now(cls, storage: Storage, config: TableConfig) -> Maintained:
-        """By the table's lists. A partition that somebody has only begun to make may have no groups yet: its
-        rows come from the files that are completed by the time when it has."""
+    def now(cls, storage: Storage, config: TableConfig, changes: FileChanges) -> Maintained:
+        """By the table's lists, as far as these changes are concerned. A partition that somebody has only
+        begun to make may have no groups yet: its rows come from the files that are completed by the time when
+        it has."""
         found = []
+        touched = frozenset(changes.added if changes.new_keys else ())
         for partition in dict.fromkeys(config.metadata_partitions):
             ids = (file_id(FILES, 0),) if partition == FILES else _file_ids(storage, partition)
-            found.append((partition, ids))
+            found.append((partition, groups_touched(partition, ids, touched)))
         indexes = [partition for partition, _ in found if partition != FILES]
         known = read_definitions(storage, config) if indexes else Definitions()
         return cls(tuple(found), tuple(map(known.get, indexes)))
@@ -66,14 +72,15 @@ def action_rows(
     Raises ``CorruptTable`` for a partition that readers use and that has no files.
     """
     for partition, groups in maintained.groups:
-        if not groups and partition in action.config.ready_metadata_partitions:
+        kind = kind_of(partition)
+        by_data = kind == Kind.RECORD_INDEX and is_partitioned(action, groups)
+        if not groups and not by_data and partition in action.config.ready_metadata_partitions:
             raise CorruptTable(
                 f"hoodie.properties names the index {partition}, which has no files; drop it with Hudi",
                 path=f"{paths.METADATA}/{partition}",
                 table=action.storage.base,
             )
-        kind = kind_of(partition)
-        if groups and kind in _ROWS_OF:
+        if (groups or by_data) and kind in _ROWS_OF:
             for group, content, rows in _ROWS_OF[kind](action, partition, groups):
                 yield partition, group, content, rows
 
@@ -104,4 +111,6 @@ def _column_stats(action: Action, partition: str, groups: tuple[str, ...]) -> It
 _ROWS_OF: Mapping[Kind, Callable[[Action, str, tuple[str, ...]], Iterator[GroupRows]]] = {
     Kind.FILES: _files,
     Kind.COLUMN_STATS: _column_stats,
+    Kind.RECORD_INDEX: record_rows,
+    Kind.SECONDARY_INDEX: secondary_index_rows,
 }

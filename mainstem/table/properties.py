@@ -51,8 +51,10 @@ LOCAL_ZONE = "hoodie.mainstem.timeline.zone"
 SLASH_DATES = "hoodie.datasource.write.slash.separated.date.partitioning"
 CONSISTENT_TIMESTAMP = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 
-#: partitions of the metadata table that every action maintains
+#: kinds of partitions of the metadata table that every action maintains
 MAINTAINED = frozenset(("files", "column_stats"))
+#: kinds of which a table may have several, each with a name
+_NAMED = ("secondary_index", "expr_index")
 
 #: what a table of ours with a metadata table says to Java's Spark writers, which take it as their defaults:
 #: they keep the metadata table up, build no other partition of it by themselves, and remove none that their
@@ -359,7 +361,7 @@ class TableConfig:
 
     def check_metadata(self, table: str) -> None:
         """Refuse what mainstem cannot maintain: readers that use it would miss rows that are written."""
-        other = [name for name in self.metadata_partitions if name not in MAINTAINED]
+        other = [name for name in self.metadata_partitions if _kind_of_partition(name) not in MAINTAINED]
         if other:
             raise Unsupported(
                 "the table has a metadata table (hoodie.table.metadata.partitions="
@@ -395,6 +397,10 @@ class TableConfig:
                 f" version 8 needs to be written here; expected {' or '.join(same)}",
                 table=table,
             )
+
+
+def _kind_of_partition(name: str) -> str:
+    return next((kind for kind in _NAMED if name.startswith(f"{kind}_")), name)
 
 
 @lru_cache(maxsize=16)

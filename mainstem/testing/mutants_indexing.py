@@ -19,7 +19,7 @@ def lists_not_read_again() -> list[Patch]:
         def __ne__(self, other: object) -> bool:
             return False
 
-    return [patch.object(indexed, "_maintained", lambda ctx: Same())]
+    return [patch.object(indexed, "_maintained", lambda *_: Same())]
 
 
 @seeded_bug("the listing point lies before the index is in the list (RFC-45, second race)", "indexing")

@@ -51,7 +51,7 @@ def publish_with_metadata(
 
         def may(section: Section, made_for: Maintained = made_for) -> T | _Moved | None:
             decision = decide(section)
-            return _Moved() if decision is None and _maintained(ctx) != made_for else decision
+            return _Moved() if decision is None and _maintained(ctx, changes) != made_for else decision
 
         try:
             published = ctx.publisher.publish(
@@ -75,15 +75,15 @@ def publish_with_metadata(
     )
 
 
-def _maintained(ctx: WriterContext) -> Maintained:
-    return Maintained.now(ctx.seams.storage, load_config(ctx.seams.storage))
+def _maintained(ctx: WriterContext, changes: FileChanges) -> Maintained:
+    return Maintained.now(ctx.seams.storage, load_config(ctx.seams.storage), changes)
 
 
 def _prepare(ctx: WriterContext, instant: str, changes: FileChanges) -> MetadataCommit | None:
     storage = ctx.seams.storage
     config = load_config(storage)
     config.check_metadata(ctx.base)
-    maintained = Maintained.now(storage, config)
+    maintained = Maintained.now(storage, config, changes)
     if not maintained:
         return None
     try:  # is it there, and is it one of Hudi 1.x?

@@ -277,7 +277,7 @@ def test_what_a_writer_left_out_that_did_not_look_at_the_lists_is_made_up_for(ta
     def act() -> None:
         with monkeypatch.context() as blind:
             blind.setattr(indexed, "_prepare", lambda *_: None)
-            blind.setattr(indexed, "_maintained", lambda ctx: indexed.Maintained())
+            blind.setattr(indexed, "_maintained", lambda *_: indexed.Maintained())
             txn.commit()
 
     at(monkeypatch, moment, act)
@@ -291,7 +291,7 @@ def test_a_clean_that_did_not_look_at_the_lists_stops_the_build(table, monkeypat
     def act() -> None:
         with monkeypatch.context() as blind:
             blind.setattr(indexed, "_prepare", lambda *_: None)
-            blind.setattr(indexed, "_maintained", lambda ctx: indexed.Maintained())
+            blind.setattr(indexed, "_maintained", lambda *_: indexed.Maintained())
             assert opened(table).clean()[0].deleted
 
     at(monkeypatch, "read", act)

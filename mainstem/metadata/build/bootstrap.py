@@ -54,12 +54,15 @@ class Sorter:
     secondary_version: str | None = None
     keep: Keep | None = None
     run_bytes: int = RUN_BYTES
+    #: how many keys were added
+    rows: int = 0
     _waiting: list[pa.Table] = field(default_factory=list)
     _waiting_bytes: int = 0
     _runs: list[tuple[Callable[[int], pa.RecordBatch], np.ndarray]] = field(default_factory=list)
 
     def add(self, keys: pa.Array | pa.ChunkedArray, number: int) -> None:
         """More keys (strings without nulls) with this number."""
+        self.rows += len(keys)
         for low in range(0, len(keys), _ROWS_AT_ONCE):
             some = keys.slice(low, _ROWS_AT_ONCE).cast(pa.string())
             table = pa.table({"key": some, "number": pa.array(np.full(len(some), number, np.int32))})
@@ -67,6 +70,10 @@ class Sorter:
             self._waiting_bytes += table.nbytes
             if self._waiting_bytes >= self.run_bytes:
                 self._close_run()
+
+    def settle(self) -> None:
+        """Nothing more comes for a while: what is there goes where runs are kept."""
+        self._close_run()
 
     def _close_run(self) -> None:
         if not self._waiting:
@@ -177,11 +184,12 @@ def secondary_index_groups(
     for rows in batches:
         sorter.add(rows.column("key"), 0)
     for group, keys, _ in sorter.sorted_groups():
-        yield (group, *encode(Content.SECONDARY, _pairs(keys), schema_text))
+        yield (group, *encode(Content.SECONDARY, pair_rows(keys), schema_text))
 
 
-def _pairs(keys: pa.Array) -> pa.Table:
-    """One row per pair: a record key lies in several partitions where keys are unique in each only."""
+def pair_rows(keys: pa.Array) -> pa.Table:
+    """Rows of these keys of a secondary index, one per pair: a record key lies in several partitions where
+    keys are unique in each only."""
     keys = pc.unique(keys)
     return pa.table([keys, pa.array(np.zeros(len(keys), bool))], SCHEMAS[Content.SECONDARY])
 
