@@ -1,4 +1,4 @@
-"""Fuzzing of some targets in a process of its own, with bounds on memory and time.
+"""Fuzzing of some targets in a process of its own, for a time or so many cases.
 
 A case may raise the process's resident memory by 64 MiB and 8 times its input at most, and may take a
 second of processor time. Address space is bounded beyond what the process had at the beginning; a case
@@ -23,6 +23,7 @@ from tests.fuzz.harness import Finding, Target, check_seeds, mutants, parsed
 
 MEMORY_ALWAYS, MEMORY_PER_BYTE = 64 << 20, 8
 _ADDRESS_SPACE = 2 << 30
+SLOWER = 40  # slow targets get a fraction of the cases
 _CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
@@ -43,13 +44,14 @@ def _measured(target: Target, data: bytes) -> None:
         raise Finding(target.name, f"took {taken >> 20} MiB for {len(data)} bytes", data)
 
 
-def _cases(target: Target, seconds: float, seed: int, note: Callable[[bytes], None], alarm_s: int) -> int:
-    end, cases = time.monotonic() + seconds, 0
-    for data in mutants(list(target.seeds()), random.Random(f"{seed} {target.name}")):
-        if time.monotonic() >= end:
+def _cases(target: Target, given: argparse.Namespace, note: Callable[[bytes], None]) -> int:
+    end, cases = time.monotonic() + given.seconds, 0
+    most = given.cases // SLOWER if given.cases and target.slow else given.cases
+    for data in mutants(list(target.seeds()), random.Random(f"{given.seed} {target.name}")):
+        if cases == most if most else time.monotonic() >= end:
             return cases
         note(data)
-        signal.alarm(alarm_s)
+        signal.alarm(given.alarm)
         _measured(target, data)
         signal.alarm(0)
         cases += 1
@@ -59,7 +61,8 @@ def _cases(target: Target, seconds: float, seed: int, note: Callable[[bytes], No
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, required=True, help="per target")
+    parser.add_argument("--seconds", type=float, default=0.0, help="per target")
+    parser.add_argument("--cases", type=int, default=0, help="per target instead, of slow ones fewer")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--last", type=Path, required=True, help="where the current case is noted")
     parser.add_argument("--alarm", type=int, default=60, help="seconds after which a case hangs")
@@ -83,7 +86,7 @@ def main() -> None:
         for target in (known[name] for name in options.names):
             line = {"target": target.name, "cases": 0, "finding": ""}
             try:
-                line["cases"] = _cases(target, options.seconds, options.seed, note, options.alarm)
+                line["cases"] = _cases(target, options, note)
             except Finding as finding:
                 signal.alarm(0)
                 line["finding"] = str(finding)

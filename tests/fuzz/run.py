@@ -35,12 +35,14 @@ class Outcome:
     finding: str
 
 
-def in_child(names: Sequence[str], *, seconds: float, seed: int, alarm_s: int = 60) -> Iterator[Outcome]:
-    """Fuzz these targets for ``seconds`` each. A child that dies is a finding of its target."""
+def in_child(
+    names: Sequence[str], *, seed: int, seconds: float = 0, cases: int = 0, alarm_s: int = 60
+) -> Iterator[Outcome]:
+    """Fuzz these targets for ``seconds`` or with so many ``cases`` each. A child that dies is a finding."""
     with tempfile.TemporaryDirectory() as folder:
         last = Path(folder) / "last"
-        command = [sys.executable, "-m", "tests.fuzz.child", f"--seconds={seconds}", f"--seed={seed}"]
-        command += [f"--last={last}", f"--alarm={alarm_s}", *names]
+        command = [sys.executable, "-m", "tests.fuzz.child", f"--seconds={seconds}", f"--cases={cases}"]
+        command += [f"--seed={seed}", f"--last={last}", f"--alarm={alarm_s}", *names]
         environment = {**os.environ, **_ENVIRONMENT, "TMPDIR": folder}
         child = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
         done = []
