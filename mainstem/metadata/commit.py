@@ -3,7 +3,8 @@
 It has the action's requested time T, and is published ahead of it in one critical section:
 
   1. outside the lock: the rows of every listed partition are made, each touched file group's rows become the
-     content of one log file, which is written to a private file, durably; so is the completed file
+     content of one log file, which is written to a private file; so is the completed file. They are made
+     durable together with what the action itself has written
   2. [[ the action's own checks (is T still ours?); partitions and file groups are those of 1, else the
      section ends and everything begins with 1 again
   3.    T is not completed on the metadata table's timeline; else 4 to 7 are left out
@@ -45,6 +46,8 @@ Hudi: ``HoodieBackedTableMetadataWriter`` (``startCommit``, ``completeStreamingC
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from mainstem.errors import CorruptTable, Unavailable
@@ -57,7 +60,7 @@ from mainstem.metadata.records import encode
 from mainstem.metadata.taking_back import metadata_partition
 from mainstem.seams import Randomness
 from mainstem.storage import paths
-from mainstem.storage.protocol import Storage
+from mainstem.storage.protocol import LogSink, Storage
 from mainstem.table.properties import TableConfig
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import WriteStat, decode_commit, encode_commit
@@ -99,8 +102,12 @@ class MetadataCommit:
         config: TableConfig,
         maintained: Maintained,
         changes: FileChanges,
+        settle: Callable[[Sequence[LogSink]], None],
     ) -> MetadataCommit:
-        """Make the rows and write them to private files; nothing of it is in the metadata table yet."""
+        """Make the rows and write them to private files; nothing of it is in the metadata table yet.
+
+        ``settle`` makes these files durable, and what else the action has written, all at once.
+        """
         schema = schema_of_version(config.version)
         action = Action(storage, instant, config, changes)
         logs, sinks = [], []
@@ -111,16 +118,23 @@ class MetadataCommit:
             sinks[-1].append(data)
             return path
 
-        for partition, group, content, rows in action_rows(action, maintained):
-            keys, values = encode(content, rows, schema)
-            block = hfile_block(instant, schema, keys, values) if len(keys) else [empty_group_block(instant)]
-            stat = WriteStat(
-                partition, group, paths.log_name(group, instant, 1, _TOKEN), instant, 1,
-                len(keys), 0, sum(map(len, block)), 1,
-            )  # fmt: skip
-            logs.append(_Log(private(block), stat))
-        completed = private([encode_commit([log.stat for log in logs], {"schema": schema}, _OPERATION)])
-        storage.settle(sinks, [], durable=True)  # all at once
+        try:
+            for partition, group, content, rows in action_rows(action, maintained):
+                keys, values = encode(content, rows, schema)
+                empty = empty_group_block(instant)
+                block = hfile_block(instant, schema, keys, values) if len(keys) else empty
+                stat = WriteStat(
+                    partition, group, paths.log_name(group, instant, 1, _TOKEN), instant, 1,
+                    len(keys), 0, sum(map(len, block)), 1,
+                )  # fmt: skip
+                logs.append(_Log(private(block), stat))
+            completed = private([encode_commit([log.stat for log in logs], {"schema": schema}, _OPERATION)])
+        except BaseException:
+            for sink in sinks:
+                with suppress(OSError):
+                    sink.close(durable=False)
+            raise
+        settle(sinks)
         return cls(storage, instant, maintained, tuple(logs), completed)
 
     @property

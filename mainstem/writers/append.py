@@ -6,7 +6,7 @@ belongs to one instant and is invisible until that instant completes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -204,6 +204,16 @@ class BucketAppender:
 
     def close(self) -> list[WriteStat]:
         """Make all files durable; returns one stat per log file. Raises ``RolledBack`` if undone."""
+        stats = self.finish()
+        self.settle()
+        self._check_alive()
+        return stats
+
+    def finish(self) -> list[WriteStat]:
+        """One stat per log file: nothing is appended any more, ``settle`` makes the files durable.
+
+        Raises ``RolledBack`` if undone.
+        """
         if self.torn:
             raise Invalid(
                 "an earlier write of this transaction failed halfway: its files hold part of a batch."
@@ -211,11 +221,16 @@ class BucketAppender:
                 table=self._spec.base,
                 instant=self._spec.instant,
             )
+        self._check_alive()
+        for log in self._logs.values():
+            log.stat.size_bytes = log.sink.size
+        return [*self._closed, *(log.stat for log in self._logs.values())]
+
+    def settle(self, others: Sequence[LogSink] = ()) -> None:
+        """Make all files durable, and with them ``others``, which are written for the same commit."""
         logs = list(self._logs.values())
         self._logs.clear()
-        for log in logs:
-            log.stat.size_bytes = log.sink.size
-            self._closed.append(log.stat)
+        self._closed += [log.stat for log in logs]
         folders = set(self._folders)
         # Up to the base: another writer may have made the folder and not yet synced its name.
         for partition in self._folders:
@@ -224,7 +239,7 @@ class BucketAppender:
                 folders.add(partition)
         try:
             self._storage.settle(
-                [log.sink for log in logs], sorted(folders), durable=self._spec.fsync
+                [*(log.sink for log in logs), *others], sorted(folders), durable=self._spec.fsync
             )
         except OSError as error:
             raise Unavailable(
@@ -232,8 +247,6 @@ class BucketAppender:
                 table=self._spec.base,
                 instant=self._spec.instant,
             ) from error
-        self._check_alive()
-        return list(self._closed)
 
     def discard(self) -> None:
         """Close and remove every file of this appender (abort; rolled back meanwhile)."""

@@ -79,7 +79,7 @@ def check_one_base_file_each(stats: list[WriteStat], table: str, instant: str) -
 
 
 class BulkInserter(BucketAppender):
-    """Holds the rows of new buckets in memory until ``close``, which writes their base files."""
+    """Holds the rows of new buckets in memory until ``finish``, which writes their base files."""
 
     def __init__(
         self,
@@ -132,15 +132,15 @@ class BulkInserter(BucketAppender):
         file_id = self.file_id(partition, bucket)
         return paths.base_name(file_id, self._token, self._spec.instant)
 
-    def close(self) -> list[WriteStat]:
-        """Write the base files, then as ``BucketAppender.close``."""
+    def finish(self) -> list[WriteStat]:
+        """Write the base files, then as ``BucketAppender.finish``."""
         if not self.torn:
             self.torn = True
             for place in sorted(self._waiting):
                 self._write_base(place, self._waiting[place])
             self._waiting.clear()
             self.torn = False
-        return super().close()
+        return super().finish()
 
     def _write_base(self, place: Place, tables: list[pa.Table]) -> None:
         partition = place[0]

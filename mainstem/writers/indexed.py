@@ -8,7 +8,7 @@ own options decide about it (apache/hudi#18180).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from mainstem.errors import MainstemError, RolledBack, Unavailable
@@ -18,6 +18,7 @@ from mainstem.metadata.commit_rows import Maintained
 from mainstem.metadata.table import own_config
 from mainstem.storage import paths
 from mainstem.storage.folder import FolderStorage
+from mainstem.storage.protocol import LogSink
 from mainstem.table.properties import load_config
 from mainstem.timeline.publish import Published, Section
 from mainstem.writers.context import WriterContext
@@ -38,14 +39,18 @@ def publish_with_metadata(
     *,
     prepared: str,
     decide: Callable[[Section], T | None],
+    settle: Callable[[Sequence[LogSink]], None] | None = None,
 ) -> Published[T]:
     """``Publisher.publish`` of an action's completed file; ``instant`` is its requested time.
+
+    ``settle`` makes what the action has written durable, ``prepared`` too, and the private files that it is
+    given with them (one journal of the file system for all); None: it is durable already.
 
     Raises ``Unsupported`` where the table got an index meanwhile that mainstem does not maintain,
     ``CorruptTable`` where the metadata table that it names is not there, ``Unavailable`` where its indexes
     change again and again; nothing is published then.
     """
-    part = _prepare(ctx, instant, changes)
+    part = _prepare(ctx, instant, changes, settle)
     for _ in range(_ROUNDS_MAX):
         made_for = part.maintained if part is not None else Maintained()
 
@@ -79,16 +84,29 @@ def _maintained(ctx: WriterContext, changes: FileChanges) -> Maintained:
     return Maintained.now(ctx.seams.storage, load_config(ctx.seams.storage), changes)
 
 
-def _prepare(ctx: WriterContext, instant: str, changes: FileChanges) -> MetadataCommit | None:
+def _prepare(
+    ctx: WriterContext,
+    instant: str,
+    changes: FileChanges,
+    settle: Callable[[Sequence[LogSink]], None] | None = None,
+) -> MetadataCommit | None:
     storage = ctx.seams.storage
     config = load_config(storage)
     config.check_metadata(ctx.base)
     maintained = Maintained.now(storage, config, changes)
     if not maintained:
+        if settle is not None:
+            settle([])
         return None
+
+    def durable(sinks: Sequence[LogSink]) -> None:
+        storage.settle(sinks, [], durable=True)
+
     try:  # is it there, and is it one of Hudi 1.x?
         own_config(FolderStorage(storage, paths.METADATA))
-        return MetadataCommit.prepare(storage, ctx.seams.random, instant, config, maintained, changes)
+        return MetadataCommit.prepare(
+            storage, ctx.seams.random, instant, config, maintained, changes, settle or durable
+        )
     except MainstemError as error:
         error.table = error.table or ctx.base
         raise

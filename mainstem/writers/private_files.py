@@ -7,7 +7,7 @@ durable, and then linked to its real name; see ``timeline.publish`` and ``servic
 from __future__ import annotations
 
 from mainstem.storage import paths
-from mainstem.storage.protocol import Storage
+from mainstem.storage.protocol import LogSink, Storage
 from mainstem.writers.context import WriterContext
 
 
@@ -22,9 +22,21 @@ def create_once(storage: Storage, path: str) -> bool:
 
 def prepare(ctx: WriterContext, instant: str, data: bytes) -> str:
     """A durable private file with the content of a timeline file that is about to be published."""
-    path = paths.prepared(instant, f"{ctx.seams.random.getrandbits(64):016x}")
+    path = _name(ctx, instant)
     ctx.seams.storage.create(path, data, durable=True)
     return path
+
+
+def begin(ctx: WriterContext, instant: str, data: bytes) -> tuple[str, LogSink]:
+    """As ``prepare``, but not durable before its sink is settled, with others."""
+    path = _name(ctx, instant)
+    sink = ctx.seams.storage.open_sink(path)
+    sink.append([data])
+    return path, sink
+
+
+def _name(ctx: WriterContext, instant: str) -> str:
+    return paths.prepared(instant, f"{ctx.seams.random.getrandbits(64):016x}")
 
 
 def forget(ctx: WriterContext, prepared: str) -> None:

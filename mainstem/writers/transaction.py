@@ -3,7 +3,8 @@
   begin    [[ lock: no restore pending, table unchanged -> heartbeat -> T.deltacommit.requested
               -> T.deltacommit.inflight ]]
   write    any number of batches: one new log file per bucket, blocks appended; no lock held
-  commit   files durable -> [[ lock: still ours, not committed before, a bulk insert not overlapped
+  commit   files durable, together with all that is to be published
+           -> [[ lock: still ours, not committed before, a bulk insert not overlapped
            -> its part of the metadata table, if there is one (``metadata.commit``) -> T_C.deltacommit ]]
            -> markers and heartbeat gone
 
@@ -14,8 +15,8 @@ or one of: ``RolledBack`` (found dead and undone; write again), ``LeaseLost``, `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,7 @@ from mainstem.writers.fit import as_table
 from mainstem.writers.guard import GUARD_KEY, StreamGuard
 from mainstem.writers.indexed import publish_with_metadata
 from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, OPERATIONS, Outcome
-from mainstem.writers.private_files import forget, prepare
+from mainstem.writers.private_files import begin, forget
 from mainstem.writers.rollback import (
     condemned,
     quietly_discard,
@@ -56,6 +57,7 @@ from mainstem.writers.spec import BULK_INSERT, UPSERT, WriteSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from mainstem.storage.protocol import LogSink
     from mainstem.timeline.active import ActiveTimeline
 
 _SCHEMA_ROUNDS_MAX = 10
@@ -334,11 +336,12 @@ class Transaction:
 
     def _commit(self) -> Outcome:
         ctx = self._ctx
-        stats = [*self._task_stats, *(self._appender.close() if self._appender else [])]
+        stats = [*self._task_stats, *(self._appender.finish() if self._appender else [])]
         rows = self._task_rows + (self._appender.rows if self._appender else 0)
         stats = [s for s in stats if s.blocks]
         self._remove_unclaimed({s.path for s in stats})
         if not stats:
+            self._settle([])
             quietly_discard(ctx, self.instant)
             return self._end(Outcome(EMPTY))
         if self._spec.operation == BULK_INSERT:
@@ -357,7 +360,11 @@ class Transaction:
         for _ in range(_SCHEMA_ROUNDS_MAX):
             self._moved = None
             content = encode_commit(stats, self._extra_metadata(), OPERATIONS[self._spec.operation])
-            prepared = prepare(ctx, self.instant, content)
+            prepared, sink = begin(ctx, self.instant, content)
+
+            def settle(others: Sequence[LogSink], own: LogSink = sink) -> None:
+                self._settle([own, *others])
+
             try:
                 published = publish_with_metadata(
                     ctx,
@@ -366,7 +373,12 @@ class Transaction:
                     lambda time: f"{self.instant}_{time}.{DELTACOMMIT}",
                     prepared=prepared,
                     decide=self._may_complete,
+                    settle=settle,
                 )
+            except BaseException:
+                with suppress(OSError):
+                    sink.close(durable=False)
+                raise
             finally:
                 forget(ctx, prepared)
             if self._moved is None:
@@ -401,6 +413,13 @@ class Transaction:
                 self._begin_wait_ms + published.lock_wait_ms,
             )
         )
+
+    def _settle(self, sinks: Sequence[LogSink]) -> None:
+        """Make the data files durable that are not yet so, and these private files with them."""
+        if self._appender is not None:
+            self._appender.settle(sinks)
+        elif sinks:
+            self._ctx.seams.storage.settle(sinks, [], durable=self._ctx.options.fsync)
 
     def _announce_schema(self) -> None:
         """A commit without rows, requested after all others: readers take the schema from it."""
