@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mainstem.errors import Invalid
+from mainstem.indexing.drop import instant_of
 from mainstem.indexing.lists import building, ready
 from mainstem.indexing.plan import planned_builds
 from mainstem.metadata.definitions import Definition, read_definitions
 from mainstem.metadata.partitions import EXPRESSION_PREFIX, SECONDARY_PREFIX, kind_of
+from mainstem.metadata.taking_back import metadata_partition
+from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import TableConfig
 from mainstem.timeline.active import ActiveTimeline
@@ -27,8 +30,8 @@ class Index:
     ``name``: as SQL calls it; ``partition``: its folder in the metadata table; ``kind``: Hudi's name of
     the kind, ``unknown`` for one that mainstem does not know. ``columns``: what it is on, () for all keys
     or files; ``function``: of an expression index, "identity" and the like. ``state``: ``ready``;
-    ``building`` (writers maintain it, readers do not use it); ``planned``; ``left over`` (a build that
-    died, or a definition without index). ``action``: requested time of the pending index action that
+    ``building`` (writers maintain it, readers do not use it); ``planned``; ``left over`` (a build or a drop
+    that died, or a definition without index). ``action``: requested time of the pending index action that
     builds it.
     """
 
@@ -58,7 +61,8 @@ def indexes(storage: Storage, config: TableConfig, timeline: ActiveTimeline) -> 
     plans = planned_builds(storage, timeline)
     whole, unfinished = ready(config), building(config)
     found = []
-    for partition in sorted({*whole, *unfinished, *plans, *entries}):
+    known = {*whole, *unfinished, *plans, *entries}
+    for partition in sorted({*known, *_with_files(storage, known)}):
         action = plans.get(partition, [None])[-1]
         if partition in whole:
             # Java lists an index before it has caught up with the writers.
@@ -69,6 +73,17 @@ def indexes(storage: Storage, config: TableConfig, timeline: ActiveTimeline) -> 
             state = LEFT_OVER if action is None else PLANNED
         found.append(_index(partition, entries.get(partition), state, action))
     return found
+
+
+def _with_files(storage: Storage, known: Collection[str]) -> list[str]:
+    """Partitions of the metadata table that nothing names and that have files: who dropped them died."""
+    folders = [e.name for e in storage.entries(paths.METADATA) if e.is_folder and e.name != paths.HOODIE]
+    return [name for name in folders if name not in known and _files(storage, name)]
+
+
+def _files(storage: Storage, partition: str) -> list[str]:
+    names = storage.names(metadata_partition(partition))
+    return [name for name in names if instant_of(partition, name) is not None]
 
 
 def _index(partition: str, known: Definition | None, state: str, action: str | None) -> Index:

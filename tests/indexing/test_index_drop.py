@@ -244,6 +244,7 @@ tmp_path):
             seen.add(there)
             opened(copy).drop_index("partition_stats", if_exists=True)
             assert "partition_stats" not in listed(copy) and states(copy) == STAY
+            assert not files_of(copy, "partition_stats")
         else:
             assert not files_of(copy, "partition_stats")
             break
