@@ -47,8 +47,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
 from mainstem.errors import Invalid, MainstemError, OutcomeUnknown, Unavailable
 from mainstem.formats.hfile_write import write_hfile
 from mainstem.formats.java_properties import format_properties
@@ -56,14 +54,14 @@ from mainstem.formats.log_file import empty_group_block
 from mainstem.indexing import lists
 from mainstem.indexing.coverage import Coverage
 from mainstem.indexing.drop import drop, files_that_may_go, instant_of
+from mainstem.indexing.first_keys import FirstKeys, first_contents
 from mainstem.indexing.first_rows import FirstRows, Run, here
 from mainstem.indexing.plan import planned_builds, schedule
 from mainstem.indexing.spec import IndexSpec
 from mainstem.lsm_archive.reader import Archive
-from mainstem.metadata.build.bootstrap import table_groups
 from mainstem.metadata.creation import BaseFileStat, put_table
 from mainstem.metadata.definitions import check, read_definitions, replace_definitions
-from mainstem.metadata.partitions import FILES, file_id
+from mainstem.metadata.partitions import FILES, data_partition_of, is_partitioned_group
 from mainstem.metadata.record_schema import schema_of_version
 from mainstem.metadata.taking_back import metadata_partition, take_back
 from mainstem.options import INDEX_TIMEOUT, whole_number
@@ -209,23 +207,28 @@ class _Build:
         timeline, config = self.opened
         archive = Archive.load(ctx.seams.storage, config.history)
         state = TableState(ctx.seams.storage, config, timeline, archive)
-        contents = FirstRows(state, self.spec, self.progress, self.pieces)
         coverage = Coverage(ctx, self.partition, timeline, self._deadline_ms())
-        rows = contents.of_listing()
-        try:
-            while True:
-                self._write_bases(rows, config.version)
-                done = self._complete(coverage)
-                if done is not None:
-                    break
-                missing = coverage.uncovered()
-                rows = contents.and_of(missing) if missing else rows
-                coverage.included(missing)
-        finally:
-            for private, _ in self.bases.values():
-                delete_quietly(ctx.seams.storage, private)
+        with first_contents(state, self.spec, self.progress, self.pieces) as contents:
+            contents.of_listing()
+            try:
+                done = self._built(contents, coverage, config.version)
+            finally:
+                for private, _ in self.bases.values():
+                    delete_quietly(ctx.seams.storage, private)
         ctx.publisher.guarded(self._now_whole)
-        return Built(self.partition, self.action, done, rows.num_rows, len(self.bases))
+        return Built(self.partition, self.action, done, contents.rows, len(self.bases))
+
+    def _built(self, contents: FirstRows | FirstKeys, coverage: Coverage, version: int) -> str:
+        """Build and complete, until nothing is missing; the completion time."""
+        while True:
+            self._write_bases(contents, version)
+            done = self._complete(coverage)
+            if done is not None:
+                return done
+            missing = coverage.uncovered()
+            if missing:
+                contents.and_of(missing)
+            coverage.included(missing)
 
     def _deadline_ms(self) -> float:
         properties = {**self.ctx.config.raw, **self.ctx.given}
@@ -286,7 +289,7 @@ class _Build:
             section.replace(private, paths.partition_metafile(self.folder))
         finally:
             forget(self.ctx, private)
-        for group in self._groups():
+        for group in self.spec.group_ids:
             name = paths.log_name(group, self.action, 1, _TOKEN)
             self._put(f"{self.folder}/{name}", empty_group_block(self.action))
         storage.sync_folders([self.folder, paths.METADATA])
@@ -300,30 +303,24 @@ class _Build:
         finally:
             forget(self.ctx, private)
 
-    def _groups(self) -> list[str]:
-        return [file_id(self.partition, number) for number in range(self.spec.groups)]
-
     # -- build ---------------------------------------------------------------------------------------
 
-    def _write_bases(self, rows: pa.Table, version: int) -> None:
-        """Private files with the base file of each group that has rows."""
+    def _write_bases(self, contents: FirstRows | FirstKeys, version: int) -> None:
+        """Private files with the base file of each group that has rows, or no other file yet."""
         ctx, schema = self.ctx, schema_of_version(version)
         for private, _ in self.bases.values():
             delete_quietly(ctx.seams.storage, private)
         self.bases.clear()
-        groups = self._groups()
-        content = self.spec.content
-        for number, keys, values in table_groups(content, rows, len(groups), schema_text=schema):
-            if not len(keys):
+        marked = set(self.spec.group_ids)
+        for group, keys, values in contents.groups(schema):
+            if not len(keys) and group in marked:
                 continue
             data = write_hfile(
                 keys, values, schema_text=schema, base_file=True, created_ms=int(ctx.seams.clock.now_ms())
             )
-            name = paths.hfile_name(groups[number], _TOKEN, self.action)
-            stat = BaseFileStat(
-                self.partition, groups[number], name, self.action, 1, len(keys), 0, len(data), 1
-            )
-            self.bases[groups[number]] = prepare(ctx, self.action, data), stat
+            name = paths.hfile_name(group, _TOKEN, self.action)
+            stat = BaseFileStat(self.partition, group, name, self.action, 1, len(keys), 0, len(data), 1)
+            self.bases[group] = prepare(ctx, self.action, data), stat
 
     # -- complete ------------------------------------------------------------------------------------
 
@@ -372,7 +369,24 @@ class _Build:
                 " should have left it out; the index is not built, try again",
                 table=storage.base,
             )
+        self._check_groups()
         return None if coverage.holds(section.timeline) else _AGAIN
+
+    def _check_groups(self) -> None:
+        """Of a partitioned record index writers make the groups of new partitions, as many as we, unless they
+        go by other options. A partition of which we know nothing is theirs alone."""
+        if self.spec.by_partition is None:
+            return
+        ours = {*self.spec.group_ids, *self.bases}
+        known = {data_partition_of(group) for group in ours}
+        there = {found for found in map(paths.file_id_of, self.ctx.seams.storage.names(self.folder)) if found}
+        strange = [g for g in there - ours if not is_partitioned_group(g) or data_partition_of(g) in known]
+        if strange:
+            raise Unavailable(
+                f"{self.folder} has the file group {min(strange)}, made by a writer with other options for"
+                " the number of groups; the index is not built, try again",
+                table=self.ctx.base,
+            )
 
     def _name_files(self, timeline: ActiveTimeline) -> bool:
         """Step 6, but for the completed file. Whether that is still to be published."""

@@ -18,9 +18,10 @@ from mainstem.metadata.build.expressions import Expression
 from mainstem.metadata.build.ranges import Range, base_file_ranges, ranges_of
 from mainstem.metadata.build.rows import bloom_of_footer
 from mainstem.metadata.build.stats import expression_range
+from mainstem.metadata.partitions import in_keys
 from mainstem.readers.base_rows import open_base
 from mainstem.readers.snapshot import make_split, read_spec
-from mainstem.readers.split import read_split
+from mainstem.readers.split import Split, read_split
 from mainstem.readers.state import TableState
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -185,10 +186,38 @@ class Contents(_Reading):
 
     def merged(self, columns: Sequence[str] = ()) -> Callable[[FileSlice], Iterator[pa.Table]]:
         """Function that reads a slice as a snapshot does: record keys and these columns, batch by batch."""
-        wanted = [KEY_COLUMN, *(name for name in columns if name != KEY_COLUMN)]
-        spec = read_spec(self.state, wanted, None, None, self.damaged, stored=True)
+        split_of = merged_split(self.state, columns, self.damaged)
 
         def read(found: FileSlice) -> Iterator[pa.Table]:
-            yield from read_split(self.state.storage, make_split(found, spec, self.state.config))
+            yield from read_split(self.state.storage, split_of(found))
 
         return read
+
+
+def merged_split(
+    state: TableState, columns: Sequence[str], damaged: str = "error"
+) -> Callable[[FileSlice], Split]:
+    """Function that says how a slice is read for record keys and these columns, as a snapshot reads it."""
+    wanted = [KEY_COLUMN, *(name for name in columns if name != KEY_COLUMN)]
+    spec = read_spec(state, wanted, None, None, damaged, stored=True)
+    return lambda found: make_split(found, spec, state.config)
+
+
+def rows_by_partition(state: TableState) -> dict[str, int]:
+    """Partition, as keys of the metadata table name it -> the rows in the base files that a snapshot reads,
+    by their footers; those in log files are not counted."""
+    counts = {}
+    for partition, slices in Contents(state).slices.items():
+        if slices:
+            counts[in_keys(partition)] = sum(_rows_of_base(state.storage, found) for found in slices)
+    return counts
+
+
+def _rows_of_base(storage: Storage, found: FileSlice) -> int:
+    if found.base_file is None:
+        return 0
+    try:
+        with open_base(storage, paths.in_partition(found.partition, found.base_file)) as base:
+            return base.source.metadata.num_rows
+    except FileNotFoundError:
+        return 0

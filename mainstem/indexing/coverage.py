@@ -15,7 +15,9 @@ from mainstem.errors import Unavailable
 from mainstem.formats.avro_container import OUR_MARK
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.lsm_archive.reader import Archive
+from mainstem.metadata.partitions import Kind, kind_of
 from mainstem.storage import paths
+from mainstem.table.properties import MERGE_ON_READ
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.clean_records import load_clean_plan
 from mainstem.timeline.commit_metadata import decode_commit
@@ -34,6 +36,7 @@ from mainstem.writers.context import WriterContext
 from mainstem.writers.rollback import roll_back_failed_writes
 
 _COMMITS = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
+_OF_KEYS = (Kind.RECORD_INDEX, Kind.SECONDARY_INDEX)
 _HEAD_BYTES = 256
 
 
@@ -155,6 +158,9 @@ class Coverage:
             data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
             if self.partition in decode_commit(data, path=path).stats:
                 return True
+        keyless = (CLEAN, COMMIT) if self.ctx.config.table_type == MERGE_ON_READ else (CLEAN,)
+        if kind_of(self.partition) in _OF_KEYS and instant.action in keyless:
+            return True  # it brings no keys: such a commit is a compaction
         if instant.action == CLEAN:
             plan = load_clean_plan(storage, instant.requested)
             return plan is not None and not plan.paths()

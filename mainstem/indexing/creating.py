@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from mainstem.errors import MainstemError, OutcomeUnknown, Unavailable
 from mainstem.indexing import lists
 from mainstem.indexing.build import Built, create
+from mainstem.indexing.contents import rows_by_partition
 from mainstem.indexing.drop import drop
 from mainstem.indexing.first_rows import Run
 from mainstem.indexing.spec import IndexSpec, Wish, make_spec
 from mainstem.indexing.status import Index
 from mainstem.metadata.build.ranges import META_COLUMNS
 from mainstem.metadata.definitions import read_definitions
-from mainstem.metadata.partitions import FILES
 from mainstem.readers.schema import schema_text
 from mainstem.readers.state import TableState
 from mainstem.services.progress import Progress, silent
@@ -21,13 +21,15 @@ from mainstem.table.properties import load_config
 from mainstem.writers.context import WriterContext
 
 
-def rebuild(ctx: WriterContext, index: Index, progress: Progress | None = None) -> Built:
-    """``Table.reindex``."""
+def rebuild(
+    ctx: WriterContext, index: Index, progress: Progress | None = None, run: Run | None = None
+) -> Built:
+    """``Table.reindex``; ``run`` as of ``create_index``."""
     columns = [name for name in index.columns if name not in META_COLUMNS]
     name = index.name if index.name != index.partition else None
     _spec(ctx, index.kind, columns, name, index.options)  # may it be built?
     drop(ctx, index.partition)
-    return create_index(ctx, index.kind, columns, index.options, progress, name)
+    return create_index(ctx, index.kind, columns, index.options, progress, name, run)
 
 
 def create_index(
@@ -42,8 +44,9 @@ def create_index(
     """``Table.create_index``; ``run``: where rows are made, if not in this process."""
     try:
         spec = _spec(ctx, kind, columns, name, options)
-        if kind != FILES and FILES not in lists.ready(load_config(ctx.seams.storage)):
-            create(ctx, _spec(ctx, FILES, (), None, options), progress or silent)
+        for needed in spec.needs:
+            if needed not in lists.ready(load_config(ctx.seams.storage)):
+                create(ctx, _spec(ctx, needed, (), None, options), progress or silent, run)
         return create(ctx, spec, progress or silent, run)
     except OutcomeUnknown:
         raise
@@ -63,6 +66,10 @@ def _spec(
 ) -> IndexSpec:
     storage = ctx.seams.storage
     config = load_config(storage).completed_by(ctx.given)
-    text = schema_text(TableState.load(storage, config))
+    state = TableState.load(storage, config)
     given = {**config.raw, **ctx.given, **options}
-    return make_spec(kind, Wish(columns, text, config, given, name, read_definitions(storage, config)))
+    wish = Wish(
+        columns, schema_text(state), config, given, name, read_definitions(storage, config),
+        lambda: rows_by_partition(state),
+    )  # fmt: skip
+    return make_spec(kind, wish)

@@ -6,7 +6,7 @@ alone: here, side by side, or wherever ``Run`` sends them (a task of an engine).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from mainstem.indexing.contents import Contents, DataFile, FileContents
 from mainstem.indexing.spec import IndexSpec
+from mainstem.metadata.build.bootstrap import table_groups
 from mainstem.metadata.build.ranges import Range
 from mainstem.metadata.build.rows import files_rows
 from mainstem.metadata.build.stats import stats_rows
-from mainstem.metadata.partitions import COLUMN_STATS, FILES
+from mainstem.metadata.partitions import COLUMN_STATS, FILES, file_id
 from mainstem.metadata.records import SCHEMAS
 from mainstem.readers.state import TableState
 from mainstem.services.progress import Progress
@@ -66,17 +67,29 @@ class FirstRows:
     run: Run
     _sizes: dict[str, dict[str, int]] = field(default_factory=dict)
     _made: list[pa.Table] = field(default_factory=list)
+    _rows: pa.Table = field(init=False)
 
-    def of_listing(self) -> pa.Table:
+    @property
+    def rows(self) -> int:
+        """How many rows were made."""
+        return self._rows.num_rows
+
+    def groups(self, schema_text: str) -> Iterator[tuple[str, pa.Array, pa.Array]]:
+        """The index's file groups, each with its keys in their order and the values of its rows."""
+        made = table_groups(self.spec.content, self._rows, self.spec.groups, schema_text=schema_text)
+        for number, keys, values in made:
+            yield file_id(self.spec.partition, number), keys, values
+
+    def of_listing(self) -> None:
         """Rows of all files that completed instants wrote. One that a clean removes meanwhile is left out:
         the clean completes later than the listing point, and tells the index itself."""
-        return self._with(Contents(self.state), lambda file: True)
+        self._rows = self._with(Contents(self.state), lambda file: True)
 
-    def and_of(self, instants: Sequence[Instant]) -> pa.Table:
-        """All rows until now, and those of the files that these instants wrote, completed since."""
+    def and_of(self, instants: Sequence[Instant]) -> None:
+        """And those of the files that these instants wrote, completed since."""
         contents = Contents(TableState.load(self.state.storage, self.state.config))
         written = {path for i in instants for path in contents.state.written(i.requested) or ()}
-        return self._with(contents, lambda file: file.path in written)
+        self._rows = self._with(contents, lambda file: file.path in written)
 
     def _with(self, contents: Contents, wanted: Callable[[DataFile], bool]) -> pa.Table:
         files = [f for here in contents.files.values() for f in here.values() if f.size and wanted(f)]

@@ -2,31 +2,57 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from mainstem.errors import Invalid, Unsupported
-from mainstem.formats.avro_schema import record_type
+from mainstem.formats.avro_schema import avro_to_arrow, record_type
 from mainstem.indexing import lists
 from mainstem.metadata.build.ranges import META_COLUMNS, indexed_columns
-from mainstem.metadata.definitions import Definition, Definitions
+from mainstem.metadata.build.rows import secondary_texts
+from mainstem.metadata.definitions import PARTITIONED, Definition, Definitions
 from mainstem.metadata.keys import V1, V2
-from mainstem.metadata.partitions import COLUMN_STATS, FILES, Content, Kind, content_of
-from mainstem.options import STATS_COLUMNS, STATS_COLUMNS_MAX, STATS_GROUPS, whole_number
+from mainstem.metadata.partitions import (
+    COLUMN_STATS,
+    FILES,
+    RECORD_INDEX,
+    SECONDARY_PREFIX,
+    Content,
+    Kind,
+    content_of,
+    file_id,
+)
+from mainstem.options import (
+    RECORD_GROUP_BYTES,
+    RECORD_GROWTH,
+    STATS_COLUMNS,
+    STATS_COLUMNS_MAX,
+    STATS_GROUPS,
+    record_index_groups,
+    whole_number,
+)
 from mainstem.table import properties
 from mainstem.table.properties import TableConfig
 
 _GROUPS_MAX = 10_000
 #: kinds that Hudi has; those of them that are built here are in ``_SPECS``
 KINDS = tuple(str(kind) for kind in Kind)
+_SECONDARY = str(Kind.SECONDARY_INDEX)
+#: what Hudi reckons with per entry of a record index
+_ENTRY_BYTES = 48
+_GROWTH = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?\Z")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}\Z")
 
 
 @dataclass(frozen=True)
 class IndexSpec:
     """``columns``: those that its rows are made of, meta columns first; ``groups``: file groups of the
-    partition; ``version``: of its rows; ``definition``: its entry in the file of definitions, which
+    partition; ``by_partition``: of a partitioned record index instead, by partitions of the data, as keys
+    name them; ``version``: of its rows; ``definition``: its entry in the file of definitions, which
     ``files`` and some others have not; ``needs``: the partitions that it rests on."""
 
     partition: str
@@ -35,6 +61,15 @@ class IndexSpec:
     version: str = V2
     definition: Definition | None = None
     needs: tuple[str, ...] = (FILES,)
+    by_partition: Mapping[str, int] | None = None
+
+    @property
+    def group_ids(self) -> list[str]:
+        """The file groups that it begins with."""
+        if self.by_partition is None:
+            return [file_id(self.partition, number) for number in range(self.groups)]
+        counts = sorted(self.by_partition.items())
+        return [file_id(self.partition, number, name) for name, count in counts for number in range(count)]
 
     @property
     def content(self) -> Content:
@@ -57,7 +92,8 @@ class IndexSpec:
 @dataclass(frozen=True)
 class Wish:
     """What a user asks for, and of which table: ``columns`` and ``name`` as given, ``options`` on top of the
-    table's properties; ``schema_text``: the table's Avro schema; ``definitions``: of its indexes."""
+    table's properties; ``schema_text``: the table's Avro schema; ``definitions``: of its indexes; ``rows``:
+    counts rows by partition of the data, roughly."""
 
     columns: Sequence[str]
     schema_text: str
@@ -65,6 +101,7 @@ class Wish:
     options: Mapping[str, str] = field(default_factory=dict)
     name: str | None = None
     definitions: Definitions = field(default_factory=Definitions)
+    rows: Callable[[], Mapping[str, int]] = dict
 
     def named(self, prefix: str) -> str:
         """The partition of an index with a name of its own; without one that of its column.
@@ -132,4 +169,71 @@ def _column_stats(wish: Wish) -> IndexSpec:
     return IndexSpec(COLUMN_STATS, groups, found, version, definition)
 
 
-_SPECS: dict[str, Callable[[Wish], IndexSpec]] = {FILES: _files, COLUMN_STATS: _column_stats}
+def _record_index(wish: Wish) -> IndexSpec:
+    """Of a partitioned table the partitioned one: one for the whole table holds one place per key, and each
+    partition has keys of its own."""
+    wish.unnamed(RECORD_INDEX)
+    if wish.columns:
+        raise Invalid(f"a record index is of the record keys, on no columns; {list(wish.columns)} were named")
+    partitioned = bool(wish.config.partition_fields)
+    if wish.config.version < 9:
+        if partitioned:
+            raise Unsupported(
+                "a record index of a partitioned table of version 8: Hudi has partitioned ones since table"
+                " version 9; upgrade the table with Hudi 1.1 or newer"
+            )
+        return IndexSpec(RECORD_INDEX, _key_groups(wish, sum(wish.rows().values())))
+    told = {PARTITIONED: "true" if partitioned else "false"}
+    definition = Definition(RECORD_INDEX, RECORD_INDEX, "", (), told, V1)
+    rows = wish.rows()
+    if not partitioned:
+        return IndexSpec(RECORD_INDEX, _key_groups(wish, sum(rows.values())), definition=definition)
+    counts = {name: _key_groups(wish, count, partitioned=True) for name, count in rows.items()}
+    return IndexSpec(RECORD_INDEX, definition=definition, by_partition=counts)
+
+
+def _key_groups(wish: Wish, rows: int, *, partitioned: bool = False) -> int:
+    """``HoodieTableMetadataUtil.estimateFileGroupCount``: of so many rows, with room for them to grow."""
+    least, most = record_index_groups(wish.options, partitioned=partitioned)
+    if least == most:
+        return least
+    growth = str(wish.options.get(RECORD_GROWTH, "2.0")).strip()
+    if not _GROWTH.match(growth):
+        raise Invalid(f"{RECORD_GROWTH}={growth!r}, expected a number such as 2.0")
+    size = whole_number(wish.options, RECORD_GROUP_BYTES, 1024**3, 48, 2**40)
+    return min(most, max(least, math.ceil(rows * float(growth)) // (size // _ENTRY_BYTES)))
+
+
+def _secondary_index(wish: Wish) -> IndexSpec:
+    wish.check_columns()
+    if len(wish.columns) != 1:
+        raise Invalid(f"a secondary index is on one column; {list(wish.columns)} were named")
+    (column,) = wish.columns
+    schema = avro_to_arrow(wish.schema_text)
+    if column not in schema.names:
+        raise Invalid(
+            f"a secondary index on {column!r}: expected a column of the table that is no meta column and no"
+            " field of a struct"
+        )
+    try:
+        secondary_texts(pa.nulls(0, schema.field(column).type))
+    except Unsupported as error:
+        raise Invalid(str(error)) from None
+    if wish.config.merge_mode == "CUSTOM":
+        raise Unsupported(
+            "a secondary index of a table with a merger of its own, which may give a row values that no write"
+            " had: an index made of what was written would not find them"
+        )
+    partition = wish.named(SECONDARY_PREFIX)
+    first = wish.config.version < 9
+    definition = Definition(partition, _SECONDARY, "identity", (column,), {}, None if first else V2)
+    groups, version = _key_groups(wish, sum(wish.rows().values())), V1 if first else V2
+    return IndexSpec(partition, groups, (column,), version, definition, needs=(FILES, RECORD_INDEX))
+
+
+_SPECS: dict[str, Callable[[Wish], IndexSpec]] = {
+    FILES: _files,
+    COLUMN_STATS: _column_stats,
+    RECORD_INDEX: _record_index,
+    _SECONDARY: _secondary_index,
+}

@@ -108,9 +108,9 @@ UNWRITABLE = {
         ("files,partition_stats", r"hoodie\.metadata\.enable=false"),
     ),
     "metadata_table_in_the_making": (
-        {"hoodie__table__metadata__partitions__inflight": "record_index"},
+        {"hoodie__table__metadata__partitions__inflight": "vector_index"},
         Unsupported,
-        ("record_index", r"hoodie\.metadata\.enable=false"),
+        ("vector_index", r"hoodie\.metadata\.enable=false"),
     ),
     "bloom_index": (
         {"hoodie__index__type": "BLOOM"},
@@ -231,9 +231,9 @@ CHANGES = {
         (r"version: '9' -> '8'", "nothing was published"),
     ),
     "metadata_table": (
-        {"hoodie__table__metadata__partitions": "files,record_index"},
+        {"hoodie__table__metadata__partitions": "files,vector_index"},
         Unsupported,
-        (r"hoodie\.metadata\.enable=false", "record_index"),
+        (r"hoodie\.metadata\.enable=false", "vector_index"),
     ),
     "metadata_table_that_is_not_there": (
         {"hoodie__table__metadata__partitions": "files"},

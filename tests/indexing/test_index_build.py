@@ -471,7 +471,7 @@ def test_columns_that_cannot_be_indexed_are_refused_and_nothing_changes(tmp_path
 
 def test_kinds_that_are_not_built_or_not_maintained_are_refused_and_nothing_changes(table, monkeypatch):
     before = sorted(p.name for p in Path(table.path).rglob("*"))
-    for kind in ("btree", "record_index", "", "files,column_stats"):
+    for kind in ("btree", "vector_index", "", "files,column_stats"):
         with pytest.raises(Unsupported, match="index of the kind"):
             table.create_index(kind)
     monkeypatch.setattr(properties, "MAINTAINED", frozenset())

@@ -1,0 +1,217 @@
+"""The first entries of a record index or a secondary index: keys sorted by file group, in bounded memory.
+
+What was completed at the listing point is read as a snapshot reads it, file group by file group, so that
+the index names what is there and nothing else. A file that a clean removes meanwhile was compacted before:
+then the newest slice of its group is read, with keys that came later, too, which their writers name as well.
+Of instants that a writer left out the files themselves are read.
+
+Pieces run wherever ``Run`` sends them (``first_rows``), some at a time; what they find is sorted here, in
+runs that go to disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.errors import Unavailable
+from mainstem.indexing.contents import Contents, DataFile, FileContents, merged_split
+from mainstem.indexing.first_rows import FilesPiece, FirstRows, Run
+from mainstem.indexing.spec import IndexSpec
+from mainstem.indexing.spill import spilled
+from mainstem.merge.rules import KEY_COLUMN
+from mainstem.metadata.build.bootstrap import Keep, Place, Sorter, check_single, pair_rows, placed_rows
+from mainstem.metadata.build.rows import secondary_rows
+from mainstem.metadata.partitions import Content, file_id, in_keys
+from mainstem.metadata.records import encode
+from mainstem.options import record_index_groups
+from mainstem.readers.split import Split, read_split
+from mainstem.readers.state import TableState
+from mainstem.services.progress import Progress
+from mainstem.storage.protocol import Storage
+from mainstem.table.slicing import FileSlice
+from mainstem.timeline.instant import Instant
+
+# Pieces whose keys are in memory at once.
+_AT_ONCE = 64
+_ATTEMPTS = 5
+
+Encoded = tuple[str, pa.Array, pa.Array]
+"""A file group of the index, its keys in their order and the values of its rows."""
+
+
+@contextmanager
+def first_contents(
+    state: TableState, spec: IndexSpec, progress: Progress, run: Run
+) -> Iterator[FirstRows | FirstKeys]:
+    """What a build of this index begins with."""
+    if spec.content not in (Content.RECORDS, Content.SECONDARY):
+        yield FirstRows(state, spec, progress, run)
+        return
+    with spilled() as keep:
+        yield FirstKeys(state, spec, progress, run, keep)
+
+
+@dataclass(frozen=True)
+class SlicePiece:
+    """A file slice, read as a snapshot reads it; ``column``: that of a secondary index."""
+
+    split: Split
+    column: str | None
+
+
+@dataclass
+class FirstKeys:
+    """``state``: the table at the listing point. Ask for ``of_listing`` first. ``run``: where pieces run;
+    ``keep``: where sorted runs are kept."""
+
+    state: TableState
+    spec: IndexSpec
+    progress: Progress
+    run: Run
+    keep: Keep
+    #: partition of the data (of a partitioned record index, else None) -> its keys
+    _sorters: dict[str | None, Sorter] = field(default_factory=dict)
+    _numbers: dict[tuple[str, str], int] = field(default_factory=dict)
+    _places: list[Place] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        """How many entries were made."""
+        return sum(sorter.rows for sorter in self._sorters.values())
+
+    def of_listing(self) -> None:
+        """The entries of all rows at the listing point."""
+        contents = Contents(self.state)
+        slices = [found for here in contents.slices.values() for found in here]
+        split_of = merged_split(self.state, [*self.spec.columns])
+        for low in range(0, len(slices), _AT_ONCE):
+            some = slices[low : low + _AT_ONCE]
+            pieces = [SlicePiece(split_of(found), self._column) for found in some]
+            keys = self.run(keys_of_slice, pieces, self._told(low, len(slices)))
+            for found, mine in zip(some, keys, strict=True):
+                self._add(found, self._newest(found.partition, found.file_id) if mine is None else mine)
+
+    def and_of(self, instants: Sequence[Instant]) -> None:
+        """And those of the files that these instants wrote, completed since."""
+        contents = Contents(TableState.load(self.state.storage, self.state.config))
+        written = {path for i in instants for path in contents.state.written(i.requested) or ()}
+        groups: dict[tuple[str, str], list[DataFile]] = {}
+        for path in sorted(written):
+            partition, _, name = path.rpartition("/")
+            file = contents.files.get(partition, {}).get(name) or DataFile(partition, name, 0)
+            if file.holds_rows:
+                groups.setdefault((partition, file.file_id), []).append(file)
+        pieces = [FilesPiece(self.spec, tuple(files)) for files in groups.values()]
+        for low in range(0, len(pieces), _AT_ONCE):
+            some = pieces[low : low + _AT_ONCE]
+            found = self.run(keys_of_files, some, self._told(low, len(pieces)))
+            for piece, mine in zip(some, found, strict=True):
+                file = piece.files[0]
+                keys = self._newest(file.partition, file.file_id) if mine is None else mine
+                self._add(FileSlice(file.partition, file.file_id, instants[0].requested, None, ()), keys)
+
+    def groups(self, schema_text: str) -> Iterator[Encoded]:
+        """The index's file groups. Of a partitioned record index empty ones too, whose number says where keys
+        are looked for. Raises ``Invalid`` for a key in two file groups."""
+        for partition, sorter in sorted(self._sorters.items(), key=lambda item: item[0] or ""):
+            for number, keys, numbers in sorter.sorted_groups():
+                name = file_id(self.spec.partition, number, partition)
+                if self.spec.content == Content.SECONDARY:
+                    yield (name, *encode(Content.SECONDARY, pair_rows(keys), schema_text))
+                    continue
+                keys, numbers = _each_once(keys, numbers)
+                check_single(keys, numbers, self._places)
+                yield (name, *encode(Content.RECORDS, placed_rows(keys, numbers, self._places), schema_text))
+
+    # -- pieces --------------------------------------------------------------------------------------
+
+    @property
+    def _column(self) -> str | None:
+        return self.spec.columns[0] if self.spec.content == Content.SECONDARY else None
+
+    def _told(self, before: int, total: int):
+        return lambda done: self.progress(f"index {self.spec.partition}, file groups", before + done, total)
+
+    def _newest(self, partition: str, file_id: str) -> pa.ChunkedArray:
+        """Keys of the newest slice of a group whose older files are gone; none where the group is gone."""
+        for _ in range(_ATTEMPTS):
+            state = TableState.load(self.state.storage, self.state.config)
+            slices = [s for s in Contents(state).slices.get(partition, ()) if s.file_id == file_id]
+            pieces = [SlicePiece(merged_split(state, [*self.spec.columns])(s), self._column) for s in slices]
+            keys = [keys_of_slice(self.state.storage, piece) for piece in pieces]
+            if None not in keys:
+                return pa.chunked_array([c for k in keys for c in k.chunks], pa.string())
+        raise Unavailable(
+            f"files of the group {file_id} were removed while its keys were read, {_ATTEMPTS} times; try"
+            " again",
+            table=self.state.storage.base,
+        )
+
+    # -- sorting -------------------------------------------------------------------------------------
+
+    def _add(self, found: FileSlice, keys: pa.ChunkedArray) -> None:
+        partition = in_keys(found.partition) if self.spec.by_partition is not None else None
+        sorter = self._sorters.get(partition)
+        if sorter is None:
+            if partition is not None:
+                for other in self._sorters.values():
+                    other.settle()  # slices come partition by partition
+            version = self.spec.version if self.spec.content == Content.SECONDARY else None
+            sorter = Sorter(self._count(partition), secondary_version=version, keep=self.keep)
+            self._sorters[partition] = sorter
+        place = (found.partition, found.file_id)
+        if place not in self._numbers:
+            self._numbers[place] = len(self._places)
+            self._places.append(Place(found.partition, found.file_id, found.base_instant))
+        sorter.add(keys, self._numbers[place])
+
+    def _count(self, partition: str | None) -> int:
+        if partition is None or self.spec.by_partition is None:
+            return self.spec.groups
+        if partition in self.spec.by_partition:
+            return self.spec.by_partition[partition]
+        return record_index_groups(self.state.config.raw, partitioned=True)[0]  # as writers make them
+
+
+def _each_once(keys: pa.Array, numbers: np.ndarray) -> tuple[pa.Array, np.ndarray]:
+    """Without the repetitions of a key in one place."""
+    if len(keys) < 2:
+        return keys, numbers
+    again = pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False) & (numbers[1:] == numbers[:-1])
+    kept = np.append(True, ~again)
+    return keys.filter(pa.array(kept)), numbers[kept]
+
+
+def keys_of_slice(storage: Storage, piece: SlicePiece) -> pa.ChunkedArray | None:
+    """Keys of the index for the rows of a slice; None where a file of it is gone."""
+    try:
+        found = [_stored(batch, piece.column) for batch in read_split(storage, piece.split)]
+    except FileNotFoundError:
+        return None
+    return pa.chunked_array([chunk for column in found for chunk in column.chunks], pa.string())
+
+
+def keys_of_files(storage: Storage, piece: FilesPiece) -> pa.ChunkedArray | None:
+    """The same for files of one group, as they hold the rows. Rows without the column have no entry: an
+    update that did not set it, or a null, which nobody looks for."""
+    contents, column = FileContents(storage), next(iter(piece.spec.columns), None)
+    wanted = [KEY_COLUMN] if column is None else [KEY_COLUMN, column]
+    try:
+        batches = [batch for file in piece.files for batch in contents.batches(file, wanted)]
+    except FileNotFoundError:
+        return None
+    found = [_stored(batch, column) for batch in batches if column is None or column in batch.column_names]
+    return pa.chunked_array([chunk for part in found for chunk in part.chunks], pa.string())
+
+
+def _stored(batch: pa.Table, column: str | None) -> pa.ChunkedArray:
+    keys = batch.column(KEY_COLUMN)
+    if column is None:
+        return keys.cast(pa.string())
+    return secondary_rows(batch.column(column), keys).column("key")
