@@ -150,7 +150,7 @@ class MetadataCommit:
 
     def _ready(self, timeline: ActiveTimeline) -> bool:
         """Steps 3 to 5. Whether the instant is still to be completed."""
-        done = timeline.completion_times.get(self.instant)
+        done = timeline.completion_of(self.instant, DELTACOMMIT)
         if done is not None:
             self._check_covered(f"{self.instant}_{done}.{DELTACOMMIT}")
             return False

@@ -29,15 +29,21 @@ class ActiveTimeline:
 
     ``names`` are the raw file names. Lists are ordered by requested time. ``floor``: a time that
     ``newest_time`` does not fall below. ``parsed`` holds what names mean, for the views of one reader;
-    names of earlier states of a completed instant, two thirds of all, are not even parsed.
+    names of earlier states of a completed instant, two thirds of all, are not even parsed. ``fresh``: the
+    only names whose times may lie above the floor; None: any.
     """
 
     def __init__(
-        self, names: Iterable[str], parsed: dict[str, Instant | None], floor: str = ""
+        self,
+        names: Iterable[str],
+        parsed: dict[str, Instant | None],
+        floor: str = "",
+        fresh: frozenset[str] | None = None,
     ) -> None:
         self.names = frozenset(names)
         self._parsed = parsed
         self._floor = floor
+        self._fresh = fresh
 
     def _instant(self, name: str) -> Instant | None:
         if name not in self._parsed:
@@ -110,12 +116,21 @@ class ActiveTimeline:
     @cached_property
     def newest_time(self) -> str:
         """Greatest requested or completion time seen; "" on an empty timeline."""
+        if self._fresh is not None:
+            fresh = (self._instant(name) for name in self._fresh)
+            times = (max(i.requested, i.completion or "") for i in fresh if i is not None)
+            return max((self._floor, *times))
         # Of all files, not of instants: one that was completed twice must not hide the later time.
         shown = (self._instant(name) for name in self.names if "_" in name)
         completed = max((max(i.requested, i.completion or "") for i in shown if i is not None), default="")
         instants = [*self.instants, *self.marks_without_plan]
         requested = max((i.requested for i in instants), default="")
         return max(completed, requested, self._floor)
+
+    def completion_of(self, requested: str, action: str) -> str | None:
+        """When this action was completed; None if the timeline does not show that."""
+        found = self._done.get(f"{requested}.{action}")
+        return None if found is None else found.completion
 
     @property
     def pending_compactions(self) -> list[Instant]:
@@ -158,7 +173,8 @@ class TimelineReader:
         if len(known) > 4 * len(names) + 1000:  # archived names must not pile up
             known = {}
         # Never below what was seen before, even if that was rolled back since: only safer.
-        self._last = ActiveTimeline(names, known, last.newest_time)
+        fresh = names - last.names if last.names else None
+        self._last = ActiveTimeline(names, known, last.newest_time, fresh)
         return self._last
 
 

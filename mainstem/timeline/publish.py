@@ -151,6 +151,10 @@ class Publisher:
         """A listing outside the lock."""
         return self._reader.load()
 
+    def metadata_timeline(self) -> ActiveTimeline:
+        """A listing of the metadata table's timeline, outside the lock."""
+        return self._metadata_reader.load()
+
     def now(self) -> str:
         """This machine's clock as an instant time; nothing is ordered by it."""
         return self._times.format(self._seams.clock.now_ms())
