@@ -35,7 +35,8 @@ RECORDS, SECONDARY, EXPRESSION, BLOOM = "record index", "secondary index", "expr
 class IndexCuts:
     """Indexes of one view, asked for one filter; counts in ``report``.
 
-    ``keys``: record keys that the filter leaves, None: any. ``base_only``: log files are not read.
+    ``keys``: record keys that the filter leaves, None: any; ``hashed``: the bucket hash has named their file
+    group in each partition already. ``base_only``: log files are not read.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class IndexCuts:
         indexes: Indexes,
         report: Report,
         *,
+        hashed: bool,
         base_only: bool,
     ) -> None:
         self._state = state
@@ -54,6 +56,7 @@ class IndexCuts:
         self._spec = spec
         self._indexes = indexes
         self._keys = keys
+        self._hashed = hashed
         self._conjuncts = together(conjuncts)
         self._report = report
         self._base_only = base_only
@@ -68,13 +71,14 @@ class IndexCuts:
         report: Report,
         *,
         newest: bool,
+        hashed: bool,
         base_only: bool,
     ) -> IndexCuts | None:
         """None where the table has no metadata table."""
         indexes = Indexes.of(state, newest=newest)
         if indexes is None:
             return None
-        return cls(state, spec, conjuncts, keys, indexes, report, base_only=base_only)
+        return cls(state, spec, conjuncts, keys, indexes, report, hashed=hashed, base_only=base_only)
 
     def confirm(self) -> None:
         """After the answers; see ``Indexes.confirm``."""
@@ -140,9 +144,15 @@ class IndexCuts:
         return found
 
     def _by_records(self, found: Sequence[FileSlice]) -> Sequence[FileSlice]:
-        if self._keys is None or not self._indexes.has_places(self._unique(found)):
+        if self._keys is None or (self._hashed and not self._in_some_partitions(found)):
+            return found
+        if not self._indexes.has_places(self._unique(found)):
             return found
         return self._at_places(found, self._keys, RECORDS)
+
+    def _in_some_partitions(self, found: Sequence[FileSlice]) -> bool:
+        """Whether it is left to ask which partitions have a key whose bucket is known."""
+        return len({s.partition for s in found}) > 1
 
     def _at_places(self, found: Sequence[FileSlice], keys: pa.Array, index: str) -> Sequence[FileSlice]:
         partitions = {s.partition for s in found}
@@ -163,7 +173,7 @@ class IndexCuts:
             values = listed(conjunct)
             texts = None if values is None else self._secondary_texts(*values)
             index = None if values is None or texts is None else self._indexes.secondary(values[0].column)
-            if index is None or not self._unique(found):
+            if index is None or not (self._unique(found) or self._indexes.only_grown(index)):
                 continue
             keys = self._indexes.keys_of(index, texts)
             buckets = wanted_buckets(keys, self._config, self._state.storage)
@@ -171,7 +181,9 @@ class IndexCuts:
                 count = self._config.buckets or 0
                 held = np.array([in_buckets(s.file_id, buckets, count) for s in found], bool)
                 found = self._kept(found, held, SECONDARY)
-            elif self._indexes.has_places(True):
+                if self._in_some_partitions(found) and self._indexes.has_places(False):
+                    found = self._at_places(found, keys, RECORDS)
+            elif self._indexes.has_places(self._unique(found)):
                 found = self._at_places(found, keys, SECONDARY)
         return found
 
@@ -225,7 +237,7 @@ class IndexCuts:
 
     def _by_blooms(self, found: Sequence[FileSlice]) -> Sequence[FileSlice]:
         """By the filters of base files; a log file must be ruled out by the range of its keys."""
-        if self._keys is None or not self._indexes.has_blooms() or self._spec.virtual_key:
+        if self._keys is None or self._hashed or not self._indexes.has_blooms() or self._spec.virtual_key:
             return found
         files, owner = self._files(found)
         term = Term(KEY_COLUMN)

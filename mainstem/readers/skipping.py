@@ -78,10 +78,9 @@ class Skipping:
         """Opened when the first question comes up."""
         if not (self._conjuncts and self.use.metadata):
             return None
-        keys = self._keys if self._buckets is None else None
         return IndexCuts.of(
-            self._state, self._spec, self._conjuncts, keys, self.report, newest=self._newest,
-            base_only=self.base_only,
+            self._state, self._spec, self._conjuncts, self._keys, self.report, newest=self._newest,
+            hashed=self._buckets is not None, base_only=self.base_only,
         )  # fmt: skip
 
     def partitions(self, listings: Iterable[PartitionListing]) -> list[PartitionListing]:
