@@ -29,6 +29,7 @@ ENTRY_BYTES = _HEAD + len(_TAIL) + 1  # of an entry beside row and value
 _EXTRA = 12  # of a key's length: the row's length, the family's, timestamp and type
 _HEAD_TYPE = np.dtype([("key", ">i4"), ("value", ">i4"), ("row", ">i2")])
 _TAIL_FIRST, _TAIL_LAST = (int.from_bytes(_TAIL[place : place + 8], "big") for place in (0, 2))
+_ENTRY = struct.Struct(">iih")
 _LENGTHS = struct.Struct(">ii")
 ROW_BYTES_MAX = 32_767  # the length of a row is a signed int16
 
@@ -183,6 +184,11 @@ def entries_of(keys: pa.BinaryArray, values: pa.BinaryArray) -> pa.Buffer:
     first = pa.Array.from_buffers(pa.binary(), len(keys), [None, pa.py_buffer(places), pa.py_buffer(heads)])
     tail, end, separator = _constant(_TAIL), _constant(b"\0"), _constant(b"")
     return pc.binary_join_element_wise(first, keys, tail, values, end, separator).buffers()[2]
+
+
+def entry_of(key: bytes, value: bytes) -> bytes:
+    """One entry."""
+    return b"".join((_ENTRY.pack(len(key) + _EXTRA, len(value), len(key)), key, _TAIL, value, b"\0"))
 
 
 def _constant(data: bytes) -> pa.Scalar:

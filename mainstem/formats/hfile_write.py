@@ -9,7 +9,8 @@ of their UTF-8 bytes; none is there twice.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -19,11 +20,19 @@ from mainstem import limits
 from mainstem.errors import Invalid
 from mainstem.formats import hfile_layout as layout
 from mainstem.formats.bloom_filter import BloomSize, bloom_text
-from mainstem.formats.hfile_entries import ENTRY_BYTES, entries_of, in_order, lengths_of
+from mainstem.formats.hfile_entries import (
+    ENTRY_BYTES,
+    ROW_BYTES_MAX,
+    entries_of,
+    entry_of,
+    in_order,
+    lengths_of,
+)
 
 BLOCK_BYTES = limits.MIB  # hoodie.hfile.block.size
 BLOOM_BLOCK = "bloomFilter"
 _COMPARATOR = b"org.apache.hudi.io.storage.HoodieHBaseKVComparator"
+_FEW = 64
 _NO_BLOCK = 2**64 - 1
 
 
@@ -49,19 +58,64 @@ def write_hfile(
     """
     if compression not in layout.CODECS:
         raise Invalid(f"an HFile compressed with {compression!r}; {' and '.join(layout.CODECS)} are written")
-    keys, values = in_order(keys, values)
+    content = _few(keys, values, block_bytes) or _many(keys, values, block_bytes)
     made = _File(layout.CODECS[compression])
-    ends = np.cumsum(lengths_of(keys) + lengths_of(values) + ENTRY_BYTES)
-    for low, high in _cuts(ends, block_bytes):
-        made.data_block(keys.slice(low, high - low), values.slice(low, high - low))
+    for first, data in content.blocks:
+        made.data_block(first, data)
     if base_file and bloom is not None:
-        made.meta_block(BLOOM_BLOCK, bloom_text(keys, bloom).encode())
-    info = _info(keys, values, created_ms)
-    if base_file and len(keys):
-        info["minRecordKey"], info["maxRecordKey"] = keys[0].as_py(), keys[-1].as_py()
+        made.meta_block(BLOOM_BLOCK, bloom_text(content.keys, bloom).encode())
+    info = _info(content, created_ms)
+    if base_file and content.count:
+        info["minRecordKey"], info["maxRecordKey"] = content.first, content.last
         if bloom is not None:
             info["bloomFilterTypeCode"] = bloom.kind.encode()
-    return made.finished(info, schema_text, len(keys), int(ends[-1]) if len(keys) else 0)
+    return made.finished(info, schema_text, content.count, content.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What data blocks hold: the first key of each and its entries; ``bytes``: of all entries."""
+
+    keys: pa.Array
+    count: int
+    key_bytes: int
+    bytes: int
+    first: bytes
+    last: bytes
+    blocks: Iterable[tuple[bytes, bytes | memoryview]]
+
+
+def _many(keys: pa.Array, values: pa.Array, block_bytes: int) -> _Content:
+    keys, values = in_order(keys, values)
+    count, sizes = len(keys), lengths_of(keys)
+    ends = np.cumsum(sizes + lengths_of(values) + ENTRY_BYTES)
+
+    def blocks() -> Iterator[tuple[bytes, memoryview]]:
+        for low, high in _cuts(ends, block_bytes):
+            some = keys.slice(low, high - low), values.slice(low, high - low)
+            yield some[0][0].as_py(), memoryview(entries_of(*some))
+
+    first, last = (keys[0].as_py(), keys[-1].as_py()) if count else (b"", b"")
+    return _Content(keys, count, int(sizes.sum()), int(ends[-1]) if count else 0, first, last, blocks())
+
+
+def _few(keys: pa.Array, values: pa.Array, block_bytes: int) -> _Content | None:
+    """A few entries that fit into one block, as a log block of a small commit has them, without columns;
+    None for others, and for what ``_many`` refuses."""
+    if not 0 < len(keys) <= _FEW or len(values) != len(keys) or keys.null_count or values.null_count:
+        return None
+    keys = keys.cast(pa.binary())
+    pairs = sorted(zip(keys.to_pylist(), values.to_pylist(), strict=True))
+    if any(one[0] == other[0] for one, other in zip(pairs, pairs[1:], strict=False)):
+        return None
+    if any(len(key) > ROW_BYTES_MAX for key, _ in pairs):
+        return None
+    data = b"".join(entry_of(key, value) for key, value in pairs)
+    if len(data) > block_bytes:
+        return None
+    size = sum(len(key) for key, _ in pairs)
+    first, last = pairs[0][0], pairs[-1][0]
+    return _Content(keys, len(pairs), size, len(data), first, last, [(first, data)])
 
 
 def _cuts(ends: np.ndarray, block_bytes: int) -> Iterator[tuple[int, int]]:
@@ -74,15 +128,15 @@ def _cuts(ends: np.ndarray, block_bytes: int) -> Iterator[tuple[int, int]]:
         low = high
 
 
-def _info(keys: pa.BinaryArray, values: pa.BinaryArray, created_ms: int) -> dict[str, bytes]:
-    count = max(1, len(keys))
-    last = keys[-1].as_py() if len(keys) else b""
+def _info(content: _Content, created_ms: int) -> dict[str, bytes]:
+    count = max(1, content.count)
+    value_bytes = content.bytes - content.key_bytes - content.count * ENTRY_BYTES
     return {
         "MAX_MEMSTORE_TS_KEY": struct.pack(">q", 0),
         "KEY_VALUE_VERSION": struct.pack(">i", 1),
-        "hfile.LASTKEY": _row_key(last) if len(keys) else b"",
-        "hfile.AVG_KEY_LEN": struct.pack(">i", int(lengths_of(keys).sum()) // count),
-        "hfile.AVG_VALUE_LEN": struct.pack(">i", int(lengths_of(values).sum()) // count),
+        "hfile.LASTKEY": _row_key(content.last) if content.count else b"",
+        "hfile.AVG_KEY_LEN": struct.pack(">i", content.key_bytes // count),
+        "hfile.AVG_VALUE_LEN": struct.pack(">i", value_bytes // count),
         "hfile.CREATE_TIME_TS": struct.pack(">q", created_ms),
     }
 
@@ -106,12 +160,11 @@ class _File:
         self._metas: list[bytes] = []
         self._first, self._last = _NO_BLOCK, -1
 
-    def data_block(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
-        data = memoryview(entries_of(keys, values))
+    def data_block(self, first: bytes, data: bytes | memoryview) -> None:
         if len(data) > limits.HFILE_BLOCK_BYTES_MAX:
             raise Invalid(f"a block of an HFile with {len(data)} bytes: a value is too large")
         offset, size = self._append(layout.DATA, data, self._last)
-        self._root.append(_index_entry(offset, size, _row_key(keys[0].as_py())))
+        self._root.append(_index_entry(offset, size, _row_key(first)))
         self._first, self._last = min(self._first, offset), offset
 
     def meta_block(self, name: str, data: bytes) -> None:
