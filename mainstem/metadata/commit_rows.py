@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,7 +62,11 @@ class Maintained:
 
 def _file_ids(storage: Storage, partition: str) -> tuple[str, ...]:
     names = storage.names(f"{paths.METADATA}/{partition}")
-    return tuple(sorted({found for found in map(paths.file_id_of, names) if found is not None}))
+    return tuple(sorted({found for found in map(_file_id, names) if found is not None}))
+
+
+#: nearly all names in a folder were there when it was listed before
+_file_id = lru_cache(maxsize=4096)(paths.file_id_of)
 
 
 def action_rows(

@@ -20,6 +20,7 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from mainstem.errors import CorruptTable, Invalid, Unsupported
@@ -106,6 +107,12 @@ def read_definitions(storage: Storage, config: TableConfig) -> Definitions:
         data = storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
     except FileNotFoundError:
         return Definitions()
+    return _parsed(data, path)
+
+
+@lru_cache(maxsize=16)
+def _parsed(data: bytes, path: str) -> Definitions:
+    """Every commit reads the file twice, once under the lock; its bytes are nearly always the same."""
     return parse_definitions(data, path=path)
 
 
