@@ -66,9 +66,11 @@ def parse_wall(text: str) -> datetime:
     """Wall-clock value of an instant time; 14 digits are read as ``...999`` as Java does."""
     digits = text[:17] if len(text) >= 17 else text + "999"
     try:
-        return datetime.strptime(digits[:14], "%Y%m%d%H%M%S") + timedelta(
-            milliseconds=int(digits[14:17])
-        )
+        if not digits.isdecimal():
+            raise ValueError(text)
+        cuts = (0, 4, 6, 8, 10, 12, 14)  # not strptime, which takes ten times as long
+        numbers = (int(digits[low:high]) for low, high in zip(cuts, cuts[1:], strict=False))
+        return datetime(*numbers) + timedelta(milliseconds=int(digits[14:17]))
     except ValueError as error:
         raise CorruptTable(
             f"instant time {text!r} is no time of the form yyyyMMddHHmmssSSS", path=text
