@@ -30,7 +30,7 @@ _CURATOR_JARS = ("curator-*.jar", "guava-*.jar", "failureaccess-*.jar", "py4j-*.
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 # Below the ports that the system gives to outgoing connections, so that nobody takes it while we are down.
 _PORTS = range(18_000, 32_000)
-_START_S = 30.0
+_START_S = 90.0
 _STARTS_MAX = 5
 
 

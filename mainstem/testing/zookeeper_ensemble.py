@@ -24,7 +24,7 @@ SERVERS = 3
 _log = logging.getLogger("mainstem.testing.zookeeper")
 _log.addHandler(logging.NullHandler())
 _log.propagate = False
-_START_S = 40.0
+_START_S = 120.0
 _LOOK_S = 1.0
 # ZooKeeperServer.superSecret: a session's password follows from its number.
 _SECRET = 0xB3415C00

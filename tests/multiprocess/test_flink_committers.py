@@ -41,7 +41,7 @@ STOPPED_S = 1.5  # heartbeats and the lock of a process that stands still have e
 CHECKPOINTS = 40
 COMMITTERS = 3
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_a_committer_that_stands_still_commits_nothing_twice_and_hinders_nobody(
         assert held(table) == first and rows(table) == expected(2)
         second = checkpoint(table, 2)
         os.kill(process.pid, signal.SIGCONT)
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=120)
         assert process.returncode == 0, told
     Committer(mainstem.open_table(table.path, OPTIONS), SINK).commit_pending()
     assert held(table) == [*first, second] and rows(table) == expected(3)
@@ -156,7 +156,7 @@ def test_committers_that_are_killed_at_random_commit_every_checkpoint_once(table
             [sys.executable, "-m", "mainstem", *given], env=environment(), stdout=subprocess.DEVNULL
         )
 
-    chance = random.Random()
+    chance = random.Random(1)
     processes = [start() for _ in range(COMMITTERS)]
     kills = 0
     try:
@@ -170,13 +170,13 @@ def test_committers_that_are_killed_at_random_commit_every_checkpoint_once(table
                 processes[victim].wait()
                 processes[victim] = start()
                 kills += 1
-        end = time.monotonic() + 60
+        end = time.monotonic() + 150
         while set(names) != set(held(table)) and time.monotonic() < end:
             time.sleep(0.1)
     finally:
         for process in processes:
             process.terminate()
-        ended = {process.wait(30) for process in processes}
+        ended = {process.wait(120) for process in processes}
     assert ended <= {0, -signal.SIGTERM}, "one that has just started has no time to say goodbye"
     assert held(table) == names, f"after {kills} kills"
     assert rows(table) == expected(CHECKPOINTS)

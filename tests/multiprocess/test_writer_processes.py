@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -31,9 +32,12 @@ from tests.multiprocess.writer_worker import SCHEMA, batch, entries
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("writer_worker.py")
 WRITERS = 4
+SEED = 1  # decides what is done to whom; how processes race differs each time
 ALLOWED = {"LeaseLost", "RolledBack", "LockUnavailable"}
 
-pytestmark = pytest.mark.timeout(180)
+LONG = 60_000  # of those who must not be taken for dead on a busy machine
+
+pytestmark = pytest.mark.timeout(600)
 
 
 def options(*, expire_ms: int = 600, beat_ms: int = 500, **more: object) -> dict[str, str]:
@@ -91,7 +95,9 @@ class Observer:
 class Fleet:
     """Writer processes, and what was done to them."""
 
-    ENOUGH = {"SIGKILL": 1, "SIGSTOP": 4}  # with less than this a run says nothing
+    # With less than this a run says nothing.
+    ENOUGH: ClassVar = {"SIGKILL": 1, "SIGSTOP": 4}
+    COMMITS = 8
 
     def __init__(self, base: Path, properties: dict[str, str], seed: int) -> None:
         self.base, self.properties = base, properties
@@ -142,8 +148,10 @@ class Fleet:
             self.frozen[victim] = now + self.chance.uniform(0.2, 3)
             self.done["SIGSTOP"] += 1
 
-    def was_hurt_enough(self) -> bool:
-        return all(self.done[fault] >= times for fault, times in self.ENOUGH.items())
+    def says_something(self) -> bool:
+        """Enough was done to them, and they did enough."""
+        told = sum(len(entries(self.journal(writer))) for writer in range(WRITERS))
+        return told >= self.COMMITS and all(self.done[fault] >= n for fault, n in self.ENOUGH.items())
 
     def holder_of_the_lock(self) -> int | None:
         try:
@@ -165,7 +173,7 @@ class Fleet:
         for writer in list(self.frozen):
             self.processes[writer].send_signal(signal.SIGCONT)
         self.frozen.clear()
-        end = time.monotonic() + 60
+        end = time.monotonic() + 150
         while any(p.poll() != 0 for p in self.processes.values()):
             assert time.monotonic() < end, "a writer does not finish"
             self.restart_dead()
@@ -265,10 +273,10 @@ def check_what_the_fleet_left(fleet, observer, base, tmp_path, record_property):
     return commits
 
 
-def check_the_next_writer_cleans_up(base, properties):
+def check_the_next_writer_cleans_up(base):
     """All who died are long dead; somebody writes, and nothing of them is left."""
     table_files.age(base)
-    last = mainstem.open_table(base, properties=properties)
+    last = mainstem.open_table(base, properties=options(expire_ms=LONG, beat_ms=LONG))
     last.upsert(batch(99, 0))
     last.rollback_failed_writes()
     assert table_files.leftovers(base) == []
@@ -281,18 +289,17 @@ def check_the_next_writer_cleans_up(base, properties):
 def test_writers_that_are_killed_and_stopped_at_random_lose_and_double_nothing(
     tmp_path, exclusive, skew_ms, seconds, record_property
 ):
-    base, seed = tmp_path / "t", random.randrange(10**6)
-    print(f"\nseed {seed}")
+    base = tmp_path / "t"
     create(base, exclusive=exclusive)
     skew = {"hoodie.time.generator.max_expected_clock_skew_ms": skew_ms}
-    fleet = Fleet(base, options(**skew), seed)
+    fleet = Fleet(base, options(**skew), SEED)
     observer = Observer(base)
     try:
         end = time.monotonic() + seconds
         act = time.monotonic() + 1
         # On a busy machine it takes longer until enough has happened.
-        while time.monotonic() < end or not fleet.was_hurt_enough():
-            assert time.monotonic() < end + 60, fleet.done
+        while time.monotonic() < end or not fleet.says_something():
+            assert time.monotonic() < end + 150, fleet.done
             observer.look()
             if time.monotonic() >= act:
                 fleet.step()
@@ -302,10 +309,9 @@ def test_writers_that_are_killed_and_stopped_at_random_lose_and_double_nothing(
         observer.look()
     finally:
         fleet.end()
-    commits = check_what_the_fleet_left(fleet, observer, base, tmp_path, record_property)
+    check_what_the_fleet_left(fleet, observer, base, tmp_path, record_property)
     assert not (base / ".hoodie/.mainstem/fence/foreign").exists(), "our own writer taken for another"
-    check_the_next_writer_cleans_up(base, options())
-    assert len(commits) >= 8, "so few commits say nothing"
+    check_the_next_writer_cleans_up(base)
 
 
 # -- one exact moment --------------------------------------------------------------------------------
@@ -433,7 +439,7 @@ SECTION = {
 
 @pytest.mark.parametrize("moment", SECTION)
 def test_a_writer_stopped_in_its_critical_section_publishes_nothing_stale(base, start, moment):
-    stopped, other = start(beat_ms=60_000), start(beat_ms=60_000)
+    stopped, other = start(beat_ms=LONG), start(expire_ms=LONG, beat_ms=LONG)
     instant = stopped.call("begin")
     stopped.call("write 1 1")
     stopped.send_until_stopped("commit", SECTION[moment])
@@ -441,17 +447,17 @@ def test_a_writer_stopped_in_its_critical_section_publishes_nothing_stale(base, 
     assert [answer[0] for answer in later] == ["committed"] * 2
     status, requested, completion, attempts = stopped.wake()
     assert (status, requested) == ("committed", instant)
-    assert attempts == 2, "the first attempt was superseded"
+    assert attempts >= 2, "the first attempt was superseded"
     assert completion > max(answer[2] for answer in later)
     assert content(base) == merged((1, 1), (2, 0), (2, 1))
-    check_the_next_writer_cleans_up(base, options())
+    check_the_next_writer_cleans_up(base)
 
 
 @pytest.mark.parametrize("moment", SECTION)
 def test_a_writer_stopped_in_its_critical_section_and_rolled_back_publishes_nothing(
     base, start, moment
 ):
-    stopped, other = start(), start()
+    stopped, other = start(), start(expire_ms=LONG)
     instant = stopped.call("begin")
     stopped.call("write 1 1")
     stopped.send_until_stopped("commit", SECTION[moment])
@@ -461,12 +467,12 @@ def test_a_writer_stopped_in_its_critical_section_and_rolled_back_publishes_noth
     assert other.call("upsert 2 0")[0] == "committed"
     assert stopped.call("upsert 1 1")[0] == "committed"
     assert content(base) == merged((1, 1), (2, 0))
-    check_the_next_writer_cleans_up(base, options())
+    check_the_next_writer_cleans_up(base)
 
 
 def roll_back_when_expired(base: Path, other: Process, instant: str) -> None:
     """The stopped process beats no more, so this ends; it is a real wait for a real expiry."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 90
     while other.call("rollback") != [instant]:
         assert time.monotonic() < end, "never rolled back"
         time.sleep(0.05)
@@ -475,7 +481,7 @@ def roll_back_when_expired(base: Path, other: Process, instant: str) -> None:
 
 
 def test_a_writer_stopped_between_two_writes_and_rolled_back_is_told_and_leaves_no_file(base, start):
-    stopped, other = start(), start()
+    stopped, other = start(), start(expire_ms=LONG)
     instant = stopped.call("begin")
     stopped.call("write 1 1")
     stopped.stop()
@@ -485,7 +491,7 @@ def test_a_writer_stopped_between_two_writes_and_rolled_back_is_told_and_leaves_
     assert stopped.call("commit") == "RolledBack"
     assert files_named(base, instant) == []
     assert content(base) == []
-    check_the_next_writer_cleans_up(base, options())
+    check_the_next_writer_cleans_up(base)
 
 
 INSIDE_WRITE = {
@@ -499,7 +505,7 @@ INSIDE_WRITE = {
 def test_a_writer_stopped_inside_write_and_rolled_back_is_told_and_leaves_no_file(
     base, start, moment
 ):
-    stopped, other = start(), start()
+    stopped, other = start(), start(expire_ms=LONG)
     instant = stopped.call("begin")
     stopped.send_until_stopped("write 1 1", INSIDE_WRITE[moment])
     roll_back_when_expired(base, other, instant)
@@ -508,11 +514,11 @@ def test_a_writer_stopped_inside_write_and_rolled_back_is_told_and_leaves_no_fil
     assert stopped.call("commit") == "RolledBack"
     assert files_named(base, instant) == []
     assert content(base) == []
-    check_the_next_writer_cleans_up(base, options())
+    check_the_next_writer_cleans_up(base)
 
 
 def test_a_writer_stopped_inside_begin_and_rolled_back_is_told_and_leaves_no_file(base, start):
-    stopped, other = start(), start()
+    stopped, other = start(), start(expire_ms=LONG)
     stopped.send_until_stopped("begin", r"create timeline/\d+\.deltacommit\.inflight$")
     (instant, _), = table_files.pending(base)
     roll_back_when_expired(base, other, instant)
@@ -520,11 +526,11 @@ def test_a_writer_stopped_inside_begin_and_rolled_back_is_told_and_leaves_no_fil
     assert stopped.call("write 1 1") == "RolledBack"
     assert stopped.call("commit") == "RolledBack"
     assert files_named(base, instant) == []
-    check_the_next_writer_cleans_up(base, options())
+    check_the_next_writer_cleans_up(base)
 
 
 def test_a_rollback_stopped_before_its_plan_does_not_undo_a_writer_that_came_back(base, start):
-    writer, cleaner = start(), start()
+    writer, cleaner = start(expire_ms=LONG), start()
     instant = writer.call("begin")
     writer.call("write 1 1")
     writer.stop()
@@ -536,12 +542,12 @@ def test_a_rollback_stopped_before_its_plan_does_not_undo_a_writer_that_came_bac
     assert cleaner.wake() == []
     assert content(base) == merged((1, 1))
     assert re.search(r"rollback", " ".join(files_named(base, ""))) is None
-    check_the_next_writer_cleans_up(base, options())
+    check_the_next_writer_cleans_up(base)
 
 
 def test_a_rollback_stopped_after_its_plan_is_finished_by_another_and_stays_harmless(base, start):
-    writer = start()
-    cleaner, other = start(), start()
+    writer = start(expire_ms=LONG)
+    cleaner, other = start(), start(expire_ms=LONG)
     instant = writer.call("begin")
     writer.call("write 1 1")
     writer.stop()
@@ -553,4 +559,4 @@ def test_a_rollback_stopped_after_its_plan_is_finished_by_another_and_stays_harm
     assert writer.call("upsert 1 1")[0] == "committed"
     assert cleaner.wake() == []
     assert content(base) == merged((1, 1))
-    check_the_next_writer_cleans_up(base, options())
+    check_the_next_writer_cleans_up(base)
