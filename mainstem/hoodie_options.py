@@ -122,7 +122,8 @@ _SERVICE_PREFIXES = (
     "hoodie.timeline.compaction.", "hoodie.timeline.manifest.", "hoodie.log.compaction.",
     "hoodie.optimized.log.blocks.",
     "hoodie.table.services.", "hoodie.datasource.compaction.",
-    "hoodie.datasource.write.streaming.disable.", "hoodie.memory.", "hoodie.metadata.compact.", "compaction.",
+    "hoodie.datasource.write.streaming.disable.", "hoodie.memory.", "hoodie.metadata.compact.",
+    "hoodie.metadata.derive.", "compaction.",
     "clean.",
 )  # fmt: skip
 _PASSED = (core.DATA_SKIPPING, core.CONCURRENCY, core.FAILED_WRITES, core.FAILED_WRITES_OLD, core.LOG_MAX,

@@ -6,6 +6,7 @@ build takes the rows from here. Files are listed once; what is read of them is r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,6 +29,13 @@ from mainstem.storage.protocol import Storage
 from mainstem.table.slicing import FileSlice, query_slice
 
 _DATA = (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA)
+
+
+def _writer(name: str) -> tuple[str, str] | None:
+    """File group and instant of a data file. Where one has several, some may be of a task attempt that lost;
+    then the instant's metadata is asked for, archived or not."""
+    parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
+    return None if parsed is None else (parsed.file_id, parsed.instant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,25 +140,21 @@ class Contents(_Reading):
         found: dict[str, dict[str, DataFile]] = {}
         for listing in self.state.partitions():
             here = found.setdefault(listing.partition, {})
-            for entry in self.state.storage.entries(listing.partition):
+            entries = [e for e in self.state.storage.entries(listing.partition) if not e.is_folder]
+            written = Counter(_writer(entry.name) for entry in entries)
+            for entry in entries:
                 file = DataFile(listing.partition, entry.name, entry.size)
-                if not entry.is_folder and self._is_written(file):
+                if self._is_written(file, several=written[_writer(entry.name)] > 1):
                     here[file.name] = file
         return found
 
-    def _is_written(self, file: DataFile) -> bool:
+    def _is_written(self, file: DataFile, *, several: bool) -> bool:
         parsed = paths.parse_log_name(file.name) or paths.parse_base_name(file.name)
         if parsed is None or self.state.completion(parsed.instant) is None:
             return False
-        named = self._named(parsed.instant)
+        named = self.state.written(parsed.instant) if several or parsed.instant in self._active else None
         change_log = isinstance(parsed, paths.LogName) and parsed.is_cdc
         return named is None or change_log or file.path in named
-
-    def _named(self, instant: str) -> frozenset[str] | None:
-        """Files that the metadata of an instant on the active timeline names; None: it is not known."""
-        if instant not in self._active:
-            return None
-        return self.state.written(instant)
 
     @cached_property
     def _active(self) -> frozenset[str]:

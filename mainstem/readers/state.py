@@ -70,6 +70,9 @@ class TableState:
     #: completed instants on the timeline that a pending restore or rollback removes: not in this view
     undone: frozenset[str] = frozenset()
 
+    #: how names of base files are read (that of the metadata table has others)
+    parse_base = staticmethod(paths.parse_base_name)
+
     @classmethod
     def load(cls, storage: Storage, config: TableConfig) -> TableState:
         """List the timeline now. Raises ``Unsupported`` for tables that cannot be read right."""
@@ -194,6 +197,7 @@ class TableState:
             self._compactions_in(partition),
             visible_only=visible_only,
             written=self.written,
+            parse_base=self.parse_base,
         )
 
     def written(self, requested: str) -> frozenset[str] | None:
@@ -206,6 +210,10 @@ class TableState:
             for stat in stats:
                 named.update(paths.in_partition(partition, n) for n in stat.get("logFiles") or ())
         return frozenset(named) or None
+
+    def for_people(self, path: str) -> str:
+        """A path of this table as messages name it."""
+        return path
 
     def _compactions_in(self, partition: str) -> Mapping[str, str]:
         return {f: t for (p, f), t in self.compactions.items() if p == partition}

@@ -11,20 +11,19 @@ import warnings
 from collections.abc import Callable, Iterable
 
 from mainstem.errors import MainstemError
-from mainstem.metadata.partitions import has_metadata
 from mainstem.services import (
     archive_plan,
     clean_plan,
     cleaning,
     compaction,
     log_compaction,
-    metadata_compaction,
 )
 from mainstem.services.archive_plan import ArchiveOptions
 from mainstem.services.background import Background
-from mainstem.services.clean_plan import CleanOptions
+from mainstem.services.clean_plan import CleanOptions, Frees
 from mainstem.services.compaction_plan import CompactionOptions
 from mainstem.services.log_compaction_plan import LogCompactionOptions
+from mainstem.services.metadata_services import MetadataDue
 from mainstem.services.run_options import (
     ARCHIVING,
     CLEANING,
@@ -36,7 +35,7 @@ from mainstem.services.run_options import (
 from mainstem.services.runner import Round, ServiceRun, ServiceWarning, warn_of_failures
 from mainstem.timeline import compaction_trigger
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.instant import COMMIT, LOGCOMPACTION, REPLACECOMMIT, REQUESTED
+from mainstem.timeline.instant import LOGCOMPACTION, REQUESTED
 from mainstem.writers.context import WriterContext
 
 _LOG_COMPACTION_PLAN = f".{LOGCOMPACTION}.{REQUESTED}"
@@ -104,7 +103,8 @@ class Due:
         self._clean = CleanOptions.from_properties(properties)
         self._log_blocks = LogCompactionOptions.from_properties(properties).blocks_min
         self._archive = ArchiveOptions.from_properties(properties) if ARCHIVING in services else None
-        self._freed = ""
+        self._frees = Frees(self._clean)
+        self._metadata = MetadataDue(ctx) if METADATA in services else None
         asked = {
             LOG_COMPACTION: self._grew_logs,
             COMPACTION: self._grew,
@@ -125,7 +125,7 @@ class Due:
 
     def _grew_metadata(self, timeline: ActiveTimeline) -> bool:
         """Asks storage for the names on the metadata table's timeline, where there is one."""
-        return has_metadata(self._ctx.config.raw) and metadata_compaction.due(self._ctx)
+        return self._metadata is not None and self._metadata.find(timeline)
 
     def _grew_logs(self, timeline: ActiveTimeline) -> bool:
         if log_compaction.pending(timeline):
@@ -138,22 +138,6 @@ class Due:
         return self._archive is not None and archive_plan.is_due(timeline, self._archive, self._now())
 
     def _frees_files(self, timeline: ActiveTimeline) -> bool:
-        """Only what a compaction replaced can go, and only once the retained commits begin after it.
-
-        Without that look a clean would list the table after every commit, as often as its trigger fires.
-        """
         if cleaning.pending(timeline):
             return True
-        if not clean_plan.is_due(timeline, self._clean):
-            return False
-        done = (i.completion or "" for i in timeline.completed if i.action in (COMMIT, REPLACECOMMIT))
-        newer = [time for time in done if time >= self._freed]
-        if self._clean.by_versions:
-            until = timeline.newest_time + "0"
-        else:
-            boundary = clean_plan.boundary(timeline, self._clean, self._now())
-            until = "" if boundary is None else boundary.moment
-        if not any(time < until for time in newer):
-            return False
-        self._freed = until
-        return True
+        return clean_plan.is_due(timeline, self._clean) and self._frees(timeline, self._now())

@@ -12,6 +12,7 @@ requested times, and the first that must stay keeps all after it:
   back to the schema that the table was created with
 * at or after the first savepoint (``hoodie.archive.beyond.savepoint``: only the savepointed ones), and
   what completed after a savepointed commit although it was requested before it: a restore would undo it
+* of a metadata table what the data table may still ask for (``services.metadata_state``)
 * an instant that completed twice (an engine without election did that): in doubt it stays visible
 * whatever completed last: new times are chosen above everything on the active timeline
 
@@ -28,6 +29,7 @@ from itertools import takewhile
 
 from mainstem.errors import Invalid
 from mainstem.lsm_archive.manifest import Manifest
+from mainstem.lsm_archive.reader import Archive
 from mainstem.lsm_archive.writer import LevelOptions
 from mainstem.options import flag, whole_number
 from mainstem.readers.state import TableState
@@ -39,6 +41,7 @@ from mainstem.services.clean_plan import (
     boundary,
 )
 from mainstem.services.compaction_plan import CompactionOptions
+from mainstem.services.metadata_state import MetadataState
 from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.compaction_trigger import last_compaction
@@ -174,6 +177,8 @@ def _limits(state: TableState, options: ArchiveOptions) -> Iterator[str]:
     yield from _newest_with_schema(state, commits)
     yield from _completed_twice(timeline)
     yield from _not_in_compacted_metadata(state, commits)
+    if isinstance(state, MetadataState):
+        yield from state.must_stay()
     if not options.beyond_savepoint:
         saved = _savepointed(timeline)
         yield from saved
@@ -257,6 +262,33 @@ def _below_the_newest(timeline: ActiveTimeline, chosen: list[Instant]) -> list[I
 
 
 @dataclass(frozen=True)
+class Subject:
+    """Whose timeline is archived. ``folder``: that of the metadata table, "" for the table itself."""
+
+    ctx: WriterContext
+    options: ArchiveOptions
+    folder: str = ""
+
+    def path(self, inner: str) -> str:
+        """A path below that table, as the storage of the data table has it."""
+        return f"{self.folder}/{inner}" if self.folder else inner
+
+    @property
+    def timeline(self) -> str:
+        """Folder of the active timeline."""
+        return self.path(paths.TIMELINE)
+
+    def state(self, data: ActiveTimeline | None = None) -> TableState | None:
+        """Listed now; ``data``: the data table's timeline, listed under the lock. None if it is gone."""
+        storage, config = self.ctx.seams.storage, self.ctx.config
+        if self.folder:
+            return MetadataState.of_table(storage, data)
+        if data is None:
+            return TableState.load(storage, config)
+        return TableState(storage, config, data, Archive.load(storage, config.history))
+
+
+@dataclass(frozen=True)
 class ArchivePlan:
     """What to do, by one look at timeline and archive."""
 
@@ -269,15 +301,17 @@ class ArchivePlan:
     waiting: int
 
     @classmethod
-    def make(cls, ctx: WriterContext, options: ArchiveOptions) -> ArchivePlan | None:
-        state = TableState.load(ctx.seams.storage, ctx.config)
-        if restore_pending(state.timeline):
+    def make(cls, subject: Subject) -> ArchivePlan | None:
+        state = subject.state()
+        if state is None or restore_pending(state.timeline):
             return None
         manifest = state.archive.manifest
         stale, doubtful = _already_archived(state)
         known = {i.file_name for i in stale}
         # By the count, not the trigger: a round that was cut off goes on below the maximum.
-        chosen = instants_to_archive(state, options, ctx.publisher.now(), if_due=False)
+        chosen = instants_to_archive(
+            state, subject.options, subject.ctx.publisher.now(), if_due=False
+        )
         sure = takewhile(lambda i: i.requested not in doubtful, chosen)
         waiting = [i for i in sure if i.file_name not in known]
         fresh = waiting[: _round_size(len(chosen))]

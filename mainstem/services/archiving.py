@@ -36,14 +36,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from mainstem.errors import CorruptTable, LeaseLost, OutcomeUnknown, Unavailable
 from mainstem.limits import MANIFEST_BYTES_MAX, MIB, TIMELINE_FILE_BYTES_MAX
 from mainstem.lsm_archive.data_file import DataFile
-from mainstem.lsm_archive.manifest import Manifest, current_version, encode_manifest, read_manifest
+from mainstem.lsm_archive.manifest import current_version, encode_manifest, read_manifest
 from mainstem.lsm_archive.names import (
     VERSION_FILE,
     ArchiveFile,
@@ -52,7 +52,6 @@ from mainstem.lsm_archive.names import (
     parse_data_name,
     parse_manifest_name,
 )
-from mainstem.lsm_archive.reader import Archive
 from mainstem.lsm_archive.writer import (
     SCHEMA,
     ArchiveRow,
@@ -64,13 +63,15 @@ from mainstem.lsm_archive.writer import (
 from mainstem.services.archive_plan import (
     ArchiveOptions,
     ArchivePlan,
+    Subject,
     instants_to_archive,
     is_due,
     restore_pending,
 )
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
-from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.active import ActiveTimeline, load_timeline
+from mainstem.timeline.compaction_trigger import INITIAL
 from mainstem.timeline.instant import CLEAN, REPLACECOMMIT, Instant, parse_instant
 from mainstem.timeline.publish import Guarded
 from mainstem.truetime.generator import instant_text, parse_wall
@@ -98,10 +99,12 @@ class Archived:
     last: str = ""
     merged: int = 0
     finished: int = 0
+    #: of which table, for people
+    of: str = ""
 
     def describe(self) -> str:
         """One line for people."""
-        text = f"{self.instants:,} instants archived"
+        text = f"{self.instants:,} instants{self.of} archived"
         if self.instants:
             text += f" ({self.first} to {self.last})"
         if self.merged:
@@ -126,12 +129,19 @@ def run(ctx: WriterContext, *, if_due: bool = True, progress: Progress = silent)
     is deleted), ``Unavailable`` for trouble with storage: what is done stands, the next run goes on.
     """
     options = ArchiveOptions.from_properties({**ctx.config.raw, **ctx.given})
+    return archive(Subject(ctx, options), if_due=if_due, progress=progress)
+
+
+def archive(subject: Subject, *, if_due: bool, progress: Progress = silent) -> Archived | None:
+    """``run`` for any timeline of the table."""
+    ctx = subject.ctx
     done: Archived | None = None
     try:
-        if if_due and not is_due(ctx.publisher.timeline(), options, ctx.publisher.now()):
+        listed = load_timeline(ctx.seams.storage, subject.timeline)
+        if if_due and not is_due(listed, subject.options, ctx.publisher.now()):
             return None
         left = 1
-        while left and (one := _one_round(ctx, options)) is not None:
+        while left and (one := _one_round(subject)) is not None:
             more, left = one
             done = more if done is None else done.and_then(more)
             progress(f"archiving, up to {done.last}", done.instants, done.instants + left)
@@ -146,7 +156,7 @@ def run(ctx: WriterContext, *, if_due: bool = True, progress: Progress = silent)
     return done
 
 
-def _one_round(ctx: WriterContext, options: ArchiveOptions) -> tuple[Archived, int] | None:
+def _one_round(subject: Subject) -> tuple[Archived, int] | None:
     """One version of the archive, and how many instants it left for another; again from the start while
     others change what it is built on.
 
@@ -154,33 +164,33 @@ def _one_round(ctx: WriterContext, options: ArchiveOptions) -> tuple[Archived, i
     few commits of theirs, each with its time under the lock.
     """
     for _ in range(_ATTEMPTS_MAX):
-        plan = ArchivePlan.make(ctx, options)
+        plan = ArchivePlan.make(subject)
         if plan is None:
             return None
         try:
-            done = _Round(ctx, options, plan).run()
+            done = _Round(subject, plan).run()
         except (FileNotFoundError, FileExistsError):
-            _check_whole(ctx, plan.manifest)
+            _check_whole(plan)
             continue  # archived or cleaned meanwhile, or a name was taken
         if done is not None:
             return done, plan.waiting - done.instants
     raise Unavailable(
         f"the archive or the timeline changed {_ATTEMPTS_MAX} times while instants were being archived;"
         " nothing is lost, run it again",
-        table=ctx.base,
+        table=subject.ctx.base,
     )
 
 
-def _check_whole(ctx: WriterContext, manifest: Manifest) -> None:
+def _check_whole(plan: ArchivePlan) -> None:
     """Raises ``CorruptTable`` when a file that the current version names is gone for good."""
-    folder = ctx.config.history
-    there = set(ctx.seams.storage.names(folder))
+    storage, folder, manifest = plan.state.storage, plan.state.config.history, plan.manifest
+    there = set(storage.names(folder))
     missing = sorted(f.name for f in manifest.files if f.name not in there)
-    if missing and current_version(ctx.seams.storage, folder) == manifest.version:
+    if missing and current_version(storage, folder) == manifest.version:
         raise CorruptTable(
             f"archive file that {manifest_name(manifest.version)} names is missing; nothing was archived or"
             " deleted: restore it from a copy",
-            path=f"{folder}/{missing[0]}",
+            path=plan.state.for_people(f"{folder}/{missing[0]}"),
         )
 
 
@@ -188,8 +198,7 @@ def _check_whole(ctx: WriterContext, manifest: Manifest) -> None:
 class _Round:
     """One new version of the archive, from private files to the deletion of active ones."""
 
-    ctx: WriterContext
-    options: ArchiveOptions
+    subject: Subject
     plan: ArchivePlan
     merges: int = 0
     #: private files, and those of them that are to become data files, by the name that they will have
@@ -197,8 +206,13 @@ class _Round:
     named: dict[str, str] = field(default_factory=dict)
 
     @property
+    def ctx(self) -> WriterContext:
+        return self.subject.ctx
+
+    @property
     def folder(self) -> str:
-        return self.ctx.config.history
+        """Of the archive."""
+        return self.subject.path(self.plan.state.config.history)
 
     def run(self) -> Archived | None:
         """None if somebody else changed the archive or the timeline meanwhile."""
@@ -239,7 +253,7 @@ class _Round:
         )
 
     def _read(self, name: str) -> bytes:
-        return self.ctx.seams.storage.read(paths.timeline_file(name), max_bytes=TIMELINE_FILE_BYTES_MAX)
+        return self.plan.state.storage.read(paths.timeline_file(name), max_bytes=TIMELINE_FILE_BYTES_MAX)
 
     def _plan_of(self, instant: Instant) -> bytes | None:
         """As MetadataConversionUtils: plans of compactions, cleans and replacements, nothing for others."""
@@ -262,7 +276,7 @@ class _Round:
         made = {name: self._write(name, [rows_table([row for _, row in rows])])}
         files.append(made[name])
         level = 0
-        while (merge := next_merge(files, level, self.options.levels)) is not None:
+        while (merge := next_merge(files, level, self.subject.options.levels)) is not None:
             merged = _free_name(merge.first, merge.last, level + 1, taken | set(made))
             made[merged] = self._write(merged, self._merged(merge))
             files = [f for f in files if f not in merge.sources] + [made[merged]]
@@ -317,40 +331,43 @@ class _Round:
         switch = _Switch(version, pointer, manifest, content, tuple(new))
         if storage.stat(f"{self.folder}/{VERSION_FILE}") is not None:
             storage.link(manifest, f"{self.folder}/{manifest_name(version)}")
-        storage.sync_folders([paths.TIMELINE, self.folder])
+        storage.sync_folders([self.subject.timeline, self.folder])
         return switch
 
     # -- under the lock --------------------------------------------------------------------------------
 
     def _move(self, section: Guarded, going: list[Instant], switch: _Switch | None) -> bool:
         """Steps 3 to 7; False if what the round was built on has changed."""
-        if not self._still_right(section, going, switch):
+        timeline = self._still_right(section, going, switch)
+        if timeline is None:
             return False
         if switch is not None and not self._switch(section, switch):
             return False
-        _delete_active(section, going)
+        _delete_active(section, self.subject.timeline, timeline, going)
         if switch is not None:
             self._forget_versions(section, switch.version)
         return True
 
-    def _still_right(self, section: Guarded, going: list[Instant], switch: _Switch | None) -> bool:
+    def _still_right(
+        self, section: Guarded, going: list[Instant], switch: _Switch | None
+    ) -> ActiveTimeline | None:
+        """The timeline now, None if what the round was built on has changed."""
         ctx, storage = self.ctx, self.ctx.seams.storage
         ctx.reread_config()
-        archive = Archive.load(storage, self.folder)
-        if archive.manifest.version != self.plan.manifest.version:
-            return False
+        state = self.subject.state(section.timeline)
+        if state is None or state.archive.manifest.version != self.plan.manifest.version:
+            return None
         if restore_pending(section.timeline):
-            return False
-        if not all(section.timeline.has(i.file_name) for i in going):
-            return False
+            return None
+        if not all(state.timeline.has(i.file_name) for i in going):
+            return None
         if switch is None:
-            return True
-        state = replace(self.plan.state, timeline=section.timeline, archive=archive)
-        allowed = instants_to_archive(state, self.options, ctx.publisher.now(), if_due=False)
+            return state.timeline
+        allowed = instants_to_archive(state, self.subject.options, ctx.publisher.now(), if_due=False)
         stale = {i.file_name for i in self.plan.stale}
         if {i.file_name for i in going} - stale - {i.file_name for i in allowed}:
-            return False
-        return set(storage.names(self.folder)).issuperset(switch.new)
+            return None
+        return state.timeline if set(storage.names(self.folder)).issuperset(switch.new) else None
 
     def _switch(self, section: Guarded, switch: _Switch) -> bool:
         """Step 4; False if the manifest's name holds something else by now."""
@@ -386,7 +403,7 @@ class _Round:
         names = storage.names(self.folder)
         numbers = sorted(n for n in map(parse_manifest_name, names) if n is not None)
         old = [n for n in numbers if n <= version]
-        kept = self.options.levels.retained + self.merges
+        kept = self.subject.options.levels.retained + self.merges
         going = old[: max(0, len(old) - kept)]
         if not going:
             return
@@ -415,10 +432,11 @@ class _Round:
     def _tidy(self, going: list[Instant]) -> None:
         storage = self.ctx.seams.storage
         with suppress(OSError):  # sweep_leftovers finds them too
-            marked = set(storage.names(paths.TEMP))
+            temporary = self.subject.path(paths.TEMP)
+            marked = set(storage.names(temporary))
             for instant in going:
                 if instant.requested in marked:
-                    storage.delete_folder(paths.marker_folder(instant.requested))
+                    storage.delete_folder(self.subject.path(paths.marker_folder(instant.requested)))
 
 
 @dataclass(frozen=True)
@@ -437,21 +455,23 @@ def _free_name(first: str, last: str, level: int, taken: set[str]) -> str:
     """A name that nobody used. A crashed run may have left files: none is overwritten, none believed; the
     range in a name may be wider than what the file holds, so the end moves on."""
     while (name := data_name(first, last, level)) in taken:
-        last = instant_text(parse_wall(last) + timedelta(milliseconds=1))
+        # The first instants of a metadata table are numbers, not times.
+        later = None if last.startswith(INITIAL) else parse_wall(last) + timedelta(milliseconds=1)
+        last = f"{int(last) + 1:017}" if later is None else instant_text(later)
     return name
 
 
-def _delete_active(section: Guarded, going: list[Instant]) -> None:
+def _delete_active(section: Guarded, folder: str, timeline: ActiveTimeline, going: list[Instant]) -> None:
     """Steps 5 and 6: whatever happens in between, no requested file outlives its completed one."""
-    storage, timeline = section.storage, section.timeline
+    storage = section.storage
     keys = {(i.requested, i.action) for i in going}
     section.check()
     for name in sorted(_earlier_states(timeline, keys)):
-        _delete(storage, timeline, name)
-    storage.sync_folder(paths.TIMELINE)
+        _delete(storage, folder, timeline, name)
+    storage.sync_folder(folder)
     section.check()
     for instant in sorted(going, key=lambda i: i.requested):
-        _delete(storage, timeline, instant.file_name)
+        _delete(storage, folder, timeline, instant.file_name)
 
 
 def _earlier_states(timeline: ActiveTimeline, keys: set[tuple[str, str]]) -> Iterator[str]:
@@ -461,8 +481,8 @@ def _earlier_states(timeline: ActiveTimeline, keys: set[tuple[str, str]]) -> Ite
             yield name
 
 
-def _delete(storage: Storage, timeline: ActiveTimeline, name: str) -> None:
-    storage.delete(paths.timeline_file(name))
+def _delete(storage: Storage, folder: str, timeline: ActiveTimeline, name: str) -> None:
+    storage.delete(f"{folder}/{name}")
     checksum = f".{name}.crc"
     if timeline.has(checksum):
-        storage.delete(paths.timeline_file(checksum))
+        storage.delete(f"{folder}/{checksum}")

@@ -17,8 +17,9 @@ not completed are never planned: those of dead writers are the rollback's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from mainstem.options import flag, one_of, whole_number
@@ -55,6 +56,7 @@ HOURS_RETAINED = "hoodie.clean.hours.retained"
 TRIGGER = "hoodie.clean.trigger.strategy"
 MAX_COMMITS = "hoodie.clean.trigger.max.commits"
 INCREMENTAL = "hoodie.clean.incremental.enabled"
+METADATA_DERIVED = "hoodie.metadata.derive.from.datatable.clean.policy"
 #: names that Hudi still takes for the same options
 OLD_NAMES = {
     POLICY: "hoodie.cleaner.policy",
@@ -103,6 +105,20 @@ class CleanOptions:
             flag(given, INCREMENTAL, cls.incremental),
         )
 
+    @classmethod
+    def of_metadata_table(cls, properties: Mapping[str, str]) -> CleanOptions:
+        """Those of the metadata table, which follow the data table's (HoodieMetadataWriteUtils); raises as
+        ``from_properties``."""
+        data = cls.from_properties(properties)
+        if not flag(properties, METADATA_DERIVED, True):
+            return replace(data, policy=KEEP_LATEST_FILE_VERSIONS, versions=2)
+        return replace(
+            data,
+            commits=max(20, int(data.commits * 1.2)),
+            versions=math.ceil(data.versions * 1.2),
+            hours=math.ceil(data.hours * 1.2),
+        )
+
 
 @dataclass(frozen=True)
 class Boundary:
@@ -122,6 +138,31 @@ def is_due(timeline: ActiveTimeline, options: CleanOptions) -> bool:
     last = max((i.requested for i in timeline.completed if i.action == CLEAN), default="")
     done = sum(1 for i in timeline.completed if i.action in _COMMITS and (i.completion or "") > last)
     return done >= options.max_commits
+
+
+class Frees:
+    """Whether a clean may find something, from names on the timeline alone: only what a compaction replaced
+    can go, and only once the retained commits begin after it.
+
+    Without that look a clean would list the table after every commit, as often as its trigger fires.
+    """
+
+    def __init__(self, options: CleanOptions) -> None:
+        self._options = options
+        self._freed = ""
+
+    def __call__(self, timeline: ActiveTimeline, now: str) -> bool:
+        done = (i.completion or "" for i in timeline.completed if i.action in (COMMIT, REPLACECOMMIT))
+        newer = [time for time in done if time >= self._freed]
+        if self._options.by_versions:
+            until = timeline.newest_time + "0"
+        else:
+            limit = boundary(timeline, self._options, now)
+            until = "" if limit is None else limit.moment
+        if not any(time < until for time in newer):
+            return False
+        self._freed = until
+        return True
 
 
 def boundary(timeline: ActiveTimeline, options: CleanOptions, now: str) -> Boundary | None:
@@ -196,7 +237,7 @@ class DataFile:
     def of(cls, state: TableState, name: str) -> DataFile | None:
         """None for a name that is no data file's."""
         log = paths.parse_log_name(name)
-        parsed = log or paths.parse_base_name(name)
+        parsed = log or state.parse_base(name)
         if parsed is None:
             return None
         return cls(name, parsed.file_id, parsed.instant, state.completion(parsed.instant), log is None)

@@ -33,7 +33,7 @@ Hudi: ``CleanPlanActionExecutor``, ``CleanActionExecutor``; apache/hudi#9674 is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from mainstem.errors import CorruptTable, OutcomeUnknown, Unavailable
@@ -51,7 +51,8 @@ from mainstem.services.clean_plan import (
 )
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
-from mainstem.timeline.active import ActiveTimeline
+from mainstem.storage.protocol import Storage
+from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.clean_records import (
     CleanPlan,
     encode_clean_metadata,
@@ -91,13 +92,15 @@ class Cleaned:
     files: int = 0
     deleted: int = 0
     earliest: str | None = None
+    #: of which table, for people
+    of: str = ""
 
     def describe(self) -> str:
         """One line for people."""
         if self.completion is None:
-            return f"clean {self.requested} was ended by somebody else"
+            return f"clean {self.requested}{self.of} was ended by somebody else"
         kept = f", everything since {self.earliest} is kept" if self.earliest else ""
-        return f"clean {self.requested}: {self.files:,} files removed{kept}"
+        return f"clean {self.requested}{self.of}: {self.files:,} files removed{kept}"
 
 
 def clean(ctx: WriterContext, *, if_due: bool = False, progress: Progress = silent) -> list[Cleaned]:
@@ -251,24 +254,37 @@ def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Clean
 
 
 def _execute(ctx: WriterContext, time: str, progress: Progress) -> Cleaned:
-    storage, clock = ctx.seams.storage, ctx.seams.clock
+    def complete(plan: CleanPlan, metadata: bytes) -> str | None:
+        return _complete(ctx, time, metadata, FileChanges.of_names(plan.files))
+
+    return execute_plan(ctx, TableState.load(ctx.seams.storage, ctx.config), time, complete, progress)
+
+
+def execute_plan(
+    ctx: WriterContext,
+    state: TableState,
+    time: str,
+    complete: Callable[[CleanPlan, bytes], str | None],
+    progress: Progress = silent,
+) -> Cleaned:
+    """Steps 4 to 6 on the table of ``state``; ``complete`` publishes the completed file."""
+    storage, clock = state.storage, ctx.seams.clock
     began = clock.monotonic_ms()
-    state = TableState.load(storage, ctx.config)
     if time not in pending(state.timeline):
         return Cleaned(time, None)
     try:
         plan = load_clean_plan(storage, time)
     except FileNotFoundError:
-        return _withdrawn(ctx, time)
+        return _withdrawn(storage, time)
     if plan is None:
-        return _without_plan(ctx, time)
+        return _without_plan(ctx, storage, time)
     check_plan(state, time, plan)
     create_once(storage, _file(time, INFLIGHT))
-    deleted = _delete(ctx, time, plan, progress)
+    deleted = _delete(ctx, storage, time, plan, progress)
     if deleted is None:
-        return _withdrawn(ctx, time)
+        return _withdrawn(storage, time)
     metadata = encode_clean_metadata(plan, requested=time, taken_ms=int(clock.monotonic_ms() - began))
-    completion = _complete(ctx, time, metadata, FileChanges.of_names(plan.files))
+    completion = complete(plan, metadata)
     earliest = plan.earliest[0] if plan.earliest is not None else None
     return Cleaned(time, completion, len(plan.paths()), deleted, earliest)
 
@@ -277,19 +293,18 @@ def _file(time: str, state: str) -> str:
     return paths.timeline_file(f"{time}.{CLEAN}.{state}")
 
 
-def _withdrawn(ctx: WriterContext, time: str) -> Cleaned:
+def _withdrawn(storage: Storage, time: str) -> Cleaned:
     """The plan is gone: completed and archived, or removed. An inflight file alone means nothing."""
-    names = ctx.publisher.timeline().names
+    names = load_timeline(storage).names
     if f"{time}.{CLEAN}.{REQUESTED}" not in names and not any(
         name.startswith(f"{time}_") and name.endswith(f".{CLEAN}") for name in names
     ):
-        ctx.seams.storage.delete(_file(time, INFLIGHT))
+        storage.delete(_file(time, INFLIGHT))
     return Cleaned(time, None)
 
 
-def _without_plan(ctx: WriterContext, time: str) -> Cleaned:
+def _without_plan(ctx: WriterContext, storage: Storage, time: str) -> Cleaned:
     """An empty plan: of a Java planner that is about to write it, or that died before it could."""
-    storage = ctx.seams.storage
     info = storage.stat(_file(time, REQUESTED))
     if info is not None and store_now_ms(ctx, time) - info.mtime_ms <= ctx.heartbeats.expire_ms:
         raise Unavailable(
@@ -312,17 +327,19 @@ def check_plan(state: TableState, time: str, plan: CleanPlan) -> None:
         cuts = _newest_bases(state, partition, there)
         for name in names:
             file = DataFile.of(state, name)
-            if name not in there or file is None:
+            if file is None:
+                _refuse(state, time, partition, name, "which is no data file of this table")
+            if name not in there:
                 continue
             if name in kept.get(partition, ()):
-                _refuse(time, partition, name, "which a savepoint or a pending compaction needs")
+                _refuse(state, time, partition, name, "which a savepoint or a pending compaction needs")
             if file.instant in waiting:
-                _refuse(time, partition, name, "whose instant is not completed")
+                _refuse(state, time, partition, name, "whose instant is not completed")
             if file.completed is None or (partition, file.file_id) in replaced:
                 continue  # nobody reads it
             cut = cuts.get(file.file_id)
             if cut is None or not file.is_older(cut):
-                _refuse(time, partition, name, "which is part of the newest file slice")
+                _refuse(state, time, partition, name, "which is part of the newest file slice")
 
 
 def _newest_bases(state: TableState, partition: str, names: Iterable[str]) -> dict[str, str]:
@@ -335,18 +352,19 @@ def _newest_bases(state: TableState, partition: str, names: Iterable[str]) -> di
     return found
 
 
-def _refuse(time: str, partition: str, name: str, why: str) -> None:
+def _refuse(state: TableState, time: str, partition: str, name: str, why: str) -> None:
     raise CorruptTable(
-        f"the clean {time} would delete {paths.in_partition(partition, name)}, {why}; nothing was deleted."
-        " Remove the clean's .requested and .inflight files once you know where the plan came from: a later"
-        " clean plans anew",
-        path=_file(time, REQUESTED),
+        f"the clean {time} would delete {state.for_people(paths.in_partition(partition, name))}, {why};"
+        " nothing was deleted. Remove the clean's .requested and .inflight files once you know where the plan"
+        " came from: a later clean plans anew",
+        path=state.for_people(_file(time, REQUESTED)),
     )
 
 
-def _delete(ctx: WriterContext, time: str, plan: CleanPlan, progress: Progress) -> int | None:
+def _delete(
+    ctx: WriterContext, storage: Storage, time: str, plan: CleanPlan, progress: Progress
+) -> int | None:
     """Remove the plan's files; how many were still there, None if the plan vanished meanwhile."""
-    storage = ctx.seams.storage
     total, done, deleted = len(plan.paths()), 0, 0
     for partition, names in sorted(plan.files.items()):
         if storage.stat(_file(time, REQUESTED)) is None:

@@ -56,6 +56,7 @@ from mainstem.services.attempts import forget_other_attempt, other_files, sweep_
 from mainstem.services.claim import claimed, store_now_ms
 from mainstem.services.compaction import COMPACT, Compaction, ended
 from mainstem.services.compaction_plan import measured
+from mainstem.services.metadata_state import OF_METADATA
 from mainstem.storage import paths
 from mainstem.table.properties import load_config
 from mainstem.timeline.active import ActiveTimeline, load_timeline
@@ -71,9 +72,6 @@ from mainstem.timeline.publish import Section
 from mainstem.truetime.fence import note_newest
 from mainstem.writers.context import WriterContext
 from mainstem.writers.private_files import create_once, delete_quietly, forget, prepare
-
-#: what results say
-OF_METADATA = " of the metadata table"
 
 
 def run(ctx: WriterContext, *, if_due: bool = True) -> list[Compaction]:
@@ -93,12 +91,8 @@ def run(ctx: WriterContext, *, if_due: bool = True) -> list[Compaction]:
     return [one for one in done if one is not None]
 
 
-def due(ctx: WriterContext) -> bool:
-    """Whether ``run`` may have something to do, from one listing of the metadata table's timeline."""
-    with _trouble(ctx):
-        own = _own(ctx)
-    if not own.names:
-        return False
+def is_due_on(ctx: WriterContext, own: ActiveTimeline) -> bool:
+    """Whether ``run`` may have something to do; ``own``: the metadata table's timeline."""
     return bool(pending(own)) or is_due(own, _options(ctx), ctx.publisher.now())
 
 
@@ -319,17 +313,19 @@ class _Execution:
         """Private file, then the look at the plan, then the link."""
         storage, folder = self.ctx.seams.storage, self.table.folder
         private = paths.prepared(self.time, identity)
-        made = compacted(
-            self.table, self.operations[number], self._name(number), self.ctx.seams.clock.now_ms()
-        )
         try:
+            made = compacted(
+                self.table, self.operations[number], self._name(number), self.ctx.seams.clock.now_ms()
+            )
             storage.create(private, made, durable=self.ctx.options.fsync)
             if self.time in pending(load_timeline(folder)):
                 storage.link(private, folder.outer(self._path(number)))
                 self._remove_if_void(number, self.operations[number])
         except FileExistsError:
             return  # another executor was faster; its rows are the same
-        except FileNotFoundError as error:
+        except (FileNotFoundError, CorruptTable) as error:
+            if isinstance(error, CorruptTable) and self.time in pending(load_timeline(folder)):
+                raise  # else a clean has taken the files of a plan that was executed meanwhile
             raise self._unavailable("was ended by another executor, or its index was dropped") from error
         finally:
             delete_quietly(storage, private)

@@ -22,6 +22,7 @@ SERVICE_KEYS = frozenset(
         log_compaction_plan.THRESHOLD, log_compaction_plan.BESIDE_WRITERS,
         clean_plan.POLICY, clean_plan.COMMITS_RETAINED, clean_plan.VERSIONS_RETAINED,
         clean_plan.HOURS_RETAINED, clean_plan.TRIGGER, clean_plan.MAX_COMMITS, clean_plan.INCREMENTAL,
+        clean_plan.METADATA_DERIVED,
         *clean_plan.OLD_NAMES.values(),
         archive_plan.MIN_COMMITS, archive_plan.MAX_COMMITS, archive_plan.BEYOND_SAVEPOINT,
         archive_plan.BLOCK_ON_CLEAN, compacting.DELTA_COMMITS, compacting.DELTA_SECONDS, compacting.TRIGGER,
@@ -87,4 +88,5 @@ def check_service_values(properties: Mapping[str, str]) -> None:
     RunOptions.from_properties(properties)
     log_compaction_plan.LogCompactionOptions.from_properties(properties)
     compacting.MetadataCompactionOptions.from_properties(properties)
+    clean_plan.CleanOptions.of_metadata_table(properties)
     archive_plan.ArchiveOptions.from_properties(properties)  # compaction's and cleaning's among them

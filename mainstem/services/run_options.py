@@ -53,7 +53,8 @@ SERVICE_PREFIXES = (
     "hoodie.keep.", "hoodie.commits.archival.", "hoodie.timeline.compaction.", "hoodie.timeline.manifest.",
     "hoodie.log.compaction.", "hoodie.optimized.log.blocks.", "hoodie.table.services.",
     "hoodie.datasource.compaction.", "hoodie.datasource.write.streaming.disable.", "hoodie.clustering.",
-    "hoodie.memory.", "hoodie.metadata.compact.", "compaction.", "clean.", "archive.", "clustering.",
+    "hoodie.memory.", "hoodie.metadata.compact.", "hoodie.metadata.derive.", "compaction.", "clean.",
+    "archive.", "clustering.",
 )  # fmt: skip
 
 #: the services of a round, in its order

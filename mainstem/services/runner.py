@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
-from mainstem.services import archiving, cleaning, compaction, log_compaction, metadata_compaction
+from mainstem.services import archiving, cleaning, compaction, log_compaction, metadata_services
 from mainstem.services.progress import Progress, silent
 from mainstem.services.run_options import (
     ARCHIVING,
@@ -143,7 +143,7 @@ class Round:
         if service == ROLL_BACK:
             yield from roll_back_failed_writes(ctx, if_due=self.if_due)
         elif service == METADATA:
-            yield from metadata_compaction.run(ctx, if_due=self.if_due)
+            yield from metadata_services.run(ctx, if_due=self.if_due)
         elif service == ARCHIVING:
             done = archiving.run(ctx, if_due=self.if_due, progress=self.progress)
             if done is not None:

@@ -1,6 +1,6 @@
 """Scenario ``indexed``: ``services`` on a table with a metadata table, whose partition ``files`` every
 action maintains: writers, two compactors, cleaners, archivers, a log compactor, a keeper of savepoints.
-``compacted`` adds two compactors of the metadata table itself.
+``compacted`` adds the metadata table's own services: two compactors, two cleaners, two archivers.
 
 At every change of either timeline the metadata table is read by Hudi's rules and compared with the data
 files of the commits that stand (``metadata_rules``).
@@ -8,10 +8,14 @@ files of the commits that stand (``metadata_rules``).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import ModuleType
+
 from mainstem.client import Table
 from mainstem.create import with_metadata
 from mainstem.metadata.compacting import DELTA_COMMITS
-from mainstem.services import metadata_compaction
+from mainstem.services import metadata_archiving, metadata_cleaning, metadata_compaction, metadata_services
+from mainstem.services.clean_plan import METADATA_DERIVED
 from mainstem.testing.metadata_rules import METADATA_TIMELINE, MetadataRules
 from mainstem.testing.plain_format import timeline_name
 from mainstem.testing.services_world import Services
@@ -52,21 +56,28 @@ class Indexed(Services):
 
 
 class Compacted(Indexed):
-    """``indexed``, and the metadata table is compacted all the while, by writers after commits too."""
+    """``indexed``, and the metadata table is compacted, cleaned and archived all the while, by writers after
+    commits too."""
 
     scenario = "compacted"
 
     def more_properties(self) -> dict[str, str]:
-        return {**super().more_properties(), DELTA_COMMITS: "3"}
+        return {**super().more_properties(), DELTA_COMMITS: "3", METADATA_DERIVED: "false"}
 
     def build(self) -> None:
         super().build()
-        for name in ("metadata compactor", "metadata compactor'"):
-            self.start(name, self._chore(self._compact_metadata), counted=False)
+        for service in (metadata_compaction, metadata_cleaning, metadata_archiving):
+            name = service.__name__.rpartition(".")[2]
+            for number in (1, 2):
+                self.start(f"{name} {number}", self._chore(self._serving_metadata(service)), counted=False)
 
-    def _compact_metadata(self, process: Process, table: Table) -> None:
-        metadata_compaction.run(table.writer_context(), if_due=self.random.random() < 0.7)
+    def _serving_metadata(self, service: ModuleType) -> Callable[[Process, Table], None]:
+        def run(process: Process, table: Table) -> None:
+            service.run(table.writer_context(), if_due=self.random.random() < 0.7)
+
+        return run
 
     def _serve(self, table: Table) -> None:
         super()._serve(table)
-        metadata_compaction.run(table.writer_context(), if_due=False)
+        for _ in metadata_services.run(table.writer_context(), if_due=False):
+            continue

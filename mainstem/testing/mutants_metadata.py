@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from mainstem.metadata import taking_back
 from mainstem.metadata.commit import MetadataCommit
 from mainstem.metadata.commit_action import FileChanges
-from mainstem.services import cleaning, compaction
+from mainstem.services import cleaning, compaction, metadata_cleaning
 from mainstem.storage import paths
 from mainstem.testing.mutant import LOSING_LEASES, STOPPING, Patch, nothing, seeded_bug
 from mainstem.testing.world import Faults
@@ -100,4 +101,18 @@ def late_instants_stay() -> list[Patch]:
     return [
         patch.object(leftovers, "_sweep_metadata", nothing),
         patch.object(MetadataCommit, "forget", nothing),
+    ]
+
+
+@seeded_bug("a clean of the metadata table takes the newest slice", "compacted")
+def cleans_newest_slice() -> list[Patch]:
+    whole = metadata_cleaning.plan_clean
+
+    def eager(state: Any, files: Any, options: Any, now: str) -> Any:
+        plan = whole(state, files, options, now)
+        return None if plan is None else replace(plan, files={p: tuple(files[p]) for p in plan.files})
+
+    return [
+        patch.object(metadata_cleaning, "plan_clean", eager),
+        patch.object(cleaning, "check_plan", nothing),
     ]

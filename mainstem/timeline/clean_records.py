@@ -125,7 +125,7 @@ class _Where:
         if partition.split("/")[0] == paths.HOODIE:
             raise CorruptTable(f"clean plan names {partition!r}, which is no partition", path=self.plan)
         folder, _, name = path.rpartition("/")
-        if paths.parse_log_name(name) is None and paths.parse_base_name(name) is None:
+        if paths.file_id_of(name) is None:
             raise CorruptTable(f"clean plan names {path!r}, no data file", path=self.plan)
         if folder and not self._is(folder, partition):
             raise CorruptTable(

@@ -28,6 +28,7 @@ from mainstem.metadata.records import decode
 from mainstem.metadata.table import MetadataTable
 from mainstem.readers.state import TableState
 from mainstem.services import metadata_compaction
+from mainstem.services.metadata_services import MetadataDue
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import load_config
@@ -216,7 +217,8 @@ def test_triggers_by_age_count_from_the_first_commit_that_has_a_time(table, trig
         "hoodie__metadata__compact__max__delta__commits": 2,
         "hoodie__metadata__compact__max__delta__seconds": 10**6,
     }
-    due = metadata_compaction.due(opened(table.path, **options).writer_context())
+    ctx = opened(table.path, **options).writer_context()
+    due = MetadataDue(ctx).find(ctx.timeline())
     assert due == (trigger == "NUM_OR_TIME")
     assert MetadataCompactionOptions.from_properties({}).delta_commits == 10
 

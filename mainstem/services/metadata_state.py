@@ -1,0 +1,90 @@
+"""The metadata table as its own services see it: a table of HFiles below the data table.
+
+Its timeline, its archive and its folders are those of any table, so planning a clean, checking its plan and
+choosing instants to archive are those of the data table (``clean_plan``, ``archive_plan``). Here is what
+differs: names of base files, partitions that the data table lists, and what must not be archived because of
+the data table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from mainstem.lsm_archive.reader import Archive
+from mainstem.metadata.partitions import has_metadata, ready_partitions
+from mainstem.metadata.table import own_config
+from mainstem.readers.state import WRITES, TableState
+from mainstem.storage import paths
+from mainstem.storage.folder import FolderStorage
+from mainstem.storage.protocol import Storage
+from mainstem.table.partitions import PartitionListing
+from mainstem.table.properties import load_config
+from mainstem.table.slicing import query_slice
+from mainstem.timeline.active import ActiveTimeline, load_timeline
+from mainstem.timeline.compaction_trigger import last_compaction
+
+#: what results of these services say
+OF_METADATA = " of the metadata table"
+
+
+def known_until(data: ActiveTimeline, own: ActiveTimeline) -> str:
+    """Requested time from which on instants of the metadata table stay active, whatever is in its files:
+    because of the data table's timeline, or because its newest compaction must be seen."""
+    commits = (i.requested for i in data.completed if i.action in WRITES)
+    newest = last_compaction(own, requested=False)
+    return min([min(commits, default=""), newest, *(i.requested for i in data.pending)])
+
+
+@dataclass
+class MetadataState(TableState):
+    """``data``: the data table's timeline, listed before the metadata table's; ``listed``: partitions of the
+    metadata table that the data table calls whole."""
+
+    data: ActiveTimeline = field(default_factory=lambda: ActiveTimeline((), {}))
+    listed: tuple[str, ...] = ()
+
+    parse_base = staticmethod(paths.parse_hfile_name)
+
+    @classmethod
+    def of_table(cls, storage: Storage, data: ActiveTimeline | None = None) -> MetadataState | None:
+        """Listed now; None where the table has no metadata table (any more). ``data``: listed before.
+
+        Raises ``CorruptTable`` and ``Unsupported`` as ``metadata.table.own_config``.
+        """
+        config = load_config(storage)
+        if not has_metadata(config.raw):
+            return None
+        data = data if data is not None else load_timeline(storage)
+        folder = FolderStorage(storage, paths.METADATA)
+        own = own_config(folder)
+        archive = Archive.load(folder, own.history)
+        return cls(
+            folder, own, load_timeline(folder), archive, data=data, listed=ready_partitions(config.raw)
+        )
+
+    def partitions(self) -> Iterator[PartitionListing]:
+        for partition in self.listed:
+            yield PartitionListing(partition, tuple(self.storage.names(partition)))
+
+    def written(self, requested: str) -> None:
+        """Nothing: every file of a completed instant counts, as for readers of the metadata table."""
+        return
+
+    def for_people(self, path: str) -> str:
+        return f"{paths.METADATA}/{path}"
+
+    def must_stay(self) -> Iterator[str]:
+        """Requested times at which archiving must stop.
+
+        - the earliest commit and the earliest pending instant of the data table's timeline: what is active or
+          pending there is asked for here (``TimelineUtils.getEarliestInstantForMetadataArchival``)
+        - the newest compaction, up to which the data table is archived; everything before the first one
+        - instants whose rows are in log files of newest slices: Java's readers know only by the timeline
+          that such blocks count, once the data table has archived them
+        """
+        yield known_until(self.data, self.timeline)
+        for group in self.groups():
+            found = query_slice(group, None)
+            logs = map(paths.parse_log_name, found.log_files if found is not None else ())
+            yield from (log.instant for log in logs if log is not None)
