@@ -46,6 +46,25 @@ class IndexMethods:
             error.table = error.table or self.path
             raise
 
+    def index(self, name: str) -> Index:
+        """The index of this name, as SQL calls it, or in this partition of the metadata table.
+
+        Raises ``Invalid`` for one that is not there, or that two may mean.
+        """
+        known = self.indexes()
+        found = self._find(name, known)
+        if found is None:
+            there = ", ".join(i.name for i in known) or "none"
+            raise Invalid(f"no index is called {name!r}; there are: {there}", table=self.path)
+        return found
+
+    def _find(self, name: str, known: Sequence[Index]) -> Index | None:
+        from mainstem.indexing.status import find
+
+        if not isinstance(name, str) or not name.strip():
+            raise Invalid(f"{name!r} names no index", table=self.path)
+        return find(name.strip(), known, self.path)
+
     def _validated(self, kept: int) -> MetadataReport | None:
         raise NotImplementedError
 
@@ -86,8 +105,8 @@ class IndexMethods:
         ``name``: of kinds of which a table may have several (``secondary_index``, ``expr_index``), else that
         of the column.
         ``options``: Hudi's for the index, on top of the table's. ``progress(what, done, total)`` is called
-        after a file group. Several indexes may be built at once. Raises ``Invalid`` for an index that is there or
-        being built, for missing columns and impossible types, ``Unsupported`` for kinds that are not
+        after a file group. Several indexes may be built at once. Raises ``Invalid`` for an index that is
+        there or being built, for missing columns and impossible types, ``Unsupported`` for kinds that are not
         maintained here, ``Unavailable`` where it could not be ended (``indexing.build``); the table has no
         part of the index then.
         """
@@ -104,12 +123,8 @@ class IndexMethods:
         another one needs, or whose kind is not built here.
         """
         from mainstem.indexing.creating import rebuild
-        from mainstem.indexing.status import find
 
-        index = find(name, self.indexes(), self.path)
-        if index is None:
-            raise Invalid(f"no index is called {name!r}", table=self.path)
-        return rebuild(self.index_context(), index, progress)
+        return rebuild(self.index_context(), self.index(name), progress)
 
     def drop_index(self, name: str, *, if_exists: bool = False) -> Dropped | None:
         """Drop an index while writers run: none is stopped, and none maintains it from now on.
@@ -121,15 +136,7 @@ class IndexMethods:
         ``Unavailable`` beside a pending compaction of the metadata table.
         """
         from mainstem.indexing.drop import drop
-        from mainstem.indexing.status import find
 
-        if not isinstance(name, str) or not name.strip():
-            raise Invalid(f"{name!r} names no index", table=self.path)
-        known = self.indexes()
-        index = find(name.strip(), known, self.path)
-        if index is None:
-            if if_exists:
-                return None
-            there = ", ".join(i.name for i in known) or "none"
-            raise Invalid(f"no index is called {name!r}; there are: {there}", table=self.path)
-        return drop(self.index_context(), index.partition)
+        if if_exists and self._find(name, self.indexes()) is None:
+            return None
+        return drop(self.index_context(), self.index(name).partition)

@@ -1,9 +1,12 @@
-"""mainstem in Apache Spark 4.1 to 4.3: a streaming sink, a batch writer, table services, a data source.
+"""mainstem in Apache Spark 4.1 to 4.3: a streaming sink, a batch writer, table services, indexes,
+a data source.
 
     from mainstem import spark as ms
     query = ms.write_stream(df, "/data/trips", options={...}, checkpoint="/chk/trips")
     ms.write_batch(df, "/data/trips")
     ms.run_services(spark, "/data/trips")
+    ms.create_index(spark, "/data/trips", "column_stats", ["fare"])
+    ms.sql(spark, "SHOW INDEXES FROM mainstem.`/data/trips`")
     ms.register(spark); spark.read.format("mainstem").load("/data/trips")
 
 This module is imported in four kinds of Spark's Python workers, so it loads nothing by itself.
@@ -17,6 +20,8 @@ from mainstem.lazy import lazily
 from mainstem.spark.workers import speed_up_workers
 
 if TYPE_CHECKING:
+    from mainstem.spark.index_sql import sql
+    from mainstem.spark.indexes import create_index
     from mainstem.spark.services import run_services
     from mainstem.spark.sink import use_session, write_batch, write_stream
     from mainstem.spark.source import HudiSource, MainstemSource, register
@@ -24,8 +29,10 @@ if TYPE_CHECKING:
 __all__ = [
     "HudiSource",
     "MainstemSource",
+    "create_index",
     "register",
     "run_services",
+    "sql",
     "use_session",
     "write_batch",
     "write_stream",
@@ -34,8 +41,10 @@ __all__ = [
 _PLACES = {
     "HudiSource": "mainstem.spark.source",
     "MainstemSource": "mainstem.spark.source",
+    "create_index": "mainstem.spark.indexes",
     "register": "mainstem.spark.source",
     "run_services": "mainstem.spark.services",
+    "sql": "mainstem.spark.index_sql",
     "use_session": "mainstem.spark.sink",
     "write_batch": "mainstem.spark.sink",
     "write_stream": "mainstem.spark.sink",

@@ -7,18 +7,16 @@ file under a name that the plan fixes, so attempts that Spark repeats, speculate
 from __future__ import annotations
 
 import os
-import pickle
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mainstem.client import open_table
-from mainstem.errors import MainstemError, Unavailable, Unsupported
 from mainstem.services import compaction
 from mainstem.services.compaction import Compaction, GroupTask
 from mainstem.services.progress import Progress, silent
 from mainstem.services.run_options import COMPACTION
 from mainstem.services.runner import Round, ServiceRun, warn_of_failures
+from mainstem.spark.in_tasks import driver_context, in_tasks
 from mainstem.spark.options import local_path
 from mainstem.spark.workers import ensure_python
 from mainstem.timeline.commit_metadata import CompactionStat
@@ -27,8 +25,6 @@ from mainstem.writers.context import WriterContext
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-
-_LOOK_S = 0.5
 
 
 def run_services(
@@ -46,13 +42,7 @@ def run_services(
     ``Unsupported`` for wrong arguments and tables; a service that failed has ``error`` in what is
     returned, and is warned about.
     """
-    try:
-        context = spark.sparkContext
-    except Exception as error:
-        raise Unsupported(
-            "run_services claims and completes plans in the driver process, which Spark Connect keeps on the"
-            " server; run it there, or `mainstem services`"
-        ) from error
+    context = driver_context(spark, "run_services")
     ensure_python(spark)
     table = open_table(local_path(path), properties)
 
@@ -72,50 +62,16 @@ def _compact(
         if execution is None:
             return None
         total = len(execution.tasks)
-        stats = _in_tasks(
+        stats = in_tasks(
             context,
+            _compact_group,
             execution.tasks,
-            lambda done: progress(f"compaction {time}, file groups", min(done, total), total),
+            lambda done: progress(f"compaction {time}, file groups", done, total),
+            "the plan stays, execute it again",
         )
         return execution.complete(stats)
 
 
-def _in_tasks(
-    context: SparkContext, tasks: Sequence[GroupTask], told: Callable[[int], None]
-) -> list[CompactionStat]:
-    """Each in a Spark task of its own; their results in their order."""
-    if not tasks:
-        return []
-    done = context.accumulator(0)
-
-    def run(task: bytes) -> bytes:
-        try:
-            # A name per attempt: two of one task never write the same private file.
-            result: CompactionStat | MainstemError = pickle.loads(task).run(os.urandom(8).hex())
-        except MainstemError as error:
-            result = error  # as it is; anything else is Spark's to try again
-        done.add(1)
-        return pickle.dumps(result)
-
-    work = context.parallelize([pickle.dumps(task) for task in tasks], len(tasks)).map(run)
-    with ThreadPoolExecutor(1) as waiting:
-        job = waiting.submit(work.collect)
-        while not wait([job], _LOOK_S).done:
-            told(done.value)
-        try:
-            results = [pickle.loads(result) for result in job.result()]
-        except Exception as error:
-            raise Unavailable(
-                f"Spark's tasks failed ({_cause(error)}); the plan stays, execute it again"
-            ) from error
-    for result in results:
-        if isinstance(result, MainstemError):
-            raise result
-    told(len(tasks))
-    return results
-
-
-def _cause(error: Exception) -> str:
-    """The last line of the worker's own trace, before the frames of the JVM."""
-    trace = str(error).partition("\n\tat ")[0].strip()
-    return trace.splitlines()[-1][:500] if trace else type(error).__name__
+def _compact_group(task: GroupTask) -> CompactionStat:
+    # A name per attempt: two of one task never write the same private file.
+    return task.run(os.urandom(8).hex())

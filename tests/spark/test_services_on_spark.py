@@ -1,8 +1,9 @@
 """Goal: a Spark session runs table services for tables of any size, and a stream in the driver has them
-beside it by default, as Hudi's does, without waiting.
+beside it by default, as Hudi's does, without waiting. It builds indexes, and obeys Hudi's SQL about them.
 
 Method: one small session; tables are compacted by its tasks and compared with what they held before;
-streams with small triggers are watched on the timeline.
+streams with small triggers are watched on the timeline; what tasks built is compared with what this process
+builds.
 """
 
 from __future__ import annotations
@@ -18,10 +19,15 @@ pytest.importorskip("pyspark")
 
 import mainstem
 from mainstem import spark as ms
+from mainstem.engines.target import exists
 from mainstem.errors import Invalid
+from mainstem.indexing import first_rows
+from mainstem.readers.state import TableState
 from mainstem.services import compaction
 from mainstem.services.runner import ServiceWarning
-from mainstem.spark import services as on_spark
+from mainstem.spark import in_tasks as on_spark
+from mainstem.storage.local import LocalStorage
+from mainstem.table.properties import load_config
 
 pytestmark = pytest.mark.spark
 
@@ -33,6 +39,7 @@ OPTIONS = {
     "hoodie.compact.inline.max.delta.commits": 2,
 }
 WAIT_S = 60
+QUICK = {"hoodie.time.generator.max_expected_clock_skew_ms": 0, "hoodie.mainstem.fsync": False}
 
 
 def actions(path: Path) -> list[str]:
@@ -147,7 +154,9 @@ def test_a_stream_is_compacted_and_cleaned_beside_itself_and_no_batch_fails(spar
     path = tmp_path / "t"
     query = stream(spark, path, tmp_path / "c", {"hoodie.clean.commits.retained": 2})
     try:
-        eventually(lambda: {"commit", "clean"} <= set(actions(path)) or query.exception())
+        eventually(
+            lambda: (exists(str(path)) and {"commit", "clean"} <= set(actions(path))) or query.exception()
+        )
     finally:
         query.stop()
     assert query.exception() is None
@@ -162,7 +171,7 @@ def test_writes_inside_foreach_batch_have_services_beside_them_too(spark, tmp_pa
 
     query = stream(spark, path, tmp_path / "c", {}, write)
     try:
-        eventually(lambda: (path.exists() and "commit" in actions(path)) or query.exception())
+        eventually(lambda: (exists(str(path)) and "commit" in actions(path)) or query.exception())
     finally:
         query.stop()
     assert query.exception() is None
@@ -173,7 +182,7 @@ def test_a_stream_whose_options_switch_services_off_has_none(spark, tmp_path, of
     path = tmp_path / "t"
     query = stream(spark, path, tmp_path / "c", {off: False})
     try:
-        eventually(lambda: (path.exists() and len(actions(path)) >= 5) or query.exception())
+        eventually(lambda: (exists(str(path)) and len(actions(path)) >= 5) or query.exception())
     finally:
         query.stop()
     assert query.exception() is None
@@ -190,3 +199,117 @@ def test_a_plain_batch_write_runs_services_only_when_asked(spark, tmp_path):
     df.write.format("mainstem").mode("append").options(path=str(path), **inline).save()
     df.write.format("mainstem").mode("append").options(path=str(path), **inline).save()
     assert actions(path).count("commit") == 2
+
+
+# -------------------------------------------------------------------------------------- indexes
+
+
+@pytest.fixture(scope="module")
+def indexed(spark, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("sql") / "t"
+    for number in range(2):
+        rows = spark.range(40).selectExpr("id", f"id + {number} as v", "cast(id as string) as s")
+        ms.write_batch(rows, str(folder), options={**OPTIONS, **QUICK})
+    return folder
+
+
+def rows_of(path: Path) -> list[dict]:
+    """All column statistics."""
+    storage = LocalStorage(str(path))
+    metadata = TableState.load(storage, load_config(storage)).metadata_table
+    assert metadata is not None
+    return metadata.read("column_stats").sort_by("key").to_pylist()
+
+
+@pytest.mark.supports("Indexes", "Spark SQL: CREATE, SHOW, DROP INDEX, REINDEX (mainstem.spark.sql)")
+def test_an_index_lives_by_sql(spark, indexed):
+    name = f"mainstem.`{indexed}`"
+    spark.read.format("mainstem").load(str(indexed)).createOrReplaceTempView("seen")
+    ms.sql(spark, f"CREATE TABLE known (id bigint) USING mainstem LOCATION '{indexed}'")
+
+    def shown(table: str) -> list[tuple]:
+        return [tuple(row) for row in ms.sql(spark, f"SHOW INDEXES FROM {table}").collect()]
+
+    assert shown(name) == []
+    columns = ["index_name", "index_type", "col_name", "state"]
+    assert ms.sql(spark, f"SHOW INDEXES FROM {name}").columns == columns
+    answer = ms.sql(spark, f"CREATE INDEX column_stats ON {name} USING column_stats (v)")
+    assert answer.columns == [] and answer.collect() == []
+    ms.sql(spark, "CREATE INDEX IF NOT EXISTS column_stats ON seen USING column_stats (v)")
+    with pytest.raises(Invalid, match=r"CREATE INDEX .line 1, column 14.*there already"):
+        ms.sql(spark, "CREATE INDEX column_stats ON known USING column_stats (v)")
+    on = "_hoodie_commit_time,_hoodie_partition_path,_hoodie_record_key,v"
+    expected = [("column_stats", "column_stats", on, "ready")]
+    assert shown(name) == shown("seen") == shown("known") == expected
+    ms.sql(spark, "REINDEX ON seen")
+    ms.sql(spark, "REFRESH INDEX column_stats ON known")
+    assert shown(name) == expected
+    report = mainstem.open_table(indexed).validate_metadata()
+    assert report is not None and report.ok
+    ms.sql(spark, "DROP INDEX column_stats ON seen")
+    ms.sql(spark, "DROP INDEX IF EXISTS column_stats ON seen")
+    with pytest.raises(Invalid, match="no index is called 'column_stats'"):
+        ms.sql(spark, "DROP INDEX column_stats ON seen")
+    assert shown(name) == []
+
+
+def test_errors_name_line_and_column(spark, indexed):
+    with pytest.raises(Invalid, match=r"\(line 2, column 25, at 'w\)'\): the table has no column 'w'"):
+        ms.sql(spark, f"CREATE INDEX i ON mainstem.`{indexed}`\n  USING column_stats (v,w)")
+    with pytest.raises(Invalid, match=r"line 1, column 19, .* there is no such table or view"):
+        ms.sql(spark, "SHOW INDEXES FROM nothing")
+    with pytest.raises(Invalid, match="no Hudi table"):
+        ms.sql(spark, f"SHOW INDEXES FROM mainstem.`{indexed.parent}`")
+
+
+def test_everything_else_is_left_to_spark(spark, indexed):
+    from pyspark.errors import AnalysisException
+
+    assert ms.sql(spark, "SELECT id + {n} AS x FROM range(2)", n=1).collect()[1].x == 2
+    spark.read.format("mainstem").load(str(indexed)).filter("v > 3").createOrReplaceTempView("part")
+    for table in ("part", "missing"):
+        with pytest.raises(AnalysisException):
+            ms.sql(spark, f"CREATE INDEX i ON {table} USING something (v) WITH nothing")
+
+
+@pytest.mark.supports("Indexes", "built on Spark: a task per file group (mainstem.spark.create_index)")
+def test_tasks_make_the_rows_that_this_process_makes_and_dead_ones_are_repeated(
+    spark, indexed, tmp_path, monkeypatch
+):
+    table = mainstem.open_table(indexed)
+    table.drop_index("column_stats", if_exists=True)
+    table.create_index("column_stats", ["v", "s"])
+    expected = rows_of(indexed)
+    table.drop_index("column_stats")
+    monkeypatch.setattr(first_rows, "here", lambda *_: pytest.fail("a piece ran in the driver"))
+    marks, real = str(tmp_path), first_rows.stats_of_files
+
+    def dies_once(storage, piece):
+        mark = os.path.join(marks, piece.files[0].file_id)
+        if not os.path.exists(mark):
+            open(mark, "w").close()
+            os._exit(1)
+        return real(storage, piece)
+
+    monkeypatch.setattr(first_rows, "stats_of_files", dies_once)
+    told: list[tuple[str, int, int]] = []
+    built = ms.create_index(
+        spark, str(indexed), "column_stats", ["v", "s"], progress=lambda *step: told.append(step)
+    )
+    assert told[-1] == ("index column_stats, file groups", 3, 3)
+    assert len(list(tmp_path.iterdir())) == 3
+    assert built.rows == len(expected)
+    assert rows_of(indexed) == expected
+    table.drop_index("column_stats")
+
+
+def test_damage_that_a_task_meets_is_told_as_it_is_and_nothing_is_left(spark, tmp_path):
+    folder = tmp_path / "t"
+    ms.write_batch(spark.range(9).selectExpr("id", "id as v"), str(folder), options={**OPTIONS, **QUICK})
+    log = next(folder.glob(".*.log.*"))
+    with open(log, "r+b") as file:
+        file.seek(30)
+        file.write(b"\xff" * 60)
+    with pytest.raises(mainstem.CorruptTable, match=log.name):
+        ms.create_index(spark, str(folder), "column_stats")
+    assert [i.name for i in mainstem.open_table(folder).indexes()] == ["files"]

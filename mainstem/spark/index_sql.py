@@ -1,0 +1,285 @@
+"""``sql``: Hudi's statements about indexes in Spark SQL, carried out while writers run; all others are
+Spark's.
+
+Which table a name means is Spark's to say (its catalog, or the plan of a temporary view). A table that is
+not of this source, or that Spark does not tell about, is left to Spark, and so is the statement.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mainstem.client import Table, open_table
+from mainstem.errors import Invalid, MainstemError
+from mainstem.formats.avro_schema import META_FIELDS
+from mainstem.indexing.status import READY, Index
+from mainstem.metadata.build.expressions import EXPRESSION
+from mainstem.metadata.partitions import (
+    BLOOM_FILTERS,
+    COLUMN_STATS,
+    EXPRESSION_PREFIX,
+    FILES,
+    RECORD_INDEX,
+    SECONDARY_PREFIX,
+    Kind,
+)
+from mainstem.services.progress import Progress
+from mainstem.spark.in_tasks import driver_context
+from mainstem.spark.index_syntax import CREATE, DROP, REBUILD, SHOW, IndexStatement, parse, place
+from mainstem.spark.indexes import create_index, reindex
+from mainstem.spark.options import local_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SOURCES = ("mainstem", "hudi", "org.apache.hudi")
+_IDENTITY = "identity"
+_EXPRESSION_KINDS = ("expr", "expr_index", "expression_index")
+
+
+def sql(
+    spark: SparkSession,
+    statement: str,
+    *,
+    properties: Mapping[str, object] | None = None,
+    progress: Progress | None = None,
+    **arguments: Any,
+) -> DataFrame:
+    """``spark.sql``, and Hudi's statements about indexes: CREATE, DROP, REFRESH INDEX, REINDEX, SHOW INDEXES.
+
+    Their table: mainstem.`/path`, a table of the session's catalog, or a temporary view of this source.
+    ``properties`` are those of ``open_table``, ``progress`` is told about builds (``create_index``). The
+    answer is empty, that of SHOW INDEXES has the columns ``index_name``, ``index_type``, ``col_name`` (as
+    Hudi's) and ``state``. Any other statement goes to ``spark.sql`` as it is, with ``arguments``. Raises
+    ``Invalid`` with line and column of what is wrong, and whatever ``Table.create_index``, ``drop_index``
+    and ``reindex`` raise.
+    """
+    found = parse(statement)
+    path = None if found is None else _path(spark, found)
+    if found is None or path is None:
+        return spark.sql(statement, **arguments)
+    if found.problem is not None:
+        raise found.problem
+    if arguments:
+        raise Invalid(f"{found.verb} has no parameters; {', '.join(arguments)} given ({found.place('verb')})")
+    return _carry_out(spark, found, path, dict(properties or {}), progress)
+
+
+def _carry_out(
+    spark: SparkSession,
+    statement: IndexStatement,
+    path: str,
+    properties: dict[str, object],
+    progress: Progress | None,
+) -> DataFrame:
+    with _told_where(statement):
+        table = open_table(path, properties)
+    if statement.verb == CREATE:
+        _check_columns(statement, table.schema.names)
+        wish = wished(statement, table.config.record_key)
+        with _told_where(statement):
+            _create(spark, table, wish, statement.lenient, properties, progress)
+        return _empty(spark)
+    with _told_where(statement):
+        if statement.verb == SHOW:
+            return _shown(spark, table.indexes())
+        if statement.verb == DROP:
+            table.drop_index(statement.name, if_exists=statement.lenient)
+        for name in _to_rebuild(table, statement) if statement.verb == REBUILD else ():
+            reindex(spark, table.path, name, properties=properties, progress=progress)
+    return _empty(spark)
+
+
+@contextmanager
+def _told_where(statement: IndexStatement) -> Iterator[None]:
+    """Errors of the table say which statement met them."""
+    try:
+        yield
+    except MainstemError as error:
+        error.message = f"{statement.verb} ({statement.place('name')}): {error.message}"
+        raise
+
+
+def _create(
+    spark: SparkSession,
+    table: Table,
+    wish: Wish,
+    lenient: bool,
+    properties: dict[str, object],
+    progress: Progress | None,
+) -> None:
+    if lenient and _is_there(table, wish):
+        return
+    try:
+        create_index(
+            spark, table.path, wish.kind, wish.columns, name=wish.name, options=wish.options,
+            properties=properties, progress=progress,
+        )  # fmt: skip
+    except Invalid:
+        if not (lenient and _is_there(table, wish)):  # somebody else was faster
+            raise
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What ``Table.create_index`` is to be called with, and the partition that comes of it."""
+
+    kind: str
+    partition: str
+    columns: tuple[str, ...] = ()
+    name: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def wished(statement: IndexStatement, key: Sequence[str]) -> Wish:
+    """The index that a CREATE INDEX means on a table with this record key.
+
+    Without USING it is the record index where the columns are the record key, else a secondary one (Hudi's
+    rule, ``CreateIndexCommand``). With a function, or an option ``expr``, it is an expression index; so is a
+    bloom filter on other columns than the record key.
+    """
+    columns = tuple(column.name for column in statement.columns)
+    options = {**statement.options, **_of_columns(statement)}
+    kind = statement.kind
+    if not kind:
+        kind = _unsaid(statement, columns, key)
+    known = (*(str(k) for k in Kind), *_EXPRESSION_KINDS)
+    if kind not in known:  # USING lower (city)
+        options.setdefault(EXPRESSION, kind)
+        kind = str(Kind.EXPRESSION_INDEX)
+    function = options.get(EXPRESSION, _IDENTITY).lower()
+    if kind in _EXPRESSION_KINDS or (kind == COLUMN_STATS and function != _IDENTITY):
+        options[EXPRESSION] = function
+        return _expression(statement, columns, options, COLUMN_STATS)
+    if kind == BLOOM_FILTERS and (EXPRESSION in options or (columns and set(columns) != set(key))):
+        return _expression(statement, columns, {**options, EXPRESSION: function}, BLOOM_FILTERS)
+    options.pop(EXPRESSION, None)
+    if kind == Kind.SECONDARY_INDEX:
+        return Wish(kind, f"{SECONDARY_PREFIX}{statement.name}", columns, statement.name, options)
+    if statement.name != kind:
+        warnings.warn(
+            f"{statement.place('name')}: a table has one index of the kind {kind}, which is called {kind},"
+            f" not {statement.name!r}; SHOW INDEXES and DROP INDEX know it by that name",
+            stacklevel=4,
+        )
+    if kind == RECORD_INDEX and columns and set(columns) != set(key):
+        raise _not_on(statement, f"the record index is on the record key, {', '.join(key)}")
+    keyless = kind in (FILES, RECORD_INDEX, BLOOM_FILTERS)
+    return Wish(kind, kind, () if keyless and set(columns) == set(key) else columns, None, options)
+
+
+def _expression(
+    statement: IndexStatement, columns: tuple[str, ...], options: Mapping[str, str], index_type: str
+) -> Wish:
+    partition = f"{EXPRESSION_PREFIX}{statement.name}"
+    given = {**options, "type": index_type}
+    return Wish(str(Kind.EXPRESSION_INDEX), partition, columns, statement.name, given)
+
+
+def _of_columns(statement: IndexStatement) -> dict[str, str]:
+    """Options that stand behind columns, and functions around them."""
+    found: dict[str, str] = {}
+    for column in statement.columns:
+        given = {**column.options, **({EXPRESSION: column.function} if column.function else {})}
+        for name, text in given.items():
+            if found.setdefault(name, text) != text or statement.options.get(name, text) != text:
+                raise _not_on(statement, f"the option {name!r} is given twice, with different values")
+    return found
+
+
+def _unsaid(statement: IndexStatement, columns: tuple[str, ...], key: Sequence[str]) -> str:
+    if statement.name == RECORD_INDEX or set(columns) == set(key):
+        return RECORD_INDEX
+    if set(columns) & set(key):
+        raise _not_on(statement, f"an index is on the whole record key ({', '.join(key)}), or on others")
+    return str(Kind.SECONDARY_INDEX)
+
+
+def _not_on(statement: IndexStatement, why: str) -> Invalid:
+    return Invalid(f"{statement.verb} ({statement.place('columns')}): {why}")
+
+
+def _check_columns(statement: IndexStatement, there: Sequence[str]) -> None:
+    for column in statement.columns:
+        if column.name.partition(".")[0] not in (*META_FIELDS, *there):
+            raise Invalid(
+                f"{statement.verb} ({place(statement.text, column.at)}): the table has no column"
+                f" {column.name!r}; it has {', '.join(there)}"
+            )
+
+
+def _is_there(table: Table, wish: Wish) -> bool:
+    return any(index.partition == wish.partition and index.state == READY for index in table.indexes())
+
+
+def _to_rebuild(table: Table, statement: IndexStatement) -> list[str]:
+    """The index that is named, else all that are whole, but for the listing of files."""
+    if statement.name:
+        return [statement.name]
+    return [i.partition for i in table.indexes() if i.state == READY and i.partition != FILES]
+
+
+# -- tables ------------------------------------------------------------------------------------------
+
+
+def _path(spark: SparkSession, statement: IndexStatement) -> str | None:
+    """Base path of the statement's table; None for one that is Spark's to deal with."""
+    parts = statement.table
+    if len(parts) == 2 and parts[0].lower() in _SOURCES and "/" in parts[1]:
+        return local_path(parts[1])
+    driver_context(spark, statement.verb)
+    name = ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+    if not spark.catalog.tableExists(name):
+        if statement.verb in (SHOW, REBUILD):  # Spark does not know these statements
+            raise Invalid(f"{statement.verb} ({statement.place('table')}): there is no such table or view")
+        return None
+    state = spark._jsparkSession.sessionState()
+    if len(parts) <= 2:
+        identifier = state.sqlParser().parseTableIdentifier(name)
+        if not state.catalog().isTempView(identifier):
+            return _catalogued(state.catalog(), identifier)
+    return _viewed(spark.table(name)._jdf.queryExecution().analyzed())
+
+
+def _catalogued(catalog: Any, identifier: Any) -> str | None:
+    """A Python source's table has a location in the session's catalog only."""
+    if not catalog.tableExists(identifier):
+        return None
+    found = catalog.getTableMetadata(identifier)
+    provider, location = found.provider(), found.storage().locationUri()
+    if provider.isEmpty() or provider.get().lower() not in _SOURCES or location.isEmpty():
+        return None
+    return local_path(location.get().getPath())
+
+
+def _viewed(plan: Any) -> str | None:
+    """The table that a temporary view shows as it is."""
+    while plan.children().size() == 1 and plan.nodeName() in ("SubqueryAlias", "View"):
+        plan = plan.children().apply(0)
+    if plan.nodeName() != "DataSourceV2Relation" or plan.table().name().lower() not in _SOURCES:
+        return None
+    path = plan.options().get("path")
+    return None if path is None else local_path(path)
+
+
+# -- answers -----------------------------------------------------------------------------------------
+
+
+def _shown(spark: SparkSession, indexes: Sequence[Index]) -> DataFrame:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    names = ("index_name", "index_type", "col_name", "state")
+    schema = StructType([StructField(name, StringType(), nullable=False) for name in names])
+    rows = [(i.partition, i.kind, ",".join(i.columns), i.state) for i in indexes if i.partition != FILES]
+    return spark.createDataFrame(rows, schema)
+
+
+def _empty(spark: SparkSession) -> DataFrame:
+    from pyspark.sql.types import StructType
+
+    return spark.createDataFrame([], StructType([]))
+

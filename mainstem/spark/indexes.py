@@ -1,0 +1,80 @@
+"""``create_index``: an index is built by a Spark job, so that a cluster builds one on a table of any size.
+
+The driver plans, lists, catches up and completes (``indexing.build``, step by step the same); the rows of
+each file group of the data are made by a task. A task leaves nothing that has a name in the table, so
+attempts that Spark repeats, speculates or forgets are harmless. Should the driver die, the next builder or
+dropper clears away what it began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mainstem.client import open_table
+from mainstem.indexing import creating
+from mainstem.indexing.build import Built
+from mainstem.indexing.first_rows import Run
+from mainstem.services.progress import Progress
+from mainstem.spark.in_tasks import driver_context, in_tasks
+from mainstem.spark.options import local_path
+from mainstem.spark.workers import ensure_python
+from mainstem.storage.local import LocalStorage
+from mainstem.storage.protocol import Storage
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+
+def create_index(
+    spark: SparkSession,
+    path: str,
+    kind: str,
+    columns: Sequence[str] = (),
+    *,
+    name: str | None = None,
+    options: Mapping[str, object] | None = None,
+    properties: Mapping[str, object] | None = None,
+    progress: Progress | None = None,
+) -> Built:
+    """``Table.create_index``, with a Spark task for each file group of the data; the index is the same.
+
+    ``properties`` are those of ``open_table``. ``progress(what, done, total)`` is called while tasks run.
+    Raises what ``Table.create_index`` raises, ``Unsupported`` for Spark Connect, and ``Unavailable`` where
+    Spark gave a task up; the table has no part of the index then.
+    """
+    context = driver_context(spark, "create_index")
+    ensure_python(spark)
+    table = open_table(local_path(path), properties)
+    given = {str(k): str(v) for k, v in (options or {}).items()}
+    return creating.create_index(
+        table.index_context(), kind, list(columns), given, progress, name, _on(context, table.path)
+    )
+
+
+def reindex(
+    spark: SparkSession,
+    path: str,
+    name: str,
+    *,
+    properties: Mapping[str, object] | None = None,
+    progress: Progress | None = None,
+) -> Built:
+    """``Table.reindex``, with Spark tasks as ``create_index`` has them."""
+    context = driver_context(spark, "reindex")
+    ensure_python(spark)
+    table = open_table(local_path(path), properties)
+    return creating.rebuild(table.index_context(), table.index(name), progress, _on(context, table.path))
+
+
+def _on(context: SparkContext, base: str) -> Run:
+    def run(
+        work: Callable[[Storage, Any], Any], pieces: Sequence[Any], told: Callable[[int], None]
+    ) -> list[Any]:
+        def in_task(piece: Any) -> Any:
+            return work(LocalStorage(base), piece)
+
+        return in_tasks(context, in_task, pieces, told, "nothing was built, try again")
+
+    return run
