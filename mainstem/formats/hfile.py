@@ -28,9 +28,12 @@ from mainstem.formats import hfile_layout as layout
 from mainstem.formats.avro_rows import Malformed
 from mainstem.formats.bloom_filter import text_bytes
 from mainstem.formats.hfile_entries import Entries
+from mainstem.formats.threads import side_by_side
 
 _TAIL_BYTES = 64 * limits.KIB  # read at first: the trailer and, of most files, all that opening needs
-_CHUNK_BYTES = 8 * limits.MIB  # plain bytes whose entries are taken apart at once
+_CHUNK_BYTES = 2 * limits.MIB  # plain bytes whose entries are taken apart at once
+_THREADS_FROM = 8  # blocks
+_FEW_KEYS = 8
 _FETCH_BYTES = 8 * limits.MIB  # of neighbouring blocks that are read at once
 _LEVELS_MAX = 8
 _ENTRY = struct.Struct(">qi")
@@ -128,9 +131,9 @@ class HFile:
     def batches(self) -> Iterator[Rows]:
         """Keys and values of the whole file, in pieces of some MiB."""
         count = 0
-        for entries in self._entries(self.blocks):
-            count += entries.count
-            yield entries.keys(), entries.values()
+        for keys, values in self._worked(self.blocks, lambda found: (found.keys(), found.values())):
+            count += len(keys)
+            yield keys, values
         if count != self.entry_count:
             raise self._corrupt(f"an HFile with {count} entries, its trailer says {self.entry_count}")
 
@@ -161,6 +164,10 @@ class HFile:
 
     def _holding(self, keys: pa.BinaryArray) -> list[DataBlock]:
         """The blocks in whose range one of these keys lies."""
+        if len(keys) < _FEW_KEYS:
+            firsts = [block.first for block in self.blocks]
+            chosen = {bisect.bisect_right(firsts, key) - 1 for key in keys.to_pylist()}
+            return [self.blocks[i] for i in sorted(chosen) if i >= 0]
         # How many of the wanted keys lie before each block.
         before = [_count_below(keys, block.first) for block in self.blocks] + [len(keys)]
         pairs = zip(self.blocks, before, before[1:], strict=False)
@@ -181,16 +188,15 @@ class HFile:
     def _matching(
         self, blocks: Sequence[DataBlock], match: Callable[[pa.BinaryArray], pa.BooleanArray]
     ) -> Rows:
-        found = []
-        for entries in self._entries(blocks):
+        def matching(entries: Entries) -> Rows | None:
             if not entries.count:
-                continue
+                return None
             keys = entries.keys()
             hits = match(keys)
             rows = np.flatnonzero(hits.to_numpy(zero_copy_only=False))
-            if len(rows):
-                found.append((keys.filter(hits), entries.values(rows)))
-        return self._joined(found)
+            return (keys.filter(hits), entries.values(rows)) if len(rows) else None
+
+        return self._joined([found for found in self._worked(blocks, matching) if found is not None])
 
     def _joined(self, parts: Sequence[Rows]) -> Rows:
         if not parts:
@@ -208,27 +214,35 @@ class HFile:
 
     # ------------------------------------------------------------------------------------- blocks
 
-    def _entries(self, blocks: Sequence[DataBlock]) -> Iterator[Entries]:
-        """The entries of these blocks, those of several small blocks at once."""
-        waiting: list[bytes | memoryview] = []
-        plain, first = 0, 0
-        for block, data in self._contents(blocks):
-            if waiting and plain + len(data) > _CHUNK_BYTES:
-                yield self._guarded(Entries, first, waiting)
-                waiting, plain = [], 0
-            first = first if waiting else block.offset
-            waiting.append(data)
-            plain += len(data)
-        if waiting:
-            yield self._guarded(Entries, first, waiting)
+    def _worked(
+        self, blocks: Sequence[DataBlock], work: Callable[[Entries], Result]
+    ) -> Iterator[Result]:
+        """``work`` of the entries of these blocks, those of several small blocks at once."""
 
-    def _contents(self, blocks: Sequence[DataBlock]) -> Iterator[tuple[DataBlock, bytes | memoryview]]:
+        def entries(chunk: Sequence[tuple[DataBlock, memoryview]]) -> Result:
+            plain = [self._plain(view, block, layout.DATA) for block, view in chunk]
+            return work(self._guarded(Entries, chunk[0][0].offset, plain))
+
+        chunks = self._chunks(blocks)
+        return side_by_side(entries, chunks) if len(blocks) >= _THREADS_FROM else map(entries, chunks)
+
+    def _chunks(self, blocks: Sequence[DataBlock]) -> Iterator[list[tuple[DataBlock, memoryview]]]:
+        """Blocks and their stored bytes, as many as say that they have a chunk's plain bytes."""
+        waiting: list[tuple[DataBlock, memoryview]] = []
+        plain = 0
         for run in _neighbours(blocks):
             begin = run[0].offset
-            view = self._fetch(begin, run[-1].offset + run[-1].size)
+            read = self._fetch(begin, run[-1].offset + run[-1].size)
             for block in run:
-                at = block.offset - begin
-                yield block, self._plain(view[at : at + block.size], block, layout.DATA)
+                view = read[block.offset - begin : block.offset - begin + block.size]
+                size = layout.plain_size(view)
+                if waiting and plain + size > _CHUNK_BYTES:
+                    yield waiting
+                    waiting, plain = [], 0
+                waiting.append((block, view))
+                plain += size
+        if waiting:
+            yield waiting
 
     def _plain(self, view: memoryview, block: DataBlock, magic: bytes) -> bytes | memoryview:
         found = self._guarded(layout.read_block, block.offset, view, self._trailer.codec, magic)

@@ -85,7 +85,8 @@ def _cells(data: bytes | memoryview, starts: np.ndarray) -> pa.BinaryArray:
 def _heads(raw: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Lengths of key, value and row of the entries there."""
     rows = _gathered(raw, ">i2", at + 8).astype(np.int64)
-    return _gathered(raw, ">i4", at), _gathered(raw, ">i4", at + 4), rows
+    both = _gathered(raw, ">i8", at).astype(np.int64)
+    return both >> 32, both.astype(np.int32).astype(np.int64), rows
 
 
 def _gathered(raw: np.ndarray, kind: str, at: np.ndarray) -> np.ndarray:
@@ -115,12 +116,12 @@ def _starts(data: memoryview, ends: np.ndarray) -> np.ndarray:
 
 def _step(data: memoryview):
     """The way from the start of each entry to the next one's; behind the end, any way on."""
-    lengths = np.ndarray((len(data) - 3,), ">i4", data, strides=(1,))
+    lengths = np.ndarray((len(data) - 7,), ">i8", data, strides=(1,))
     last = len(data) - ENTRY_BYTES
 
     def step(at: np.ndarray) -> np.ndarray:
-        place = np.minimum(at, last)
-        size = lengths[place] + (lengths[place + 4].astype(np.int64) + 9)
+        both = lengths[np.minimum(at, last)].astype(np.int64)
+        size = (both >> 32) + (both & 0xFFFFFFFF) + 9
         return at + np.where(at > last, ENTRY_BYTES, size)
 
     return step

@@ -46,6 +46,11 @@ class Block:
     size: int
 
 
+def plain_size(view: memoryview) -> int:
+    """What the block that begins there says of its plain size; ``read_block`` checks it."""
+    return max(0, HEADER.unpack_from(view)[2]) if len(view) >= HEADER.size else 0
+
+
 def read_block(view: memoryview, codec: int, *expected: bytes) -> Block:
     """The block that begins at the first byte of ``view``.
 
@@ -107,27 +112,35 @@ def check_codec(codec: int) -> None:
 def make_block(
     magic: bytes, data: bytes | memoryview, codec: int, previous: int = -1, known: bytes = b""
 ) -> list[bytes | memoryview]:
-    """The buffers of one block, with one empty checksum of the kind NULL.
+    """The buffers of one block of ``data`` and ``known``, which is compressed once for all blocks that
+    have it."""
+    if codec == GZ and known:
+        stored = _deflated_before(data, known)
+    else:
+        stored = stored_data(b"".join((data, known)) if known else data, codec)
+    return framed(magic, stored, len(data) + len(known), previous)
 
-    ``known`` follows ``data`` in the block; it is compressed once for all blocks that have it.
+
+def stored_data(data: bytes | memoryview, codec: int) -> bytes | memoryview:
+    """A block's data as it is stored."""
+    if codec != GZ:
+        return data
+    deflater = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    return deflater.compress(data) + deflater.flush()
+
+
+def framed(
+    magic: bytes, stored: bytes | memoryview, plain: int, previous: int
+) -> list[bytes | memoryview]:
+    """The buffers of one block, with one empty checksum of the kind NULL.
 
     One checksum for a gigabyte: Java up to 1.2 does not see entries that begin in the last bytes of a block,
     as many as the block has checksum bytes (apache/hudi#19146), and hudi-rs 0.5 miscounts checksums of
     16 KiB.
     """
-    stored: bytes | memoryview
-    if codec == GZ and known:
-        stored = _deflated_before(data, known)
-    elif codec == GZ:
-        deflater = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
-        stored = deflater.compress(data) + deflater.flush()
-    else:
-        stored = bytes(data) + known if known else data
     size = HEADER.size + len(stored)
     sums = bytes(4 * -(-size // _CHECKSUM_BYTES))
-    head = HEADER.pack(
-        magic, len(stored) + len(sums), len(data) + len(known), previous, NULL_CHECKSUM, _CHECKSUM_BYTES, size
-    )
+    head = HEADER.pack(magic, len(stored) + len(sums), plain, previous, NULL_CHECKSUM, _CHECKSUM_BYTES, size)
     return [head, stored, sums]
 
 

@@ -9,9 +9,9 @@ of their UTF-8 bytes; none is there twice.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ from mainstem.formats.hfile_entries import (
     in_order,
     lengths_of,
 )
+from mainstem.formats.threads import side_by_side
 
 BLOCK_BYTES = limits.MIB  # hoodie.hfile.block.size
 BLOOM_BLOCK = "bloomFilter"
@@ -60,8 +61,7 @@ def write_hfile(
         raise Invalid(f"an HFile compressed with {compression!r}; {' and '.join(layout.CODECS)} are written")
     content = _few(keys, values, block_bytes) or _many(keys, values, block_bytes)
     made = _File(layout.CODECS[compression])
-    for first, data in content.blocks:
-        made.data_block(first, data)
+    made.data_blocks(content.blocks)
     if base_file and bloom is not None:
         made.meta_block(BLOOM_BLOCK, bloom_text(content.keys, bloom).encode())
     info = _info(content, created_ms)
@@ -72,9 +72,13 @@ def write_hfile(
     return made.finished(info, schema_text, content.count, content.bytes)
 
 
+#: makes the first key of a block and its entries
+_Block = Callable[[], tuple[bytes, "bytes | memoryview"]]
+
+
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What data blocks hold: the first key of each and its entries; ``bytes``: of all entries."""
+    """What data blocks hold; ``bytes``: of all entries."""
 
     keys: pa.Array
     count: int
@@ -82,7 +86,7 @@ class _Content:
     bytes: int
     first: bytes
     last: bytes
-    blocks: Iterable[tuple[bytes, bytes | memoryview]]
+    blocks: Sequence[_Block]
 
 
 def _many(keys: pa.Array, values: pa.Array, block_bytes: int) -> _Content:
@@ -90,13 +94,13 @@ def _many(keys: pa.Array, values: pa.Array, block_bytes: int) -> _Content:
     count, sizes = len(keys), lengths_of(keys)
     ends = np.cumsum(sizes + lengths_of(values) + ENTRY_BYTES)
 
-    def blocks() -> Iterator[tuple[bytes, memoryview]]:
-        for low, high in _cuts(ends, block_bytes):
-            some = keys.slice(low, high - low), values.slice(low, high - low)
-            yield some[0][0].as_py(), memoryview(entries_of(*some))
+    def block(low: int, high: int) -> tuple[bytes, memoryview]:
+        some = keys.slice(low, high - low), values.slice(low, high - low)
+        return some[0][0].as_py(), memoryview(entries_of(*some))
 
+    blocks = [partial(block, low, high) for low, high in _cuts(ends, block_bytes)]
     first, last = (keys[0].as_py(), keys[-1].as_py()) if count else (b"", b"")
-    return _Content(keys, count, int(sizes.sum()), int(ends[-1]) if count else 0, first, last, blocks())
+    return _Content(keys, count, int(sizes.sum()), int(ends[-1]) if count else 0, first, last, blocks)
 
 
 def _few(keys: pa.Array, values: pa.Array, block_bytes: int) -> _Content | None:
@@ -115,7 +119,7 @@ def _few(keys: pa.Array, values: pa.Array, block_bytes: int) -> _Content | None:
         return None
     size = sum(len(key) for key, _ in pairs)
     first, last = pairs[0][0], pairs[-1][0]
-    return _Content(keys, len(pairs), size, len(data), first, last, [(first, data)])
+    return _Content(keys, len(pairs), size, len(data), first, last, [lambda: (first, data)])
 
 
 def _cuts(ends: np.ndarray, block_bytes: int) -> Iterator[tuple[int, int]]:
@@ -160,12 +164,20 @@ class _File:
         self._metas: list[bytes] = []
         self._first, self._last = _NO_BLOCK, -1
 
-    def data_block(self, first: bytes, data: bytes | memoryview) -> None:
-        if len(data) > limits.HFILE_BLOCK_BYTES_MAX:
-            raise Invalid(f"a block of an HFile with {len(data)} bytes: a value is too large")
-        offset, size = self._append(layout.DATA, data, self._last)
-        self._root.append(_index_entry(offset, size, _row_key(first)))
-        self._first, self._last = min(self._first, offset), offset
+    def data_blocks(self, blocks: Sequence[_Block]) -> None:
+        """Entries are laid out and compressed side by side, where there are many."""
+
+        def stored(block: _Block) -> tuple[bytes, int, bytes | memoryview]:
+            first, data = block()
+            if len(data) > limits.HFILE_BLOCK_BYTES_MAX:
+                raise Invalid(f"a block of an HFile with {len(data)} bytes: a value is too large")
+            return first, len(data), layout.stored_data(data, self._codec)
+
+        made = side_by_side(stored, blocks) if len(blocks) > 1 else map(stored, blocks)
+        for first, plain, data in made:
+            offset, size = self._add(layout.framed(layout.DATA, data, plain, self._last))
+            self._root.append(_index_entry(offset, size, _row_key(first)))
+            self._first, self._last = min(self._first, offset), offset
 
     def meta_block(self, name: str, data: bytes) -> None:
         offset, size = self._append(layout.META, data)
@@ -189,11 +201,11 @@ class _File:
         self._parts.append(struct.pack(">i", layout.MAJOR_VERSION))
         return b"".join(self._parts)
 
-    def _append(
-        self, magic: bytes, data: bytes | memoryview, previous: int = -1, known: bytes = b""
-    ) -> tuple[int, int]:
+    def _append(self, magic: bytes, data: bytes, known: bytes = b"") -> tuple[int, int]:
+        return self._add(layout.make_block(magic, data, self._codec, known=known))
+
+    def _add(self, parts: list[bytes | memoryview]) -> tuple[int, int]:
         """``(offset, size)`` of the new block."""
-        parts = layout.make_block(magic, data, self._codec, previous, known)
         offset, size = self._at, sum(len(part) for part in parts)
         self._parts += parts
         self._at += size
