@@ -42,7 +42,25 @@ def matching_groups(base: BaseFile, split: Split) -> frozenset[int]:
         found = fragment.subset(filter=spec.filter, schema=spec.schema).row_groups
     except (pa.ArrowException, OSError, TypeError):  # the filter itself is at fault: reading will say so
         return everything
-    return frozenset(group.id for group in found)
+    unsure = (group for group in everything if _has_unsure_bounds(base, group, spec))
+    return frozenset(group.id for group in found).union(unsure)
+
+
+def _has_unsure_bounds(base: BaseFile, group: int, spec: ReadSpec) -> bool:
+    """Whether a bound of a text may be missing: Parquet keeps none of 4 KiB and more, and older releases of
+    Arrow say that one is empty if the other is there."""
+    for name in spec.extra:
+        kind = spec.schema.field(name).type
+        chunk = base.column_of(group, name) if _is_bytes(kind) else None
+        statistics = None if chunk is None else chunk.statistics
+        told = statistics is not None and statistics.has_min_max
+        if told and not (statistics.min_raw and statistics.max_raw):
+            return True
+    return False
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
 def _is_told(base: BaseFile, split: Split) -> bool:

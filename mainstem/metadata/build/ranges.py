@@ -334,7 +334,10 @@ def _chunk(chunk: Any, name: str, kind: pa.DataType) -> Range | None:
     if rows > nulls:
         if not statistics.has_min_max:
             return None
-        low, high = (_stored(v, kind, chunk.physical_type) for v in (statistics.min_raw, statistics.max_raw))
+        bounds = (statistics.min_raw, statistics.max_raw)
+        if b"" in bounds:
+            return None  # an empty text, or a bound that is missing, which older releases of Arrow give so
+        low, high = (_stored(v, kind, chunk.physical_type) for v in bounds)
         if low is None or high is None:
             return None
         # A zero may stand for either zero; footers say the wider one, as Java reads them.
