@@ -9,8 +9,9 @@
                   *listing point*: what is completed in it is for the builder, what completes later is for its
                   writer, which reads the lists under the lock, before it publishes ]]
   build     the rows of all files completed at the listing point, into private files, without the lock
-  complete  [[ 5. is every instant that completed since in the index? else its rows are made, and 5 comes
-  again
+  wait      until what it rests on is whole, which another process may be building (``needs``)
+  complete  [[ 5. is every instant that completed since in the index, and what it rests on whole? else its
+  rows are made, and 5 comes again
                6. the base files get their names; on the metadata table's timeline t.deltacommit is requested,
                   inflight and completed
                7. t_c.indexing ]]
@@ -56,6 +57,7 @@ from mainstem.indexing.coverage import Coverage
 from mainstem.indexing.drop import drop, files_that_may_go, instant_of
 from mainstem.indexing.first_keys import FirstKeys, first_contents
 from mainstem.indexing.first_rows import FirstRows, Run, here
+from mainstem.indexing.needs import await_whole, live_builders
 from mainstem.indexing.plan import planned_builds, schedule
 from mainstem.indexing.spec import IndexSpec
 from mainstem.lsm_archive.reader import Archive
@@ -67,7 +69,6 @@ from mainstem.metadata.taking_back import metadata_partition, take_back
 from mainstem.options import INDEX_TIMEOUT, whole_number
 from mainstem.readers.state import TableState
 from mainstem.services.archive_plan import restore_pending
-from mainstem.services.claim import store_now_ms
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
 from mainstem.table.properties import TableConfig, load_config
@@ -132,6 +133,12 @@ def create(
         ctx.heartbeats.stop(action)
 
 
+def deadline_ms(ctx: WriterContext) -> float:
+    """Until when others are waited for, on the process's own clock."""
+    seconds = whole_number({**ctx.config.raw, **ctx.given}, INDEX_TIMEOUT, 900, 0, 10**6)
+    return ctx.seams.clock.monotonic_ms() + 1000 * seconds
+
+
 def _give_up(ctx: WriterContext, partition: str, action: str) -> None:
     """Take our own build off the table, if it is still there; else the next creator does."""
     try:
@@ -147,16 +154,16 @@ def _give_up(ctx: WriterContext, partition: str, action: str) -> None:
 def _clear_dead(ctx: WriterContext, partition: str) -> None:
     """What a builder of this index that died left. ``Invalid`` for one that lives."""
     config = load_config(ctx.seams.storage)
-    actions = planned_builds(ctx.seams.storage, ctx.timeline()).get(partition, [])
-    for action in actions:
-        if not ctx.heartbeats.expired(action, store_now_ms(ctx, action)):
+    actions = live_builders(ctx, partition)
+    for action, lives in actions.items():
+        if lives:
             raise Invalid(
                 f"the index {partition} is being built by the index action {action}, whose process lives;"
                 " wait for it, or drop the index to stop it",
                 table=ctx.base,
             )
     if actions or partition in lists.building(config):
-        drop(ctx, partition, only=actions)
+        drop(ctx, partition, only=list(actions))
 
 
 def _finish(ctx: WriterContext, partition: str) -> Built | None:
@@ -207,7 +214,7 @@ class _Build:
         timeline, config = self.opened
         archive = Archive.load(ctx.seams.storage, config.history)
         state = TableState(ctx.seams.storage, config, timeline, archive)
-        coverage = Coverage(ctx, self.partition, timeline, self._deadline_ms())
+        coverage = Coverage(ctx, self.partition, timeline, deadline_ms(ctx))
         with first_contents(state, self.spec, self.progress, self.pieces) as contents:
             contents.of_listing()
             try:
@@ -230,11 +237,6 @@ class _Build:
                 contents.and_of(missing)
             coverage.included(missing)
 
-    def _deadline_ms(self) -> float:
-        properties = {**self.ctx.config.raw, **self.ctx.given}
-        seconds = whole_number(properties, INDEX_TIMEOUT, 900, 0, 10**6)
-        return self.ctx.seams.clock.monotonic_ms() + 1000 * seconds
-
     # -- open ----------------------------------------------------------------------------------------
 
     def _open(self, section: Guarded) -> None:
@@ -244,7 +246,7 @@ class _Build:
         config = load_config(storage)
         if self.partition in lists.building(config) and self.opened is not None:
             return  # this section took effect before it was superseded
-        self.spec.check(config, storage.base)
+        self.spec.check(config, storage.base, planned_builds(storage, section.timeline))
         if restore_pending(section.timeline):
             raise Unavailable("a restore is pending: build the index when it is done", table=ctx.base)
         self._clear_files(section)
@@ -327,6 +329,7 @@ class _Build:
     def _complete(self, coverage: Coverage) -> str | None:
         """Steps 5 to 7: the completion time, None if instants must be covered first."""
         ctx = self.ctx
+        await_whole(ctx, self.spec.needs, coverage.deadline_ms)
         coverage.wait(lambda: ctx.seams.clock.sleep_ms(_POLL_MS))
         if coverage.uncovered():
             return None
@@ -358,6 +361,7 @@ class _Build:
         storage = self.ctx.seams.storage
         if self.partition not in lists.building(load_config(storage)):
             raise self._ended()
+        self.spec.check(load_config(storage), storage.base)
         strange = [
             name
             for name in storage.names(self.folder)

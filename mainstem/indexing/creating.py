@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from mainstem.errors import MainstemError, OutcomeUnknown, Unavailable
+from mainstem.errors import Invalid, MainstemError, OutcomeUnknown, Unavailable
 from mainstem.indexing import lists
-from mainstem.indexing.build import Built, create
+from mainstem.indexing.build import Built, create, deadline_ms
 from mainstem.indexing.contents import rows_by_partition
 from mainstem.indexing.drop import drop
 from mainstem.indexing.first_rows import Run
+from mainstem.indexing.needs import await_whole, live_builders
 from mainstem.indexing.spec import IndexSpec, Wish, make_spec
 from mainstem.indexing.status import Index
 from mainstem.metadata.build.ranges import META_COLUMNS
 from mainstem.metadata.definitions import read_definitions
+from mainstem.metadata.partitions import FILES
 from mainstem.readers.schema import schema_text
 from mainstem.readers.state import TableState
 from mainstem.services.progress import Progress, silent
@@ -45,8 +47,9 @@ def create_index(
     try:
         spec = _spec(ctx, kind, columns, name, options)
         for needed in spec.needs:
-            if needed not in lists.ready(load_config(ctx.seams.storage)):
-                create(ctx, _spec(ctx, needed, (), None, options), progress or silent, run)
+            _provide(ctx, needed, lambda part: _spec(ctx, part, (), None, options), progress or silent, run)
+        if FILES in spec.needs:
+            await_whole(ctx, (FILES,), deadline_ms(ctx))
         return create(ctx, spec, progress or silent, run)
     except OutcomeUnknown:
         raise
@@ -59,6 +62,24 @@ def create_index(
     except MainstemError as error:
         error.table = error.table or ctx.base
         raise
+
+
+def _provide(
+    ctx: WriterContext, needed: str, spec: Callable[[str], IndexSpec], progress: Progress, run: Run | None
+) -> None:
+    """What another index rests on: there, being built by a process that lives, or built now."""
+
+    def cared_for() -> bool:
+        living = any(live_builders(ctx, needed).values())
+        return living or needed in lists.ready(load_config(ctx.seams.storage))
+
+    if cared_for():
+        return
+    try:
+        create(ctx, spec(needed), progress, run)
+    except Invalid:
+        if not cared_for():  # else somebody began at the same moment
+            raise
 
 
 def _spec(

@@ -144,11 +144,10 @@ def check_droppable(config: TableConfig, going: Collection[str], table: str) -> 
             " (hoodie.metadata.enable=false on every writer); nothing changed",
             table=table,
         )
-    resting = {
-        FILES: stay,
-        COLUMN_STATS: stay & {PARTITION_STATS},
-        RECORD_INDEX: {name for name in stay if name.startswith(SECONDARY_PREFIX)},
-    }
+    secondary = {name for name in stay if name.startswith(SECONDARY_PREFIX)}
+    if RECORD_INDEX not in lists.ready(config):  # those that are built beside it end by themselves
+        secondary.intersection_update(lists.ready(config))
+    resting = {FILES: stay, COLUMN_STATS: stay & {PARTITION_STATS}, RECORD_INDEX: secondary}
     for partition in going:
         if resting.get(partition):
             there = ", ".join(sorted(resting[partition]))

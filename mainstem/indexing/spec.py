@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -79,10 +79,11 @@ class IndexSpec:
         assert found is not None
         return found
 
-    def check(self, config: TableConfig, table: str) -> None:
-        """Under the lock: the table still has what the index rests on."""
+    def check(self, config: TableConfig, table: str, under_way: Collection[str] = ()) -> None:
+        """Under the lock: the table still has what the index rests on. Another index than ``files`` may be
+        ``under_way``."""
         for needed in self.needs:
-            if needed not in lists.ready(config):
+            if needed not in lists.ready(config) and (needed == FILES or needed not in under_way):
                 raise Invalid(
                     f"{self.partition} rests on {needed}, which the table has not; create that first",
                     table=table,

@@ -1,0 +1,54 @@
+"""What an index rests on, which may be built by another process at the same time.
+
+Every index rests on ``files``, a secondary one on the record index too. Rows of a secondary index do not
+depend on that, so both may be built side by side; only the secondary one is not completed before the record
+index is whole, and ends where that does not come about. From its listing point on the record index cannot be
+dropped without it, except by its own builder, before it is whole (``drop.check_droppable``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mainstem.errors import Unavailable
+from mainstem.indexing import lists
+from mainstem.indexing.plan import planned_builds
+from mainstem.services.claim import store_now_ms
+from mainstem.table.properties import load_config
+from mainstem.writers.context import WriterContext
+
+_POLL_MS = 100
+
+
+def live_builders(ctx: WriterContext, partition: str) -> dict[str, bool]:
+    """Pending index actions that build this partition, and whether the process of each lives."""
+    actions = planned_builds(ctx.seams.storage, ctx.timeline()).get(partition, [])
+    return {action: not ctx.heartbeats.expired(action, store_now_ms(ctx, action)) for action in actions}
+
+
+def await_whole(ctx: WriterContext, partitions: Sequence[str], deadline_ms: float) -> None:
+    """Until all of these are whole. ``Unavailable`` where one was given up, its builder died, or
+    ``deadline_ms`` of the process's own clock has passed."""
+    for partition in partitions:
+        while not _is_whole(ctx, partition):
+            if ctx.seams.clock.monotonic_ms() >= deadline_ms:
+                raise Unavailable(
+                    f"{partition}, on which this index rests, was not built within"
+                    " hoodie.metadata.index.check.timeout.seconds; try again when it is there",
+                    table=ctx.base,
+                )
+            ctx.seams.clock.sleep_ms(_POLL_MS)
+
+
+def _is_whole(ctx: WriterContext, partition: str) -> bool:
+    builders = live_builders(ctx, partition)
+    config = load_config(ctx.seams.storage)  # after them: a builder leaves them before this changes
+    if partition in lists.ready(config):
+        return True
+    died = builders and not any(builders.values())
+    if died or not (builders or partition in lists.building(config)):
+        raise Unavailable(
+            f"{partition}, on which this index rests, was dropped or its builder died; create it again first",
+            table=ctx.base,
+        )
+    return False
