@@ -58,7 +58,7 @@ from mainstem.indexing.drop import drop, files_that_may_go, instant_of
 from mainstem.indexing.first_keys import FirstKeys, first_contents
 from mainstem.indexing.first_rows import FirstRows, Run, here
 from mainstem.indexing.needs import await_whole, live_builders
-from mainstem.indexing.plan import planned_builds, schedule
+from mainstem.indexing.plan import emptied_plans, planned_builds, schedule
 from mainstem.indexing.spec import IndexSpec
 from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.creation import BaseFileStat, put_table
@@ -152,7 +152,7 @@ def _give_up(ctx: WriterContext, partition: str, action: str) -> None:
 
 
 def _clear_dead(ctx: WriterContext, partition: str) -> None:
-    """What a builder of this index that died left. ``Invalid`` for one that lives."""
+    """What a builder of this index that died left, or a dropper of any. ``Invalid`` for one that lives."""
     config = load_config(ctx.seams.storage)
     actions = live_builders(ctx, partition)
     for action, lives in actions.items():
@@ -162,7 +162,8 @@ def _clear_dead(ctx: WriterContext, partition: str) -> None:
                 " wait for it, or drop the index to stop it",
                 table=ctx.base,
             )
-    if actions or partition in lists.building(config):
+    ended = partition not in lists.ready(config) and emptied_plans(ctx.seams.storage, ctx.timeline())
+    if actions or ended or partition in lists.building(config):
         drop(ctx, partition, only=list(actions))
 
 

@@ -1,12 +1,13 @@
 """``python -m tests.crash.crash_matrix``: every action killed at every step, gone on with by everybody.
 
 For each action (commit, bulk insert, abort, rollback, compaction, log compaction, clean, savepoint, restore,
-archiving, compaction of the archive's levels) a table is made on which it has something to do. The action
-is killed at each of its steps (``crash_worker``), and from each state that it leaves behind go on: a
-writer, a reader, a compactor, a cleaner, an archiver, a log compactor, each on a copy of its own, at
-once, while the dead process still looks alive. Then everybody comes, long after; now and then this
-recovery is killed as well. The rows are right at every moment, every commit is active or archived, once,
-and nothing is left over.
+archiving, compaction of the archive's levels; with a metadata table building, rebuilding and dropping an
+index, and compaction of the metadata table) a table is made on which it has something to do. The action is
+killed at each of its steps (``crash_worker``), and from each state that it leaves behind go on: a
+writer, a reader, a compactor, a cleaner, an archiver, a log compactor, an indexer, a dropper and a compactor
+of the metadata table, each on a copy of its own, at once, while the dead process still looks alive. Then
+everybody comes, long after; now and then this recovery is killed as well. The rows are right at every
+moment, every commit is active or archived, once, and nothing is left over.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow.compute as pc
+
 import mainstem
 from mainstem.errors import MainstemError
+from mainstem.metadata.partitions import ready_partitions
 from mainstem.readers.state import TableState
 from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import load_config
@@ -82,7 +86,18 @@ def content(path: Path) -> Content:
     found = opened(path).scan(columns=["id", "value"]).to_arrow().to_pylist()
     if len({row["id"] for row in found}) != len(found):
         raise Broken(f"a row is doubled: {found}")
+    check_answers(path, found)
     return {row["id"]: row["value"] for row in found}
+
+
+def check_answers(path: Path, rows: list[dict]) -> None:
+    """What indexes cut of a filtered query passes the filter nowhere."""
+    if not rows or not (path / ".hoodie/metadata").is_dir():
+        return
+    meant = sorted(row["value"] for row in rows)[len(rows) // 2 :]
+    late = opened(path).scan(columns=["value"], filter=pc.field("value") >= meant[0]).to_arrow()
+    if sorted(late["value"].to_pylist()) != meant:
+        raise Broken(f"with the filter {late['value'].to_pylist()}, expected {meant}")
 
 
 def check_metadata(path: Path) -> None:
@@ -91,6 +106,8 @@ def check_metadata(path: Path) -> None:
         return
     storage = LocalStorage(str(path))
     state = TableState.load(storage, load_config(storage))
+    if "files" not in ready_partitions(state.config.raw):
+        return  # its first index is not whole yet
     found = state.metadata_table.files() if state.metadata_table is not None else {}
     listed = {f"{p}/{name}" if p else name for p, names in found.items() for name in names}
     done = [file for commit in table_files.commits(path) for file in commit.files]
@@ -106,10 +123,10 @@ def check_metadata(path: Path) -> None:
 # -- tables on which each action has something to do ------------------------------------------------
 
 
-def _written(path: Path, commits: int = 1, **more: object) -> mainstem.Table:
+def _written(path: Path, commits: int = 1, *, index: bool = True, **more: object) -> mainstem.Table:
     crash_worker.create(str(path), **more)
     table = opened(path)
-    if more:
+    if more and index:
         table.create_index("column_stats")
     for number in range(commits):
         table.upsert(rows(f"old{number}-", number + 1, "0246"))
@@ -202,6 +219,11 @@ def _indexed_templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object
         "compact_indexed": ("compact", lambda path: _written(path, 2, **INDEXED)),
         "log_compact_indexed": ("log_compact", lambda path: _written(path, 3, **INDEXED)),
         "clean_indexed": ("clean", cleanable),
+        "create_index_indexed": ("create_index", lambda path: _written(path, 2, index=False, **INDEXED)),
+        "first_index_indexed": ("create_index", lambda path: _written(path, 2)),
+        "reindex_indexed": ("reindex", lambda path: _written(path, 2, **INDEXED)),
+        "drop_index_indexed": ("drop_index", lambda path: _written(path, 2, **INDEXED)),
+        "compact_metadata_indexed": ("compact_metadata", lambda path: _written(path, 2, **INDEXED)),
     }
 
 
@@ -238,13 +260,19 @@ ROLES: dict[str, Callable[[mainstem.Table], object]] = {
     "archiver": lambda table: table.archive(),
     "log compactor": lambda table: table.log_compact(),
 }
+# ... on a table that has a metadata table, or begins to.
+INDEX_ROLES: dict[str, Callable[[mainstem.Table], object]] = {
+    "indexer": lambda table: table.create_index("column_stats"),
+    "dropper": lambda table: table.drop_index("column_stats"),
+    "metadata compactor": lambda table: crash_worker.compact_metadata(table.path),
+}
 
 
 def go_on(path: Path, role: str, meant: Content) -> Content:
     """One role works on what a dead process left; the rows that the table must show then."""
     check_content(path, meant)
     try:
-        ROLES[role](opened(path))
+        {**ROLES, **INDEX_ROLES}[role](opened(path))
         if role == "writer":
             meant = {**meant, "0": "other0"}
     except MainstemError:
@@ -310,7 +338,10 @@ class Matrix:
 
     def _step(self, killed: Path, before: Content, after: Content, roles: int | None) -> None:
         meant = expected(killed, before, after)
-        going = sorted(ROLES) if roles is None else self.chance.sample(sorted(ROLES), roles)
+        known = sorted(ROLES)
+        if (killed / ".hoodie/metadata").is_dir():
+            known += sorted(INDEX_ROLES)
+        going = known if roles is None else self.chance.sample(known, roles)
         settled = self.chance.choice(going)
         for role in going:
             path = self.folder / "cell"

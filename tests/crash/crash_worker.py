@@ -28,6 +28,7 @@ import pyarrow as pa
 import mainstem
 from mainstem.errors import Invalid
 from mainstem.flink.committer import Committer, folders
+from mainstem.services import metadata_compaction
 from mainstem.storage.local import LocalStorage
 from mainstem.writers.guard import StreamGuard
 from mainstem.writers.staged import Stager
@@ -131,6 +132,24 @@ def restore(path: str) -> None:
     table.restore(table.savepoints()[0].instant)
 
 
+def compact_metadata(path: str) -> None:
+    metadata_compaction.run(serviced(path).writer_context(), if_due=False)
+
+
+def reindex(path: str) -> None:
+    serviced(path).reindex("column_stats")
+
+
+def clear_indexes(table: mainstem.Table) -> None:
+    """Away with what a builder or a dropper left who died; a plan that was ended goes when any is created."""
+    for index in table.indexes():
+        if index.state != "ready":
+            table.drop_index(index.name)
+    if any(i.action == "indexing" and not i.completion for i in table.timeline()):
+        table.drop_index("column_stats", if_exists=True)
+        table.create_index("column_stats")
+
+
 def recover(path: str) -> None:
     """What everybody does who comes after a death, one after the other."""
     table = serviced(path)
@@ -139,6 +158,7 @@ def recover(path: str) -> None:
     table.rollback_failed_writes()
     table.run_log_compaction()
     table.compact()
+    clear_indexes(table)
     table.upsert(rows("last", 20, "9"))
     table.clean()
     table.archive()
@@ -152,6 +172,9 @@ ACTIONS = {
     "clean": lambda path: serviced(path).clean(),
     "savepoint": lambda path: serviced(path).savepoint(),
     "archive": lambda path: serviced(path).archive(),
+    "create_index": lambda path: serviced(path).create_index("column_stats"),
+    "drop_index": lambda path: serviced(path).drop_index("column_stats"),
+    "reindex": reindex, "compact_metadata": compact_metadata,
     "stage": stage, "flink_commit": flink_commit,
 }  # fmt: skip
 
@@ -217,6 +240,7 @@ def warm_up() -> None:
         for action in (
             "create", "upsert", "abort", "roll_back", "compact", "bulk_insert", "log_compact",
             "savepoint", "upsert", "restore", "clean", "archive", "recover", "stage", "flink_commit",
+            "create_index", "reindex", "drop_index", "compact_metadata", "recover",
         ):  # fmt: skip
             ACTIONS[action](f"{folder}/t")
 
