@@ -73,7 +73,10 @@ class Compacted(Indexed):
 
     def _serving_metadata(self, service: ModuleType) -> Callable[[Process, Table], None]:
         def run(process: Process, table: Table) -> None:
-            service.run(table.writer_context(), if_due=self.random.random() < 0.7)
+            try:
+                service.run(table.writer_context(), if_due=self.random.random() < 0.7)
+            except OSError:  # of which ``metadata_services`` makes Unavailable
+                self.world.counts.refused += 1
 
         return run
 
