@@ -167,12 +167,12 @@ BATCH_ROWS = {"python": 40, "spark": 40}
 _SERVICE_S = {"compact": "700ms", "clean": "900ms", "archive": "1100ms"}
 
 
-def python_writer(place: Place, name: str, properties: dict, sabotage: str, away_s: float) -> Actor:
-    """A plain writer; a sabotaged one may stand still for ``away_s``."""
+def python_writer(place: Place, name: str, properties: dict, sabotage: str) -> Actor:
+    """A plain writer."""
     given = {
         "name": name, "source": SOURCES[name], "rows": BATCH_ROWS["python"], "path": str(place.table),
         "properties": properties, "journal": str(place.journal(name)), "stop": str(place.stop),
-        "pause_s": 0.15, "sabotage": sabotage, "away_s": away_s,
+        "pause_s": 0.15, "sabotage": sabotage,
     }  # fmt: skip
     return Actor(name, "python", ["-m", "tests.chaos.python_writer", json.dumps(given)], place.log(name))
 

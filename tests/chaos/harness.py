@@ -20,7 +20,6 @@ from tests.chaos.actors import Actor, Place, flink_writer, python_writer, servic
 from tests.chaos.faults import Deal, pack
 from tests.chaos.rows import SCHEMA
 from tests.multiprocess.test_writer_processes import Observer
-from tests.multiprocess.writer_worker import entries
 
 LOCK = "/hudi/locks/t"
 PYTHON = ("python-0", "python-1")
@@ -29,8 +28,8 @@ FLINK = ("flink-0", "flink-1")
 SERVICES = ("compact", "clean", "archive")
 _LOOK_S = 0.05
 _ANSWER_S = 0.5
-_START_S = 180.0
-_FINISH_S = 240.0
+_START_S = 600.0
+_FINISH_S = 600.0
 # A process that was hurt is left alone for so long, and a writer until it has committed so many batches.
 _REST_S = 2.0
 _REST_BATCHES = 2
@@ -84,7 +83,7 @@ class Harness:
                 cast.append(flink_writer(self.place, name, properties))
             else:
                 spoiled = self.sabotage.get(name, "")
-                cast.append(python_writer(self.place, name, properties, spoiled, 2 * self.session_s))
+                cast.append(python_writer(self.place, name, properties, spoiled))
         return cast + [service(self.place, name, {**properties, **SERVICE_OPTIONS}) for name in services]
 
     # What faults use
@@ -148,9 +147,11 @@ class Harness:
     # The run
 
     def run(
-        self, seconds: float, *, rounds: int | None = None, pause: tuple[float, float] = (0.3, 1.5)
-    ) -> None:
-        """Deal faults for so long, or until so many packs are dealt; then everybody finishes."""
+        self, seconds: float, *, rounds: int | None = None, pause: tuple[float, float] = (0.3, 1.5),
+        least_batches: int = 0,
+    ) -> None:  # fmt: skip
+        """Deal faults for so long, or until so many packs are dealt; then everybody finishes. Each writer has
+        written ``least_batches`` before."""
         for actor in self.actors:
             actor.start()
         self._until(self._all_have_written, "a writer does not write", _START_S)
@@ -167,10 +168,11 @@ class Harness:
                     self.done[name] += 1
                 act = time.monotonic() + (self.chance.uniform(*pause) if name else _LOOK_S)
         self._watched = False
+        self._until(lambda: self._all_have_written(least_batches), "too few batches are written", _FINISH_S)
         self._finish()
 
-    def _all_have_written(self) -> bool:
-        return all(entries(self.place.journal(a.name)) for a in self.actors if a.is_writer)
+    def _all_have_written(self, batches: int = 1) -> bool:
+        return all(self._batches(actor) >= batches for actor in self.actors if actor.is_writer)
 
     def _until(self, holds: Callable[[], bool], what: str, seconds: float) -> None:
         end = time.monotonic() + seconds

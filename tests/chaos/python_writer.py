@@ -32,7 +32,7 @@ def main(given: dict) -> None:
     number = len(entries(Path(given["journal"])))
     source, size, sabotage = given["source"], given["rows"], given["sabotage"]
     if sabotage == "unfenced":
-        _publish_whatever_happens(given["away_s"])
+        _publish_whatever_happens(Path(given["path"], ".hoodie/timeline"))
     table = None
     while True:
         try:
@@ -68,8 +68,13 @@ def _batch(source: int, first: int, count: int, number: int, sabotage: str):
     return batch
 
 
-def _publish_whatever_happens(away_s: float) -> None:
-    """No fence and no look at the lease; and once it stands still right before it publishes a commit."""
+#: two looks of those who watch the timeline
+_SEEN_S = 3
+
+
+def _publish_whatever_happens(timeline: Path) -> None:
+    """No fence and no look at the lease; and once it stands still right before it publishes a commit, until
+    it was overtaken: another commit is there, and was for some time."""
     stopped = []
     place = Epoch.place_ticket
 
@@ -81,7 +86,9 @@ def _publish_whatever_happens(away_s: float) -> None:
         if target.endswith(".deltacommit") and not stopped:
             stopped.append(target)
             pid = os.getpid()
-            subprocess.Popen(["sh", "-c", f"sleep {away_s}; kill -CONT {pid}"])
+            others = f"find {timeline} -name '*_*.deltacommit' -newerct @{time.time()}"
+            wake = f'until [ -n "$({others})" ]; do sleep 0.1; done; sleep {_SEEN_S}; kill -CONT {pid}'
+            subprocess.Popen(["sh", "-c", wake])
             os.kill(pid, signal.SIGSTOP)
             time.sleep(0.1)  # this thread may run on for a moment
         self._storage.link(self.prepared or self.ticket, target)

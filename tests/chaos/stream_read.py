@@ -154,7 +154,7 @@ def chaos(folder: Path, seconds: float, seed: int) -> dict[str, int]:
 
 def wait_for_rows(copy: Path, count: int) -> None:
     """Until so many rows were written, or for as long as a job takes that was just started again."""
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline and rows_written(copy) < count:
         time.sleep(1)
 

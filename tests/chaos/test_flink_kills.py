@@ -18,13 +18,12 @@ import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -32,6 +31,7 @@ import pytest
 
 import mainstem
 from mainstem.flink.committer import Committer, folders
+from mainstem.testing.zookeeper import free_port
 from mainstem.writers.staged import parse_line
 from tests.chaos.actors import ROOT, Actor
 from tests.chaos.written import rows_written
@@ -47,21 +47,23 @@ KILLS = max(3, int(SECONDS / 3))
 # The files are read as fast as rows can be written, so there are more of them.
 COUNTS = {"endless": int(RATE * SECONDS), "bounded": int(20 * RATE * SECONDS)}
 FILES = 24
-pytestmark = [pytest.mark.timeout(180 + 12 * SECONDS), pytest.mark.slow]
+# Jobs of a cluster must not come to their end before they are killed, however late that is.
+LONGER = 3
+pytestmark = [pytest.mark.timeout(1200 + 12 * SECONDS), pytest.mark.slow]
 
 
 class Run:
     """One table, the jobs that write it one after the other, and what was killed."""
 
-    def __init__(self, folder: Path, source: str) -> None:
+    def __init__(self, folder: Path, source: str, longer: int) -> None:
         self.table, self.totals = folder / "t", folder / "totals"
-        self.count = COUNTS[source]
+        self.count = COUNTS[source] * longer
         self.started, self.stop = folder / "started", folder / "stop"
         self.checkpoints = folder / "checkpoints"
         self.job: Actor | None = None
         self.kills: list[str] = []
         #: of the test, and of the moment of each kill
-        self.chance = random.Random()
+        self.chance = random.Random(1)
         self._folder = folder
         self._source = source
         for name in ("files", "logs"):
@@ -93,12 +95,12 @@ class Run:
         return status == 0
 
     def wait(self) -> None:
-        wait_for(self.ended, 150 + 10 * SECONDS)
+        wait_for(self.ended, 600 + 10 * SECONDS)
 
     def wait_for_progress(self) -> None:
         """Until something more was committed, or the job has ended."""
         before = self.rows()
-        wait_for(lambda: self.rows() > before or self.ended(), 90)
+        wait_for(lambda: self.rows() > before or self.ended(), 400)
 
     def stop_with_a_savepoint(self) -> None:
         self.stop.touch()
@@ -171,8 +173,8 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> None:
 def start(tmp_path: Path) -> Iterator[Callable[[str], Run]]:
     runs: list[Run] = []
 
-    def make(source: str) -> Run:
-        runs.append(Run(tmp_path, source))
+    def make(source: str, longer: int = 1) -> Run:
+        runs.append(Run(tmp_path, source, longer))
         return runs[-1]
 
     yield make
@@ -190,7 +192,7 @@ def test_rows_of_killed_python_workers_come_once(start, source, tasks):
     while not run.ended() and len(run.kills) < KILLS:
         run.kill_one_worker()
         pause = time.monotonic() + run.chance.uniform(0.3, 6)
-        wait_for(lambda pause=pause: time.monotonic() > pause or run.ended(), 10)
+        wait_for(lambda pause=pause: time.monotonic() > pause or run.ended(), 200)
     run.wait()
     assert run.kills
     run.check()
@@ -224,7 +226,7 @@ def test_jobs_go_on_from_savepoints_however_often_they_are_killed_then(start):
             break
         run.start(tasks)
         # At any moment from the restore on: before the next checkpoint the savepoint is taken again.
-        wait_for(lambda: run.started.exists() or run.ended(), 60)
+        wait_for(lambda: run.started.exists() or run.ended(), 400)
         time.sleep(run.chance.uniform(0, 4))
         run.kill()
     if not run.all_staged():
@@ -240,7 +242,7 @@ class Cluster:
         home = Path(importlib.util.find_spec("pyflink").origin).parent
         conf = folder / "conf"
         shutil.copytree(home / "conf", conf)
-        self.port, rpc = free_ports(2)
+        self.port, rpc = free_port(), free_port()
         config = conf / "config.yaml"
         java = re.search("all: (--add-exports=.*)", config.read_text()).group(1)  # what Arrow needs
         config.write_text(
@@ -249,7 +251,7 @@ class Cluster:
             f"rest.address: localhost\nrest.port: {self.port}\nrest.bind-port: {self.port}\n"
             "jobmanager.memory.process.size: 800m\ntaskmanager.memory.process.size: 900m\n"
             "taskmanager.memory.managed.size: 64m\ntaskmanager.numberOfTaskSlots: 2\n"
-            "heartbeat.interval: 500\nheartbeat.timeout: 4000\n"
+            "heartbeat.interval: 500\nheartbeat.timeout: 20000\n"
         )
         self._bin = home / "bin"
         self._folder = folder
@@ -316,12 +318,6 @@ class Cluster:
         }  # fmt: skip
 
 
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as opened:
-        sockets = [opened.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in sockets]
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     made = Cluster(tmp_path_factory.mktemp("cluster"))
@@ -333,20 +329,21 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def test_a_cluster_loses_busy_task_managers_then_the_client_and_rows_that_come_later_are_committed(
     start, cluster
 ):
-    run = start("endless")
+    run = start("endless", LONGER)
     run.start(2, **cluster.settings())
     run.wait_for_progress()
     job = run.started.read_text()
     for restarts in (1, 2):
         time.sleep(run.chance.uniform(0, 2))
+        wait_for(lambda: cluster.attempts(job), 400)
         (busy, *_) = cluster.attempts(job)
         cluster.kill_manager(busy)
         run.kills.append("busy task manager")
-        wait_for(lambda restarts=restarts: set(cluster.attempts(job).values()) == {restarts}, 60)
+        wait_for(lambda restarts=restarts: min(cluster.attempts(job).values(), default=0) >= restarts, 400)
         run.wait_for_progress()
     before = run.rows()
     run.kill()
-    wait_for(lambda: cluster.state(job) == "FINISHED", 90 + 3 * SECONDS)
+    wait_for(lambda: cluster.state(job) == "FINISHED", 600)
     assert run.rows() in range(before, run.count), "the client's last commit may have been under way"
     command = [sys.executable, "-m", "mainstem", "flink-commit", str(run.table), "--once"]
     subprocess.run(command, cwd=ROOT, check=True)
@@ -355,7 +352,7 @@ def test_a_cluster_loses_busy_task_managers_then_the_client_and_rows_that_come_l
 
 @pytest.mark.supports("Engines", "PyFlink: exactly once across failures")
 def test_a_cluster_loses_its_job_manager_and_the_next_job_goes_on_from_the_last_checkpoint(start, cluster):
-    run = start("endless")
+    run = start("endless", LONGER)
     run.start(2, **cluster.settings())
     run.wait_for_progress()
     time.sleep(run.chance.uniform(0, 2))
@@ -370,7 +367,7 @@ def test_a_cluster_loses_its_job_manager_and_the_next_job_goes_on_from_the_last_
 
 @pytest.mark.supports("Engines", "PyFlink: restart from savepoints, rescaled")
 def test_jobs_of_a_cluster_go_on_from_savepoints_with_one_two_and_four_tasks_and_their_state(start, cluster):
-    run = start("endless")
+    run = start("endless", LONGER)
     for tasks in (1, 2):
         run.start(tasks, totals=True, **cluster.settings())
         run.wait_for_progress()

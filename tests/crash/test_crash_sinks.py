@@ -20,7 +20,7 @@ from tests.crash.crash_worker import SINK
 from tests.crash.test_crash_points import NEW, OLD, clean_up, content, every_step, make_template, opened
 from tests.multiprocess import table_files
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +64,13 @@ def check_done(path: Path, step: int) -> None:
 
 @pytest.mark.supports("Engines", "checkpoints committed once by any number of processes (Flink)")
 def test_a_committer_killed_at_any_step_shows_all_or_nothing_and_another_goes_on(run, template, tmp_path):
-    seen = set()
+    seen, chance = set(), random.Random(1)
     for step, path in every_step(run, "flink_commit", template, tmp_path, 2):
         visible = in_commits(path)
         seen.add(len(visible))
         assert content(path) == (NEW if visible else OLD), step
-        if not visible and random.random() < 0.3:
-            run("flink_commit", path, random.randrange(10))
+        if not visible and chance.random() < 0.3:
+            run("flink_commit", path, chance.randrange(10))
         crash_worker.flink_commit(str(path))
         assert in_commits(path) == [0], "both checkpoints went into one commit"
         check_done(path, step)

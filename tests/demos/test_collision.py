@@ -62,7 +62,7 @@ def test_a_restarted_writer_goes_on_after_its_last_acknowledged_batch() -> None:
     assert (progress.done, progress.refused, progress.repeated, progress.why) == (3, 1, 5, "x")
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_eight_killed_writers_lose_double_and_abort_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

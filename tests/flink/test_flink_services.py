@@ -52,7 +52,7 @@ def test_services_run_beside_two_jobs_and_no_row_is_lost(environment, tmp_path):
         done = services_done(path)
         return done.compactions >= 1 and done.cleans >= 1 and done.archived >= 1
 
-    wait_for(all_served, 60)
+    wait_for(all_served)
     for job in jobs.values():
         job.get_job_client().stop_with_savepoint(False, str(tmp_path / "saved")).result()
         job.wait(WAIT_MS)

@@ -267,7 +267,7 @@ def test_a_stream_of_the_datastream_api_is_written(environment, tmp_path):
     assert sorted((r["id"], r["text"]) for r in rows_of(tmp_path / "t")) == [(1, "x"), (2, "xx"), (3, "xxx")]
 
 
-def wait_for(condition, seconds: float = 40.0) -> None:
+def wait_for(condition, seconds: float = 200.0) -> None:
     import time
 
     until = time.monotonic() + seconds

@@ -26,13 +26,21 @@ SOON = {
 }
 
 
-def at(address: str) -> dict[str, str]:
+# Where there is a server, a busy machine's time to answer.
+LATER = {
+    **SOON,
+    "hoodie.write.lock.zookeeper.connection_timeout_ms": "5000",
+    "hoodie.write.lock.zookeeper.session_timeout_ms": "30000",
+}
+
+
+def at(address: str, times: dict[str, str]) -> dict[str, str]:
     return {
         "hoodie.write.lock.provider": EXPLICIT,
         "hoodie.write.lock.zookeeper.url": address,
         "hoodie.write.lock.zookeeper.base_path": "/hudi/locks",
         "hoodie.write.lock.zookeeper.lock_key": "t",
-        **SOON,
+        **times,
     }
 
 
@@ -54,7 +62,7 @@ def server() -> Iterator[ZooKeeperServer]:
 def test_a_zookeeper_that_is_away_at_the_start_is_an_error_and_no_table_is_made(environment, tmp_path):
     flink = environment("300 ms", 1)
     source = numbers(flink, "source", 1000, 100)
-    sink = table(flink, "sink", tmp_path / "t", ONE, **at(f"127.0.0.1:{free_port()}"))
+    sink = table(flink, "sink", tmp_path / "t", ONE, **at(f"127.0.0.1:{free_port()}", SOON))
     with pytest.raises(Unavailable, match=r"no ZooKeeper server .* answered within 500 ms"):
         flink.execute_sql(f"INSERT INTO {sink} SELECT id, ts FROM {source}")
     assert list(tmp_path.iterdir()) == []
@@ -65,7 +73,7 @@ def test_a_zookeeper_that_goes_away_for_ever_is_told_and_nothing_more_is_committ
 ):
     flink = environment("300 ms", 1)
     source = numbers(flink, "source", 100_000, 500)
-    sink = table(flink, "sink", tmp_path / "t", ONE, **at(server.connect_string))
+    sink = table(flink, "sink", tmp_path / "t", ONE, **at(server.connect_string, LATER))
     result = flink.execute_sql(f"INSERT INTO {sink} SELECT id, ts FROM {source}")
     try:
         wait_for(lambda: result.outcomes)
@@ -74,7 +82,7 @@ def test_a_zookeeper_that_goes_away_for_ever_is_told_and_nothing_more_is_committ
         assert isinstance(result.error, LockUnavailable | Unavailable)
         rows, before = rows_of(tmp_path / "t"), content(tmp_path / "t/.hoodie/timeline")
         assert sum(outcome.rows for outcome in result.outcomes) == len(rows)
-        again = table(flink, "again", tmp_path / "t", ONE, **at(server.connect_string))
+        again = table(flink, "again", tmp_path / "t", ONE, **at(server.connect_string, LATER))
         with pytest.raises(MainstemError, match="ZooKeeper"):
             flink.execute_sql(f"INSERT INTO {again} SELECT id, ts FROM {source}")
         assert len(rows_of(tmp_path / "t")) == len(rows)
@@ -83,4 +91,4 @@ def test_a_zookeeper_that_goes_away_for_ever_is_told_and_nothing_more_is_committ
     finally:
         result.get_job_client().cancel().result()
     with pytest.raises(MainstemError, match="ZooKeeper"):
-        result.wait(60_000)
+        result.wait(200_000)

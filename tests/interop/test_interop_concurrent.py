@@ -61,7 +61,7 @@ class Writer:
 
     def finish(self) -> None:
         """Waits for an orderly end."""
-        assert self._running.wait(timeout=120) == 0
+        assert self._running.wait(timeout=400) == 0
 
     def end(self) -> None:
         """For tests that fail: nothing is left running."""
@@ -70,7 +70,7 @@ class Writer:
             self._running.wait()
 
 
-def wait_for(what: Callable[[], object], seconds: float = 120) -> None:
+def wait_for(what: Callable[[], object], seconds: float = 400) -> None:
     """Waits until something observable holds."""
     deadline = time.monotonic() + seconds
     while not what():
@@ -166,7 +166,7 @@ def test_java_and_two_of_our_processes_write_the_same_keys_at_once_and_nothing_i
         again = run.start(0, first=500)
         run.java_writes(ROUNDS[1])
         assert files_of(path, dead), "the dead writer left nothing to clean up"
-        wait_for(lambda: not beats(path, dead), 30)
+        wait_for(lambda: not beats(path, dead))
         java.clean(path, {**options, "hoodie.clean.automatic": "true"})
         assert files_of(path, dead) == []
         run.java_writes(ROUNDS[2])

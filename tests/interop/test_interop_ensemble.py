@@ -62,7 +62,7 @@ class Troubles:
             self.leaders_killed += 1
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_java_and_two_of_our_processes_write_while_leaders_die_and_connections_are_cut(
     java: JavaHudi, ensemble: ZooKeeperEnsemble, tmp_path: Path
 ) -> None:

@@ -234,8 +234,8 @@ def test_a_stopped_waiter_that_wakes_after_its_session_goes_to_the_end_of_the_qu
 
 
 def test_a_lease_lasts_over_a_kill_and_a_restart_of_the_server(start, server, look, folder):
-    # Far longer than a busy machine's restart, and short enough: an answer that the dead server owed is waited
-    # for that long.
+    # Far longer than a busy machine's restart, and not for ever: an answer that the dead server owed is
+    # waited for that long.
     patient = {"write__lock__zookeeper__session_timeout_ms": 20_000, "patience_ms": 120_000}
     holder, waiter = start(**patient), start(**patient)
     holder.call("acquire")

@@ -335,7 +335,7 @@ def test_a_stopped_executor_that_wakes_up_after_another_one_neither_adds_nor_del
             file.rename(file.with_suffix(".cleaned"))
         before = sorted(str(p) for p in Path(table.path).rglob("*") if ".mainstem" not in str(p))
         stopped.send_signal(signal.SIGCONT)
-        assert re.search("(completed|ended) by another executor", stopped.communicate(timeout=60)[0])
+        assert re.search("(completed|ended) by another executor", stopped.communicate(timeout=200)[0])
         after = sorted(str(p) for p in Path(table.path).rglob("*") if ".mainstem" not in str(p))
         assert after == before
     finally:

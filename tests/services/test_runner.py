@@ -33,7 +33,7 @@ from mainstem.storage import paths
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
 TIMES = itertools.count()
 EVERY_2 = {"hoodie.compact.inline.max.delta.commits": 2}
-WAIT_S = 20
+WAIT_S = 150
 ROOT = Path(__file__).resolve().parents[2]
 
 

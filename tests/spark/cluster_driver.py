@@ -43,7 +43,7 @@ def waiting(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
                 context = TaskContext.get()
                 name = f"task-{context.partitionId()}-{context.taskAttemptId()}-{os.getpid()}"
                 (Path(folder) / name).touch()
-                end = time.monotonic() + 120
+                end = time.monotonic() + 400
                 while not (Path(folder) / "go").exists() and time.monotonic() < end:
                     time.sleep(0.05)
             rows += batch.num_rows

@@ -20,7 +20,7 @@ _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f'--driver-java-options "{_QUICK_JVM}" pyspark-shell')
 
 
-def until(done: Callable[[], bool], what: str, seconds: float = 150) -> None:
+def until(done: Callable[[], bool], what: str, seconds: float = 400) -> None:
     """Wait for another process to come to a point."""
     end = time.monotonic() + seconds
     while not done():

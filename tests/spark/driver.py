@@ -106,7 +106,7 @@ class Stream:
     def wrote(self, batch: int, number: int, status: str) -> None:
         say(way=self.way, batch=batch, write=number, status=status)
         if self.kill_after == [batch, number]:
-            self.here.wait(150)
+            self.here.wait(400)
         self.last = batch
 
     def end(self) -> None:
@@ -118,7 +118,7 @@ class Stream:
 def meet(folder: Path) -> None:
     """Wait for another driver."""
     (folder / f"here-{os.getpid()}").touch()
-    end = time.monotonic() + 150
+    end = time.monotonic() + 400
     while len(list(folder.glob("here-*"))) < 2 and time.monotonic() < end:
         time.sleep(0.05)
 

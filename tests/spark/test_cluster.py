@@ -22,11 +22,12 @@ pytest.importorskip("pyspark")
 import pyspark
 
 import mainstem
+from mainstem.testing.zookeeper import free_port
 from tests.spark.cluster_driver import ROWS
 from tests.spark.conftest import ROOT, until
 from tests.spark.test_sink import _orphans
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 HOME = Path(pyspark.__file__).parent
 
@@ -43,9 +44,7 @@ class Cluster:
             "PYTHONPATH": str(ROOT),
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.master = f"spark://127.0.0.1:{port}"
         self.processes: list[subprocess.Popen[bytes]] = []
         name = "org.apache.spark.deploy.master.Master"
@@ -79,7 +78,7 @@ class Cluster:
         for process in reversed(self.processes):
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait(30)
+            process.wait(120)
 
 
 def _answers(port: int) -> bool:
@@ -110,9 +109,9 @@ def test_a_worker_killed_in_the_middle_of_a_write_costs_nothing(cluster: Cluster
     until(in_the_middle, "two tasks in the middle of their partitions")
     begun = logs()
     os.killpg(cluster.workers[0].pid, signal.SIGKILL)
-    cluster.workers[0].wait(30)
+    cluster.workers[0].wait(120)
     (tmp_path / "go").touch()
-    out, err = driver.communicate(timeout=200)
+    out, err = driver.communicate(timeout=600)
     events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     assert events == [
         {"executors": "committed", "rows": 2_000},

@@ -23,7 +23,7 @@ from tests.spark.conftest import ROOT, until
 from tests.spark.driver import ROWS
 from tests.spark.test_sink import _guards, _orphans
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 REPLAYED = {
@@ -42,7 +42,7 @@ def _start(**task: object) -> subprocess.Popen[str]:
 
 
 def _events(driver: subprocess.Popen[str], *, killed: bool = False) -> list[dict]:
-    out, err = driver.communicate(timeout=200)
+    out, err = driver.communicate(timeout=600)
     events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     assert killed or (events and events[-1].get("ended")), f"{events}\n{err[-3000:]}"
     return events

@@ -101,7 +101,7 @@ def test_a_stream_that_is_killed_and_started_again_shows_every_commit_once_and_m
     sink.fail_at = max(sink.batches) + 1
     query = stream(spark, tmp_path / "t", sink, tmp_path / "c", **NAMES)
     with pytest.raises(Exception, match="the sink died"):
-        query.awaitTermination(60)
+        query.awaitTermination(200)
         raise AssertionError("the query did not end")
     table.upsert(rows((5, "b", 1, "after the replayed batch")))
     sink.fail_at = None

@@ -38,7 +38,7 @@ OPTIONS = {
     "hoodie.time.generator.max_expected_clock_skew_ms": 5,
     "hoodie.compact.inline.max.delta.commits": 2,
 }
-WAIT_S = 60
+WAIT_S = 200
 QUICK = {"hoodie.time.generator.max_expected_clock_skew_ms": 0, "hoodie.mainstem.fsync": False}
 
 

@@ -398,7 +398,7 @@ def test_writes_from_threads_of_a_batch_need_ordinals(spark: SparkSession, tmp_p
 
     errors: dict[str, str] = {}
     path = str(tmp_path / "t")
-    together = threading.Barrier(2, timeout=60)
+    together = threading.Barrier(2, timeout=200)
 
     def write(df: DataFrame, batch: int) -> None:
         def attempt(name: str, wait: bool, run: Callable[[], object]) -> None:
