@@ -26,8 +26,9 @@ def add_index_commands(
 
     index("list", _list, "show the table's indexes: name, kind, columns, state")
     create = index("create", _create, "build an index while writers run")
-    create.add_argument("kind", metavar="KIND", help="files or column_stats")
-    create.add_argument("--columns", metavar="A,B", help="what it is on; default: all that have statistics")
+    create.add_argument("kind", metavar="KIND", help="column_stats, record_index, secondary_index or files")
+    create.add_argument("--columns", metavar="A,B", help="what it is on; default of statistics: all columns")
+    create.add_argument("--name", metavar="NAME", help="of a secondary index; default: that of its column")
     rebuild = index("rebuild", _rebuild, "build an index anew; reads do without it meanwhile")
     rebuild.add_argument("name", metavar="NAME", help="its name, or its partition of the metadata table")
     drop = index("drop", _drop, "drop an index, whatever state it is in, while writers run")
@@ -42,7 +43,8 @@ def _list(options: argparse.Namespace, out: TextIO) -> None:
 def _create(options: argparse.Namespace, out: TextIO) -> None:
     table = options.open(options)
     columns = [name.strip() for name in (options.columns or "").split(",") if name.strip()]
-    tell(options, out, [table.create_index(options.kind, columns, progress=ProgressLine(table))], "")
+    made = table.create_index(options.kind, columns, name=options.name, progress=ProgressLine(table))
+    tell(options, out, [made], "")
 
 
 def _rebuild(options: argparse.Namespace, out: TextIO) -> None:

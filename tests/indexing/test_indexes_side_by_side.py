@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import mainstem
+from mainstem.cli import main
 from mainstem.errors import Unavailable
 from mainstem.indexing import build, lists
 from mainstem.table import properties
@@ -102,6 +103,19 @@ def test_a_secondary_index_is_built_while_the_record_index_is(beside):
     assert set(states(other.table).values()) == {"ready"}
     report = other.table.validate_metadata()
     assert report is not None and report.ok, report.differences
+
+
+def test_the_command_builds_what_a_named_index_rests_on_first(tmp_path, capsys):
+    make(tmp_path / "t").upsert(rows(range(20), 1))
+    named = ["secondary_index", "--columns", "value", "--name", "by_value"]
+    assert main(["index", "create", str(tmp_path / "t"), *named]) == 0
+    assert "index secondary_index_by_value built" in capsys.readouterr().out
+    assert main(["index", "list", str(tmp_path / "t")]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "files: files, ready",
+        "record_index: record_index, ready",
+        "by_value: secondary_index on value, ready",
+    ]
 
 
 def test_it_ends_where_the_record_index_was_given_up(beside):
