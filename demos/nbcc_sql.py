@@ -155,6 +155,10 @@ def compare(path: Path, commits: Sequence[Span]) -> None:
         shown = ", ".join(f"{t}: {found[t]} of {written[t]}" for t in sorted(different)[:5])
         raise CheckFailed(f"{len(different)} commits whose rows are not there once: {shown}")
     print(f"{len(rows):,} rows of {len(written)} commits, every one there once")
+    report = mainstem.open_table(path).validate_metadata()
+    if report is None or not report.ok:
+        raise CheckFailed(f"'metadata.enabled'='true', but the metadata table does not agree: {report}")
+    print("the metadata table, which the first job made and both kept up, agrees with the data")
 
 
 if __name__ == "__main__":

@@ -70,9 +70,19 @@ _TABLE_PROPERTIES: dict[str, tuple[str, ...]] = {
 _KEY_GENERATOR = "hoodie.table.keygenerator.type"
 _TABLE_ALIASES = {alias: key for key, aliases in _TABLE_PROPERTIES.items() for alias in aliases}
 
+#: options that ask for an index of the metadata table -> its kind. Of a partitioned table the record index
+#: is the partitioned one, whichever was asked for.
+INDEX_SWITCHES = {
+    "hoodie.metadata.index.column.stats.enable": "column_stats",
+    "hoodie.metadata.index.partition.stats.enable": "partition_stats",
+    "hoodie.metadata.index.bloom.filter.enable": "bloom_filters",
+    "hoodie.metadata.record.index.enable": "record_index",
+    "hoodie.metadata.global.record.level.index.enable": "record_index",
+    "hoodie.metadata.record.level.index.enable": "record_index",
+}
+
 #: options whose one acceptable value is what mainstem does anyway; others are refused by name
 _FIXED: dict[str, tuple[tuple[str, ...], str]] = {
-    "hoodie.metadata.enable": (("false",), "tables that jobs create get no metadata table yet"),
     "hoodie.populate.meta.fields": (("true",), "rows without meta columns cannot be written"),
     "hoodie.combine.before.upsert": (("true",), "a batch is always combined when it is read"),
     "hoodie.combine.before.insert": (("true",), "inserts are upserts: a key is never there twice"),
@@ -108,7 +118,7 @@ _HARMLESS_PREFIXES = (
     "hoodie.cleaner.", "hoodie.keep.", "hoodie.commits.", "hoodie.archive.", "hoodie.memory.",
     "hoodie.metrics.", "hoodie.filesystem.", "hoodie.bloom.", "hoodie.consistency.",
     "hoodie.write.status.",
-    # Of the metadata table (which ``hoodie.metadata.enable`` refuses), of other indexes, of blocks' sizes.
+    # Of the metadata table's insides, of other indexes, of blocks' sizes.
     "hoodie.metadata.", "hoodie.index.bloom.", "hoodie.bucket.index.min.", "hoodie.bucket.index.max.",
     "hoodie.logfile.data.block.max.", "hoodie.write.record.positions", "hoodie.merge.small.file.",
     "hoodie.clustering.",
@@ -129,6 +139,7 @@ _SERVICE_PREFIXES = (
 _PASSED = (core.DATA_SKIPPING, core.CONCURRENCY, core.FAILED_WRITES, core.FAILED_WRITES_OLD, core.LOG_MAX,
            core.BLOCK_FORMAT, SET_NULL, RECONCILE, *LAYOUT_OPTIONS)  # fmt: skip
 
+_INDEXES = (core.METADATA, *INDEX_SWITCHES, *core.INDEX_KEYS)
 
 # Read where a table is opened or made; jobs of engines have no use for them.
 _OPENING = (
@@ -214,7 +225,7 @@ def sorted_out(
             if kind and table.setdefault(key, kind).upper().removesuffix("_AVRO") != kind:
                 raise Invalid(f"{name}={text!r} contradicts {given[key]}={table[key]!r}")
             given.setdefault(key, name)
-        elif name in own or name in _PASSED or name.startswith(_PASSED_PREFIXES):
+        elif name in own or name in _PASSED or name in _INDEXES or name.startswith(_PASSED_PREFIXES):
             passed[own.get(name, name)] = text
         elif name.startswith(_SERVICE_PREFIXES) and name in _service_keys():
             passed[name] = text
@@ -229,6 +240,17 @@ def sorted_out(
             f"these options have no effect in mainstem: {', '.join(sorted(harmless))}", stacklevel=4
         )
     return table, given, passed
+
+
+def for_opening(passed: Mapping[str, str]) -> dict[str, str]:
+    """What ``open_table`` is given of a job's settings: which indexes it asks for is no business of an open
+    table, and that it asks for none no reason to read without them."""
+    return {k: v for k, v in passed.items() if k not in (core.METADATA, *INDEX_SWITCHES)}
+
+
+def for_reading(passed: Mapping[str, str]) -> dict[str, str]:
+    """The same for a query, which may be told to do without the metadata table."""
+    return {k: v for k, v in passed.items() if k not in INDEX_SWITCHES}
 
 
 def check_given(given: Mapping[str, str], table: Mapping[str, str] | None = None) -> None:
@@ -251,6 +273,13 @@ def check_given(given: Mapping[str, str], table: Mapping[str, str] | None = None
         name: text for name, text in given.items() if name not in of_services and table.get(name) != text
     }
     prefixed = [name for name in others if name.startswith(_OPENING_PREFIXES)]
+    switches = sorted(name for name in others if name in INDEX_SWITCHES)
+    if switches:
+        warnings.warn(
+            f"these options ask for indexes when a job begins: {', '.join(switches)}; of an open table it is"
+            " Table.create_index that makes one",
+            stacklevel=4,
+        )
     sorted_out(others, known=(OPERATION, *_OPENING, *prefixed))
 
 
@@ -275,7 +304,7 @@ def _check_fixed(name: str, text: str) -> None:
 def unknown(name: str, known: Iterable[str] = ()) -> Exception:
     """The error for an option that nobody reads, with the name that was perhaps meant."""
     known = (
-        *known, *_TABLE_ALIASES, *_FIXED, *_PASSED, *_service_keys(), *core.OWN_KEYS,
+        *known, *_TABLE_ALIASES, *_FIXED, *_PASSED, *_INDEXES, *_service_keys(), *core.OWN_KEYS,
         "hoodie.write.lock.provider", "hoodie.time.generator.max_expected_clock_skew_ms",
     )  # fmt: skip
     meant = _service_option_meant(name)

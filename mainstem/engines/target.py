@@ -13,7 +13,7 @@ from mainstem.client import Table, open_table
 from mainstem.create import create_table
 from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
-from mainstem.hoodie_options import ORDERING, PARTITION, RECORD_KEY, TABLE_NAME
+from mainstem.hoodie_options import ORDERING, PARTITION, RECORD_KEY, TABLE_NAME, for_opening
 from mainstem.opening import reach_lock
 from mainstem.storage import paths
 from mainstem.table.properties import SLASH_DATES, TableConfig
@@ -93,12 +93,12 @@ def _key(options: Wanted) -> tuple[object, ...]:
         state: tuple[object, ...] = (found.st_ino, found.st_mtime_ns, found.st_size)
     except OSError:  # being replaced by another writer: do not share what is read now
         state = (object(),)
-    settings = tuple(sorted({**options.passed, **options.table}.items()))
+    settings = tuple(sorted({**for_opening(options.passed), **options.table}.items()))
     return (os.getpid(), options.path, settings, *state)
 
 
 def _opened(options: Wanted) -> Table:
-    table = open_table(options.path, properties=dict(options.passed))
+    table = open_table(options.path, properties=for_opening(options.passed))
     wrong = contradiction(options, table.config)
     if wrong:
         raise Invalid(wrong, table=table.path)
@@ -107,7 +107,8 @@ def _opened(options: Wanted) -> Table:
         for key in _GIVEN_WHERE_MISSING
         if key in options.table and not table.properties.get(key)
     }
-    return open_table(options.path, properties={**options.passed, **missing}) if missing else table
+    given = {**for_opening(options.passed), **missing}
+    return open_table(options.path, properties=given) if missing else table
 
 
 def exists(path: str) -> bool:
@@ -158,7 +159,7 @@ def _create(options: Wanted, schema: pa.Schema) -> Table | None:
             table_version=int(version),
             buckets=int(wanted[_BUCKETS]) if wanted.get(_BUCKETS, "").isdecimal() else None,
             name=wanted["hoodie.table.name"],
-            properties={**options.passed, **more},
+            properties={**for_opening(options.passed), **more},
         )
     except Invalid:
         if exists(options.path):

@@ -45,7 +45,6 @@ _OTHER_INDEX = "belongs to another index than BUCKET"
 _BATCHES = "rows are staged batch by batch; memory is bounded by the Arrow batch"
 _COW = "belongs to COPY_ON_WRITE tables"
 _BULK = "belongs to bulk_insert"
-_NO_METADATA = "tables that Flink jobs create get no metadata table yet"
 _CLUSTERING = "clustering breaks non-blocking writers; run it with Hudi while no writer is open"
 
 _TABLE = (
@@ -121,10 +120,11 @@ _WRITE = (
            "hoodie.table.cdc.enabled"),
     _idle("cdc.supplemental.logging.mode", "DATA_BEFORE_AFTER", "cdc is off",
           "hoodie.table.cdc.supplemental.logging.mode"),
-    Option("metadata.enabled", "true", NO_EFFECT, f"{_NO_METADATA}; `true` is answered with a warning",
-           ("hoodie.metadata.enable",)),
-    _idle("metadata.compaction.delta_commits", "10", _NO_METADATA,
-          "hoodie.metadata.compact.max.delta.commits"),
+    _works("metadata.enabled", "false", "`true`: a table without a metadata table gets one before the job"
+           " writes, beside running writers; one that it has is maintained whatever this says",
+           "hoodie.metadata.enable", key="hoodie.metadata.enable"),
+    _works("metadata.compaction.delta_commits", "10", "of the metadata table",
+           "hoodie.metadata.compact.max.delta.commits", key="hoodie.metadata.compact.max.delta.commits"),
     _idle("index.bootstrap.enabled", "false", _OTHER_INDEX),
     _idle("index.state.ttl", "0", _OTHER_INDEX),
     _idle("index.global.enabled", "true", _OTHER_INDEX),

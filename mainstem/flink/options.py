@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mainstem import options as core
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.option_list import BY_NAME, FIXED, NO_EFFECT, OPTIONS, Option
-from mainstem.hoodie_options import check_given, local_path, operation, sorted_out
+from mainstem.hoodie_options import check_given, for_reading, local_path, operation, sorted_out
 from mainstem.merge.payloads import COMMIT_TIME, EVENT_TIME, IGNORE_DEFAULTS, KNOWN_PAYLOADS
 
 CONNECTORS = ("hudi", "mainstem")
@@ -83,21 +82,17 @@ class FlinkOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, name: str) -> FlinkOptions:
-        """Raises ``Invalid`` (unknown name, wrong value), ``Unsupported`` (known, but refused).
-
-        Warns of ``metadata.enabled=true``, which has no effect yet.
-        """
+        """Raises ``Invalid`` (unknown name, wrong value), ``Unsupported`` (known, but refused)."""
         values, written = _by_newest_name(options)
         for option in OPTIONS:
             if option.name in values and option.what == FIXED:
                 _check_fixed(option, values[option.name], written[option.name])
-        _warn_of_metadata(values, written)
         path = values.get("path")
         if not path:
             raise Invalid(f"table {name!r}: option 'path' is missing, the folder of the Hudi table")
         table, given, passed = _properties(values, written)
         _merging(values, written, table, given)
-        check_given(passed)
+        check_given(for_reading(passed))
         core.WriterOptions.from_properties(passed)
         return cls(
             path=local_path(path),
@@ -130,15 +125,6 @@ def _check_fixed(option: Option, value: str, written: str) -> None:
     if value.lower() not in option.only:
         expected = f"; expected {option.default!r}" if option.default else "; leave it out"
         raise Unsupported(f"{written}={value!r}: {option.note}{expected}")
-
-
-def _warn_of_metadata(values: Mapping[str, str], written: Mapping[str, str]) -> None:
-    if core.flag(values, "metadata.enabled", False):
-        warnings.warn(
-            f"{written['metadata.enabled']}=true has no effect: tables that Flink jobs create get no metadata"
-            " table yet. One that a table has is maintained (create_table, create_index)",
-            stacklevel=4,
-        )
 
 
 def _properties(

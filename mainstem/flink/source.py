@@ -41,6 +41,7 @@ from mainstem.flink.environment import Environment
 from mainstem.flink.options import FlinkOptions, FlinkReadOptions
 from mainstem.flink.read_types import flink_type, python_row_type, transport_schema
 from mainstem.flink.reader import SPLIT, ReadRows, Slices
+from mainstem.hoodie_options import for_reading
 from mainstem.readers.history import just_before
 from mainstem.readers.scan import ScanPlan
 from mainstem.readers.state import TableState
@@ -98,7 +99,7 @@ def read(
 
 def _opened(table: Declared | Table | str) -> Table:
     if isinstance(table, Declared):
-        return open_table(table.options.path, properties=table.options.passed)
+        return open_table(table.options.path, properties=for_reading(table.options.passed))
     return table if isinstance(table, Table) else open_table(table)
 
 

@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from mainstem.client import Table, open_table
-from mainstem.engines.target import contradiction, exists, open_or_create
+from mainstem.engines.asked_indexes import open_for_job
+from mainstem.engines.target import contradiction, exists
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.declared import Declared
 from mainstem.flink.options import INDEX_TYPE, KEYS, ORDERING, TABLE_TYPE, FlinkOptions
 from mainstem.formats.avro_schema import arrow_to_avro
-from mainstem.hoodie_options import BUCKETS
+from mainstem.hoodie_options import BUCKETS, for_opening
 from mainstem.merge.payloads import COMMIT_TIME
 from mainstem.writers.schemas import fills_missing
 
@@ -61,7 +62,7 @@ def open_target(declared: Declared) -> Target:
     wanted = declared.options
     if not exists(wanted.path):
         wanted = _completed(declared)
-    table = open_or_create(wanted, declared.columns)
+    table = open_for_job(wanted, declared.columns)
     table.writer_context()
     _check_columns(declared, table, writing=True)
     config = table.config
@@ -78,7 +79,9 @@ def open_target(declared: Declared) -> Target:
 @contextmanager
 def rehearsed(declared: Declared) -> Iterator[Declared]:
     """The declaration, for planning only: ``open_target`` makes no table at its path, but one that goes again
-    in a folder of its own."""
+    in a folder of its own, and no index."""
+    passed = for_opening(declared.options.passed)
+    declared = replace(declared, options=replace(declared.options, passed=passed))
     if exists(declared.options.path):
         yield declared
         return
@@ -95,7 +98,7 @@ def check_declared(declared: Declared) -> None:
     if not exists(options.path):
         arrow_to_avro(declared.columns, table_name=declared.name, meta_fields=False)
         return
-    table = open_table(options.path, properties=options.passed)
+    table = open_table(options.path, properties=for_opening(options.passed))
     said = contradiction(options, table.config)
     if said:
         raise Invalid(f"table {declared.name!r}: {said}", table=table.path)

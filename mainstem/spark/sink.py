@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mainstem.client import Table
+from mainstem.engines.asked_indexes import open_for_job
 from mainstem.engines.target import open_or_create
 from mainstem.errors import (
     Invalid,
@@ -113,7 +114,7 @@ def write_batch(
     found = in_driver(df)
     if found.streaming:
         parsed = _beside_services(parsed)
-    table = open_or_create(parsed, arrow_schema(df.schema, nullable=True))
+    table = open_for_job(parsed, arrow_schema(df.schema, nullable=True))
     ids = guard_ids(found, parsed, table=table.path)
     ways = _Ways(table, parsed)
     if ids is None:
@@ -216,7 +217,7 @@ class _StreamSink:
         self._options = options
         self._schema = schema
         self._on_outcome = on_outcome
-        self._ways = _Ways(open_or_create(options, schema), options)
+        self._ways = _Ways(open_for_job(options, schema), options)
         # A wrong option or an unwritable table shows before the query starts.
         self._ways.table.writer_context()
         self._claimed: str | None = None

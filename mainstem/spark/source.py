@@ -26,6 +26,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from mainstem.engines.asked_indexes import open_for_job
 from mainstem.engines.target import open_or_create
 from mainstem.errors import Invalid, Unsupported
 from mainstem.spark.batch_ids import guard_ids, in_task, looks
@@ -81,7 +82,7 @@ class MainstemSource(DataSource):
                 ' (apache/hudi#19793); use mode("append"), which upserts by record key'
             )
         options = WriteOptions.parse(dict(self.options))
-        open_or_create(options, arrow_schema(schema, nullable=True)).writer_context()
+        open_for_job(options, arrow_schema(schema, nullable=True)).writer_context()
         return _BatchWriter(options, schema, uuid.uuid4().hex)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
@@ -92,7 +93,7 @@ class MainstemSource(DataSource):
                 " batch; use append, or write_stream with output mode update"
             )
         options = WriteOptions.parse(dict(self.options))
-        open_or_create(options, arrow_schema(schema, nullable=True))
+        open_for_job(options, arrow_schema(schema, nullable=True))
         return _StreamWriter(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

@@ -25,8 +25,9 @@ def _rows(*uuids: str) -> pa.Table:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Two commits, of two rows and of one."""
+    asked = {"hoodie.mainstem.exclusive": True, "hoodie.metadata.enable": True}
     table = mainstem.create_table(
-        tmp_path / "t1", SCHEMA, record_key="uuid", buckets=2, properties={"hoodie.mainstem.exclusive": True}
+        tmp_path / "t1", SCHEMA, record_key="uuid", buckets=2, properties=asked
     )
     table.upsert(_rows("a", "b"))
     table.upsert(_rows("c"))

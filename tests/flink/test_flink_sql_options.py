@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mainstem.engines.asked_indexes import asked_indexes
 from mainstem.errors import Invalid, MainstemError, Unsupported
 from mainstem.flink.option_list import BY_NAME, FIXED, NO_EFFECT, OPTIONS
 from mainstem.flink.options import FlinkOptions
@@ -71,7 +72,7 @@ def test_another_value_of_a_fixed_option_is_refused_with_the_reason(option) -> N
 
 
 @pytest.mark.parametrize(
-    "option", [o for o in OPTIONS if o.what == NO_EFFECT and o.name != "metadata.enabled"],
+    "option", [o for o in OPTIONS if o.what == NO_EFFECT],
     ids=lambda option: option.name,
 )  # fmt: skip
 def test_an_option_without_effect_changes_nothing(option) -> None:
@@ -79,17 +80,13 @@ def test_an_option_without_effect_changes_nothing(option) -> None:
 
 
 @pytest.mark.parametrize("name", ["metadata.enabled", "hoodie.metadata.enable"])
-def test_metadata_is_answered_with_one_warning(name) -> None:
-    with pytest.warns(UserWarning, match="metadata table yet") as seen:
-        assert parsed(**{name: "true"}) == parsed()
-    assert len(seen) == 1
-    assert name in str(seen[0].message)
-
-
-def test_metadata_switched_off_is_what_happens_anyway() -> None:
+def test_what_a_job_asks_of_the_metadata_table_is_taken_without_a_warning(name) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        parsed(**{"metadata.enabled": "false"})
+        asked = parsed(**{name: "true", "hoodie.metadata.index.column.stats.enable": "true"})
+        assert asked_indexes(asked.passed) == ["files", "column_stats"]
+        assert asked_indexes(parsed(**{name: "false"}).passed) == []
+        assert asked_indexes(parsed().passed) == []
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,7 @@ def columns_of(t, query):
 def test_the_sql_of_two_pipelines_into_one_table_is_understood(t, path) -> None:
     declare(t, path)
     declare(t, path, name="t1_2", more=NO_SERVICES)
-    with pytest.warns(UserWarning, match="metadata table yet"):
-        first = t.explain_sql("insert into t1/*+options('metadata.enabled'='true')*/ select * from sourceT")
+    first = t.explain_sql("insert into t1/*+options('metadata.enabled'='true')*/ select * from sourceT")
     second = t.explain_sql("insert into t1_2 select * from sourceT")
     assert f"Table {path}: key uuid, partition none, 4 buckets" in first
     assert "'t1'" in first

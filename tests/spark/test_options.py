@@ -45,7 +45,6 @@ CREATE = {
         ("hoodie.datasource.write.operation", "insert_overwrite", Unsupported, "#19793"),
         ("hoodie.datasource.write.recordkey.fields", "id", Invalid, "did you mean"),
         ("hoodie.nobody.knows.this", "1", Unsupported, "hoodie.nobody.knows.this"),
-        ("hoodie.metadata.enable", "true", Unsupported, "hoodie.metadata.enable='true'"),
         ("compaction.async.enable", "true", Invalid, "did you mean 'compaction.async.enabled'"),
         ("clean.retain_commits", "2", Invalid, "did you mean 'hoodie.clean.commits.retained'"),
         ("hoodie.keep.max.commit", "9", Invalid, "did you mean 'hoodie.keep.max.commits'"),
