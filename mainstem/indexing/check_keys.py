@@ -22,9 +22,10 @@ from mainstem.metadata.build.expressions import Expression
 from mainstem.metadata.build.ranges import column_at
 from mainstem.metadata.build.rows import secondary_rows
 from mainstem.metadata.definitions import Definition
-from mainstem.metadata.keys import bloom_keys, file_groups, hashed_texts
+from mainstem.metadata.keys import NULL_PREFIX, bloom_keys, file_groups, hashed_texts
 from mainstem.metadata.merging import shown
 from mainstem.metadata.partitions import (
+    NON_PARTITIONED,
     RECORD_INDEX,
     data_partition_of,
     in_keys,
@@ -73,7 +74,7 @@ def _check_records(
         found = pa.array(at.is_valid())
         there = rows.take(at.filter(found))
         real = placed_rows(keys.filter(found), numbers[found.to_numpy(zero_copy_only=False)], places)
-        same = pc.and_(_equal(there, real, "partition"), _equal(there, real, "file_id"))
+        same = pc.and_(_same_partition(there, real), _equal(there, real, "file_id"))
         for one, other in zip(*(t.filter(pc.invert(same)).to_pylist() for t in (there, real)), strict=True):
             detail = f"says {_place(one)}, but the row lies in {_place(other)}"
             report.add("different", one["key"], detail)
@@ -86,6 +87,12 @@ def _keys(batches: Iterator[pa.Table]) -> Iterator[pa.ChunkedArray]:
 
 def _place(row: dict) -> str:
     return f"partition {row['partition']}, file group {row['file_id']}"
+
+
+def _same_partition(there: pa.Table, real: pa.Table) -> pa.ChunkedArray:
+    """A non-partitioned table's is "" or "."."""
+    plain = pc.and_(pc.equal(there["partition"], NON_PARTITIONED), pc.equal(real["partition"], ""))
+    return pc.or_(_equal(there, real, "partition"), pc.fill_null(plain, False))
 
 
 def _equal(one: pa.Table, other: pa.Table, name: str) -> pa.ChunkedArray:
@@ -142,7 +149,8 @@ def check_secondary_index(
     definition: Definition,
     keep: Keep | None,
 ) -> None:
-    """Every pair of a value and a record key."""
+    """Every pair of a value and a record key; but for nulls, which nobody looks for: an update that leaves
+    the column out adds none."""
     (column,) = definition.fields
     version = metadata.definitions.secondary_version(report.partition)
     stored = metadata.slices(report.partition)
@@ -156,7 +164,7 @@ def check_secondary_index(
         rows = _stored_rows(report, metadata, stored, group, version)
         keys = pc.unique(keys)
         there = pc.is_in(keys, value_set=rows["key"].combine_chunks())
-        _missing(report, keys.filter(pc.invert(there)))
+        _missing(report, keys.filter(pc.invert(pc.or_(there, pc.starts_with(keys, NULL_PREFIX)))))
         report.counts["extra"] += rows.num_rows - pc.sum(there, min_count=0).as_py()
 
 

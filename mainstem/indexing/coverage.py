@@ -156,7 +156,9 @@ class Coverage:
         if done is not None:
             path = f"{paths.METADATA_TIMELINE}/{instant.requested}_{done}.{DELTACOMMIT}"
             data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
-            if self.partition in decode_commit(data, path=path).stats:
+            made = decode_commit(data, path=path)
+            # Java names an index of keys in its commit and leaves keys out (readers.strangers).
+            if self.partition in made.stats and (made.ours or kind_of(self.partition) not in _OF_KEYS):
                 return True
         keyless = (CLEAN, COMMIT) if self.ctx.config.table_type == MERGE_ON_READ else (CLEAN,)
         if kind_of(self.partition) in _OF_KEYS and instant.action in keyless:

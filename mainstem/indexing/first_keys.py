@@ -25,7 +25,15 @@ from mainstem.indexing.first_rows import FilesPiece, FirstRows, Run
 from mainstem.indexing.spec import IndexSpec
 from mainstem.indexing.spill import spilled
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.metadata.build.bootstrap import Keep, Place, Sorter, check_single, pair_rows, placed_rows
+from mainstem.metadata.build.bootstrap import (
+    Keep,
+    Place,
+    Sorter,
+    check_lengths,
+    check_single,
+    pair_rows,
+    placed_rows,
+)
 from mainstem.metadata.build.rows import secondary_rows
 from mainstem.metadata.partitions import Content, file_id, in_keys
 from mainstem.metadata.records import encode
@@ -122,6 +130,7 @@ class FirstKeys:
         for partition, sorter in sorted(self._sorters.items(), key=lambda item: item[0] or ""):
             for number, keys, numbers in sorter.sorted_groups():
                 name = file_id(self.spec.partition, number, partition)
+                check_lengths(keys, self.spec.partition)
                 if self.spec.content == Content.SECONDARY:
                     yield (name, *encode(Content.SECONDARY, pair_rows(keys), schema_text))
                     continue

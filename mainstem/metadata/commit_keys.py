@@ -37,7 +37,7 @@ import pyarrow.compute as pc
 
 from mainstem.errors import CorruptTable
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.metadata.build.bootstrap import Place, Sorter, pair_rows, placed_rows, sort_keys
+from mainstem.metadata.build.bootstrap import Place, Sorter, check_lengths, pair_rows, placed_rows, sort_keys
 from mainstem.metadata.build.ranges import column_at
 from mainstem.metadata.build.rows import secondary_rows
 from mainstem.metadata.commit_action import Action
@@ -135,6 +135,7 @@ def _keys(batch: pa.Table, name: str) -> pa.ChunkedArray:
 
 def _last_places(keys: pa.Array, numbers: np.ndarray, places: list[Place]) -> pa.Table:
     """Each key of a sorted array once: in the last of its places."""
+    check_lengths(keys, RECORD_INDEX)
     if len(keys) > 1:
         last = np.append(pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False), True)
         keys, numbers = keys.filter(pa.array(last)), numbers[last]
@@ -158,6 +159,7 @@ def secondary_index_rows(action: Action, partition: str, groups: tuple[str, ...]
             sorter.add(secondary_rows(values, keys).column("key"), 0)
     for number, keys, _ in sorter.sorted_groups():
         if len(keys):
+            check_lengths(keys, partition)
             yield groups[number], Content.SECONDARY, pair_rows(keys)
 
 

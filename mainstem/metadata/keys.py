@@ -40,6 +40,8 @@ _SEED = 0xFFFFFFFFDABADABA
 _PARTITION_STAT = "__partition_stat__"
 _NULL = "\0"
 _SEPARATOR = "$"
+#: what the keys of a secondary index begin with whose value is null
+NULL_PREFIX = _NULL + _SEPARATOR
 
 
 @lru_cache(maxsize=65_536)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from mainstem.formats.bloom_filter import may_hold_one
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.metadata.build.rows import secondary_texts
+from mainstem.metadata.partitions import RECORD_INDEX
 from mainstem.readers.by_slice import may_hold, together
 from mainstem.readers.explain import FILE_SLICES, PARTITIONS, Report
 from mainstem.readers.expression_terms import comparable_part, term_kind
@@ -146,9 +147,17 @@ class IndexCuts:
     def _by_records(self, found: Sequence[FileSlice]) -> Sequence[FileSlice]:
         if self._keys is None or (self._hashed and not self._in_some_partitions(found)):
             return found
-        if not self._indexes.has_places(self._unique(found)):
+        if not self._has_places(found, self._unique(found)):
             return found
         return self._at_places(found, self._keys, RECORDS)
+
+    def _has_places(self, found: Sequence[FileSlice], unique_keys: bool) -> bool:
+        return self._indexes.has_places(unique_keys) and self._kept_up(found, RECORD_INDEX)
+
+    def _kept_up(self, found: Sequence[FileSlice], partition: str) -> bool:
+        """Whether an index of keys is believed: of file groups that are buckets not after other engines."""
+        bucketed = any(file_id_bucket(s.file_id) is not None for s in found)
+        return not bucketed or self._indexes.kept_up(partition)
 
     def _in_some_partitions(self, found: Sequence[FileSlice]) -> bool:
         """Whether it is left to ask which partitions have a key whose bucket is known."""
@@ -175,15 +184,17 @@ class IndexCuts:
             index = None if values is None or texts is None else self._indexes.secondary(values[0].column)
             if index is None or not (self._unique(found) or self._indexes.only_grown(index)):
                 continue
+            if not self._kept_up(found, index.partition):
+                continue
             keys = self._indexes.keys_of(index, texts)
             buckets = wanted_buckets(keys, self._config, self._state.storage)
             if buckets is not None:
                 count = self._config.buckets or 0
                 held = np.array([in_buckets(s.file_id, buckets, count) for s in found], bool)
                 found = self._kept(found, held, SECONDARY)
-                if self._in_some_partitions(found) and self._indexes.has_places(False):
+                if self._in_some_partitions(found) and self._has_places(found, False):
                     found = self._at_places(found, keys, RECORDS)
-            elif self._indexes.has_places(self._unique(found)):
+            elif self._has_places(found, self._unique(found)):
                 found = self._at_places(found, keys, SECONDARY)
         return found
 

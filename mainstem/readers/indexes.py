@@ -52,6 +52,7 @@ from mainstem.metadata.table import MetadataTable
 from mainstem.readers.predicates import Ranges
 from mainstem.readers.state import TableState
 from mainstem.readers.stored_ranges import stored_ranges, unknown
+from mainstem.readers.strangers import stranger_since_built
 from mainstem.storage import paths
 from mainstem.table.properties import load_config
 from mainstem.timeline.index_records import decode_index_builds, load_index_plan, pending_index_actions
@@ -265,6 +266,17 @@ class Indexes:
             ),
             None,
         )  # fmt: skip
+
+    def kept_up(self, partition: str) -> bool:
+        """Whether an index of keys of a table with buckets is believed: nobody but mainstem's writers wrote
+        since it was built."""
+        stranger = stranger_since_built(self._state, partition)
+        if stranger is not None:
+            self.notes.append(
+                f"{partition} is not asked: {stranger} was written by another engine, which does not keep it"
+                " up beside writers of buckets; build it anew (reindex)"
+            )
+        return stranger is None
 
     def only_grown(self, index: Definition) -> bool:
         """Whether nobody ever took a pair from a secondary index: on a table declared exclusive that no other

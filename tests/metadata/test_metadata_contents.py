@@ -318,7 +318,7 @@ def test_file_ids_are_stored_as_uuids_where_they_are_such():
     keys = pa.array(["k"])
     for file_id, encoding in ((FILE_ID, 0), (FILE_ID[:-2], 0), ("my-file-7", 1)):
         row = record_index_rows(keys, "", file_id, "20260101000000000").to_pylist()[0]
-        assert (row["file_id"], row["encoding"], row["partition"]) == (file_id, encoding, ".")
+        assert (row["file_id"], row["encoding"], row["partition"]) == (file_id, encoding, "")
         assert row["instant_ms"] == 1767225600000
     with pytest.raises(Invalid, match="1 of 2 record keys are null"):
         record_index_rows(pa.array(["k", None]), "", FILE_ID, "20260101000000000")

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Invalid
+from mainstem.formats.hfile_entries import ROW_BYTES_MAX
 from mainstem.limits import MIB
 from mainstem.metadata.build.rows import record_index_rows
 from mainstem.metadata.keys import V2, file_groups, hashed_texts
@@ -185,6 +186,16 @@ def secondary_index_groups(
         sorter.add(rows.column("key"), 0)
     for group, keys, _ in sorter.sorted_groups():
         yield (group, *encode(Content.SECONDARY, pair_rows(keys), schema_text))
+
+
+def check_lengths(keys: pa.Array, partition: str) -> None:
+    """``Invalid``, naming the index, for a key that no HFile holds."""
+    longest = pc.max(pc.binary_length(keys)).as_py() or 0
+    if longest > ROW_BYTES_MAX:
+        raise Invalid(
+            f"a key of {longest:,} bytes for {partition}, whose keys have {ROW_BYTES_MAX:,} bytes at most;"
+            " write the row without it, or drop the index"
+        )
 
 
 def pair_rows(keys: pa.Array) -> pa.Table:

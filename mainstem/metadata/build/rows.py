@@ -104,7 +104,7 @@ def record_index_rows(
     rows = len(keys)
     columns = [
         keys.cast(pa.string()),
-        pa.repeat(pa.scalar(in_keys(partition)), rows),
+        pa.repeat(pa.scalar(partition), rows),  # "" of a non-partitioned table, here alone
         pa.repeat(pa.scalar(file_id), rows),
         pa.repeat(pa.scalar(instant_ms(instant, zone), pa.int64()), rows),
         pa.repeat(_encoding(file_id), rows),
