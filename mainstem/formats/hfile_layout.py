@@ -121,11 +121,11 @@ def make_block(
     return framed(magic, stored, len(data) + len(known), previous)
 
 
-def stored_data(data: bytes | memoryview, codec: int) -> bytes | memoryview:
-    """A block's data as it is stored."""
+def stored_data(data: bytes | memoryview, codec: int, *, fast: bool = False) -> bytes | memoryview:
+    """A block's data as it is stored; ``fast``: in a third of the time, a tenth larger."""
     if codec != GZ:
         return data
-    deflater = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    deflater = zlib.compressobj(_FAST if fast else _LEVEL, zlib.DEFLATED, _GZIP)
     return deflater.compress(data) + deflater.flush()
 
 
@@ -159,7 +159,7 @@ def _last_part(known: bytes) -> bytes:
     return deflater.compress(known) + deflater.flush()
 
 
-_LEVEL = 6  # as Java's GZIPOutputStream
+_LEVEL, _FAST = 6, 1  # 6 as Java's GZIPOutputStream
 _RAW = -15  # zlib's number for deflate without a frame
 _GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\x03"
 _CHECKSUM_BYTES = 1 << 30

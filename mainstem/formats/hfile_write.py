@@ -51,7 +51,8 @@ def write_hfile(
     """An HFile with these entries; keys are strings or binaries in any order.
 
     ``base_file`` files say their smallest and greatest key, which the content of a log block does not, and
-    may hold a bloom filter of the keys (``hoodie.metadata.bloom.filter.*``; no reader needs it).
+    may hold a bloom filter of the keys (``hoodie.metadata.bloom.filter.*``; no reader needs it). A log block,
+    which a compaction rewrites soon, is compressed less.
     ``schema_text`` is the Avro schema of the values. ``compression`` is
     ``hoodie.hfile.compression.algorithm`` (GZ or NONE), ``block_bytes`` is ``hoodie.hfile.block.size``.
 
@@ -60,7 +61,7 @@ def write_hfile(
     if compression not in layout.CODECS:
         raise Invalid(f"an HFile compressed with {compression!r}; {' and '.join(layout.CODECS)} are written")
     content = _few(keys, values, block_bytes) or _many(keys, values, block_bytes)
-    made = _File(layout.CODECS[compression])
+    made = _File(layout.CODECS[compression], fast=not base_file)
     made.data_blocks(content.blocks)
     if base_file and bloom is not None:
         made.meta_block(BLOOM_BLOCK, bloom_text(content.keys, bloom).encode())
@@ -156,8 +157,9 @@ def _index_entry(offset: int, size: int, key: bytes) -> bytes:
 class _File:
     """The parts of a file so far."""
 
-    def __init__(self, codec: int) -> None:
+    def __init__(self, codec: int, *, fast: bool) -> None:
         self._codec = codec
+        self._fast = fast
         self._parts: list[bytes | memoryview] = []
         self._at = 0
         self._root: list[bytes] = []
@@ -171,7 +173,7 @@ class _File:
             first, data = block()
             if len(data) > limits.HFILE_BLOCK_BYTES_MAX:
                 raise Invalid(f"a block of an HFile with {len(data)} bytes: a value is too large")
-            return first, len(data), layout.stored_data(data, self._codec)
+            return first, len(data), layout.stored_data(data, self._codec, fast=self._fast)
 
         made = side_by_side(stored, blocks) if len(blocks) > 1 else map(stored, blocks)
         for first, plain, data in made:
