@@ -4,8 +4,9 @@ An index is used only if the table lists it as ready, no pending index action is
 (``async_index``: Java lists it before it is complete), and the metadata table knows every write of the view:
 one that it does not know was made by a writer that did not maintain it. Column statistics and bloom filters
 are of files, which never change: they are good for time travel too. Partition statistics, record index and
-secondary indexes are of the newest state. After an answer the table's properties are read again: a partition
-of the metadata table is taken off the list before it is deleted, so one that is still on it was whole.
+secondary indexes are of the newest state, and asked by a view that is not older than they are. After an
+answer the table's properties are read again: a partition of the metadata table is taken off the list before
+it is deleted, so one that is still on it was whole.
 
 A record index names the file groups of keys, and too many at worst, so rows are filtered afterwards. Java
 keeps one place per key: in a partitioned table whose buckets, or whose writers, allow one key in two
@@ -27,7 +28,8 @@ import pyarrow.compute as pc
 
 from mainstem.formats.avro_container import OUR_MARK, decode_container
 from mainstem.formats.avro_schema import META_FIELDS
-from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.formats.java_properties import parse_properties
+from mainstem.limits import PROPERTIES_BYTES_MAX, TIMELINE_FILE_BYTES_MAX
 from mainstem.metadata.definitions import Definition
 from mainstem.metadata.keys import (
     bloom_keys,
@@ -120,7 +122,21 @@ class Indexes:
         if partition in self._doubtful:
             self.notes.append(f"{partition} was built beside writers that Java did not wait for")
             return False
+        if self._built_since(partition):
+            self.notes.append(f"{partition} was built anew after this query began")
+            return False
         return True
+
+    def _built_since(self, partition: str) -> bool:
+        """Whether an index was built after this view: it knows nothing of rows that are gone since."""
+        path = self._metadata.folder.outer(paths.partition_metafile(partition))
+        try:
+            data = self._state.storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
+        except FileNotFoundError:
+            return False  # where an index has none, nothing of ours built it
+        made = parse_properties(data, path=path).get("commitTime", "")
+        done = self._metadata.timeline.completion_times.get(made, made)
+        return max(made, done) > self._state.timeline.newest_time
 
     @cached_property
     def _doubtful(self) -> set[str]:
