@@ -130,7 +130,7 @@ def test_each_service_fails_alone_with_a_warning(path: Path, monkeypatch) -> Non
     monkeypatch.setattr(runner, "roll_back_failed_writes", Fails())
     with pytest.warns(ServiceWarning, match="rollback of .* failed: the disk is away") as told:
         found = by_service(table.run_services())
-    assert len(told) == 1
+    assert [warning.category for warning in told].count(ServiceWarning) == 1
     assert isinstance(found["rollback"].error, Unavailable)
     assert "failed: the disk is away" in found["rollback"].describe()
     assert found["compact"].results[0].completion
@@ -432,7 +432,7 @@ def test_what_repeating_does_not_mend_waits_for_the_next_commit() -> None:
         assert not warn_of_failures([lasting], "t")
         assert warn_of_failures([lasting, passing], "t")
         assert not warn_of_failures([ServiceRun("clean")], "t")
-    assert len(told) == 3
+    assert [warning.category for warning in told].count(ServiceWarning) == 3
 
 
 def test_a_woken_thread_ends_when_nothing_is_left_to_do_and_gives_up_after_some_failures(monkeypatch):
