@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -162,14 +163,14 @@ def check_single(keys: pa.Array, numbers: np.ndarray, places: list[Place]) -> No
 
 def placed_rows(keys: pa.Array, numbers: np.ndarray, places: list[Place]) -> pa.Table:
     """Rows of ``record_index``, each key with its place."""
-    one = pa.concat_tables(
-        [
-            SCHEMAS[Content.RECORDS].empty_table(),
-            *(record_index_rows(pa.array([""]), p.partition, p.file_id, p.instant) for p in places),
-        ]
-    ).combine_chunks()
-    rows = one.take(pa.array(numbers))
+    rows = _row_of_each(tuple(places)).take(pa.array(numbers))
     return rows.set_column(0, SCHEMAS[Content.RECORDS].field(0), keys)
+
+
+@lru_cache(maxsize=4)  # the places of one index are the same for all its file groups
+def _row_of_each(places: tuple[Place, ...]) -> pa.Table:
+    made = (record_index_rows(pa.array([""]), p.partition, p.file_id, p.instant) for p in places)
+    return pa.concat_tables([SCHEMAS[Content.RECORDS].empty_table(), *made]).combine_chunks()
 
 
 def secondary_index_groups(
