@@ -211,6 +211,17 @@ def flink_sink(name: str) -> str:
     return name.replace("-", "_")
 
 
+def indexer(place: Place, name: str, properties: dict, seed: int) -> Actor:
+    """A process that builds indexes; the one called ``dropper`` drops them."""
+    given = {
+        "path": str(place.table), "properties": properties, "journal": str(place.journal(name)), "seed": seed,
+        "does": "drop" if name == "dropper" else "build",
+    }  # fmt: skip
+    kind = name.partition("-")[0]
+    command = ["-m", "tests.chaos.indexer", json.dumps(given)]
+    return Actor(name, kind, command, place.log(name), is_writer=False)
+
+
 def service(place: Place, name: str, properties: dict) -> Actor:
     """A process of one table service."""
     options = [part for key, value in properties.items() for part in ("-o", f"{key}={value}")]

@@ -33,6 +33,7 @@ class Score:
     starts: Counter = field(default_factory=Counter)
     told: Counter = field(default_factory=Counter)
     actions: Counter = field(default_factory=Counter)
+    indexes: Counter = field(default_factory=Counter)
     overtaken: int = 0
     fenced: int = 0
     stall_s: float = 0.0
@@ -47,6 +48,7 @@ class Score:
             "commits: " + _listed(self.commits),
             "services: " + _listed(Counter({k: v for k, v in self.actions.items() if k != "deltacommit"})),
             f"faults ({self.faults.total()}): " + _listed(self.faults),
+            *(["indexes: " + _listed(self.indexes)] if self.indexes else []),
             "starts: " + _listed(self.starts),
             f"lock holders overtaken: {self.overtaken}; attempts fenced: {self.fenced};"
             f" writers rolled back: {taken_over}; errors told: {_listed(self.told) or 'none'}",
@@ -73,6 +75,10 @@ def check(run: Harness) -> Score:
             score.wrong.append(f"{actor.name} broke:\n{actor.tail()[-1500:]}")
     score.actions.update(action for _, _, action in table_files.completed(base))
     score.actions["archived instants"] = len(table_files.archived(base))
+    for name in run.indexers:
+        _errors(run, name, score, TOLD | {"Invalid"})  # it is there, it is being built, another one needs it
+        did = Counter(f"{line['did']} {line['kind']}" for line in entries(run.place.journal(name)))
+        score.indexes += did
     score.wrong += run.observer.wrong
     score.wrong += _times(base)
     sent = _journals(run, commits, score)
@@ -150,13 +156,13 @@ def _told_right(guard: tuple, line: dict, visible: list[table_files.Commit]) -> 
     return []
 
 
-def _errors(run: Harness, name: str, score: Score) -> None:
+def _errors(run: Harness, name: str, score: Score, allowed: set[str] = TOLD) -> None:
     """What a writer was told must be an error of ours that leaves its batch to be written again."""
     path = run.place.journal(name)
     for line in entries(path.with_name(path.name + ".errors")):
         score.told[line["error"]] += 1
         score.fenced += line["error"] in ("LeaseLost", "RolledBack")
-        if line["error"] not in TOLD:
+        if line["error"] not in allowed:
             score.wrong.append(f"{name} was told {line['error']}: {line['message'][:500]}")
 
 
@@ -205,10 +211,14 @@ def _leftovers(run: Harness, score: Score) -> None:
     before = sorted(as_tuples(mainstem.open_table(base).scan().to_arrow()))
     table_files.age(base)
     last = mainstem.open_table(base)
+    for index in [index for index in last.indexes() if run.indexers and index.state != "ready"]:
+        last.drop_index(index.name, if_exists=True)  # somebody died while he built it
     score.actions["rollback"] += len(last.rollback_failed_writes())
     for service in last.run_services(if_due=False):
         if service.error is not None:
             score.wrong.append(f"{service.service} fails afterwards: {service.error}")
+    if (report := mainstem.open_table(base).validate_metadata()) is not None and not report.ok:
+        score.wrong += [f"metadata: {difference}" for difference in report.differences[:_SHOWN]]
     # What Flink's killed workers staged and never told is swept by age, much later.
     score.wrong += [left for left in table_files.leftovers(base) if not left.startswith("own file flink/")]
     if sorted(as_tuples(mainstem.open_table(base).scan().to_arrow())) != before:

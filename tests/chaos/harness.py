@@ -16,7 +16,7 @@ from pathlib import Path
 import mainstem
 from mainstem.testing.zookeeper_ensemble import SERVERS, ZooKeeperEnsemble
 from mainstem.truetime.zk_options import EXPLICIT
-from tests.chaos.actors import Actor, Place, flink_writer, python_writer, service, spark_writer
+from tests.chaos.actors import Actor, Place, flink_writer, indexer, python_writer, service, spark_writer
 from tests.chaos.faults import Deal, pack
 from tests.chaos.rows import SCHEMA
 from tests.multiprocess.test_writer_processes import Observer
@@ -26,6 +26,7 @@ PYTHON = ("python-0", "python-1")
 SPARK = ("spark-0", "spark-1")
 FLINK = ("flink-0", "flink-1")
 SERVICES = ("compact", "clean", "archive")
+INDEXERS = ("indexer-0", "indexer-1", "dropper")
 _LOOK_S = 0.05
 _ANSWER_S = 0.5
 _START_S = 600.0
@@ -49,6 +50,7 @@ class Harness:
     def __init__(
         self, ensemble: ZooKeeperEnsemble, folder: Path, *, seed: int, session_s: float,
         writers: Sequence[str], services: Sequence[str] = SERVICES, sabotage: Mapping[str, str] | None = None,
+        indexers: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.ensemble, self.place, self.session_s = ensemble, Place(folder), session_s
         self.seed, self.sabotage = seed, dict(sabotage or {})
@@ -68,7 +70,8 @@ class Harness:
         self._look_at = ensemble.client()
         self._look_at.start(timeout=30)
         self.lock = f"{LOCK}-{folder.name}"
-        create_table(self.place.table, ensemble, self.lock)
+        self.indexers = tuple(indexers)
+        create_table(self.place.table, ensemble, self.lock, metadata=bool(indexers))
         self.actors = self._cast(writers, services)
         self.observer = Observer(self.place.table)
         self.deal = Deal(pack(self), self.chance)
@@ -84,6 +87,8 @@ class Harness:
             else:
                 spoiled = self.sabotage.get(name, "")
                 cast.append(python_writer(self.place, name, properties, spoiled))
+        for number, name in enumerate(self.indexers):
+            cast.append(indexer(self.place, name, properties, self.seed + number))
         return cast + [service(self.place, name, {**properties, **SERVICE_OPTIONS}) for name in services]
 
     # What faults use
@@ -234,7 +239,9 @@ class Harness:
         self._look_at.close()
 
 
-def create_table(path: Path, ensemble: ZooKeeperEnsemble, lock: str) -> mainstem.Table:
+def create_table(
+    path: Path, ensemble: ZooKeeperEnsemble, lock: str, *, metadata: bool = False
+) -> mainstem.Table:
     """The table of a run, which carries its lock."""
     base_path, _, key = lock.rpartition("/")
     return mainstem.create_table(
@@ -242,6 +249,7 @@ def create_table(path: Path, ensemble: ZooKeeperEnsemble, lock: str) -> mainstem
         properties={
             "hoodie.mainstem.exclusive": True,
             "hoodie.mainstem.fsync": False,
+            "hoodie.metadata.enable": metadata,
             "hoodie.write.lock.provider": EXPLICIT,
             "hoodie.write.lock.zookeeper.url": ensemble.connect_string,
             "hoodie.write.lock.zookeeper.base_path": base_path,

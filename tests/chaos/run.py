@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mainstem.testing.zookeeper_ensemble import ZooKeeperEnsemble
 from tests.chaos.checks import Score, check
-from tests.chaos.harness import FLINK, PYTHON, SPARK, Harness
+from tests.chaos.harness import FLINK, INDEXERS, PYTHON, SPARK, Harness
 from tests.chaos.python_writer import SABOTAGE
 
 SESSION_S = 4.0
@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="default: one that nobody knows")
     parser.add_argument("--without", default="", help="writers to leave out, for instance spark-1,python-0")
     parser.add_argument("--sabotage", choices=sorted(SABOTAGE), default="", help="what python-0 does wrong")
+    parser.add_argument("--indexes", action="store_true", help="two build indexes, one drops them")
     parser.add_argument("--keep", help="a folder for the table, journals and logs, which stays")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left running
@@ -46,7 +47,10 @@ def main() -> int:
     print(f"seed {seed}, {given.seconds:.0f} s, files in {folder}", flush=True)
     began = time.monotonic()
     with ZooKeeperEnsemble() as ensemble:
-        run = Harness(ensemble, folder, seed=seed, session_s=SESSION_S, writers=writers, sabotage=sabotage)
+        run = Harness(
+            ensemble, folder, seed=seed, session_s=SESSION_S, writers=writers, sabotage=sabotage,
+            indexers=INDEXERS if given.indexes else (),
+        )  # fmt: skip
         try:
             run.run(given.seconds)
             score = check(run)

@@ -284,7 +284,7 @@ def check_the_next_writer_cleans_up(base):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("exclusive", "skew_ms", "seconds"), [(True, 0, 12), (False, 15, 10)], ids=["wait_0", "wait_15"]
+    ("exclusive", "skew_ms", "seconds"), [(True, 0, 9), (False, 15, 7)], ids=["wait_0", "wait_15"]
 )
 def test_writers_that_are_killed_and_stopped_at_random_lose_and_double_nothing(
     tmp_path, exclusive, skew_ms, seconds, record_property
