@@ -53,11 +53,13 @@ INDEX_KEYS = (
 )  # fmt: skip
 #: services run beside commits as Hudi's defaults say (services/run_options.py)
 SERVICES_AUTOMATIC = "hoodie.mainstem.services.automatic"
+#: a table's own: partitions of the metadata table that are to be built again (metadata/setting_aside.py)
+REBUILD = "hoodie.mainstem.metadata.rebuild"
 
 #: keys under hoodie.mainstem. that some component reads
 OWN_KEYS = frozenset(
     (
-        FSYNC, AHEAD_MS, CLOCK_OFFSET, WRITER_NAME, PARTIAL_BLOCKS, GZIP_LEVEL, SERVICES_AUTOMATIC,
+        FSYNC, AHEAD_MS, CLOCK_OFFSET, WRITER_NAME, PARTIAL_BLOCKS, GZIP_LEVEL, SERVICES_AUTOMATIC, REBUILD,
         "hoodie.mainstem.exclusive",
         "hoodie.mainstem.timeline.zone", "hoodie.mainstem.lock.expire_ms",
         "hoodie.mainstem.log.compaction.beside.writers",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mainstem.errors import Invalid
+from mainstem.errors import Invalid, MainstemError
 
 if TYPE_CHECKING:
     from mainstem.services.archiving import Archived
@@ -69,10 +69,12 @@ class ServiceMethods:
         Each fails alone: what failed has ``error`` in what is returned, and is warned about
         (``ServiceWarning``). Any number of processes may do this at once.
         """
+        from mainstem.indexing.creating import rebuild_set_aside
         from mainstem.services.progress import silent
         from mainstem.services.runner import Round, warn_of_failures
 
-        runs = Round.of(only, if_due=if_due, progress=progress or silent).run(self.writer_context())
+        how = Round.of(only, if_due=if_due, progress=progress or silent, rebuild=rebuild_set_aside)
+        runs = how.run(self.writer_context())
         warn_of_failures(runs, self.path)
         return runs
 
@@ -84,11 +86,12 @@ class ServiceMethods:
         The first starts at once, the next ``every_s`` seconds after the end of the one before. Leaving
         the block waits for the step under way. Failures are warnings, and tried again in the next round.
         """
+        from mainstem.indexing.creating import rebuild_set_aside
         from mainstem.services.background import Background
         from mainstem.services.runner import Round, warn_of_failures
 
         ctx = self.writer_context()
-        plan = Round.of(only)
+        plan = Round.of(only, rebuild=rebuild_set_aside)
 
         def work(stopping: Callable[[], bool]) -> bool:
             return warn_of_failures(replace(plan, stopping=stopping).run(ctx), self.path)
@@ -251,7 +254,9 @@ class ServiceMethods:
         """
         from mainstem.services.rolling_back import roll_back_instant
 
-        return roll_back_instant(self.writer_context(), _named(instant))
+        done = roll_back_instant(self.writer_context(), _named(instant))
+        self._rebuild_metadata()
+        return done
 
     def restore(self, savepoint: str | None = None, *, progress: Progress | None = None) -> Restored:
         """Remove everything that completed after the instant of a savepoint, for good.
@@ -266,4 +271,17 @@ class ServiceMethods:
         from mainstem.services.progress import silent
 
         named = None if savepoint is None else _named(savepoint)
-        return restoring.restore(self.writer_context(), named, progress=progress or silent)
+        done = restoring.restore(self.writer_context(), named, progress=progress or silent)
+        self._rebuild_metadata()
+        return done
+
+    def _rebuild_metadata(self) -> None:
+        """Build the indexes that were set aside. A failure is a warning: what was taken back stays so."""
+        from mainstem.indexing.creating import rebuild_set_aside
+        from mainstem.services.runner import METADATA, ServiceRun, warn_of_failures
+
+        try:
+            for _ in rebuild_set_aside(self.writer_context()):
+                continue
+        except (MainstemError, OSError) as error:
+            warn_of_failures([ServiceRun(METADATA, error=error)], self.path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from mainstem.errors import Invalid, MainstemError, OutcomeUnknown, Unavailable
 from mainstem.indexing import lists
@@ -12,14 +12,18 @@ from mainstem.indexing.drop import drop
 from mainstem.indexing.first_rows import Run
 from mainstem.indexing.needs import await_whole, live_builders
 from mainstem.indexing.spec import IndexSpec, Wish, make_spec
-from mainstem.indexing.status import Index
+from mainstem.indexing.status import Index, indexes
 from mainstem.metadata.build.ranges import META_COLUMNS
 from mainstem.metadata.definitions import read_definitions
-from mainstem.metadata.partitions import FILES
+from mainstem.metadata.partitions import FILES, kind_of
+from mainstem.metadata.setting_aside import to_rebuild, without_rebuild
 from mainstem.readers.schema import schema_text
 from mainstem.readers.state import TableState
+from mainstem.services.archive_plan import restore_pending
 from mainstem.services.progress import Progress, silent
 from mainstem.table.properties import load_config
+from mainstem.timeline.instant import ROLLBACK
+from mainstem.timeline.plans import load_rollback_plan
 from mainstem.writers.context import WriterContext
 
 
@@ -32,6 +36,45 @@ def rebuild(
     _spec(ctx, index.kind, columns, name, index.options)  # may it be built?
     drop(ctx, index.partition)
     return create_index(ctx, index.kind, columns, index.options, progress, name, run)
+
+
+def rebuild_set_aside(ctx: WriterContext, progress: Progress | None = None) -> Iterator[Built]:
+    """Build what was set aside when completed instants were taken back (``metadata.setting_aside``)."""
+    storage = ctx.seams.storage
+    config = load_config(storage)
+    if not to_rebuild(config) or _being_taken_back(ctx):
+        return
+    waiting = [name for name in to_rebuild(config) if name not in lists.ready(config)]
+    known = {index.partition: index for index in indexes(storage, config, ctx.timeline())}
+    for partition in sorted(waiting, key=lambda name: name != FILES):
+        index = known.get(partition) or Index(partition, partition, str(kind_of(partition)))
+        columns = [name for name in index.columns if name not in META_COLUMNS]
+        name = index.name if index.name != partition else None
+        try:
+            yield create_index(ctx, index.kind, columns, index.options, progress, name)
+        except Invalid:
+            if not _is_cared_for(ctx, partition):
+                raise
+    if len(waiting) < len(to_rebuild(config)):  # another engine built some
+        ctx.publisher.guarded(
+            lambda section: lists.change(
+                ctx.seams, section, lambda now: without_rebuild(now, lists.ready(now))
+            )
+        )
+
+
+def _being_taken_back(ctx: WriterContext) -> bool:
+    """Whether completed instants are being taken back: what is built before that ends is set aside again."""
+    timeline = ctx.timeline()
+    rollbacks = (i.requested for i in timeline.pending if i.action == ROLLBACK)
+    plans = (load_rollback_plan(ctx.seams.storage, time) for time in rollbacks)
+    return restore_pending(timeline) or any(p is not None and p.completion is not None for p in plans)
+
+
+def _is_cared_for(ctx: WriterContext, partition: str) -> bool:
+    """Whether an index is whole, or being built by a process that lives."""
+    living = any(live_builders(ctx, partition).values())
+    return living or partition in lists.ready(load_config(ctx.seams.storage))
 
 
 def create_index(
@@ -68,17 +111,12 @@ def _provide(
     ctx: WriterContext, needed: str, spec: Callable[[str], IndexSpec], progress: Progress, run: Run | None
 ) -> None:
     """What another index rests on: there, being built by a process that lives, or built now."""
-
-    def cared_for() -> bool:
-        living = any(live_builders(ctx, needed).values())
-        return living or needed in lists.ready(load_config(ctx.seams.storage))
-
-    if cared_for():
+    if _is_cared_for(ctx, needed):
         return
     try:
         create(ctx, spec(needed), progress, run)
     except Invalid:
-        if not cared_for():  # else somebody began at the same moment
+        if not _is_cared_for(ctx, needed):  # else somebody began at the same moment
             raise
 
 

@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from mainstem.metadata.definitions import PATH_KEY, definitions_path
+from mainstem.metadata.partitions import BUILDING_KEY, PARTITIONS_KEY
+from mainstem.metadata.setting_aside import without_rebuild
 from mainstem.seams import Seams
 from mainstem.table.properties import FOR_JAVA, TableConfig
 from mainstem.table.property_change import change_properties
 from mainstem.timeline.publish import Guarded
 
-READY = "hoodie.table.metadata.partitions"
-BUILDING = "hoodie.table.metadata.partitions.inflight"
+READY, BUILDING = PARTITIONS_KEY, BUILDING_KEY
 
 Changes = Mapping[str, str | None]
 
@@ -49,12 +50,14 @@ def begun(config: TableConfig, partition: str) -> Changes:
 
 def finished(config: TableConfig, partition: str) -> Changes:
     """The partition is whole from now on."""
-    return _lists({*ready(config), partition}, {*building(config)} - {partition})
+    made = _lists({*ready(config), partition}, {*building(config)} - {partition})
+    return {**made, **without_rebuild(config, [partition])}
 
 
 def gone(config: TableConfig, partitions: Collection[str]) -> Changes:
     """The partitions are in neither list from now on."""
-    return _lists({*ready(config)} - {*partitions}, {*building(config)} - {*partitions})
+    left = _lists({*ready(config)} - {*partitions}, {*building(config)} - {*partitions})
+    return {**left, **without_rebuild(config, partitions)}
 
 
 def change(

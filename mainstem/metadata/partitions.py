@@ -13,6 +13,8 @@ from enum import StrEnum
 
 #: Property of the data table that names the partitions which are complete.
 PARTITIONS_KEY = "hoodie.table.metadata.partitions"
+#: ... and those that are being built.
+BUILDING_KEY = "hoodie.table.metadata.partitions.inflight"
 
 FILES = "files"
 COLUMN_STATS = "column_stats"

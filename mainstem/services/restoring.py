@@ -4,12 +4,14 @@
   -> [[ lock: savepoint there? its files there? no live writer, no pending clean?
         -> publish r.restore.requested ]]
   -> r.restore.inflight
-  1. completed files of the planned instants go, newest first
+  1. completed files of the planned instants go, newest first; the metadata table, which may hold rows of
+     them for good, is set aside (``metadata.setting_aside``)
   2. data files of these instants go, found by listing all partitions
   3. inflight and requested files (plans of compactions too) go
   4. private files of planned compactions go; what late executors and writers made since step 2 goes
   5. markers and heartbeats go
   -> [[ lock: still pending? -> publish r_c.restore ]]
+  -> the indexes that were set aside are built again, beside writers (``ServiceMethods.restore``)
 
 **What goes** is in the plan (``services.restore_view``) and fixed by it. Pending instants of dead writers
 are in it too, so nobody who began before it can complete: a commit looks for the restore under the lock.
@@ -50,13 +52,13 @@ from mainstem.services.restore_view import files_of, is_compaction, removed_by_r
 from mainstem.services.savepoints import savepoint_instants
 from mainstem.storage import paths
 from mainstem.table.partitions import list_partitions
-from mainstem.table.properties import load_config
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import (
     CLEAN,
     CLUSTERING,
     COMMIT,
     COMPACTION,
+    INDEXING,
     INFLIGHT,
     LOGCOMPACTION,
     REQUESTED,
@@ -82,6 +84,7 @@ from mainstem.writers.rollback import (
     forget_begun_savepoint,
     remove_private_files,
     roll_back_failed_writes,
+    set_metadata_aside,
     shown_on_timeline,
     unpublish,
 )
@@ -144,17 +147,6 @@ def restore(
     return done
 
 
-def check_no_metadata(ctx: WriterContext) -> None:
-    """Refuse: a metadata table would have to be restored with the table, which mainstem does not do yet."""
-    listed = load_config(ctx.seams.storage).metadata_partitions
-    if listed:
-        raise Unsupported(
-            f"the table has a metadata table (hoodie.table.metadata.partitions={','.join(listed)}), which"
-            " mainstem does not restore yet; use Hudi's rollback_to_savepoint, or drop that table first",
-            table=ctx.base,
-        )
-
-
 def _pending_for(ctx: WriterContext, savepoint: str | None) -> str | None:
     waiting = pending(ctx.publisher.timeline())
     if not waiting:
@@ -183,7 +175,6 @@ def schedule(ctx: WriterContext, savepoint: str) -> str | None:
 
     def content(timeline: ActiveTimeline) -> str | None:
         ctx.reread_config()
-        check_no_metadata(ctx)
         state, files = listing.now()
         target = _savepointed(state.timeline, savepoint, ctx.base)
         going = _what_goes(state, target, files)
@@ -298,7 +289,7 @@ def _check_quiet(ctx: WriterContext, section: Section) -> None:
                 " Hudi finish it or roll it back",
                 table=ctx.base,
             )
-        elif instant.action in (CLEAN, RESTORE, ROLLBACK):
+        elif instant.action in (CLEAN, RESTORE, ROLLBACK, INDEXING):
             raise Unavailable(
                 f"the {instant.action} {instant.requested} is not finished; finish it, then restore",
                 table=ctx.base,
@@ -315,7 +306,6 @@ def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Resto
     Whatever fails leaves the plan pending: the next execution goes on. Raises ``CorruptTable`` for a plan
     that is damaged, with nothing deleted.
     """
-    check_no_metadata(ctx)
     if not claim(ctx, time):
         return None
     try:
@@ -383,6 +373,7 @@ class _Run:
     def remove(self) -> dict[str, dict[str, list[str]]]:
         """Steps 1 to 5; instant -> partition -> names of the data files that this execution removed."""
         unpublish(self._storage, self._times)
+        set_metadata_aside(self._ctx, self._times)
         self._remove_data_files()
         self._remove_pending_files()
         merges = (COMMIT, COMPACTION, LOGCOMPACTION)

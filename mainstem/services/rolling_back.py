@@ -13,7 +13,8 @@ What can be taken back:
 Everything else is refused with the reason; to go back further there is ``services.restoring``.
 
   [[ lock: the checks -> publish r.rollback.requested with the plan ]] -> r.rollback.inflight
-  -> a completed instant: its completed file goes -> its data files go
+  -> a completed instant: its completed file goes, and the metadata table, of which any part may hold rows of
+     it, is set aside (``metadata.setting_aside``) -> its data files go
   -> [[ lock: its pending files go -> publish r_c.rollback ]] -> of compactions: private files, late files
 
 From the plan on the instant cannot complete (commits and compactions look for such plans under the lock),
@@ -34,20 +35,20 @@ from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.readers.state import WRITES
 from mainstem.services.savepoints import savepoint_instants
 from mainstem.storage import paths
-from mainstem.table.properties import load_config
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import decode_commit
 from mainstem.timeline.instant import (
     CLEAN,
     CLUSTERING,
     COMPACTION,
+    INDEXING,
     LOGCOMPACTION,
     REPLACECOMMIT,
     REQUESTED,
     ROLLBACK,
     Instant,
 )
-from mainstem.timeline.plans import RollbackPlan, load_compaction_plan
+from mainstem.timeline.plans import RollbackPlan, load_compaction_plan, load_rollback_plan
 from mainstem.timeline.publish import Section
 from mainstem.writers.context import WriterContext
 from mainstem.writers.private_files import forget, prepare
@@ -82,6 +83,8 @@ def _roll_back(ctx: WriterContext, requested: str) -> RolledBackInstant:
     rollback = condemned(ctx.seams.storage, timeline).get(requested)
     if rollback is None:
         rollback = _publish(ctx, instant, plan)
+    else:  # its plan says whether the instant was completed
+        plan = load_rollback_plan(ctx.seams.storage, rollback) or plan
     done = execute_rollback(ctx, rollback, plan, shown=True)
     if done is None:
         raise Unavailable(
@@ -139,7 +142,7 @@ def _why_not(ctx: WriterContext, section: Section, instant: Instant) -> str | No
         who = "executor" if instant.action in _PLANS else "writer"
         return f"its {who} lives (the heartbeat is {ctx.heartbeats.expire_ms // 1000} s old at most)"
     checks: tuple[Callable[[WriterContext, ActiveTimeline, Instant], str | None], ...] = (
-        _indexed,
+        _being_indexed,
         _not_the_newest,
         _saved,
         _read_by_a_plan,
@@ -148,10 +151,9 @@ def _why_not(ctx: WriterContext, section: Section, instant: Instant) -> str | No
     return next((why for check in checks if (why := check(ctx, section.timeline, instant))), None)
 
 
-def _indexed(ctx: WriterContext, timeline: ActiveTimeline, instant: Instant) -> str | None:
-    if not load_config(ctx.seams.storage).metadata_partitions:
-        return None
-    return "the table has a metadata table, from which completed instants are not taken back yet; use Hudi"
+def _being_indexed(ctx: WriterContext, timeline: ActiveTimeline, instant: Instant) -> str | None:
+    building = [i.requested for i in timeline.pending if i.action == INDEXING]
+    return f"the index action {building[0]}, which may index its files, is not finished" if building else None
 
 
 def _not_the_newest(ctx: WriterContext, timeline: ActiveTimeline, instant: Instant) -> str | None:

@@ -14,7 +14,7 @@ processes may run rounds, each service fails alone, and a round that ends early 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
@@ -99,7 +99,8 @@ class Round:
 
     ``services``: these only. ``asked``: somebody named them, so they run whatever their switches say.
     ``if_due``: each asks its trigger first. ``stopping``: asked between two steps. ``execute``: service
-    -> how to execute a plan of it, instead of in this thread.
+    -> how to execute a plan of it, instead of in this thread. ``rebuild``: builds what was set aside of the
+    metadata table (``indexing.creating``).
     """
 
     services: tuple[str, ...] = SERVICES
@@ -108,6 +109,7 @@ class Round:
     progress: Progress = silent
     stopping: Callable[[], bool] = lambda: False
     execute: Mapping[str, Execute] = field(default_factory=dict)
+    rebuild: Callable[[WriterContext], Iterable[Result]] = lambda ctx: ()
 
     @classmethod
     def of(cls, only: str | Sequence[str] | None, **how: Any) -> Round:
@@ -143,6 +145,7 @@ class Round:
         if service == ROLL_BACK:
             yield from roll_back_failed_writes(ctx, if_due=self.if_due)
         elif service == METADATA:
+            yield from self.rebuild(ctx)
             yield from metadata_services.run(ctx, if_due=self.if_due)
         elif service == ARCHIVING:
             done = archiving.run(ctx, if_due=self.if_due, progress=self.progress)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mainstem.client import open_table
+from mainstem.indexing.creating import rebuild_set_aside
 from mainstem.services import compaction
 from mainstem.services.compaction import Compaction, GroupTask
 from mainstem.services.progress import Progress, silent
@@ -49,7 +50,10 @@ def run_services(
     def compact(ctx: WriterContext, time: str, progress: Progress) -> Compaction | None:
         return _compact(context, ctx, time, progress)
 
-    plan = Round.of(only, if_due=if_due, progress=progress or silent, execute={COMPACTION: compact})
+    plan = Round.of(
+        only, if_due=if_due, progress=progress or silent, execute={COMPACTION: compact},
+        rebuild=rebuild_set_aside,
+    )  # fmt: skip
     runs = plan.run(table.writer_context())
     warn_of_failures(runs, table.path)
     return runs

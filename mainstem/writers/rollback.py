@@ -15,11 +15,12 @@ time. So a rollback that somebody else has ended meanwhile takes nothing of an i
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass
 
 from mainstem.errors import MainstemError, OutcomeUnknown, Unavailable
 from mainstem.lsm_archive.reader import Archive
+from mainstem.metadata.setting_aside import has_metadata_table, set_aside
 from mainstem.metadata.taking_back import RollbackRecord, take_back
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -29,6 +30,7 @@ from mainstem.timeline.instant import (
     COMMIT,
     COMPACTION,
     DELTACOMMIT,
+    INDEXING,
     INFLIGHT,
     LOGCOMPACTION,
     REPLACECOMMIT,
@@ -178,6 +180,8 @@ def _resume(ctx: WriterContext, rollback: Instant) -> RolledBackInstant | None:
     plan = load_rollback_plan(ctx.seams.storage, rollback.requested)
     if plan is None:
         return None
+    if plan.completion is not None and any(i.action == INDEXING for i in ctx.publisher.timeline().pending):
+        return None  # it waits for the index (``metadata.setting_aside``); no writer needs to
     return execute_rollback(ctx, rollback.requested, plan, shown=True)
 
 
@@ -197,6 +201,8 @@ def execute_rollback(
     create_once(storage, paths.timeline_file(f"{rollback}.{ROLLBACK}.{INFLIGHT}"))
     if shown:
         unpublish(storage, {instant})
+    if plan.completion is not None:
+        set_metadata_aside(ctx, {instant})
     indexed = take_back(storage, instant, rollback)
     deleted: dict[str, list[str]] = {}
     for partition, _, name in list(_files_of(ctx, instant)):
@@ -284,6 +290,13 @@ def unpublish(storage: Storage, requested: Container[str]) -> None:
     for instant in sorted(done, key=lambda i: i.completion or "", reverse=True):
         delete_with_checksum(storage, paths.timeline_file(instant.file_name))
     storage.sync_folder(paths.TIMELINE)
+
+
+def set_metadata_aside(ctx: WriterContext, instants: Collection[str]) -> None:
+    """After completed instants were taken off the timeline, before their files go: the metadata table, where
+    there is one, is to be built anew (``metadata.setting_aside``)."""
+    if has_metadata_table(ctx.seams.storage):
+        ctx.publisher.guarded(lambda section: set_aside(ctx.seams, section, instants))
 
 
 def remove_private_files(storage: Storage, requested: Container[str]) -> None:

@@ -1,0 +1,203 @@
+"""Goal: a table with a metadata table is restored to a savepoint, and a completed commit of it is rolled
+back; wherever that dies nothing wrong is seen, and the indexes are there again at the end.
+
+Method: both are done on tables with statistics whose metadata table is compacted beyond the savepoint; they
+die at every call that changes something and are gone on with. At every stage queries through the metadata
+table and through folders give the same rows; at the end the metadata table is compared with the data.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import mainstem
+from mainstem.errors import Invalid, Unavailable
+from mainstem.indexing.plan import schedule as schedule_index
+from mainstem.metadata.setting_aside import to_rebuild
+from mainstem.options import REBUILD
+from mainstem.services import metadata_compaction
+from mainstem.services.restoring import restore
+from mainstem.services.rolling_back import roll_back_instant
+from mainstem.services.runner import ServiceWarning
+from mainstem.storage import paths
+from mainstem.storage.local import LocalStorage
+from mainstem.table.properties import load_config
+from mainstem.timeline.publish import Publisher
+from mainstem.truetime.generator import InstantTimes
+from tests.services.test_archiving import Dead, Mortal
+from tests.services.test_metadata_compaction import SCHEMA, opened, replace_storage
+
+EVERY_2 = {"hoodie.metadata.compact.max.delta.commits": "2"}
+INDEXES = {"files", "column_stats"}
+
+
+def commit(table: mainstem.Table, value: int) -> str:
+    return table.upsert(pa.table({"id": list(range(value, value + 4)), "ts": [value] * 4}, SCHEMA)).instant
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> mainstem.Table:
+    """Two commits, the second saved, and two more; the metadata table is compacted after that."""
+    path = tmp_path / "t"
+    mainstem.create_table(
+        path, SCHEMA, record_key="id", ordering="ts", buckets=2,
+        properties={"hoodie.metadata.enable": True, "hoodie.mainstem.exclusive": True},
+    )  # fmt: skip
+    made = opened(path)
+    made.create_index("column_stats")
+    commit(made, 1)
+    made.savepoint(commit(made, 2))
+    commit(made, 3)
+    commit(made, 4)
+    assert metadata_compaction.run(made.writer_context(), if_due=False)
+    return made
+
+
+def same_rows(table: mainstem.Table) -> list:
+    """What a query shows, whether or not it goes through the metadata table."""
+    found = []
+    for through in (True, False):
+        scan = opened(table.path, hoodie__metadata__enable=through).scan()
+        found.append(sorted(scan.to_arrow().select(["id", "ts"]).to_pylist(), key=str))
+    assert found[0] == found[1]
+    return found[0]
+
+
+def is_whole(table: mainstem.Table) -> None:
+    now = opened(table.path)
+    assert {i.partition for i in now.indexes() if i.state == "ready"} == INDEXES
+    assert not to_rebuild(load_config(LocalStorage(table.path)))
+    report = now.validate_metadata()
+    assert report is not None and report.ok, report
+    same_rows(table)
+
+
+def saved(table: mainstem.Table) -> str:
+    return table.savepoints()[0].instant
+
+
+@pytest.mark.supports("Services", "restore and rollback of completed commits on tables with a metadata table")
+def test_after_a_restore_the_indexes_are_those_of_the_savepoint_and_go_on(table: mainstem.Table) -> None:
+    done = table.restore(saved(table))
+    assert done.completion and len(done.instants) == 2
+    assert {row["ts"] for row in same_rows(table)} == {1, 2}
+    is_whole(table)
+    again = opened(table.path)
+    for value in range(5, 10):
+        commit(again, value)
+    metadata_compaction.run(again.writer_context(), if_due=False)
+    is_whole(table)
+
+
+def test_the_newest_commit_is_rolled_back_though_the_metadata_table_was_compacted(table) -> None:
+    newest = table.timeline()[-1].requested
+    assert table.rollback(newest).instant == newest
+    assert {row["ts"] for row in same_rows(table)} == {1, 2, 3}
+    is_whole(table)
+    commit(opened(table.path), 5)
+    is_whole(table)
+
+
+def test_a_refused_rollback_leaves_the_metadata_table_as_it_is(table: mainstem.Table) -> None:
+    with pytest.raises(Invalid, match="completed after it"):
+        table.rollback(table.timeline()[-2].requested)
+    is_whole(table)
+
+
+def test_nothing_is_taken_back_while_an_index_is_being_built(table: mainstem.Table) -> None:
+    ctx = table.writer_context()
+    table.drop_index("column_stats")
+    schedule_index(ctx, "column_stats", {})
+    with pytest.raises(Invalid, match="index action"):
+        table.rollback(max(i.requested for i in table.timeline() if i.action == "deltacommit"))
+    with pytest.raises(Unavailable, match="indexing"):
+        table.restore(saved(table))
+
+
+def test_a_plan_of_the_metadata_table_that_is_pending_goes_and_its_late_executor_makes_nothing(table) -> None:
+    ctx = table.writer_context()
+    commit(table, 5)
+    time = metadata_compaction.schedule(ctx, if_due=False)
+    assert time is not None
+    table.restore(saved(table))
+    assert metadata_compaction.execute(ctx, time).completion is None
+    is_whole(table)
+    left = os.listdir(Path(table.path, paths.METADATA_TIMELINE))
+    assert not [name for name in left if name.startswith(time)]
+
+
+@pytest.mark.filterwarnings("ignore::mainstem.services.runner.ServiceWarning")
+def test_indexes_that_could_not_be_built_are_built_by_the_next_round(table, monkeypatch) -> None:
+    from mainstem.indexing import creating
+
+    def fails(*given: object, **how: object) -> None:
+        raise Unavailable("no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(creating, "create_index", fails)
+        with pytest.warns(ServiceWarning, match="no space"):
+            assert table.restore(saved(table)).completion
+    assert to_rebuild(load_config(LocalStorage(table.path))) == ("column_stats", "files")
+    assert not [i for i in opened(table.path).indexes() if i.state == "ready"]
+    commit(opened(table.path), 6)  # writers go on without
+    (done,) = opened(table.path).run_services("metadata")
+    assert [r.describe().split()[1] for r in done.results[:2]] == ["files", "column_stats"]
+    is_whole(table)
+
+
+def test_an_index_that_is_dropped_before_it_is_built_again_stays_away(table, monkeypatch) -> None:
+    monkeypatch.setattr(mainstem.Table, "_rebuild_metadata", lambda self: None)
+    table.restore(saved(table))
+    opened(table.path).drop_index("column_stats")
+    assert load_config(LocalStorage(table.path)).raw[REBUILD] == "files"
+    opened(table.path).run_services("metadata")
+    assert [i.partition for i in opened(table.path).indexes()] == ["files"]
+
+
+def dying(table: mainstem.Table, work, at: int) -> bool:
+    """Do it in a process that dies at that call; whether it did."""
+    ctx = table.writer_context()
+    seams = replace(ctx.seams, storage=Mortal(ctx.seams.storage, at, False))
+    publisher = Publisher(seams, InstantTimes(), wait_ms=0, exclusive=True)
+    beats = replace_storage(ctx, seams.storage)
+    try:
+        work(replace(ctx, seams=seams, publisher=publisher, heartbeats=beats))
+    except Dead:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("what", ["restore", "rollback"])
+def test_what_dies_anywhere_shows_nothing_wrong_and_is_gone_on_with(table, tmp_path, what: str) -> None:
+    savepoint, newest = saved(table), max(i.requested for i in table.timeline() if i.action == "deltacommit")
+    before, seen = same_rows(table), []
+    at, died = -3, True
+    while died:
+        at += 6
+        copy = opened(shutil.copytree(table.path, tmp_path / f"copy{at}"))
+        if what == "restore":
+            died = dying(copy, lambda ctx: restore(ctx, savepoint), at)
+        else:
+            died = dying(copy, lambda ctx: roll_back_instant(ctx, newest), at)
+        seen.append(same_rows(copy))
+        for beat in Path(copy.path, paths.HEARTBEATS).glob("*"):
+            os.utime(beat, (1_700_000_000, 1_700_000_000))
+        now = opened(copy.path)
+        if what == "restore":
+            now.restore(savepoint)
+        elif any(i.requested == newest for i in now.timeline()):
+            now.rollback(newest)
+        else:
+            now.run_services(["rollback", "metadata"])
+        is_whole(copy)
+        shutil.rmtree(copy.path)
+    assert at > 25
+    after = seen[-1]
+    turned = seen.index(after)
+    assert seen == [before] * turned + [after] * (len(seen) - turned), "before, then after, and nothing else"
