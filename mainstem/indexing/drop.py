@@ -17,6 +17,10 @@ that section, so no writer adds a file to a partition that is gone.
 (definition, plan, files) is found by its name and cleared when it is dropped again, or before it is
 created again.
 
+**Dropping ``files``** switches the metadata table off, once no other index is there. Its folder and timeline
+stay, without data files; queries that were listing through it look at the lists again when they have their
+answer (``readers.listing``), writers that come later commit without. ``create_index("files")`` makes it anew.
+
 **A process that stopped and wakes up** does nothing in 2 and 3 (its ticket was swept); in 4 it removes
 what carries the times of actions that this section saw end, which are never given again; in 6 it removes
 the names listed in 5. None of them is made again when the index is created anew meanwhile: each carries
@@ -46,6 +50,7 @@ from mainstem.metadata.partitions import (
     group_index,
 )
 from mainstem.metadata.taking_back import metadata_partition, take_back
+from mainstem.options import METADATA
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import TableConfig, load_config
@@ -107,7 +112,7 @@ def _unlist(
     check_droppable(config, going, storage.base)
     check_no_compaction(storage)
     definitions = read_definitions(storage, config)
-    lists.change(ctx.seams, section, lambda config: lists.gone(config, going))
+    lists.change(ctx.seams, section, lambda config: _without(config, going))
     if set(going) & set(definitions.by_partition):
         replace_definitions(section, ctx.seams.random, config, definitions.without(going))
     actions = [*actions, *emptied_plans(storage, section.timeline)]
@@ -125,6 +130,12 @@ def _unlist(
     return actions, names
 
 
+def _without(config: TableConfig, going: Collection[str]) -> lists.Changes:
+    """Without ``files`` there is no metadata table; Java's writers, which go by the table, make none."""
+    ours = FILES in going and config.raw.get(METADATA, "").strip().lower() == "true"
+    return {**lists.gone(config, going), **({METADATA: "false"} if ours else {})}
+
+
 def _end(ctx: WriterContext, section: Guarded, action: str) -> None:
     """Make the plan empty, through the fence: whoever executes it looks there before it completes."""
     private = prepare(ctx, action, encode_index_plan([]))
@@ -138,12 +149,6 @@ def _end(ctx: WriterContext, section: Guarded, action: str) -> None:
 def check_droppable(config: TableConfig, going: Collection[str], table: str) -> None:
     """``Invalid`` for an index that others of the table need."""
     stay = {*lists.ready(config), *lists.building(config)}.difference(going)
-    if FILES in going and FILES in lists.ready(config):
-        raise Invalid(
-            "files, the listing on which all indexes rest, is the metadata table: only Hudi can drop it"
-            " (hoodie.metadata.enable=false on every writer); nothing changed",
-            table=table,
-        )
     secondary = {name for name in stay if name.startswith(SECONDARY_PREFIX)}
     if RECORD_INDEX not in lists.ready(config):  # those that are built beside it end by themselves
         secondary.intersection_update(lists.ready(config))

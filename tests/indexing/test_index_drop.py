@@ -11,8 +11,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import warnings
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import mainstem
@@ -20,6 +22,7 @@ from mainstem.cli import main
 from mainstem.errors import CorruptTable, Invalid, Unavailable
 from mainstem.indexing import drop as dropping
 from mainstem.indexing.drop import instant_of
+from mainstem.metadata.table import MetadataTable
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import load_config
@@ -171,6 +174,99 @@ def test_what_is_no_index_is_not_dropped(folder, name):
     if name.strip() and name != "files":
         assert opened(folder).drop_index(name, if_exists=True) is None
     assert listed(folder) == ["column_stats", "files", "partition_stats"]
+
+
+# ------------------------------------------------------------------------ the metadata table itself
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+ON = {"hoodie.metadata.enable": "true", "hoodie.mainstem.exclusive": "true", "hoodie.mainstem.fsync": "false"}
+
+
+def with_metadata(path: Path) -> mainstem.Table:
+    table = mainstem.create_table(path, SCHEMA, record_key="id", buckets=2, properties=ON)
+    table.upsert(made_of(1, 2, 3))
+    return table
+
+
+def made_of(*ids: int) -> pa.Table:
+    return pa.table([pa.array(ids, pa.int64())] * 2, schema=SCHEMA)
+
+
+@pytest.mark.supports("Indexes", "the metadata table switched off and on again while writers run")
+def test_the_metadata_table_is_switched_off_and_on_again_while_a_writer_is_at_work(tmp_path):
+    table = with_metadata(tmp_path / "t")
+    at_work, later = table.begin("upsert"), table.begin("upsert")
+    at_work.write(made_of(3, 4))
+    later.write(made_of(5))
+    assert table.drop_index("files").files == 3
+    at_work.commit()
+    assert listed(tmp_path / "t") == [] and states(tmp_path / "t") == {}
+    assert mainstem.open_table(tmp_path / "t").properties["hoodie.metadata.enable"] == "false"
+    assert ids_of(tmp_path / "t") == [1, 2, 3, 4]
+    table.create_index("files")
+    later.commit()
+    table.upsert(made_of(6))
+    report = table.validate_metadata()
+    assert report is not None and report.ok
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing is listed from folders
+        assert ids_of(tmp_path / "t") == [1, 2, 3, 4, 5, 6]
+
+
+def ids_of(path: Path) -> list[int]:
+    return sorted(mainstem.open_table(path).scan(columns=["id"]).to_arrow()["id"].to_pylist())
+
+
+def test_the_metadata_table_stays_while_an_index_rests_on_it(tmp_path):
+    table = with_metadata(tmp_path / "t")
+    table.create_index("column_stats")
+    with pytest.raises(Invalid, match="column_stats cannot be without files: drop it first"):
+        table.drop_index("files")
+    assert listed(tmp_path / "t") == ["column_stats", "files"]
+
+
+def test_a_query_that_lists_files_while_they_are_dropped_misses_none(tmp_path, monkeypatch):
+    table = with_metadata(tmp_path / "t")
+    table.upsert(made_of(4))
+    real = MetadataTable.files
+
+    def late(self):
+        monkeypatch.setattr(MetadataTable, "files", real)
+        mainstem.open_table(tmp_path / "t").drop_index("files")
+        return {"": {}}  # what a listing saw whose log files went first
+
+    monkeypatch.setattr(MetadataTable, "files", late)
+    assert ids_of(tmp_path / "t") == [1, 2, 3, 4]
+
+
+def test_whoever_dies_while_it_switches_the_metadata_table_off_leaves_it_on_or_off(tmp_path):
+    with_metadata(tmp_path / "t")
+    seen = set()
+    for calls in range(200):
+        copy = tmp_path / f"copy{calls}"
+        shutil.copytree(tmp_path / "t", copy)
+        ctx = opened(copy).index_context()
+        storage = Dying(str(copy), sync=False)
+        ctx.seams = ctx.publisher._seams = dataclasses.replace(ctx.seams, storage=storage)
+        storage.calls_left = calls
+        try:
+            dropping.drop(ctx, "files")
+        except Died:
+            seen.add(tuple(listed(copy)))
+            assert ids_of(copy) == [1, 2, 3]
+            table = opened(copy)
+            if not listed(copy):
+                table.create_index("files")
+            table.upsert(made_of(4))
+            report = table.validate_metadata()
+            assert report is not None and report.ok
+        else:
+            break
+        finally:
+            shutil.rmtree(copy)
+    else:
+        raise AssertionError("it never ended")
+    assert seen == {("files",), ()}
 
 
 def test_a_short_name_that_two_indexes_share_must_be_said_in_full(folder):
