@@ -71,9 +71,12 @@ def _files(state: TableState) -> dict[str, dict[str, int]]:
         files = table.files()
     except CorruptTable:
         # A compaction and a clean of the metadata table may have come between its timeline and its files.
-        files = table.reopened().files()
+        table = table.reopened()
+        files = table.files()
     if FILES not in ready_partitions(load_config(state.storage).raw):
         raise FileNotFoundError("the metadata table was dropped while it was read")
+    if _made(state, table) > table.timeline.newest_time:
+        raise FileNotFoundError("the metadata table was built anew while it was read")
     return files
 
 
@@ -83,8 +86,13 @@ def _left_out(state: TableState, table: MetadataTable) -> str | None:
     missing = [i for i in described if table.validity.completion(i.requested) is None]
     if not missing:
         return None
-    path = table.folder.outer(paths.partition_metafile(FILES))
-    data = state.storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
-    made = table.validity.completion(parse_properties(data, path=path).get("commitTime", ""))
+    made = table.validity.completion(_made(state, table))
     # What was completed before the metadata table was made was in the folders that it was made from.
     return next((i.requested for i in missing if made is None or (i.completion or "") > made), None)
+
+
+def _made(state: TableState, table: MetadataTable) -> str:
+    """Requested time of the instant that made ``files``."""
+    path = table.folder.outer(paths.partition_metafile(FILES))
+    data = state.storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
+    return parse_properties(data, path=path).get("commitTime", "")
