@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -253,7 +254,8 @@ def test_nothing_differs_beside_writers_compactions_and_cleans(tmp_path):
     try:
         reports = []
         while len({r.instant for r in reports}) < 12 and not failed:
-            reports.append(mainstem.open_table(path).validate_metadata())
+            with suppress(Unavailable):  # cleans may be quicker than a comparison on a busy machine
+                reports.append(mainstem.open_table(path).validate_metadata())
     finally:
         ended.set()
         writer.join()

@@ -88,18 +88,18 @@ def test_while_one_writer_stands_still_inside_write_others_complete_ten_commits(
         with stopped.begin("upsert") as txn:
             txn.write(rows(range(3), ts=50, value="slow"))
             entered.set()
-            assert go_on.wait(60)
+            assert go_on.wait(200)
             txn.write(rows(range(3, 6), ts=50, value="slow"))
             txn.commit()
 
     writer = threading.Thread(target=slow_batches)
     writer.start()
-    assert entered.wait(60)
+    assert entered.wait(200)
     other = mainstem.open_table(table.path)
     outcomes = [other.upsert(rows(range(6), ts=n, value=f"n{n}-")) for n in range(10)]
     assert [o.status for o in outcomes] == ["committed"] * 10
     go_on.set()
-    writer.join(60)
+    writer.join(200)
     assert content(table) == {f"k{k}": f"slow{k}" for k in range(6)}
 
 
