@@ -10,7 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mainstem.formats.log_file import BlockKind, read_blocks
+from mainstem.formats.avro_decode import decode_many
+from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
+from mainstem.limits import MIB
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.metadata.build.ranges import Range, base_file_ranges, ranges_of
 from mainstem.metadata.definitions import Definitions, read_definitions
@@ -19,6 +21,7 @@ from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import TableConfig
 
+_TOGETHER_BYTES = 4 * MIB
 _DATA = (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA)
 
 
@@ -99,6 +102,12 @@ class Action:
 
     def _rows(self, partition: str, name: str, columns: Sequence[str]) -> Iterator[Rows]:
         path = paths.in_partition(partition, name)
+        together = self._decoded_together.get(path)
+        if together is not None and self._indexed.issuperset(columns):
+            for rows in together:
+                there = [column for column in columns if column in rows.table.column_names]
+                yield Rows(rows.table.select(there), rows.partial)
+            return
         if paths.parse_base_name(name) is None:
             for block in read_blocks(self.storage.view(path), path=path):
                 if block.kind in _DATA:
@@ -108,6 +117,44 @@ class Action:
             there = [column for column in columns if column in source.schema_arrow.names]
             for batch in source.iter_batches(columns=there):
                 yield Rows(pa.Table.from_batches([batch]), False)
+
+    @cached_property
+    def _indexed(self) -> frozenset[str]:
+        """The columns that indexes are made of."""
+        listed = self.config.metadata_partitions
+        known = [found for found in map(self.definitions.get, listed) if found is not None]
+        keyed = {Kind.RECORD_INDEX, Kind.SECONDARY_INDEX}
+        names = [name.partition(".")[0] for found in known for name in found.fields]
+        return frozenset((*names, *(KEY_COLUMN for p in listed if kind_of(p) in keyed)))
+
+    @cached_property
+    def _decoded_together(self) -> Mapping[str, list[Rows]]:
+        """Path of each log file of a small action -> its rows in all indexed columns: what indexes need of
+        some small blocks, decoded at once, costs hardly more than of one block for one index."""
+        logs = [(p, name) for p, name in self.changes.files() if paths.parse_base_name(name) is None]
+        if sum(self.changes.added[p][name] for p, name in logs) > _TOGETHER_BYTES:
+            return {}
+        columns = sorted(self._indexed)
+        found: dict[str, list[Rows]] = {}
+        waiting: dict[str, list[tuple[LogBlock, list[Rows], int]]] = {}
+        for p, name in logs:
+            path = paths.in_partition(p, name)
+            rows = found[path] = []
+            for block in read_blocks(self.storage.view(path), path=path):
+                if block.kind == BlockKind.AVRO_DATA:
+                    waiting.setdefault(block.schema_text, []).append((block, rows, len(rows)))
+                if block.kind in _DATA:
+                    rows.append(Rows(pa.table({}), block.partial))
+                if block.kind == BlockKind.PARQUET_DATA:
+                    rows[-1] = Rows(block.table(columns), block.partial)
+        for schema_text, blocks in waiting.items():
+            parts = [block.records() for block, _, _ in blocks]
+            places = [(block.path, block.content_offset + 8) for block, _, _ in blocks]
+            table, low = decode_many(parts, schema_text, columns, places=places), 0
+            for (block, rows, at), (_, count) in zip(blocks, parts, strict=True):
+                rows[at] = Rows(table.slice(low, count), block.partial)
+                low += count
+        return found
 
     def _ranges(self, partition: str, name: str, columns: list[str]) -> list[Range]:
         """Ranges of the columns that a file has; of a log file that only deletes, that it has nothing, as
