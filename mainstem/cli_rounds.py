@@ -21,7 +21,7 @@ from mainstem.services.run_options import SERVICES
 
 if TYPE_CHECKING:
     from mainstem.client import Table
-    from mainstem.indexing.creating import rebuild_set_aside
+    from mainstem.indexing.creating import tend
     from mainstem.services.background import Background
     from mainstem.services.runner import ServiceRun
 
@@ -66,7 +66,7 @@ def _services(options: argparse.Namespace, out: TextIO) -> None:
     from mainstem.services.background import Background
     from mainstem.services.runner import Round
 
-    plan = Round.of(options.only, rebuild=rebuild_set_aside)
+    plan = Round.of(options.only, rebuild=tend)
 
     def work(stopping: Callable[[], bool]) -> bool:
         try:

@@ -69,11 +69,11 @@ class ServiceMethods:
         Each fails alone: what failed has ``error`` in what is returned, and is warned about
         (``ServiceWarning``). Any number of processes may do this at once.
         """
-        from mainstem.indexing.creating import rebuild_set_aside
+        from mainstem.indexing.creating import tend
         from mainstem.services.progress import silent
         from mainstem.services.runner import Round, warn_of_failures
 
-        how = Round.of(only, if_due=if_due, progress=progress or silent, rebuild=rebuild_set_aside)
+        how = Round.of(only, if_due=if_due, progress=progress or silent, rebuild=tend)
         runs = how.run(self.writer_context())
         warn_of_failures(runs, self.path)
         return runs
@@ -86,12 +86,12 @@ class ServiceMethods:
         The first starts at once, the next ``every_s`` seconds after the end of the one before. Leaving
         the block waits for the step under way. Failures are warnings, and tried again in the next round.
         """
-        from mainstem.indexing.creating import rebuild_set_aside
+        from mainstem.indexing.creating import tend
         from mainstem.services.background import Background
         from mainstem.services.runner import Round, warn_of_failures
 
         ctx = self.writer_context()
-        plan = Round.of(only, rebuild=rebuild_set_aside)
+        plan = Round.of(only, rebuild=tend)
 
         def work(stopping: Callable[[], bool]) -> bool:
             return warn_of_failures(replace(plan, stopping=stopping).run(ctx), self.path)

@@ -112,7 +112,7 @@ def create(
     was built. Whatever fails leaves the table without the index; a process that dies leaves it to whoever
     creates or drops it next.
     """
-    found = _finish(ctx, spec.partition)
+    found = finish(ctx, spec.partition)
     if found is not None:
         return found
     _clear_dead(ctx, spec.partition)
@@ -167,8 +167,8 @@ def _clear_dead(ctx: WriterContext, partition: str) -> None:
         drop(ctx, partition, only=list(actions))
 
 
-def _finish(ctx: WriterContext, partition: str) -> Built | None:
-    """Step 8 for a builder that died before it."""
+def finish(ctx: WriterContext, partition: str) -> Built | None:
+    """Step 8 for a builder that died before it; None where there is nothing to finish."""
 
     def move(section: Guarded) -> Built | None:
         config = load_config(ctx.seams.storage)

@@ -8,7 +8,8 @@ from mainstem.errors import Invalid, MainstemError, OutcomeUnknown, Unavailable
 from mainstem.indexing import lists
 from mainstem.indexing.build import Built, create, deadline_ms
 from mainstem.indexing.contents import rows_by_partition
-from mainstem.indexing.drop import drop
+from mainstem.indexing.dead_builds import end_dead_builds
+from mainstem.indexing.drop import Dropped, drop
 from mainstem.indexing.first_rows import Run
 from mainstem.indexing.needs import await_whole, live_builders
 from mainstem.indexing.spec import IndexSpec, Wish, make_spec
@@ -36,6 +37,12 @@ def rebuild(
     _spec(ctx, index.kind, columns, name, index.options)  # may it be built?
     drop(ctx, index.partition)
     return create_index(ctx, index.kind, columns, index.options, progress, name, run)
+
+
+def tend(ctx: WriterContext) -> Iterator[Built | Dropped]:
+    """What a round of services does for indexes: builds that died end, and what was set aside is built."""
+    yield from end_dead_builds(ctx)
+    yield from rebuild_set_aside(ctx)
 
 
 def rebuild_set_aside(ctx: WriterContext, progress: Progress | None = None) -> Iterator[Built]:
@@ -89,6 +96,8 @@ def create_index(
     """``Table.create_index``; ``run``: where rows are made, if not in this process."""
     try:
         spec = _spec(ctx, kind, columns, name, options)
+        for _ in end_dead_builds(ctx, but=spec.partition):
+            continue
         for needed in spec.needs:
             _provide(ctx, needed, lambda part: _spec(ctx, part, (), None, options), progress or silent, run)
         if FILES in spec.needs:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mainstem.client import open_table
-from mainstem.indexing.creating import rebuild_set_aside
+from mainstem.indexing.creating import tend
 from mainstem.services import compaction
 from mainstem.services.compaction import Compaction, GroupTask
 from mainstem.services.progress import Progress, silent
@@ -52,7 +52,7 @@ def run_services(
 
     plan = Round.of(
         only, if_due=if_due, progress=progress or silent, execute={COMPACTION: compact},
-        rebuild=rebuild_set_aside,
+        rebuild=tend,
     )  # fmt: skip
     runs = plan.run(table.writer_context())
     warn_of_failures(runs, table.path)

@@ -379,6 +379,10 @@ def steps(table: mainstem.Table, folder: Path, kind: str):
     raise AssertionError("it never ended")
 
 
+def building(table: mainstem.Table) -> list[str]:
+    return [i.requested for i in opened(table).timeline() if i.action == "indexing" and not i.is_completed]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_builder_that_dies_at_any_call_hinders_nobody_and_the_next_ends_it(table, tmp_path, kind):
     before = content(table)
@@ -395,6 +399,10 @@ def test_a_builder_that_dies_at_any_call_hinders_nobody_and_the_next_ends_it(tab
             assert "after2" in content(copy)["value"].to_pylist()
         if number % 5 == 4 and (kind != "files" or "files" not in listed(copy)[""]):
             opened(copy).drop_index(kind, if_exists=True)
+        if number % 3 == 2:
+            (run,) = opened(copy).run_services("metadata")
+            assert run.error is None
+            assert listed(copy)[".inflight"] == "" and not building(copy)
         if kind not in listed(copy)[""]:
             opened(copy).create_index(kind)
         check(copy)

@@ -21,6 +21,7 @@ import mainstem
 from mainstem.cli import main
 from mainstem.errors import CorruptTable, Invalid, Unavailable
 from mainstem.indexing import drop as dropping
+from mainstem.indexing.dead_builds import end_dead_builds
 from mainstem.indexing.drop import instant_of
 from mainstem.metadata.table import MetadataTable
 from mainstem.storage import paths
@@ -283,7 +284,16 @@ def test_a_short_name_that_two_indexes_share_must_be_said_in_full(folder):
 
 
 @pytest.mark.parametrize("copy", ["requested", "inflight", "inflight2"])
-def test_a_build_of_javas_that_died_is_cleared_away(tmp_path, copy):
+def test_a_build_of_javas_is_left_to_java_by_rounds_of_services(tmp_path, copy):
+    base = tables.unpack(f"async_index.{copy}", tmp_path)
+    before = states(base)
+    assert "building" in before.values() or "planned" in before.values()
+    assert list(end_dead_builds(opened(base).index_context())) == []
+    assert states(base) == before
+
+
+@pytest.mark.parametrize("copy", ["requested", "inflight", "inflight2"])
+def test_a_build_of_javas_that_that_died_is_cleared_away(tmp_path, copy):
     base = tables.unpack(f"async_index.{copy}", tmp_path)
     before = rows(base)
     action = "20261120093446897"

@@ -1,0 +1,79 @@
+"""Builds whose process died: ended by whoever runs a round of services, or begins another build.
+
+Until then writers maintain an index that nobody reads. What a died builder had completed, but for the name's
+last move, is finished; any other build is dropped (``indexing.drop``), and the table is without the index.
+
+Only builds of mainstem's are ended: Java plans an index in one process and builds it in another one, perhaps
+much later, and its writers make indexes without any plan. A builder that was taken for dead, stood still and
+wakes up finds its plan gone and publishes nothing (``indexing.build``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mainstem.errors import Invalid, Unavailable
+from mainstem.formats.avro_container import OUR_MARK
+from mainstem.formats.java_properties import parse_properties
+from mainstem.indexing import lists
+from mainstem.indexing.build import Built, finish
+from mainstem.indexing.drop import Dropped, drop
+from mainstem.indexing.needs import live_builders
+from mainstem.indexing.plan import plan_file, planned_builds
+from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.metadata.setting_aside import to_rebuild
+from mainstem.metadata.taking_back import metadata_partition
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.table.properties import load_config
+from mainstem.timeline.instant import INDEXING
+from mainstem.writers.context import WriterContext
+
+_HEAD_BYTES = 256
+
+
+def end_dead_builds(ctx: WriterContext, but: str = "") -> Iterator[Built | Dropped]:
+    """End every build of mainstem's whose process died; what became of each.
+
+    Left alone: the index ``but``, indexes that are to be built anew after a restore
+    (``metadata.setting_aside``), and, until the next time, what cannot be dropped now.
+    """
+    storage = ctx.seams.storage
+    config = load_config(storage)
+    plans = planned_builds(storage, ctx.timeline())
+    for partition in sorted({*plans, *lists.building(config)}.difference(to_rebuild(config), [but])):
+        ended = _end(ctx, partition)
+        if ended is not None:
+            yield ended
+
+
+def _end(ctx: WriterContext, partition: str) -> Built | Dropped | None:
+    storage = ctx.seams.storage
+    builders = live_builders(ctx, partition)
+    if any(builders.values()) or not all(_is_ours(storage, action) for action in builders):
+        return None
+    if not builders:
+        return finish(ctx, partition) if _made_by_an_action(ctx, partition) else None
+    try:
+        return drop(ctx, partition, only=list(builders))
+    except (Invalid, Unavailable):  # somebody was faster, or a compaction is planned that names its files
+        return None
+
+
+def _is_ours(storage: Storage, action: str) -> bool:
+    try:
+        return OUR_MARK.encode() in storage.read_range(plan_file(action), 0, _HEAD_BYTES)
+    except FileNotFoundError:
+        return False  # it has ended
+
+
+def _made_by_an_action(ctx: WriterContext, partition: str) -> bool:
+    """Whether what lies there was begun by an index action that is completed, and not by a writer of Java's
+    since."""
+    path = paths.partition_metafile(metadata_partition(partition))
+    try:
+        data = ctx.seams.storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
+    except FileNotFoundError:
+        return False
+    made = parse_properties(data, path=path).get("commitTime", "")
+    return any(i.requested == made and i.action == INDEXING for i in ctx.timeline().completed)
