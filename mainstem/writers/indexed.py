@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from mainstem.errors import MainstemError, RolledBack, Unavailable
+from mainstem.errors import CorruptTable, MainstemError, RolledBack, Unavailable
 from mainstem.metadata.commit import MetadataCommit
 from mainstem.metadata.commit_action import FileChanges
 from mainstem.metadata.commit_rows import Maintained
@@ -89,6 +89,7 @@ def _prepare(
     instant: str,
     changes: FileChanges,
     settle: Callable[[Sequence[LogSink]], None] | None = None,
+    rounds: int = _ROUNDS_MAX,
 ) -> MetadataCommit | None:
     storage = ctx.seams.storage
     config = load_config(storage)
@@ -107,6 +108,11 @@ def _prepare(
         return MetadataCommit.prepare(
             storage, ctx.seams.random, instant, config, maintained, changes, settle or durable
         )
+    except CorruptTable as error:
+        if rounds and _maintained(ctx, changes) != maintained:  # an index went while its rows were made
+            return _prepare(ctx, instant, changes, settle, rounds - 1)
+        error.table = error.table or ctx.base
+        raise
     except MainstemError as error:
         error.table = error.table or ctx.base
         raise

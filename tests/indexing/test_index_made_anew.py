@@ -61,6 +61,24 @@ def test_rows_that_were_made_for_an_index_of_other_columns_are_made_anew(table, 
     assert report.ok, report.differences
 
 
+def test_an_index_that_goes_while_its_rows_are_made_does_not_end_the_writer(table, monkeypatch) -> None:
+    """It is in the lists that the writer read, and in no definition any more."""
+    table.create_index("record_index")
+    table.create_index("secondary_index", ["value"], name="by_value")
+    real, done = MetadataCommit.prepare.__func__, []
+
+    def prepare(cls, *given) -> MetadataCommit:
+        if not done:
+            done.append(True)
+            opened(table).drop_index("by_value")
+        return real(cls, *given)
+
+    monkeypatch.setattr(MetadataCommit, "prepare", classmethod(prepare))
+    opened(table).upsert(rows(range(5), 2))
+    report = opened(table).validate_metadata()
+    assert done and report.ok, report.differences
+
+
 def test_a_file_of_an_attempt_that_stood_still_is_not_taken_for_one_of_the_new_index(
     table, monkeypatch
 ) -> None:
