@@ -99,9 +99,10 @@ class IndexMethods:
     ) -> Built:
         """Build an index beside running writers, of which none is stopped or waits; it is whole on return.
 
-        ``kind``: ``files`` (the listing of files, with which the metadata table begins) or ``column_stats``
+        ``kind``: ``files`` (the listing of files, with which the metadata table begins), ``column_stats``
         (``columns``: those that it is on, else ``hoodie.metadata.index.column.stats.column.list``, else the
-        first 32 that have statistics). An index on a table without metadata table builds ``files`` first.
+        first 32 that have statistics) or ``partition_stats`` (of partitioned tables, on the columns of
+        ``column_stats``). What an index rests on, and the table has not, is built first.
         ``name``: of kinds of which a table may have several (``secondary_index``, ``expr_index``), else that
         of the column.
         ``options``: Hudi's for the index, on top of the table's. ``progress(what, done, total)`` is called

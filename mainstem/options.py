@@ -37,6 +37,7 @@ INDEX_TIMEOUT = "hoodie.metadata.index.check.timeout.seconds"
 STATS_GROUPS = "hoodie.metadata.index.column.stats.file.group.count"
 STATS_COLUMNS = "hoodie.metadata.index.column.stats.column.list"
 STATS_COLUMNS_MAX = "hoodie.metadata.index.column.stats.max.columns.to.index"
+PARTITION_STATS_GROUPS = "hoodie.metadata.index.partition.stats.file.group.count"
 #: file groups of a record index for the whole table, and of one per partition (there: per partition): least
 #: and most, each with its older name. Secondary indexes have those of the first.
 GLOBAL_GROUPS, PARTITION_GROUPS = (
@@ -48,7 +49,8 @@ GLOBAL_GROUPS, PARTITION_GROUPS = (
 RECORD_GROUP_BYTES = "hoodie.metadata.record.index.max.filegroup.size"
 RECORD_GROWTH = "hoodie.metadata.record.index.growth.factor"
 INDEX_KEYS = (
-    INDEX_TIMEOUT, STATS_GROUPS, STATS_COLUMNS, STATS_COLUMNS_MAX, RECORD_GROUP_BYTES, RECORD_GROWTH,
+    INDEX_TIMEOUT, STATS_GROUPS, STATS_COLUMNS, STATS_COLUMNS_MAX, PARTITION_STATS_GROUPS,
+    RECORD_GROUP_BYTES, RECORD_GROWTH,
     *(key for names in (*GLOBAL_GROUPS, *PARTITION_GROUPS) for key in names),
 )  # fmt: skip
 #: services run beside commits as Hudi's defaults say (services/run_options.py)

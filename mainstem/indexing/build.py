@@ -64,7 +64,7 @@ from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.creation import BaseFileStat, put_table
 from mainstem.metadata.definitions import check, read_definitions, replace_definitions
 from mainstem.metadata.partitions import FILES, data_partition_of, is_partitioned_group
-from mainstem.metadata.record_schema import schema_of_version
+from mainstem.metadata.record_schema import commit_schema, schema_of_version
 from mainstem.metadata.taking_back import metadata_partition, take_back
 from mainstem.options import INDEX_TIMEOUT, whole_number
 from mainstem.readers.state import TableState
@@ -247,7 +247,8 @@ class _Build:
         config = load_config(storage)
         if self.partition in lists.building(config) and self.opened is not None:
             return  # this section took effect before it was superseded
-        self.spec.check(config, storage.base, planned_builds(storage, section.timeline))
+        plans = planned_builds(storage, section.timeline)
+        self.spec.check(config, read_definitions(storage, config), storage.base, plans)
         if restore_pending(section.timeline):
             raise Unavailable("a restore is pending: build the index when it is done", table=ctx.base)
         self._clear_files(section)
@@ -335,11 +336,11 @@ class _Build:
         if coverage.uncovered():
             return None
         stats = [stat for _, stat in self.bases.values()]
-        schema = schema_of_version(load_config(ctx.seams.storage).version)
+        extra = {"schema": commit_schema(load_config(ctx.seams.storage).version)}
         plan = load_index_plan(ctx.seams.storage, self.action)
         builds = plan or [IndexBuild(self.partition, "")]
         own = prepare(ctx, self.action, encode_index_metadata(builds))
-        theirs = prepare(ctx, self.action, encode_commit(stats, {"schema": schema}, _OPERATION))
+        theirs = prepare(ctx, self.action, encode_commit(stats, extra, _OPERATION))
         try:
             published = ctx.publisher.publish(
                 lambda done: f"{self.action}_{done}.{INDEXING}",
@@ -360,9 +361,10 @@ class _Build:
     def _may_complete(self, section: Section, coverage: Coverage) -> str | None:
         self._check_ours(section.timeline)
         storage = self.ctx.seams.storage
-        if self.partition not in lists.building(load_config(storage)):
+        config = load_config(storage)
+        if self.partition not in lists.building(config):
             raise self._ended()
-        self.spec.check(load_config(storage), storage.base)
+        self.spec.check(config, read_definitions(storage, config), storage.base)
         strange = [
             name
             for name in storage.names(self.folder)

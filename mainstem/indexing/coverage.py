@@ -165,10 +165,15 @@ class Coverage:
             return True  # it brings no keys: such a commit is a compaction
         if instant.action == CLEAN:
             plan = load_clean_plan(storage, instant.requested)
-            return plan is not None and not plan.paths()
+            return plan is not None and not (plan.paths() and self._is_of_files)
         path = paths.timeline_file(instant.file_name)
         made = decode_commit(storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX), path=path)
         return not made.files() and not made.replaced
+
+    @property
+    def _is_of_files(self) -> bool:
+        """Whether the index has rows of single files, which a clean takes out."""
+        return kind_of(self.partition) != Kind.PARTITION_STATS
 
     def _check_archived(self, known: set[str]) -> None:
         """Instants that completed and were archived since the listing point: known ones, or mainstem's."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from mainstem.errors import Invalid, MainstemError, OutcomeUnknown, Unavailable
 from mainstem.indexing import lists
@@ -16,7 +17,7 @@ from mainstem.indexing.spec import IndexSpec, Wish, make_spec
 from mainstem.indexing.status import Index, indexes
 from mainstem.metadata.build.ranges import META_COLUMNS
 from mainstem.metadata.definitions import read_definitions
-from mainstem.metadata.partitions import FILES, kind_of
+from mainstem.metadata.partitions import COLUMN_STATS, FILES, kind_of
 from mainstem.metadata.setting_aside import to_rebuild, without_rebuild
 from mainstem.readers.schema import schema_text
 from mainstem.readers.state import TableState
@@ -99,9 +100,12 @@ def create_index(
         for _ in end_dead_builds(ctx, but=spec.partition):
             continue
         for needed in spec.needs:
-            _provide(ctx, needed, lambda part: _spec(ctx, part, (), None, options), progress or silent, run)
-        if FILES in spec.needs:
-            await_whole(ctx, (FILES,), deadline_ms(ctx))
+            on = columns if needed == COLUMN_STATS else ()
+            make = partial(_spec, ctx, columns=on, name=None, options=options)
+            _provide(ctx, needed, make, progress or silent, run)
+        await_whole(ctx, [part for part in spec.needs if part in (FILES, COLUMN_STATS)], deadline_ms(ctx))
+        if COLUMN_STATS in spec.needs:
+            spec = _spec(ctx, kind, columns, name, options)  # whose columns it has
         return create(ctx, spec, progress or silent, run)
     except OutcomeUnknown:
         raise

@@ -17,8 +17,8 @@ from mainstem.indexing.spec import IndexSpec
 from mainstem.metadata.build.bootstrap import table_groups
 from mainstem.metadata.build.ranges import Range
 from mainstem.metadata.build.rows import files_rows
-from mainstem.metadata.build.stats import stats_rows
-from mainstem.metadata.partitions import COLUMN_STATS, FILES, file_id
+from mainstem.metadata.build.stats import partition_ranges, partition_stats_rows, stats_rows
+from mainstem.metadata.partitions import COLUMN_STATS, FILES, PARTITION_STATS, file_id
 from mainstem.metadata.records import SCHEMAS
 from mainstem.readers.state import TableState
 from mainstem.services.progress import Progress
@@ -67,6 +67,7 @@ class FirstRows:
     run: Run
     _sizes: dict[str, dict[str, int]] = field(default_factory=dict)
     _made: list[pa.Table] = field(default_factory=list)
+    _ranges: list[tuple[str, list[Range]]] = field(default_factory=list)
     _rows: pa.Table = field(init=False)
 
     @property
@@ -97,10 +98,22 @@ class FirstRows:
             for file in files:
                 self._sizes.setdefault(file.partition, {})[file.name] = file.size
             return files_rows(self._sizes)
-        assert self.spec.partition == COLUMN_STATS
         pieces = self._pieces([file for file in files if file.holds_rows])
-        self._made += self.run(stats_of_files, pieces, self._told(len(pieces)))
+        told = self._told(len(pieces))
+        if self.spec.partition == PARTITION_STATS:
+            self._ranges += self.run(ranges_of_files, pieces, told)
+            return self._of_partitions()
+        assert self.spec.partition == COLUMN_STATS
+        self._made += self.run(stats_of_files, pieces, told)
         return pa.concat_tables([SCHEMAS[self.spec.content].empty_table(), *self._made])
+
+    def _of_partitions(self) -> pa.Table:
+        """Loose, and of older files too: whatever comes back in time of trouble is within them."""
+        found: dict[str, list[list[Range]]] = {}
+        for partition, ranges in self._ranges:
+            found.setdefault(partition, []).append(ranges)
+        together = [(partition, partition_ranges(ranges)) for partition, ranges in found.items()]
+        return partition_stats_rows(together, version=self.spec.version, tight=False)
 
     def _pieces(self, files: Sequence[DataFile]) -> list[FilesPiece]:
         groups: dict[tuple[str, str], list[DataFile]] = {}
@@ -114,18 +127,25 @@ class FirstRows:
 
 def stats_of_files(storage: Storage, piece: FilesPiece) -> pa.Table:
     """Rows of column statistics; of a file that is gone there are none."""
-    contents, columns = FileContents(storage), piece.spec.columns
-    entries = []
-    for file in piece.files:
-        try:
-            found = contents.ranges(file, columns)
-        except FileNotFoundError:
-            if storage.stat(file.path) is not None:
-                raise
-            continue
-        # A file without rows has a row per column with nothing in it, as Java writes for deletes alone.
-        empty = [Range(name, pa.null(), None, None, 0, 0) for name in columns]
-        entries.append((file.partition, file.name, found or empty))
+    # A file without rows has a row per column with nothing in it, as Java writes for deletes alone.
+    empty = [Range(name, pa.null(), None, None, 0, 0) for name in piece.spec.columns]
+    entries = [(file.partition, file.name, found or empty) for file, found in _ranges(storage, piece)]
     if not entries:
         return SCHEMAS[piece.spec.content].empty_table()
     return stats_rows(entries, version=piece.spec.version)
+
+
+def ranges_of_files(storage: Storage, piece: FilesPiece) -> tuple[str, list[Range]]:
+    """The partition that a file group lies in, and the ranges of its files together."""
+    return piece.files[0].partition, partition_ranges(found for _, found in _ranges(storage, piece))
+
+
+def _ranges(storage: Storage, piece: FilesPiece) -> Iterator[tuple[DataFile, list[Range]]]:
+    """Files that are still there, with the ranges of the index's columns that they have."""
+    contents = FileContents(storage)
+    for file in piece.files:
+        try:
+            yield file, contents.ranges(file, piece.spec.columns)
+        except FileNotFoundError:
+            if storage.stat(file.path) is not None:
+                raise

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from mainstem.metadata.definitions import PATH_KEY, definitions_path
-from mainstem.metadata.partitions import BUILDING_KEY, PARTITIONS_KEY
+from mainstem.metadata.partitions import BUILDING_KEY, PARTITION_STATS, PARTITIONS_KEY
 from mainstem.metadata.setting_aside import without_rebuild
 from mainstem.seams import Seams
 from mainstem.table.properties import FOR_JAVA, TableConfig
@@ -20,6 +20,9 @@ from mainstem.table.property_change import change_properties
 from mainstem.timeline.publish import Guarded
 
 READY, BUILDING = PARTITIONS_KEY, BUILDING_KEY
+#: of ``FOR_JAVA``: Java's writers with statistics on make those of partitions too, and refuse a table without
+STATISTICS = "hoodie.metadata.index.column.stats.enable"
+KEEPING = "hoodie.metadata.auto.delete.partitions"
 
 Changes = Mapping[str, str | None]
 
@@ -41,11 +44,18 @@ def without(config: TableConfig) -> TableConfig:
 
 def begun(config: TableConfig, partition: str) -> Changes:
     """The partition is being built from now on. A table of ours that had no metadata table told Java's
-    writers to do without one; they would delete it."""
+    writers to do without one; they would delete it. Where partitions have statistics it is up to them whether
+    they have theirs on, as they do by default."""
     definitions = {PATH_KEY: definitions_path(config)}
     ours = config.raw.get("hoodie.metadata.enable", "").strip().lower() == "false"
     lists = _lists(ready(config), {*building(config), partition})
-    return {**lists, **definitions, **(FOR_JAVA if ours else {})}
+    theirs: Changes = {STATISTICS: None} if partition == PARTITION_STATS and _told(config, STATISTICS) else {}
+    return {**lists, **definitions, **(FOR_JAVA if ours else {}), **theirs}
+
+
+def _told(config: TableConfig, key: str) -> bool:
+    """Whether a table of ours tells Java's writers to do without something."""
+    return key in FOR_JAVA and config.raw.get(key, "").strip().lower() == FOR_JAVA[key] == "false"
 
 
 def finished(config: TableConfig, partition: str) -> Changes:
@@ -57,7 +67,9 @@ def finished(config: TableConfig, partition: str) -> Changes:
 def gone(config: TableConfig, partitions: Collection[str]) -> Changes:
     """The partitions are in neither list from now on."""
     left = _lists({*ready(config)} - {*partitions}, {*building(config)} - {*partitions})
-    return {**left, **without_rebuild(config, partitions)}
+    again = PARTITION_STATS in partitions and _told(config, KEEPING)
+    theirs = {STATISTICS: FOR_JAVA[STATISTICS]} if again else {}
+    return {**left, **without_rebuild(config, partitions), **theirs}
 
 
 def change(

@@ -19,6 +19,7 @@ from mainstem.metadata.keys import V1, V2
 from mainstem.metadata.partitions import (
     COLUMN_STATS,
     FILES,
+    PARTITION_STATS,
     RECORD_INDEX,
     SECONDARY_PREFIX,
     Content,
@@ -27,6 +28,7 @@ from mainstem.metadata.partitions import (
     file_id,
 )
 from mainstem.options import (
+    PARTITION_STATS_GROUPS,
     RECORD_GROUP_BYTES,
     RECORD_GROWTH,
     STATS_COLUMNS,
@@ -79,7 +81,13 @@ class IndexSpec:
         assert found is not None
         return found
 
-    def check(self, config: TableConfig, table: str, under_way: Collection[str] = ()) -> None:
+    def check(
+        self,
+        config: TableConfig,
+        definitions: Definitions,
+        table: str,
+        under_way: Collection[str] = (),
+    ) -> None:
         """Under the lock: the table still has what the index rests on. Another index than ``files`` may be
         ``under_way``."""
         for needed in self.needs:
@@ -88,6 +96,13 @@ class IndexSpec:
                     f"{self.partition} rests on {needed}, which the table has not; create that first",
                     table=table,
                 )
+        stats = definitions.get(COLUMN_STATS)
+        if COLUMN_STATS in self.needs and (stats is None or stats.fields != self.columns):
+            raise Invalid(
+                f"{COLUMN_STATS} was made anew of other columns while {self.partition} was being prepared;"
+                " create it again",
+                table=table,
+            )
 
 
 @dataclass(frozen=True)
@@ -232,9 +247,31 @@ def _secondary_index(wish: Wish) -> IndexSpec:
     return IndexSpec(partition, groups, (column,), version, definition, needs=(FILES, RECORD_INDEX))
 
 
+def _partition_stats(wish: Wish) -> IndexSpec:
+    """On the columns of ``column_stats``, which it rests on: those that it has, or would have."""
+    wish.unnamed(PARTITION_STATS)
+    if not wish.config.partition_fields:
+        raise Invalid(f"{PARTITION_STATS}: the table has no partitions; {COLUMN_STATS} is what serves it")
+    stats = wish.definitions.get(COLUMN_STATS)
+    columns = _column_stats(Wish(wish.columns, wish.schema_text, wish.config, wish.options)).columns
+    if stats is not None and wish.columns and set(columns) != set(stats.fields):
+        raise Invalid(
+            f"{PARTITION_STATS} is on the columns of {COLUMN_STATS}, {', '.join(stats.fields)}; leave the"
+            f" columns out, or make {COLUMN_STATS} anew of others first"
+        )
+    return IndexSpec(
+        PARTITION_STATS,
+        whole_number(wish.options, PARTITION_STATS_GROUPS, 1, 1, _GROUPS_MAX),
+        columns if stats is None else stats.fields,
+        wish.definitions.stats_version(PARTITION_STATS, wish.config.version),
+        needs=(FILES, COLUMN_STATS),
+    )
+
+
 _SPECS: dict[str, Callable[[Wish], IndexSpec]] = {
     FILES: _files,
     COLUMN_STATS: _column_stats,
     RECORD_INDEX: _record_index,
     _SECONDARY: _secondary_index,
+    PARTITION_STATS: _partition_stats,
 }

@@ -55,7 +55,7 @@ from mainstem.formats.log_file import empty_group_block, hfile_block
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.metadata.commit_action import Action, FileChanges
 from mainstem.metadata.commit_rows import Maintained, action_rows
-from mainstem.metadata.record_schema import schema_of_version
+from mainstem.metadata.record_schema import commit_schema, schema_of_version
 from mainstem.metadata.records import encode
 from mainstem.metadata.taking_back import metadata_partition
 from mainstem.seams import Randomness
@@ -128,7 +128,8 @@ class MetadataCommit:
                     len(keys), 0, sum(map(len, block)), 1,
                 )  # fmt: skip
                 logs.append(_Log(private(block), stat))
-            completed = private([encode_commit([log.stat for log in logs], {"schema": schema}, _OPERATION)])
+            extra = {"schema": commit_schema(config.version)}
+            completed = private([encode_commit([log.stat for log in logs], extra, _OPERATION)])
         except BaseException:
             for sink in sinks:
                 with suppress(OSError):

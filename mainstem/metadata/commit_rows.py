@@ -2,8 +2,8 @@
 
 Statistics are read from the files that the action wrote, when they are whole and before anybody sees
 them. So they are the same whoever wrote the files: a transaction, tasks of Spark executors, staged rows of
-Flink, a bulk insert, a service. A row describes one file, whose name nobody else uses: the rows of
-concurrent writers never meet.
+Flink, a bulk insert, a service. A row describes one file, whose name nobody else uses, so that the rows of
+concurrent writers never meet, or commutes with theirs (``commit_stats``).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from mainstem.metadata.commit_keys import (
     record_rows,
     secondary_index_rows,
 )
+from mainstem.metadata.commit_stats import partition_stats
 from mainstem.metadata.definitions import Definition, Definitions, read_definitions
 from mainstem.metadata.keys import file_groups
 from mainstem.metadata.partitions import COLUMN_STATS, FILES, Content, Kind, file_id, kind_of
@@ -112,10 +113,15 @@ def _column_stats(action: Action, partition: str, groups: tuple[str, ...]) -> It
     yield from by_group(groups, Content.STATS, rows)
 
 
+def _partition_stats(action: Action, partition: str, groups: tuple[str, ...]) -> Iterator[GroupRows]:
+    yield from by_group(groups, Content.STATS, partition_stats(action))
+
+
 #: The rows of a partition that has these file groups, by its kind.
 _ROWS_OF: Mapping[Kind, Callable[[Action, str, tuple[str, ...]], Iterator[GroupRows]]] = {
     Kind.FILES: _files,
     Kind.COLUMN_STATS: _column_stats,
+    Kind.PARTITION_STATS: _partition_stats,
     Kind.RECORD_INDEX: record_rows,
     Kind.SECONDARY_INDEX: secondary_index_rows,
 }

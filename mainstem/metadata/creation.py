@@ -26,7 +26,7 @@ from mainstem.formats.hfile_write import write_hfile
 from mainstem.formats.java_properties import format_properties
 from mainstem.formats.log_file import empty_group_block
 from mainstem.metadata.partitions import Content
-from mainstem.metadata.record_schema import schema_of_version
+from mainstem.metadata.record_schema import commit_schema, schema_of_version
 from mainstem.metadata.records import encode
 from mainstem.metadata.taking_back import metadata_partition
 from mainstem.seams import Randomness
@@ -142,7 +142,7 @@ def put_partition(
             BaseFileStat(partition, group.file_id, name, instant, 1, len(keys), 0, len(data), 1)
         )
     storage.sync_folders([folder, paths.METADATA])
-    return encode_commit(stats, {"schema": schema}, _OPERATION)
+    return encode_commit(stats, {"schema": commit_schema(table_version)}, _OPERATION)
 
 
 def publish_partition(

@@ -81,6 +81,19 @@ def schema_of_version(table_version: int) -> str:
 
 
 @lru_cache(maxsize=4)
+def commit_schema(table_version: int) -> str:
+    """What commits of the metadata table name as its schema: without meta fields, letter for letter Java's.
+
+    A Java writer that compacts the metadata table takes its writer schema from there, and goes on with it:
+    with another one it fails (``HoodieMetadataPayload.getInsertValue`` knows one object, and the places of
+    fields in it).
+    """
+    made = json.loads(schema_of_version(table_version))
+    made["fields"] = [field for field in made["fields"] if not field["name"].startswith("_hoodie_")]
+    return json.dumps(made, separators=(",", ":"), ensure_ascii=False)
+
+
+@lru_cache(maxsize=4)
 def _stored(version: int) -> str:
     folder = resources.files("mainstem.metadata") / "schemas"
     text = (folder / f"HoodieMetadataRecord.v{version}.avsc").read_text(encoding="utf-8")

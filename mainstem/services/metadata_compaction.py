@@ -49,7 +49,7 @@ from mainstem.metadata.compacting import (
     operations,
 )
 from mainstem.metadata.partitions import has_metadata
-from mainstem.metadata.record_schema import schema_of_version
+from mainstem.metadata.record_schema import commit_schema
 from mainstem.metadata.table import MetadataTable
 from mainstem.readers.state import TableState
 from mainstem.services.attempts import forget_other_attempt, other_files, sweep_private
@@ -332,8 +332,8 @@ class _Execution:
 
     def _complete(self, stats: Sequence[CompactionStat]) -> Compaction:
         """Step 4, unless somebody else did it."""
-        ctx, schema = self.ctx, schema_of_version(self.table.config.version)
-        content = encode_commit(stats, {"schema": schema}, COMPACT, compacted=True)
+        ctx, extra = self.ctx, {"schema": commit_schema(self.table.config.version)}
+        content = encode_commit(stats, extra, COMPACT, compacted=True)
         prepared = prepare(ctx, COMPACTION, content)  # not of those that ``_remove_void`` removes
         try:
             published = ctx.publisher.publish(

@@ -36,8 +36,10 @@ class Indexed(Services):
 
     def _create(self) -> None:
         super()._create()
-        if self.random.random() < 0.5:
-            self.open(self.world.process("builder")).create_index("column_stats")
+        drawn = self.random.random()
+        if drawn < 0.5:
+            kind = "partition_stats" if drawn < 0.25 else "column_stats"
+            self.open(self.world.process("builder")).create_index(kind)
 
     def build(self) -> None:
         super().build()

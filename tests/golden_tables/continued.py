@@ -31,12 +31,15 @@ REFUSED = {
     "cdc_cow": "COPY_ON_WRITE",
     "cdc_late_rows": "hoodie.table.cdc.enabled='true'",
     "cdc_mor": "hoodie.index.type='SIMPLE'",
+    "clustering_cow": "COPY_ON_WRITE",
+    "clustering_mor": "hoodie.index.type='SIMPLE'",
     "corrupt_bad_size": "a log block with a size of",
     "corrupt_first_cut10": "cut off",
     "corrupt_garbage_tail": "no log block begins here",
     "corrupt_half_block": "cut off",
     "corrupt_middle_corrupt_then_good": "whose trailer is",
     "corrupt_tail_cut10": "cut off",
+    "cow_basic": "COPY_ON_WRITE",
     "cow_bucket": "COPY_ON_WRITE",
     "keys_slash_date": "is no date such as",
     "keys_virtual_keys": "hoodie.populate.meta.fields='false'",
@@ -45,6 +48,7 @@ REFUSED = {
     "log_parquet": "hoodie.index.type='SIMPLE'",
     "log_positions": "hoodie.index.type='SIMPLE'",
     "log_small_blocks": "hoodie.index.type='SIMPLE'",
+    "mdt_partitioned_rli": "hoodie.index.type='RECORD_LEVEL_INDEX'",
     "merge_into_partial": "hoodie.index.type='SIMPLE'",
     "schema_evolution_widen": "bucket count",
     "schema_on_read": "hive_style_partitioning",
@@ -80,7 +84,7 @@ def open_as_its_writers(name: str, folder: Path) -> mainstem.Table:
         "hoodie.keep.max.commits": "3",
     }
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "these options have no effect in mainstem")  # Java's own
+        warnings.filterwarnings("ignore", "these options (have no effect in mainstem|ask for indexes)")
         return mainstem.open_table(base, properties=options)
 
 

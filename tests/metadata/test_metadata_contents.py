@@ -165,7 +165,7 @@ def test_a_column_that_is_not_bounded_has_no_row_and_a_tombstone_in_its_partitio
     known = Range("d", pa.int32(), 1, 2, 3, 1)
     rows = stats_rows([("p", "f", [lost, known])])
     assert rows["column"].to_pylist() == ["d"]
-    rows = partition_stats_rows([("p", [lost, known])], tight=False)
+    rows = partition_stats_rows([("p", [lost, known])], tight=True)
     assert dict(zip(rows["column"].to_pylist(), rows["deleted"].to_pylist(), strict=True)) == {
         "d": False, "c": True,
     }  # fmt: skip

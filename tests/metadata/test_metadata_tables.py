@@ -19,13 +19,17 @@ import pytest
 from mainstem.errors import CorruptTable, MainstemError, Unsupported
 from mainstem.metadata import keys
 from mainstem.metadata.partitions import RECORD_INDEX, Content, data_partition_of, group_index
+from mainstem.metadata.record_schema import commit_schema
 from mainstem.metadata.table import MetadataTable
 from mainstem.metadata.validity import Validity
+from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.commit_metadata import decode_commit
 from tests.golden_tables.tables import expectations, unpack
 from tests.metadata.java_records import as_java
 from tests.metadata.metadata_tables import WITH_METADATA, WITH_RECORDS, java_records, metadata_of, record_text
+from tests.services.city_table import make, rows
 
 INDEXES = pytest.mark.supports("Indexes", "metadata table of Java Hudi 1.0 to 1.2 read: every partition")
 
@@ -296,3 +300,19 @@ def test_contents_are_told_by_the_partition_and_its_definition(unpacked: Path) -
         "files": Content.FILES, "partition_stats": Content.STATS, "record_index": Content.RECORDS,
         "secondary_index_idx_sec": Content.SECONDARY,
     }  # fmt: skip
+
+
+def test_commits_name_the_schema_that_those_of_java_name(tmp_path: Path) -> None:
+    """Else a Java writer that compacts the metadata table before its commit fails."""
+
+    def named(table: Path) -> set[str | None]:
+        commits = (table / paths.METADATA_TIMELINE).glob("*commit")
+        return {decode_commit(file.read_bytes(), path=file.name).extra.get("schema") for file in commits}
+
+    theirs = named(next(unpack("nbcc_two_writers_mdt", tmp_path).rglob(".hoodie/metadata")).parents[1])
+    ours = make(tmp_path / "ours")
+    ours.upsert(rows(range(4), 1))
+    ours.create_index("column_stats")
+    ours.upsert(rows(range(4), 2))
+    ours.run_services("metadata", if_due=False)
+    assert named(Path(ours.path)) == theirs == {commit_schema(9)}

@@ -1,8 +1,9 @@
 """Rows of ``column_stats``, ``partition_stats`` and expression indexes, made of ranges of columns.
 
 A column whose range is not known (``Range.is_bounded``) gets no row: readers keep every file without one.
-Long texts get shorter bounds (``bounds``).
-In ``partition_stats`` it gets a tombstone, since an older row of the partition would go on counting.
+Long texts get shorter bounds (``bounds``), but for one of a partition above which there is nothing short.
+In ``partition_stats`` such a column gets a tombstone where the row would be tight, since an older row of the
+partition would go on counting. A loose row cannot say it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from mainstem.errors import Unsupported
 from mainstem.formats.bloom_filter import BloomFilter, BloomSize
 from mainstem.metadata.build.bounds import lower_bound, upper_bound
 from mainstem.metadata.build.expressions import Expression
@@ -58,13 +60,20 @@ def partition_stats_rows(
 ) -> pa.Table:
     """Rows of ``partition_stats``: (partition, ranges of its columns over all its files).
 
-    ``tight`` rows replace what is stored; others only widen it (isTightBound).
+    ``tight`` rows replace what is stored; others only widen it (isTightBound). ``Unsupported`` for a column
+    of loose rows whose values have no order in common.
     """
     entries, unknown = [], []
     for partition, ranges in partitions:
-        stored = [(r, _storable(r, version)) for r in ranges]
+        stored = [(r, _storable(r, version, whole=True)) for r in ranges]
         entries += [(partition, in_keys(partition), s) for _, s in stored if s is not None]
         unknown += [(partition, r.column) for r, s in stored if s is None and _has_type(r, version)]
+    if unknown and not tight:
+        partition, column = unknown[0]
+        raise Unsupported(
+            f"statistics of the partition {in_keys(partition)!r}: the column {column!r} has values of types"
+            " without an order in common; have column statistics without it"
+        )
     keys = partition_stats_keys(_names(entries), _texts(e[0] for e in entries))
     made = _table(keys, entries, _PARTITION, version, tight=tight)
     return pa.concat_tables([made, removed_partition_stats(unknown, version=version)]) if unknown else made
@@ -123,7 +132,7 @@ def expression_rows(
 ) -> pa.Table:
     """Rows of a column-statistics expression index: of files, and of partitions with all their files."""
     of_files = stats_rows([(partition, file, [r]) for partition, file, r in files])
-    entries = [(p, in_keys(p), s) for p, r in partitions if (s := _storable(r, V2))]
+    entries = [(p, in_keys(p), s) for p, r in partitions if (s := _storable(r, V2, whole=True))]
     keys = expression_partition_keys(_names(entries), _texts(e[0] for e in entries))
     return pa.concat_tables([of_files, _table(keys, entries, _PARTITION, V2, tight=tight)])
 
@@ -146,11 +155,13 @@ def expression_bloom(
 # ------------------------------------------------------------------------------------------- tables
 
 
-def _storable(found: Range, version: str) -> Range | None:
-    """With short bounds; None for a range that has no row."""
+def _storable(found: Range, version: str, *, whole: bool = False) -> Range | None:
+    """With short bounds; None for a range that has no row. ``whole``: a value above which nothing short is
+    stays as it is."""
     if found.low is None:
         return found if found.is_bounded else None
     high = upper_bound(found.high)
+    high = found.high if high is None and whole else high
     if high is None or not _has_type(found, version):
         return None
     return replace(found, low=lower_bound(found.low), high=high)
