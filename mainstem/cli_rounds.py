@@ -21,7 +21,6 @@ from mainstem.services.run_options import SERVICES
 
 if TYPE_CHECKING:
     from mainstem.client import Table
-    from mainstem.indexing.creating import tend
     from mainstem.services.background import Background
     from mainstem.services.runner import ServiceRun
 
@@ -63,6 +62,7 @@ def seconds(text: str) -> float:
 
 
 def _services(options: argparse.Namespace, out: TextIO) -> None:
+    from mainstem.indexing.creating import tend
     from mainstem.services.background import Background
     from mainstem.services.runner import Round
 
