@@ -18,7 +18,7 @@ import pytest
 
 import mainstem
 from mainstem.errors import Invalid, MainstemError, Unsupported
-from mainstem.indexing import build
+from mainstem.indexing import build, creating
 from mainstem.indexing.first_keys import FirstKeys
 from mainstem.options import GLOBAL_GROUPS, PARTITION_GROUPS, RECORD_GROUP_BYTES, RECORD_GROWTH
 from mainstem.storage import paths
@@ -126,7 +126,7 @@ def test_after_any_action_no_key_and_no_pair_is_missing_and_building_anew_leaves
 
 @pytest.mark.parametrize(
     ("kind", "columns", "partitioned"),
-    [("record_index", [], True), ("record_index", [], False), ("secondary_index", ["value"], True)],
+    [("record_index", [], True), ("secondary_index", ["value"], False)],
 )
 def test_writers_and_services_beside_a_build_lose_no_key(tmp_path, monkeypatch, kind, columns, partitioned):
     """Before the files are read and before the index completes: a write from before the plan commits, one
@@ -365,3 +365,35 @@ def test_a_table_with_a_merger_of_its_own_has_no_secondary_index(tmp_path):
     )
     with pytest.raises(Unsupported, match="merger of its own"):
         table.create_index("secondary_index", ["value"])
+
+
+def test_a_builder_that_dies_at_any_call_leaves_an_index_that_the_next_builds_whole(tmp_path):
+    """The record index and a secondary one at once; writers go on in between."""
+    table = make(tmp_path / "t")
+    table.upsert(rows(range(12), 1))
+    table.create_index("files")
+    deaths = 0
+    for calls in range(0, 400, 29):
+        copy = tmp_path / f"copy{calls}"
+        shutil.copytree(table.path, copy)
+        here = mainstem.open_table(copy, QUICK)
+        ctx = here.index_context()
+        storage = Dying(str(copy), sync=False)
+        ctx.seams = ctx.publisher._seams = dataclasses.replace(ctx.seams, storage=storage)
+        ctx.publisher._reader._storage = ctx.heartbeats._storage = storage
+        storage.calls_left = calls
+        try:
+            creating.create_index(ctx, "secondary_index", ["value"], {})
+            break
+        except Died:
+            pass
+        deaths += 1
+        aged(here)
+        opened(here).upsert(rows(range(10, 14), 2, "moved"))
+        opened(here).create_index("secondary_index", ["value"])
+        check(here, range(14))
+        shutil.rmtree(copy)
+    else:
+        raise AssertionError("it never ended")
+    check(mainstem.open_table(copy, QUICK), range(12))
+    assert deaths >= 5
