@@ -23,7 +23,7 @@ from mainstem.testing.world import Process, Violation
 
 
 class Indexed(Services):
-    """``services`` without restores, which tables with a metadata table refuse."""
+    """``services`` without restores."""
 
     scenario = "indexed"
     restores_too = False
@@ -59,9 +59,10 @@ class Indexed(Services):
 
 class Compacted(Indexed):
     """``indexed``, and the metadata table is compacted, cleaned and archived all the while, by writers after
-    commits too."""
+    commits too; and the table is restored to savepoints, after which its indexes are built anew."""
 
     scenario = "compacted"
+    restores_too = True
 
     def more_properties(self) -> dict[str, str]:
         return {**super().more_properties(), DELTA_COMMITS: "3", METADATA_DERIVED: "false"}
@@ -84,5 +85,6 @@ class Compacted(Indexed):
 
     def _serve(self, table: Table) -> None:
         super()._serve(table)
+        table.run_services("metadata")
         for _ in metadata_services.run(table.writer_context(), if_due=False):
             continue

@@ -9,7 +9,7 @@ from unittest.mock import patch
 from mainstem.metadata import taking_back
 from mainstem.metadata.commit import MetadataCommit
 from mainstem.metadata.commit_action import FileChanges
-from mainstem.services import cleaning, compaction, metadata_cleaning
+from mainstem.services import cleaning, compaction, metadata_cleaning, restoring
 from mainstem.storage import paths
 from mainstem.testing.mutant import LOSING_LEASES, STOPPING, Patch, nothing, seeded_bug
 from mainstem.testing.world import Faults
@@ -116,3 +116,8 @@ def cleans_newest_slice() -> list[Patch]:
         patch.object(metadata_cleaning, "plan_clean", eager),
         patch.object(cleaning, "check_plan", nothing),
     ]
+
+
+@seeded_bug("a restore leaves the metadata table as it was", "compacted")
+def restore_keeps_metadata() -> list[Patch]:
+    return [patch.object(restoring, "set_metadata_aside", nothing)]

@@ -16,7 +16,7 @@ from mainstem.testing.run import simulate
 @pytest.mark.supports("Indexes", "metadata table: partition `files`, maintained by every action")
 @pytest.mark.parametrize(
     ("scenario", "seed", "faults"),
-    [("indexed", 3, None), ("indexed", 5, CRASHING), ("compacted", 1, CRASHING)],
+    [("indexed", 3, None), ("indexed", 5, CRASHING), ("compacted", 5, CRASHING)],
 )
 def test_files_equals_the_listing_at_every_moment(scenario, seed, faults) -> None:
     result = simulate(seed, scenario, faults=faults)
