@@ -182,9 +182,7 @@ class IndexCuts:
             values = listed(conjunct)
             texts = None if values is None else self._secondary_texts(*values)
             index = None if values is None or texts is None else self._indexes.secondary(values[0].column)
-            if index is None or not (self._unique(found) or self._indexes.only_grown(index)):
-                continue
-            if not self._kept_up(found, index.partition):
+            if index is None or not self._kept_up(found, index.partition):
                 continue
             keys = self._indexes.keys_of(index, texts)
             buckets = wanted_buckets(keys, self._config, self._state.storage)

@@ -14,7 +14,7 @@ partitions the place of one of them is lost. It is not asked there.
 
 A secondary index holds pairs of value and key, without partition. Where a key may be in two partitions with
 one value, Java takes the pair away when it changes in one of them. Mainstem's writers never take a pair away,
-so such a table's secondary index is asked where they are the only ones (``only_grown``).
+so such a table's secondary index is asked until another engine writes (``kept_up``).
 """
 
 from __future__ import annotations
@@ -59,7 +59,6 @@ from mainstem.storage import paths
 from mainstem.table.properties import load_config
 from mainstem.timeline.index_records import decode_index_builds, load_index_plan, pending_index_actions
 from mainstem.timeline.instant import INDEXING, WRITE_ACTIONS, Instant
-from mainstem.truetime.fence import FOREIGN_NOTE
 
 File = tuple[str, str]
 """Partition and bare name of a data file."""
@@ -73,7 +72,6 @@ class Indexes:
         self._metadata = metadata
         self._used: set[str] = set()
         self.notes: list[str] = []
-        self._grown: bool | None = None
         self._filling = self._pending_builds()
         self._newest = newest and self._knows_every_write()
 
@@ -293,31 +291,6 @@ class Indexes:
                 " up beside writers of buckets; build it anew (reindex)"
             )
         return stranger is None
-
-    def only_grown(self, index: Definition) -> bool:
-        """Whether nobody ever took a pair from a secondary index: on a table declared exclusive that no other
-        kind of writer was seen on. What completed after the newest instant of ours, whose writer looked at
-        all before it, is looked at here."""
-        if self._grown is None:
-            self._grown = self._state.config.exclusive and not self._strangers_seen()
-        if not self._grown:
-            self.notes.append(
-                f"{index.partition} is not asked: a key may be in several partitions, and other engines take"
-                " away what one of them shows no more; hoodie.mainstem.exclusive=true, from the table's"
-                " creation on, says that none writes it"
-            )
-        return self._grown
-
-    def _strangers_seen(self) -> bool:
-        storage = self._state.storage
-        for instant in sorted(self._state.timeline.completed, key=lambda i: i.completion or "", reverse=True):
-            path = paths.timeline_file(instant.file_name)
-            data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
-            if OUR_MARK in decode_container(data, path=path)[1]:
-                break
-            if instant.action in WRITE_ACTIONS:
-                return True
-        return FOREIGN_NOTE in storage.names(paths.FENCE)
 
     def keys_of(self, index: Definition, values: pa.Array) -> pa.Array:
         """Record keys of the rows with one of these values (texts as Java prints them, no nulls)."""

@@ -1,0 +1,100 @@
+"""Goal: where every partition has keys of its own, record and secondary indexes name the partitions of a key,
+and never too few.
+
+Method: small tables whose keys are in several partitions, with the same and with different values, asked
+before and after updates; the full read is the truth.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import mainstem
+from mainstem.readers.explain import Explanation
+from mainstem.storage import paths
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("driver", pa.string())])
+CITIES = ("bari", "oslo", "rome")
+FAST = {"hoodie.time.generator.max_expected_clock_skew_ms": "0", "hoodie.mainstem.fsync": "false"}
+
+
+def rows(ids: list[str], city: str, driver: str, ts: int = 1) -> pa.Table:
+    columns = {"id": ids, "city": [city] * len(ids), "ts": [ts] * len(ids), "driver": [driver] * len(ids)}
+    return pa.table(columns, schema=SCHEMA)
+
+
+def made(path: Path) -> mainstem.Table:
+    """Keys a0 to a9 in bari, b0 to b9 in oslo, c0 to c9 in rome, each city with a driver; and the key "twice"
+    with one driver in two cities."""
+    table = mainstem.create_table(
+        path, SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2, properties=FAST
+    )
+    for city, letter in zip(CITIES, "abc", strict=True):
+        table.upsert(rows([f"{letter}{n}" for n in range(10)], city, f"of {city}"))
+    for city in ("bari", "oslo"):
+        table.upsert(rows(["twice"], city, "tove"))
+    table.create_index("record_index")
+    table.create_index("secondary_index", ["driver"])
+    return table
+
+
+def asked(table: mainstem.Table, wanted: pc.Expression) -> tuple[list[tuple[str, str]], Explanation]:
+    """Keys and cities of the rows, which are those of the full read; and what was read for them."""
+    plan = table.scan(columns=["id", "city"], filter=wanted)
+    found = sorted(map(tuple, (row.values() for row in plan.to_arrow().to_pylist())))
+    plain = mainstem.open_table(table.path, {"hoodie.enable.data.skipping": "false"})
+    full = plain.scan(columns=["id", "city"], filter=wanted).to_arrow().to_pylist()
+    assert found == sorted(tuple(row.values()) for row in full)
+    return found, plan.explain()
+
+
+@pytest.mark.supports("Indexes", "partitioned record index names the partitions of a key beside its bucket")
+def test_the_record_index_names_the_partitions_of_a_key_whose_bucket_is_known(tmp_path: Path) -> None:
+    table = made(tmp_path / "t")
+    found, read = asked(table, pc.field("id") == "b7")
+    assert found == [("b7", "oslo")]
+    assert (read.file_slices_read, read.file_slices) == (1, 6)
+    assert [cut.index for cut in read.cuts] == ["bucket hash", "record index"]
+    found, read = asked(table, pc.field("id") == "twice")
+    assert found == [("twice", "bari"), ("twice", "oslo")]
+    assert read.file_slices_read == 2
+    found, read = asked(table, pc.field("id") == "nobody")
+    assert (found, read.file_slices_read) == ([], 0)
+
+
+def test_a_partition_that_came_after_the_build_is_found(tmp_path: Path) -> None:
+    table = made(tmp_path / "t")
+    table.upsert(rows(["twice", "d1"], "turin", "tove"))
+    found, read = asked(table, pc.field("id") == "twice")
+    assert [city for _, city in found] == ["bari", "oslo", "turin"]
+    assert read.file_slices_read == 3
+    found, _ = asked(table, pc.field("driver") == "tove")
+    assert len(found) == 4
+
+
+@pytest.mark.supports("Indexes", "secondary index of a partitioned table, until another engine writes it")
+def test_a_secondary_index_finds_a_value_that_one_key_has_in_two_partitions(tmp_path: Path) -> None:
+    table = made(tmp_path / "t")
+    found, read = asked(table, pc.field("driver") == "tove")
+    assert found == [("twice", "bari"), ("twice", "oslo")]
+    assert read.file_slices_read == 2
+    table.upsert(rows(["twice"], "bari", "anna", ts=2))
+    assert asked(table, pc.field("driver") == "tove")[0] == [("twice", "oslo")]
+    assert asked(table, pc.field("driver") == "anna")[0] == [("twice", "bari")]
+    table.compact()
+    assert asked(table, pc.field("driver") == "tove")[0] == [("twice", "oslo")]
+
+
+def test_it_is_not_asked_once_another_engine_has_written_and_says_so(tmp_path: Path) -> None:
+    table = made(tmp_path / "t")
+    table.upsert(rows(["e1"], "bari", "eve"))
+    newest = max(i.file_name for i in table.timeline() if i.action == "deltacommit")
+    path = tmp_path / "t" / paths.timeline_file(newest)
+    path.write_bytes(path.read_bytes().replace(b"mainstem.writer", b"strangers.write"))
+    read = asked(mainstem.open_table(table.path), pc.field("driver") == "tove")[1]
+    assert read.file_slices_read == 6
+    assert any("written by another engine" in note for note in read.notes)
