@@ -30,7 +30,9 @@ def add_index_commands(
     create.add_argument("--columns", metavar="A,B", help="what it is on; default of statistics: all columns")
     create.add_argument("--name", metavar="NAME", help="of a secondary index; default: that of its column")
     rebuild = index("rebuild", _rebuild, "build an index anew; reads do without it meanwhile")
-    rebuild.add_argument("name", metavar="NAME", help="its name, or its partition of the metadata table")
+    rebuild.add_argument(
+        "name", metavar="NAME", nargs="?", help="its name, or its partition; default: all"
+    )
     drop = index("drop", _drop, "drop an index, whatever state it is in, while writers run")
     drop.add_argument("name", metavar="NAME", help="its name, or its partition of the metadata table")
     drop.add_argument("--if-exists", action="store_true", help="an index that is not there is no error")
@@ -49,7 +51,9 @@ def _create(options: argparse.Namespace, out: TextIO) -> None:
 
 def _rebuild(options: argparse.Namespace, out: TextIO) -> None:
     table = options.open(options)
-    tell(options, out, [table.reindex(options.name, progress=ProgressLine(table))], "")
+    line = ProgressLine(table)
+    done = [table.reindex(options.name, progress=line)] if options.name else table.reindex_all(progress=line)
+    tell(options, out, done, "no indexes")
 
 
 def _drop(options: argparse.Namespace, out: TextIO) -> None:

@@ -127,6 +127,13 @@ class IndexMethods:
 
         return rebuild(self.index_context(), self.index(name), progress)
 
+    def reindex_all(self, *, progress: Progress | None = None) -> list[Built]:
+        """Build every index but ``files`` anew, one after the other; one on which others rest together with
+        these, which are built behind it. Errors as of ``reindex``; those before the failed one stand."""
+        from mainstem.indexing.creating import rebuild_all
+
+        return list(rebuild_all(self.index_context(), progress))
+
     def drop_index(self, name: str, *, if_exists: bool = False) -> Dropped | None:
         """Drop an index while writers run: none is stopped, and none maintains it from now on.
 

@@ -14,10 +14,17 @@ from mainstem.indexing.drop import Dropped, drop
 from mainstem.indexing.first_rows import Run
 from mainstem.indexing.needs import await_whole, live_builders
 from mainstem.indexing.spec import IndexSpec, Wish, make_spec
-from mainstem.indexing.status import Index, indexes
+from mainstem.indexing.status import READY, Index, indexes
 from mainstem.metadata.build.ranges import META_COLUMNS
 from mainstem.metadata.definitions import read_definitions
-from mainstem.metadata.partitions import COLUMN_STATS, FILES, kind_of
+from mainstem.metadata.partitions import (
+    COLUMN_STATS,
+    FILES,
+    PARTITION_STATS,
+    RECORD_INDEX,
+    SECONDARY_PREFIX,
+    kind_of,
+)
 from mainstem.metadata.setting_aside import to_rebuild, without_rebuild
 from mainstem.readers.schema import schema_text
 from mainstem.readers.state import TableState
@@ -33,11 +40,56 @@ def rebuild(
     ctx: WriterContext, index: Index, progress: Progress | None = None, run: Run | None = None
 ) -> Built:
     """``Table.reindex``; ``run`` as of ``create_index``."""
-    columns = [name for name in index.columns if name not in META_COLUMNS]
-    name = index.name if index.name != index.partition else None
-    _spec(ctx, index.kind, columns, name, index.options)  # may it be built?
+    _check_again(ctx, index)
     drop(ctx, index.partition)
+    return _again(ctx, index, progress, run)
+
+
+def rebuild_all(
+    ctx: WriterContext, progress: Progress | None = None, run: Run | None = None
+) -> Iterator[Built]:
+    """``Table.reindex_all``; ``run`` as of ``create_index``."""
+    storage = ctx.seams.storage
+    known = indexes(storage, load_config(storage), ctx.timeline())
+    whole = [index for index in known if index.state == READY and index.partition != FILES]
+    for index in whole:
+        _check_again(ctx, index)
+    there = [index.partition for index in whole]
+    for index in whole:
+        if _base(index.partition) in there:
+            continue
+        above = [other for other in whole if _base(other.partition) == index.partition]
+        for other in above:
+            drop(ctx, other.partition)
+        yield rebuild(ctx, index, progress, run)
+        for other in above:
+            yield _again(ctx, other, progress, run)
+
+
+def _base(partition: str) -> str | None:
+    """The index that this one rests on, beside ``files``."""
+    if partition.startswith(SECONDARY_PREFIX):
+        return RECORD_INDEX
+    return COLUMN_STATS if partition == PARTITION_STATS else None
+
+
+def _check_again(ctx: WriterContext, index: Index) -> None:
+    """Raises what building an index like this would raise at its beginning."""
+    columns, name = _as_made(index)
+    _spec(ctx, index.kind, columns, name, index.options)
+
+
+def _again(
+    ctx: WriterContext, index: Index, progress: Progress | None = None, run: Run | None = None
+) -> Built:
+    columns, name = _as_made(index)
     return create_index(ctx, index.kind, columns, index.options, progress, name, run)
+
+
+def _as_made(index: Index) -> tuple[list[str], str | None]:
+    """Columns and name to make an index like this one."""
+    columns = [name for name in index.columns if name not in META_COLUMNS]
+    return columns, index.name if index.name != index.partition else None
 
 
 def tend(ctx: WriterContext) -> Iterator[Built | Dropped]:
@@ -56,10 +108,8 @@ def rebuild_set_aside(ctx: WriterContext, progress: Progress | None = None) -> I
     known = {index.partition: index for index in indexes(storage, config, ctx.timeline())}
     for partition in sorted(waiting, key=lambda name: name != FILES):
         index = known.get(partition) or Index(partition, partition, str(kind_of(partition)))
-        columns = [name for name in index.columns if name not in META_COLUMNS]
-        name = index.name if index.name != partition else None
         try:
-            yield create_index(ctx, index.kind, columns, index.options, progress, name)
+            yield _again(ctx, index, progress)
         except Invalid:
             if not _is_cared_for(ctx, partition):
                 raise

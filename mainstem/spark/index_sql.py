@@ -89,7 +89,8 @@ def _carry_out(
             return _shown(spark, table.indexes())
         if statement.verb == DROP:
             table.drop_index(statement.name, if_exists=statement.lenient)
-        for name in _to_rebuild(table, statement) if statement.verb == REBUILD else ():
+        if statement.verb == REBUILD:
+            name = statement.name or None
             reindex(spark, table.path, name, properties=properties, progress=progress)
     return _empty(spark)
 
@@ -214,13 +215,6 @@ def _check_columns(statement: IndexStatement, there: Sequence[str]) -> None:
 
 def _is_there(table: Table, wish: Wish) -> bool:
     return any(index.partition == wish.partition and index.state == READY for index in table.indexes())
-
-
-def _to_rebuild(table: Table, statement: IndexStatement) -> list[str]:
-    """The index that is named, else all that are whole, but for the listing of files."""
-    if statement.name:
-        return [statement.name]
-    return [i.partition for i in table.indexes() if i.state == READY and i.partition != FILES]
 
 
 # -- tables ------------------------------------------------------------------------------------------

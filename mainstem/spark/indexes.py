@@ -56,16 +56,19 @@ def create_index(
 def reindex(
     spark: SparkSession,
     path: str,
-    name: str,
+    name: str | None = None,
     *,
     properties: Mapping[str, object] | None = None,
     progress: Progress | None = None,
-) -> Built:
-    """``Table.reindex``, with Spark tasks as ``create_index`` has them."""
+) -> list[Built]:
+    """``Table.reindex``, or ``reindex_all`` without a name, with Spark tasks as ``create_index`` has them."""
     context = driver_context(spark, "reindex")
     ensure_python(spark)
     table = open_table(local_path(path), properties)
-    return creating.rebuild(table.index_context(), table.index(name), progress, _on(context, table.path))
+    ctx, run = table.index_context(), _on(context, table.path)
+    if name is None:
+        return list(creating.rebuild_all(ctx, progress, run))
+    return [creating.rebuild(ctx, table.index(name), progress, run)]
 
 
 def _on(context: SparkContext, base: str) -> Run:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import mainstem
+from mainstem.cli import main
 from mainstem.engines.asked_indexes import asked_indexes, open_for_job
 from mainstem.errors import Invalid
 from mainstem.hoodie_options import sorted_out
@@ -117,3 +118,16 @@ def test_switches_of_an_open_table_are_answered_with_the_call_that_makes_an_inde
     opened(tmp_path / "t")
     with pytest.warns(UserWarning, match=r"column\.stats\.enable; .* Table\.create_index"):
         mainstem.open_table(tmp_path / "t", {STATS: "true"})
+
+
+def test_all_indexes_are_built_anew_with_those_that_rest_on_others_behind_these(tmp_path, capsys):
+    table = opened(tmp_path / "t", **{STATS: "true"})
+    table.upsert(rows(1, 2, 3))
+    table.create_index("secondary_index", ["v"])
+    built = [one.index for one in table.reindex_all()]
+    assert built == ["column_stats", "record_index", "secondary_index_v"]
+    assert set(states(tmp_path / "t").values()) == {"ready"}
+    assert main(["index", "rebuild", str(tmp_path / "t")]) == 0
+    assert capsys.readouterr().out.count("built by") == 3
+    report = table.validate_metadata()
+    assert report is not None and report.ok

@@ -428,7 +428,7 @@ def test_a_rebuilt_index_is_of_the_same_columns_and_what_was_wrong_in_it_is_gone
     check(table)
     with pytest.raises(Invalid, match="no index is called"):
         opened(table).reindex("partition_stats")
-    with pytest.raises(Invalid, match="only Hudi can drop it"):
+    with pytest.raises(Invalid, match="column_stats cannot be without files"):
         opened(table).reindex("files")
 
 

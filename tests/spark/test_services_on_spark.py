@@ -213,12 +213,12 @@ def indexed(spark, tmp_path_factory) -> Path:
     return folder
 
 
-def rows_of(path: Path) -> list[dict]:
-    """All column statistics."""
+def rows_of(path: Path, partition: str = "column_stats") -> list[dict]:
+    """All rows of an index."""
     storage = LocalStorage(str(path))
     metadata = TableState.load(storage, load_config(storage)).metadata_table
     assert metadata is not None
-    return metadata.read("column_stats").sort_by("key").to_pylist()
+    return metadata.read(partition).sort_by("key").to_pylist()
 
 
 @pytest.mark.supports("Indexes", "Spark SQL: CREATE, SHOW, DROP INDEX, REINDEX (mainstem.spark.sql)")
@@ -241,7 +241,17 @@ def test_an_index_lives_by_sql(spark, indexed):
     on = "_hoodie_commit_time,_hoodie_partition_path,_hoodie_record_key,v"
     expected = [("column_stats", "column_stats", on, "ready")]
     assert shown(name) == shown("seen") == shown("known") == expected
+    ms.sql(spark, "CREATE INDEX by_s ON seen (s)")
+    keyed = [("record_index", "record_index", "", "ready"),
+             ("secondary_index_by_s", "secondary_index", "s", "ready")]  # fmt: skip
+    assert shown(name) == [*expected, *keyed]
+    before = rows_of(indexed, "secondary_index_by_s")
     ms.sql(spark, "REINDEX ON seen")
+    assert shown(name) == [*expected, *keyed]
+    assert rows_of(indexed, "secondary_index_by_s") == before
+    assert len(before) == 40
+    ms.sql(spark, "DROP INDEX by_s ON known")
+    ms.sql(spark, "DROP INDEX record_index ON known")
     ms.sql(spark, "REFRESH INDEX column_stats ON known")
     assert shown(name) == expected
     report = mainstem.open_table(indexed).validate_metadata()
