@@ -428,6 +428,7 @@ class Table(ServiceMethods, IndexMethods):
     def _write_spec(self, ctx: WriterContext, operation: str) -> WriteSpec:
         from mainstem.formats.avro_schema import arrow_to_avro
         from mainstem.merge.rules import merge_rules
+        from mainstem.metadata.commit_stats import partition_columns
         from mainstem.table.keygen import KeyGenerator
         from mainstem.table.schema import arrow_user_schema
         from mainstem.writers.schemas import fills_missing
@@ -484,6 +485,7 @@ class Table(ServiceMethods, IndexMethods):
             block_format=options.block_format,
             partial_blocks=partial_blocks,
             layout={key: self._given[key] for key in LAYOUT_OPTIONS if key in self._given},
+            never_widened=partition_columns(ctx.seams.storage),
         )
 
     def _check_update_columns(self, rules: MergeRules) -> None:

@@ -46,7 +46,8 @@ def needed_fields(
                 raise Invalid(
                     f"column {name!r} of type {column.type} has values that the table's {field.type} cannot"
                     " hold, and a key, partition or ordering column is never widened: its texts and order"
-                    " would change; cast it before writing"
+                    " would change. Nor is a column with partition_stats, of which Java cannot merge"
+                    " rows of two types; cast it before writing, or drop that index first"
                 )
             needed.append(field.with_type(wider))
     return needed

@@ -49,7 +49,7 @@ def follow(spec: WriteSpec, batch: pa.Table) -> WriteSpec:
     """The spec whose schema holds the batch; the same one where nothing has to change."""
     if spec.operation not in (UPSERT, INSERT, BULK_INSERT):
         return spec
-    fixed = {*spec.keys.needed_columns, *spec.ordering}
+    fixed = {*spec.keys.needed_columns, *spec.ordering, *spec.never_widened}
     schema = arrow_user_schema(spec.user_schema)
     fields = needed_fields(schema, batch, fixed=fixed, fill=spec.fill_missing)
     if not fields:
@@ -62,7 +62,7 @@ def declare(spec: WriteSpec, schema: pa.Schema) -> WriteSpec:
     if spec.operation not in (UPSERT, INSERT, BULK_INSERT):
         return spec
     stored = avro_to_arrow(arrow_to_avro(schema, table_name=spec.table_name, meta_fields=False))
-    fixed = {*spec.keys.needed_columns, *spec.ordering}
+    fixed = {*spec.keys.needed_columns, *spec.ordering, *spec.never_widened}
     ours = arrow_user_schema(spec.user_schema)
     fields = declared_fields(ours, stored, fixed=fixed, fill=spec.fill_missing)
     return with_schema(spec, evolved(spec.user_schema, fields, spec.table_name)) if fields else spec

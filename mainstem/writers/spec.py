@@ -78,6 +78,8 @@ class WriteSpec:
     fill_missing: bool = False
     #: those of ``LAYOUT_OPTIONS`` that were given
     layout: Mapping[str, str] = field(default_factory=dict)
+    #: columns that keep their type: Java cannot merge statistics of partitions of two types
+    never_widened: tuple[str, ...] = ()
     #: of rows that are staged: which table they are for (``writers/staged.py``)
     identity: str = ""
 

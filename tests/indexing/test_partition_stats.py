@@ -213,7 +213,34 @@ def test_a_text_above_which_nothing_short_is_stays_whole_in_a_row_of_a_partition
     )  # fmt: skip
 
 
+def test_a_loose_row_without_values_says_the_type_and_one_without_rows_is_none():
+    """Java merges into the newer row's type: a null type would lose the range, or fail."""
+    nothing = partition_stats_rows([("p", [Range("c", NUMBER, None, None, 3, 3)])], tight=False)
+    assert nothing["ordinal"].equals(loose(1, 2)["ordinal"]) and nothing["min_kind"].to_pylist() == [0]
+    assert partition_stats_rows([("p", [Range("c", pa.null(), None, None, 0, 0)])], tight=False).num_rows == 0
+    found = merge(Content.STATS, loose(5, 9), [Block(rows=nothing), Block(rows=loose(7, 8))])
+    assert bounds(found) == (5, 9) and found["null_count"].to_pylist() == [5]
+
+
 # ----------------------------------------------------------------------------------------- bad input
+
+
+def test_a_column_is_not_widened_while_partitions_have_statistics_of_it(table):
+    table.create_index("partition_stats")
+    before = content(opened(table))
+    fields = [f if f.name != "ts" else f.with_type(pa.int32()) for f in before.schema if f.name[0] != "_"]
+    narrow = mainstem.create_table(
+        Path(table.path).parent / "narrow", pa.schema(fields), record_key="id", partition_by="city",
+        buckets=2, properties=QUICK,
+    )  # fmt: skip
+    narrow.upsert(rows(range(3), 1).cast(pa.schema(fields)))
+    narrow.create_index("partition_stats")
+    with pytest.raises(Invalid, match="partition_stats, of which Java cannot merge"):
+        opened(narrow).upsert(rows(range(3), 2**40))
+    opened(narrow).drop_index("partition_stats")
+    opened(narrow).upsert(rows(range(3), 2**40))
+    opened(narrow).create_index("partition_stats")
+    check_scans(opened(narrow), 2, 2**39)
 
 
 def test_what_cannot_be_such_an_index_is_refused_and_nothing_changes(table, tmp_path):

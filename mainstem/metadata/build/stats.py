@@ -60,12 +60,13 @@ def partition_stats_rows(
 ) -> pa.Table:
     """Rows of ``partition_stats``: (partition, ranges of its columns over all its files).
 
-    ``tight`` rows replace what is stored; others only widen it (isTightBound). ``Unsupported`` for a column
-    of loose rows whose values have no order in common.
+    ``tight`` rows replace what is stored; others only widen it (isTightBound). A loose row says the column's
+    type even if it has nothing but nulls: Java merges into the newer row's type, and a null type holds no
+    range. ``Unsupported`` for a column of loose rows whose values have no order in common.
     """
     entries, unknown = [], []
     for partition, ranges in partitions:
-        stored = [(r, _storable(r, version, whole=True)) for r in ranges]
+        stored = [(r, _storable(r, version, whole=True)) for r in ranges if r.rows or tight]
         entries += [(partition, in_keys(partition), s) for _, s in stored if s is not None]
         unknown += [(partition, r.column) for r, s in stored if s is None and _has_type(r, version)]
     if unknown and not tight:
@@ -188,7 +189,7 @@ def _table(
     tight: bool,
 ) -> pa.Table:
     count, ranges = len(entries), [r for _, _, r in entries]
-    how = [_storing(r, version) for r in ranges]
+    how = [_storing(r, version, typed=row_type == _PARTITION and not tight) for r in ranges]
     kinds = pa.array([s.kind for s in how], pa.int8())
     columns = [
         keys,
@@ -217,9 +218,12 @@ def _numbers(ranges: Sequence[Range]) -> list[list[int]]:
     ]
 
 
-def _storing(found: Range, version: str) -> Storing:
-    how = None if found.low is None else storing(found.type, version)
-    return how or Storing(0, NULL_TYPE if version == V2 else None, None)
+def _storing(found: Range, version: str, *, typed: bool) -> Storing:
+    """``typed``: with its type where it has no value."""
+    known = found.low is not None or (typed and not pa.types.is_null(found.type))
+    how = storing(found.type, version) if known else None
+    how = how or Storing(0, NULL_TYPE if version == V2 else None, None)
+    return replace(how, kind=0) if found.low is None else how
 
 
 def _packed(values: Sequence[Any], ranges: Sequence[Range], how: Sequence[Storing]) -> pa.Array:
