@@ -22,6 +22,7 @@ from mainstem.spark.workers import speed_up_workers
 if TYPE_CHECKING:
     from mainstem.spark.index_sql import sql
     from mainstem.spark.indexes import create_index
+    from mainstem.spark.reading import explain
     from mainstem.spark.services import run_services
     from mainstem.spark.sink import use_session, write_batch, write_stream
     from mainstem.spark.source import HudiSource, MainstemSource, register
@@ -30,6 +31,7 @@ __all__ = [
     "HudiSource",
     "MainstemSource",
     "create_index",
+    "explain",
     "register",
     "run_services",
     "sql",
@@ -42,6 +44,7 @@ _PLACES = {
     "HudiSource": "mainstem.spark.source",
     "MainstemSource": "mainstem.spark.source",
     "create_index": "mainstem.spark.indexes",
+    "explain": "mainstem.spark.reading",
     "register": "mainstem.spark.source",
     "run_services": "mainstem.spark.services",
     "sql": "mainstem.spark.index_sql",

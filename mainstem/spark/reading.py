@@ -19,6 +19,7 @@ from mainstem.client import open_table
 from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.readers.conditions import conditions
+from mainstem.readers.explain import Explanation
 from mainstem.readers.scan import ReadableSplit, ScanPlan
 from mainstem.readers.state import TableState
 from mainstem.readers.window import write_times
@@ -59,6 +60,12 @@ def plan_of(options: ReadOptions) -> ScanPlan:
         mode=mode,
         filter=filter_of(options, table.schema),
     )
+
+
+def explain(path: str, **options: object) -> Explanation:
+    """What ``spark.read`` with these options leaves unread, and by which index; no row is read and no session
+    needed. ``options`` are those of a batch read: ``explain("/data/trips", filter="fare > 90")``."""
+    return plan_of(ReadOptions.parse({**options, "path": path})).explain()
 
 
 def filter_of(options: ReadOptions, schema: pa.Schema) -> pc.Expression | None:

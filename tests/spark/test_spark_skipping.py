@@ -13,6 +13,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 import mainstem
+from mainstem.errors import Unsupported
+from mainstem.spark import explain
 from mainstem.spark.options import ReadOptions
 from mainstem.spark.reading import Reader
 from mainstem.spark.types import spark_schema
@@ -49,3 +51,11 @@ def test_a_filter_on_the_key_makes_a_task_for_one_bucket_of_each_partition(folde
 def test_options_of_a_read_switch_it_off(folder: Path) -> None:
     assert tasks(folder, filter="id = 7", **{"hoodie.enable.data.skipping": "false"}) == 16
     assert tasks(folder, filter="id = 7", **{"hoodie.metadata.enable": "false"}) == 2
+
+
+def test_what_a_read_leaves_out_is_told_without_a_session(folder: Path) -> None:
+    told = explain(str(folder), filter="id = 7 and city = 'rome'")
+    assert "reads 1 of 2 partitions, 1 of 8 file slices" in str(told), str(told)
+    with pytest.raises(Unsupported, match="explain"):
+        explain(str(folder), **{"hoodie.datasource.query.type": "incremental",
+                                "hoodie.datasource.read.begin.instanttime": "earliest"})  # fmt: skip
