@@ -1,7 +1,7 @@
 """Whether other engines wrote a table since one of its indexes was built.
 
 Java's writers do not keep up a record index of a table with a bucket index: a row of a bucket counts as an
-update there, and only inserts get an entry (Hudi 1.2.0; in its batch mode a commit with a new file group fails
+update there, and only inserts get an entry (Hudi 1.2.0; in its batch mode commits with a new file group fail
 with "RLI cannot support logs having inserts"). Of a secondary index they remove the pairs that *they* see no
 more, whoever else is in flight. So indexes of keys of such a table are believed until somebody else writes.
 
