@@ -2,6 +2,7 @@
 
 What is measured is the content alone: record keys are read as a snapshot reads them, sorted into file groups
 (runs on disk) and encoded. Nothing is published. The process's peak of memory counts what it mapped, too.
+Then a writer beside builds (``index_writers``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import Row, bound, read_tables, row, work_folder
+from benchmarks import Row, bound, index_writers, read_tables, row, work_folder
 from mainstem.formats.hfile_write import write_hfile
 from mainstem.indexing.contents import Contents
 from mainstem.indexing.spill import spilled
@@ -40,6 +41,7 @@ def run(reduced: bool) -> list[Row]:
         command = [sys.executable, "-m", "benchmarks.index_build", str(folder / "t")]
         told = subprocess.run(command, capture_output=True, text=True, check=True)
         found = json.loads(told.stdout)
+        beside = index_writers.run(folder, ROWS // 10)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if found["keys"] != rows:
@@ -50,6 +52,7 @@ def run(reduced: bool) -> list[Row]:
         row(f"build {what}", rows / found["seconds"], "rows/s", note=f"{found['seconds']:.1f} s"),
         bound(f"peak memory of that, {what}", found["peak_mib"], "MiB", most=PEAK_MIB),
         bound(f"bytes per key of {what}", size, "bytes", most=48),
+        *beside,
     ]
 
 
@@ -71,7 +74,10 @@ def build(path: str) -> dict[str, float]:
             keyed, INDEX_GROUPS, schema_text=schema, keep=keep
         ):
             keys += len(sorted_keys)
-            size += len(write_hfile(sorted_keys, values, schema_text=schema, base_file=True))
+            made = write_hfile(
+                sorted_keys, values, schema_text=schema, base_file=True, run=storage.side_by_side
+            )
+            size += len(made)
     return {
         "keys": keys,
         "bytes": size,

@@ -1,4 +1,5 @@
-"""Indexes in use: point queries by record key, and a range of a clustered column by column statistics.
+"""Indexes in use: point queries by record key and by secondary key, look-ups in a record index, and a range
+of a clustered column by column statistics.
 
 Tables of 200 file groups with base files, all of it in the page cache. Times are of whole queries: open the
 table, plan, read to Arrow. Ours and the full read take turns; medians are compared. hudi-rs is given the same
@@ -17,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import mainstem
-from benchmarks import Row, data, median_seconds, read_tables, row, work_folder
+from benchmarks import Row, data, index_keys, median_seconds, read_tables, row, work_folder
 from mainstem.errors import Unsupported
 
 ROWS, GROUPS, DAYS = 10_000_000, 200, 50
 # What is asked at full size and at a tenth of it.
-KEY_TARGETS, RANGE_TARGETS = (100.0, 30.0), (20.0, 10.0)
+KEY_TARGETS, RANGE_TARGETS, SECONDARY_TARGETS = (100.0, 30.0), (20.0, 10.0), (20.0, 6.0)
 _DAY_MS = 86_400_000
 _OFF = {"hoodie.metadata.enable": "false", "hoodie.enable.data.skipping": "false"}
 
@@ -33,6 +34,10 @@ def run(reduced: bool) -> list[Row]:
     rows, repeats = (ROWS // 10, 5) if reduced else (ROWS, 7)
     try:
         found = _by_key(folder / "keys", rows, repeats, KEY_TARGETS[reduced])
+        found += index_keys.lookups(folder, repeats)
+        found.append(
+            index_keys.by_secondary_key(folder, rows, GROUPS, repeats, SECONDARY_TARGETS[reduced])
+        )
         return found + _by_range(folder / "range", rows, repeats, RANGE_TARGETS[reduced])
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,7 @@
 """What a metadata table costs a writer: the same commits with and without one, in turn.
 
 Tables with synced files on the local disk; nobody else writes. ``held`` is the time with the table lock held,
-begin and commit together.
+begin and commit together. Medians are compared; a service of the metadata table runs after one commit in ten.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 import mainstem
 from benchmarks import Row, row, work_folder
 
-_KINDS = ("none", "files", "files and column statistics")
+_KINDS = ("none", "files", "files and column statistics", "three indexes")
 
 
 def run(reduced: bool) -> list[Row]:
@@ -52,8 +52,10 @@ def _compared(folder: Path, *, rows: int, times: int, unit: str) -> list[Row]:
         found += [
             row(
                 f"upserts of {rows:,} rows, metadata table with {kind}", per_commit / took, unit,
-                against="no metadata table", baseline=per_commit / base_s, target=0.85,
-                note=f"{took * 1000:.1f} ms a commit, {base_s * 1000:.1f} ms without",
+                against="no metadata table", baseline=per_commit / base_s,
+                target=None if kind == _KINDS[3] else 0.85,
+                note=f"{took * 1000:.1f} ms a commit, {base_s * 1000:.1f} ms without; on average, with the"
+                f" metadata table's own services, {statistics.mean(seconds[kind]) * 1000:.1f} ms",
             ),
             row(
                 f"upserts of {rows:,} rows that one lock can order, metadata table with {kind}",
@@ -69,8 +71,11 @@ def _made(path: Path, kind: str) -> mainstem.Table:
         path, _rows(1, 0).schema, record_key="id", ordering="ts", buckets=4,
         properties={"hoodie.metadata.enable": kind != "none", "hoodie.mainstem.exclusive": True},
     )  # fmt: skip
-    if "statistics" in kind:
+    if kind in _KINDS[2:]:
         table.create_index("column_stats")
+    if kind == _KINDS[3]:
+        table.create_index("record_index")
+        table.create_index("secondary_index", ["text"])
     return table
 
 

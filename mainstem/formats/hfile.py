@@ -16,7 +16,8 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from itertools import islice
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,11 +29,11 @@ from mainstem.formats import hfile_layout as layout
 from mainstem.formats.avro_rows import Malformed
 from mainstem.formats.bloom_filter import text_bytes
 from mainstem.formats.hfile_entries import Entries
-from mainstem.formats.threads import side_by_side
 
 _TAIL_BYTES = 64 * limits.KIB  # read at first: the trailer and, of most files, all that opening needs
 _CHUNK_BYTES = 2 * limits.MIB  # plain bytes whose entries are taken apart at once
-_THREADS_FROM = 8  # blocks
+_SIDE_BY_SIDE_FROM = 8  # blocks
+_CHUNKS_AT_ONCE = 16
 _FEW_KEYS = 8
 _FETCH_BYTES = 8 * limits.MIB  # of neighbouring blocks that are read at once
 _LEVELS_MAX = 8
@@ -40,6 +41,8 @@ _ENTRY = struct.Struct(">qi")
 _FIRST_BYTE_FROM_E000 = 0xEE  # of the UTF-8 of a character
 Rows = tuple[pa.BinaryArray, pa.BinaryArray]
 Result = TypeVar("Result")
+#: work for each item, and the items -> the results, in their order
+SideBySide = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,12 @@ class DataBlock:
     first: bytes
 
 
-def open_hfile(source: memoryview | bytes | Ranges, *, path: str) -> HFile:
+def open_hfile(
+    source: memoryview | bytes | Ranges, *, path: str, run: SideBySide | None = None
+) -> HFile:
     """An HFile in memory, or one of which ranges are read; ``path`` is named in errors.
+
+    ``run`` (``Storage.side_by_side``) inflates many blocks and takes them apart; None: in turn.
 
     Raises ``CorruptTable`` for what is no whole HFile, ``Unsupported`` for another version, an encrypted
     file or a codec beside GZ and NONE (``hoodie.hfile.compression.algorithm``).
@@ -68,14 +75,14 @@ def open_hfile(source: memoryview | bytes | Ranges, *, path: str) -> HFile:
     if not isinstance(source, Ranges):
         view = memoryview(source).cast("B")
         source = Ranges(len(view), lambda offset, length: view[offset : offset + length])
-    return HFile(source, path)
+    return HFile(source, path, run)
 
 
 class HFile:
     """An open HFile; see ``open_hfile``."""
 
-    def __init__(self, source: Ranges, path: str) -> None:
-        self._source, self._path = source, path
+    def __init__(self, source: Ranges, path: str, run: SideBySide | None = None) -> None:
+        self._source, self._path, self._run = source, path, run
         self._trailer_at = max(0, source.size - layout.TRAILER_BYTES)
         self._tail_from = max(0, source.size - _TAIL_BYTES)
         self._tail = self._read(self._tail_from, source.size)
@@ -224,7 +231,11 @@ class HFile:
             return work(self._guarded(Entries, chunk[0][0].offset, plain))
 
         chunks = self._chunks(blocks)
-        return side_by_side(entries, chunks) if len(blocks) >= _THREADS_FROM else map(entries, chunks)
+        if self._run is None or len(blocks) < _SIDE_BY_SIDE_FROM:
+            yield from map(entries, chunks)
+            return
+        while some := list(islice(chunks, _CHUNKS_AT_ONCE)):
+            yield from self._run(entries, some)
 
     def _chunks(self, blocks: Sequence[DataBlock]) -> Iterator[list[tuple[DataBlock, memoryview]]]:
         """Blocks and their stored bytes, as many as say that they have a chunk's plain bytes."""

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,6 @@ from mainstem.formats.hfile_entries import (
     in_order,
     lengths_of,
 )
-from mainstem.formats.threads import side_by_side
 
 BLOCK_BYTES = limits.MIB  # hoodie.hfile.block.size
 BLOOM_BLOCK = "bloomFilter"
@@ -47,6 +47,7 @@ def write_hfile(
     compression: str = "GZ",
     block_bytes: int = BLOCK_BYTES,
     created_ms: int = 0,
+    run: Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]] | None = None,
 ) -> bytes:
     """An HFile with these entries; keys are strings or binaries in any order.
 
@@ -55,6 +56,7 @@ def write_hfile(
     which a compaction rewrites soon, is compressed less.
     ``schema_text`` is the Avro schema of the values. ``compression`` is
     ``hoodie.hfile.compression.algorithm`` (GZ or NONE), ``block_bytes`` is ``hoodie.hfile.block.size``.
+    ``run`` (``Storage.side_by_side``) lays out and compresses the blocks; None: in turn.
 
     Raises ``Invalid`` for nulls, a key twice (Java's writer refuses that too), and keys over 32,767 bytes.
     """
@@ -62,7 +64,7 @@ def write_hfile(
         raise Invalid(f"an HFile compressed with {compression!r}; {' and '.join(layout.CODECS)} are written")
     content = _few(keys, values, block_bytes) or _many(keys, values, block_bytes)
     made = _File(layout.CODECS[compression], fast=not base_file)
-    made.data_blocks(content.blocks)
+    made.data_blocks(content.blocks, run)
     if base_file and bloom is not None:
         made.meta_block(BLOOM_BLOCK, bloom_text(content.keys, bloom).encode())
     info = _info(content, created_ms)
@@ -166,16 +168,16 @@ class _File:
         self._metas: list[bytes] = []
         self._first, self._last = _NO_BLOCK, -1
 
-    def data_blocks(self, blocks: Sequence[_Block]) -> None:
-        """Entries are laid out and compressed side by side, where there are many."""
-
+    def data_blocks(
+        self, blocks: Sequence[_Block], run: Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]] | None
+    ) -> None:
         def stored(block: _Block) -> tuple[bytes, int, bytes | memoryview]:
             first, data = block()
             if len(data) > limits.HFILE_BLOCK_BYTES_MAX:
                 raise Invalid(f"a block of an HFile with {len(data)} bytes: a value is too large")
             return first, len(data), layout.stored_data(data, self._codec, fast=self._fast)
 
-        made = side_by_side(stored, blocks) if len(blocks) > 1 else map(stored, blocks)
+        made = map(stored, blocks) if run is None or len(blocks) < 2 else run(stored, blocks)
         for first, plain, data in made:
             offset, size = self._add(layout.framed(layout.DATA, data, plain, self._last))
             self._root.append(_index_entry(offset, size, _row_key(first)))

@@ -247,8 +247,9 @@ class _Build:
         config = load_config(storage)
         if self.partition in lists.building(config) and self.opened is not None:
             return  # this section took effect before it was superseded
-        plans = planned_builds(storage, section.timeline)
-        self.spec.check(config, read_definitions(storage, config), storage.base, plans)
+        # From its completion until it is whole (8) an index is in the list alone.
+        under_way = {*planned_builds(storage, section.timeline), *lists.building(config)}
+        self.spec.check(config, read_definitions(storage, config), storage.base, under_way)
         if restore_pending(section.timeline):
             raise Unavailable("a restore is pending: build the index when it is done", table=ctx.base)
         self._clear_files(section)
@@ -320,8 +321,9 @@ class _Build:
             if not len(keys) and group in marked:
                 continue
             data = write_hfile(
-                keys, values, schema_text=schema, base_file=True, created_ms=int(ctx.seams.clock.now_ms())
-            )
+                keys, values, schema_text=schema, base_file=True, created_ms=int(ctx.seams.clock.now_ms()),
+                run=ctx.seams.storage.side_by_side,
+            )  # fmt: skip
             name = paths.hfile_name(group, _TOKEN, self.action)
             stat = BaseFileStat(self.partition, group, name, self.action, 1, len(keys), 0, len(data), 1)
             self.bases[group] = prepare(ctx, self.action, data), stat

@@ -286,7 +286,8 @@ class MetadataTable:
         try:
             if found.base_file is not None:
                 path = paths.in_partition(found.partition, found.base_file)
-                file = open_hfile(self.folder.view(path), path=self.folder.outer(path))
+                view, run = self.folder.view(path), self.folder.side_by_side
+                file = open_hfile(view, path=self.folder.outer(path), run=run)
                 base = _encoded(file, select, self.folder.outer(path)).decoded(content)
             pieces = [
                 piece
