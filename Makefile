@@ -29,7 +29,7 @@ setup: ## make .venv with the package, Spark, Flink and the demos' data; find or
 setup-dev: ## the same, and the tools for the tests
 	@$(ENVIRONMENT) install demo dev
 
-demo: setup ## three Spark streams write one table at once, one is killed; pandas checks; 4 minutes
+demo: setup ## three Spark streams write at once, three indexes are built, one is killed; pandas checks; 4 minutes
 	@$(ENVIRONMENT) run demo -- -m demos.main_job $(ARGS)
 
 nbcc-sql: setup ## Hudi's own SQL demo in PyFlink: two pipelines into one table path; 2 minutes

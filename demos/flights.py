@@ -273,6 +273,11 @@ def _column(values: pd.Series, kind: pa.DataType) -> pa.Array:
     return pa.array(values.astype("Int64"), type=pa.int64(), from_pandas=True).cast(kind)
 
 
+def file_starts(events: int, files: int) -> list[int]:
+    """Where each of the files of a stream begins, and the end of the last."""
+    return np.linspace(0, events, files + 1).astype(int).tolist()
+
+
 def write_files(events: Mapping[str, pd.DataFrame], folder: Path, files: int) -> None:
     """Cut every stream into ``files`` Parquet files of equal length under ``folder/<stream>``.
 
@@ -282,8 +287,7 @@ def write_files(events: Mapping[str, pd.DataFrame], folder: Path, files: int) ->
         target = folder / stream
         target.mkdir(parents=True)
         table = to_arrow(rows, event_schema(stream))
-        cuts = np.linspace(0, len(rows), files + 1).astype(int)
-        for number, (start, end) in enumerate(pairwise(cuts)):
+        for number, (start, end) in enumerate(pairwise(file_starts(len(rows), files))):
             path = target / f"events-{number:04d}.parquet"
             pq.write_table(table.slice(start, end - start), path)
             seconds = 1_600_000_000 + number

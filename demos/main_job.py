@@ -9,9 +9,11 @@ checkpoint and a clock that is seconds off. All three write at the same time, on
           hoodie.table.partial.update.mode=IGNORE_DEFAULTS
   status  the newest event of each flight, whatever order events come in: EVENT_TIME_ORDERING
 
-One writer is killed with -9 in the middle of a transaction and started again. Beside the streams, in
-their processes, table services compact, clean and archive the tables all the while. In the end both
-tables are compared, cell by cell, with what pandas computes from the input.
+While they write, three processes build three indexes of the wide table at once: a record index, a secondary
+index and column statistics; the same questions are asked before and afterwards. One writer is killed with -9
+in the middle of a transaction and started again. Beside the streams, in their processes, table services
+compact, clean and archive the tables all the while. In the end both tables are compared, cell by cell, with
+what pandas computes from the input, and their metadata tables with the data.
 """
 
 from __future__ import annotations
@@ -32,9 +34,12 @@ import pyarrow.parquet as pq
 import mainstem
 from demos import flights
 from demos.compare import differences
+from demos.index_builds import IndexBuilds
+from demos.questions import WrongAnswer, ask, questions
 from demos.services_done import services_done
 from demos.stream_writer import STATUS, WIDE, table_options
 from demos.supervise import Writer, WriterFailed
+from demos.throughput_picture import Throughput, draw_throughput, draw_throughput_svg
 from demos.timeline_picture import (
     COMMITTED,
     LEGEND,
@@ -54,6 +59,10 @@ CLOCK_OFFSETS_MS = {"schedule": 0, "departure": 3_000, "arrival": -2_000}
 KILLED = "departure"
 # On each table, of 3 x 40 transactions; 36 to 63 were seen on two cores that had other work too.
 PAIRS_MIN = 10
+# Of each stream, completed after the indexes were whole: all three wrote all the while.
+LEFT_MIN = 1
+# Mean rows per second are those of so long before and after the builds.
+AROUND_MS = 15_000
 TIME_LIMIT_S = 600
 ROLLBACK_LIMIT_S = 60
 PROGRESS_EVERY_S = 10
@@ -66,13 +75,16 @@ class CheckFailed(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """One run: where, what the tables must hold, how many pairs of transactions must overlap."""
+    """One run: where, what the tables must hold, how many pairs of transactions must overlap, how many
+    commits each stream must have left when the indexes were whole."""
 
     folder: Path
     files: int
     pairs_min: int
+    left_min: int
     events: Mapping[str, int]
     expected: Mapping[str, pa.Table]
+    builds: IndexBuilds
 
     def path(self, table: str) -> Path:
         return self.folder / table
@@ -90,13 +102,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--pairs-min", type=int, default=PAIRS_MIN, help="overlapping transactions, on each table"
     )
+    parser.add_argument(
+        "--left-min", type=int, default=LEFT_MIN, help="commits of each stream after the indexes were built"
+    )
     given = parser.parse_args(arguments)
     started = time.monotonic()
     try:
-        job = prepare(given.folder.resolve(), given.days, given.files, given.pairs_min)
+        job = prepare(given)
         dead = run_writers(job, started)
         check(job, dead)
-    except (CheckFailed, WriterFailed) as error:
+    except (CheckFailed, WriterFailed, WrongAnswer) as error:
         print(f"\nFAILED: {error}", file=sys.stderr)
         return 1
     print(f"\nAll as it should be, in {time.monotonic() - started:.0f} s.")
@@ -106,10 +121,11 @@ def main(arguments: Sequence[str]) -> int:
 # ---------------------------------------------------------------- before
 
 
-def prepare(folder: Path, days: int | None, files: int, pairs_min: int) -> Job:
+def prepare(given: argparse.Namespace) -> Job:
     """Make the input, compute with pandas what must come out, create the tables."""
+    folder, files = given.folder.resolve(), given.files
     shutil.rmtree(folder, ignore_errors=True)
-    rows = flights.read_flights(days)
+    rows = flights.read_flights(given.days)
     events = flights.make_events(rows)
     flights.write_files(events, folder / "events", files)
     expected = {WIDE: flights.expected_wide(events), STATUS: flights.expected_status(events)}
@@ -119,11 +135,16 @@ def prepare(folder: Path, days: int | None, files: int, pairs_min: int) -> Job:
     counts = {stream: len(part) for stream, part in events.items()}
     told = ", ".join(f"{stream} {count:,}" for stream, count in counts.items())
     print(f"{len(rows):,} flights as {sum(counts.values()):,} events ({told}), some late, some twice")
-    return Job(folder, files, pairs_min, counts, expected)
+    first = files // 3
+    asked = questions(expected[WIDE], events, files, first)
+    # By the clock that is most ahead the timeline tells how long builds took.
+    builds = IndexBuilds(folder, folder / WIDE, max(CLOCK_OFFSETS_MS.values()), asked, first)
+    return Job(folder, files, given.pairs_min, given.left_min, counts, expected, builds)
 
 
 def create_tables(folder: Path) -> None:
-    """The wide and the status table, partitioned by origin, each partition in buckets."""
+    """The wide and the status table, partitioned by origin, each partition in buckets, both with a metadata
+    table."""
     mainstem.create_table(
         folder / WIDE,
         flights.WIDE_SCHEMA,
@@ -132,6 +153,7 @@ def create_tables(folder: Path) -> None:
         buckets=BUCKETS,
         properties={
             "hoodie.table.partial.update.mode": "IGNORE_DEFAULTS",
+            "hoodie.metadata.enable": "true",
             "hoodie.mainstem.exclusive": "true",
         },
     )
@@ -142,6 +164,7 @@ def create_tables(folder: Path) -> None:
         ordering=["event_time"],
         partition_by=[flights.PARTITION],
         buckets=BUCKETS,
+        properties={"hoodie.metadata.enable": "true"},
     )
 
 
@@ -149,16 +172,19 @@ def create_tables(folder: Path) -> None:
 
 
 def run_writers(job: Job, started: float) -> Dead:
-    """Run the three writers to their end; kill one in between and start it again."""
+    """Run the three writers to their end, beside them the builds of indexes; kill one writer in between and
+    start it again."""
     writers = {stream: Writer(stream, job.folder, offset) for stream, offset in CLOCK_OFFSETS_MS.items()}
     skews = ", ".join(f"{w.stream} {w.clock_offset_ms / 1000:+.0f} s" for w in writers.values())
     print(f"starting three Spark drivers; their clocks: {skews}", flush=True)
     try:
         for writer in writers.values():
             writer.start()
+        job.builds.start(writers)
         dead = kill_one(job, writers, started)
-        watch(writers, lambda: all(w.finished for w in writers.values()), started)
+        watch(job, writers, lambda: all(w.finished for w in writers.values()) and job.builds.done, started)
     finally:
+        job.builds.end()
         for writer in writers.values():
             writer.kill()
     print(
@@ -169,10 +195,10 @@ def run_writers(job: Job, started: float) -> Dead:
 
 
 def kill_one(job: Job, writers: Mapping[str, Writer], started: float) -> Dead:
-    """Kill a writer inside a transaction, at a third of its batches, and start it again."""
+    """Kill a writer inside a transaction, after half of its batches, and start it again."""
     victim = writers[KILLED]
     status = job.path(STATUS)
-    watch(writers, lambda: len(victim.said.batches) >= job.files // 3, started)
+    watch(job, writers, lambda: len(victim.said.batches) >= job.files // 2, started)
     for _ in range(KILLS_MAX):
         victim.kill_when(lambda: bool(open_transactions(status, KILLED)), TIME_LIMIT_S)
         dead = {name: open_transactions(job.path(name), KILLED) for name in (WIDE, STATUS)}
@@ -186,17 +212,18 @@ def kill_one(job: Job, writers: Mapping[str, Writer], started: float) -> Dead:
         victim.start()
         if left:
             return dead
-        watch(writers, lambda done=done: len(victim.said.batches) > done, started)
+        watch(job, writers, lambda done=done: len(victim.said.batches) > done, started)
     raise CheckFailed(f"{KILLS_MAX} kills, and never inside a transaction")
 
 
-def watch(writers: Mapping[str, Writer], until: object, started: float) -> None:
-    """Print a line of progress every few seconds until ``until()``; fail when a writer fails."""
+def watch(job: Job, writers: Mapping[str, Writer], until: object, started: float) -> None:
+    """Print a line of progress every few seconds until ``until()``; fail when a writer or an index does."""
     assert callable(until)
     next_line = time.monotonic() + PROGRESS_EVERY_S
     while not until():
         for writer in writers.values():
             writer.check()
+        job.builds.check()
         if time.monotonic() - started > TIME_LIMIT_S:
             raise CheckFailed(f"not done after {TIME_LIMIT_S} s")
         if time.monotonic() >= next_line:
@@ -236,6 +263,7 @@ def check(job: Job, dead: Dead) -> None:
     for name, picture in pictures.items():
         count_transactions(job, name, picture, dead[name])
         tell_of_services(job, name)
+    tell_of_indexes(job, pictures)
     for name in pictures:
         compare(job, name)
 
@@ -326,6 +354,45 @@ def tell_of_services(job: Job, name: str) -> None:
         raise CheckFailed(f"{name}: {failed[0].describe()}")
 
 
+def tell_of_indexes(job: Job, pictures: Mapping[str, Picture]) -> None:
+    """Draw rows per second while indexes were built; then the questions, once more at the end, when nobody
+    writes, with and without indexes: ``ask`` checks the rows."""
+    builds = job.builds
+    made = [told.build for told in builds.told if told.build is not None]
+    throughput = Throughput.of(list(pictures.values()), made)
+    print(f"\n{draw_throughput(throughput)}")
+    svg = job.folder / "throughput.svg"
+    heading = "Rows per second of three Spark streams, while three indexes are built beside them"
+    svg.write_text(draw_throughput_svg(throughput, heading=heading))
+    print(f"the same as a picture: {svg}\n\nindexes of the {WIDE} table, built at once by three processes")
+    for told in builds.told:
+        assert told.build is not None
+        print(f"  {told.index:<24} {told.rows:>9,} rows in {told.seconds:4.1f} s")
+    begin, end = min(b.start_ms for b in made), max(b.end_ms for b in made)
+    rates = [(begin - AROUND_MS, begin), (begin, end), (end, end + AROUND_MS)]
+    before, beside, after = (throughput.total(*window) for window in rates)
+    print(f"  rows per second: {before:,.0f} before, {beside:,.0f} while they were built, {after:,.0f} after")
+    _check_writing(job, pictures, begin, end)
+    print("\nquestions to it, all answers equal to what pandas computed; the quickest of three tries")
+    for kind, question in builds.questions.items():
+        print(f"  {question.text} (rows: {len(question.answer)})")
+        print(f"    while they write, before {builds.before[kind].describe()}")
+        print(f"    while they write, after  {builds.after[kind].describe()}")
+        print(f"    at the end, without      {ask(job.path(WIDE), question, indexes=False).describe()}")
+        print(f"    at the end, with indexes {ask(job.path(WIDE), question).describe()}")
+
+
+def _check_writing(job: Job, pictures: Mapping[str, Picture], begin: int, end: int) -> None:
+    """Every stream went on to write after the indexes were whole."""
+    spans = [s for p in pictures.values() for s in p.spans if s.state == COMMITTED]
+    beside = Counter(s.writer for s in spans if s.end_ms is not None and begin < s.end_ms < end)
+    later = Counter(s.writer for s in spans if s.end_ms is not None and s.end_ms > end)
+    for name, counts in (("while they were built", beside), ("after", later)):
+        print(f"  commits {name}: " + ", ".join(f"{stream} {counts[stream]}" for stream in job.events))
+    if min(later[stream] for stream in job.events) < job.left_min:
+        raise CheckFailed(f"expected that each stream had {job.left_min} commits left: not all wrote beside")
+
+
 def compare(job: Job, name: str) -> None:
     """Both the snapshot and, after the last compaction, the base files alone are what pandas computed."""
     expected = job.expected[name]
@@ -336,6 +403,12 @@ def compare(job: Job, name: str) -> None:
         if different:
             told = "\n  ".join(different)
             raise CheckFailed(f"{name} ({mode}) differs from what pandas computed:\n  {told}")
+    report = table.validate_metadata()
+    if report is None or not report.ok:
+        told = "no metadata table" if report is None else "\n  ".join(map(str, report.differences[:10]))
+        raise CheckFailed(f"the metadata table of {name} differs from the data:\n  {told}")
+    compared = ", ".join(f"{p.partition} {p.rows:,} rows" for p in report.partitions if p.partition)
+    print(f"{name}: metadata table as the data says: {compared}")
     cells = len(columns) * len(expected)
     print(f"{name}: {len(expected):,} rows, {cells:,} cells, all equal to what pandas computed")
 

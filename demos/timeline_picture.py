@@ -195,7 +195,7 @@ def overlapping_pairs(spans: Iterable[Span]) -> Counter[tuple[str, str]]:
 def draw_text(picture: Picture, width: int = 100) -> str:
     """The whole timeline and the file slices under it; ``LEGEND`` says what the signs mean."""
     start, end = picture.range_ms
-    scale = _Scale(start, end, width)
+    scale = Scale(start, end, width)
     lines = [f"{picture.title}: {(end - start) / 1000:.1f} s, one column = {scale.cell_ms:.0f} ms"]
     for writer in picture.writers:
         cells = _lane([s for s in picture.spans if s.writer == writer], scale)
@@ -213,7 +213,7 @@ def draw_text(picture: Picture, width: int = 100) -> str:
 
 def draw_window(picture: Picture, from_ms: int, until_ms: int, width: int = 100) -> str:
     """A few seconds of it, every transaction from ``├`` (requested) to ``┤`` (completed)."""
-    scale = _Scale(from_ms, until_ms, width)
+    scale = Scale(from_ms, until_ms, width)
     seconds = (until_ms - from_ms) / 1000
     lines = [f"{picture.title}: {seconds:.1f} s of it, one column = {scale.cell_ms:.0f} ms"]
     for writer in picture.writers:
@@ -227,7 +227,9 @@ def draw_window(picture: Picture, from_ms: int, until_ms: int, width: int = 100)
 
 
 @dataclass(frozen=True)
-class _Scale:
+class Scale:
+    """Times as columns of a terminal."""
+
     start_ms: int
     end_ms: int
     width: int
@@ -250,7 +252,7 @@ class _Scale:
         return "".join(cells).rstrip()
 
 
-def _lane(spans: Sequence[Span], scale: _Scale) -> list[str]:
+def _lane(spans: Sequence[Span], scale: Scale) -> list[str]:
     cells = ["·"] * scale.width
     ended: Counter[int] = Counter()
     for span in spans:
@@ -268,7 +270,7 @@ def _lane(spans: Sequence[Span], scale: _Scale) -> list[str]:
     return cells
 
 
-def _draw_span(cells: list[str], span: Span, scale: _Scale) -> None:
+def _draw_span(cells: list[str], span: Span, scale: Scale) -> None:
     last = scale.width - 1
     first_cell = scale.cell(span.start_ms)
     end_cell = last + 1 if span.end_ms is None else scale.cell(span.end_ms)
@@ -290,48 +292,58 @@ def _digit(count: int) -> str:
 
 # ---------------------------------------------------------------- SVG
 
-_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
-_LEFT, _RIGHT, _LANE, _LINE = 150, 200, 26, 13
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
+LEFT, RIGHT, _LANE, _LINE = 150, 200, 26, 13
 
 
 def draw_svg(pictures: Sequence[Picture], *, width: int = 1500, heading: str = "") -> str:
     """All ``pictures`` under each other as one SVG document; bars carry tooltips."""
     writers = sorted({writer for picture in pictures for writer in picture.writers})
-    colours = {w: _COLOURS[i % len(_COLOURS)] for i, w in enumerate(writers)}
+    colours = {w: COLOURS[i % len(COLOURS)] for i, w in enumerate(writers)}
     parts: list[str] = [f'<text x="10" y="24" class="h">{escape(heading)}</text>'] if heading else []
     top = 44 if heading else 16
     for picture in pictures:
         block, height = _svg_table(picture, top, width, colours)
         parts += block
         top += height
+    return svg_document(parts, width, top)
+
+
+def svg_document(parts: Sequence[str], width: int, height: int) -> str:
+    """The parts as one SVG document, on white."""
     style = (
         "text{font:11px sans-serif;fill:#222}.h{font-size:16px;font-weight:bold}"
         ".t{font-size:13px;font-weight:bold}.a{fill:#777}.g{stroke:#ddd}"
     )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{top}" '
-        f'viewBox="0 0 {width} {top}"><style>{style}</style>'
-        f'<rect width="{width}" height="{top}" fill="#fff"/>' + "".join(parts) + "</svg>\n"
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}"><style>{style}</style>'
+        f'<rect width="{width}" height="{height}" fill="#fff"/>' + "".join(parts) + "</svg>\n"
     )
+
+
+def svg_seconds(start_ms: int, end_ms: int, per_ms: float, top: int, bottom: int, y: int) -> Iterable[str]:
+    """Lines for every so many seconds from ``top`` to ``bottom``, with their numbers at ``y``."""
+    step = next(s for s in (1, 2, 5, 10, 20, 60, 600, 10**7) if s * 1000 * per_ms >= 60)
+    for second in range(0, (end_ms - start_ms) // 1000 + 1, step):
+        x = LEFT + second * 1000 * per_ms
+        yield f'<path class="g" d="M{x:.1f} {top}V{bottom}"/>'
+        yield f'<text class="a" x="{x + 2:.1f}" y="{y}">{second} s</text>'
 
 
 def _svg_table(picture: Picture, top: int, width: int, colours: Mapping[str, str]) -> tuple[list[str], int]:
     start, end = picture.range_ms
-    per_ms = (width - _LEFT - _RIGHT) / max(1, end - start)
+    per_ms = (width - LEFT - RIGHT) / max(1, end - start)
     lanes = {writer: top + 24 + i * _LANE for i, writer in enumerate(picture.writers)}
     slices_top = top + 24 + len(lanes) * _LANE + 26
     bottom = slices_top + len(picture.slices) * _LINE
     parts = [f'<text x="10" y="{top + 12}" class="t">{escape(picture.title)}</text>']
-    step = next(s for s in (1, 2, 5, 10, 20, 60, 600, 10**7) if s * 1000 * per_ms >= 60)
-    for second in range(0, (end - start) // 1000 + 1, step):
-        x = _LEFT + second * 1000 * per_ms
-        parts.append(f'<path class="g" d="M{x:.1f} {top + 18}V{bottom}"/>')
-        parts.append(f'<text class="a" x="{x + 2:.1f}" y="{slices_top - 8}">{second} s</text>')
+    parts += svg_seconds(start, end, per_ms, top + 18, bottom, slices_top - 8)
     for writer, y in lanes.items():
         parts.append(f'<text x="10" y="{y + 14}">{escape(writer)}</text>')
     for span in picture.spans:
-        left = _LEFT + (span.start_ms - start) * per_ms
-        right = _LEFT + ((span.end_ms or end) - start) * per_ms
+        left = LEFT + (span.start_ms - start) * per_ms
+        right = LEFT + ((span.end_ms or end) - start) * per_ms
         parts.append(_svg_span(span, left, right, lanes[span.writer], colours))
     for i, piece in enumerate(picture.slices):
         parts += _svg_slice(piece, slices_top + i * _LINE, start, per_ms, width, colours)
@@ -354,9 +366,9 @@ def _svg_slice(
     base = "base file + " if piece.has_base_file else ""
     note = f"{base}{len(piece.log_files)} log files, {piece.bytes / 1e6:.1f} MB"
     yield f'<text x="10" y="{y + 9}">{escape(piece.label)}</text>'
-    yield f'<text class="a" x="{width - _RIGHT + 8}" y="{y + 9}">{escape(note)}</text>'
+    yield f'<text class="a" x="{width - RIGHT + 8}" y="{y + 9}">{escape(note)}</text>'
     for when, writer in piece.log_files:
-        x = _LEFT + (when - start) * per_ms
+        x = LEFT + (when - start) * per_ms
         yield f'<path stroke="{colours[writer]}" d="M{x:.1f} {y}v{_LINE - 3}"/>'
 
 
