@@ -69,6 +69,8 @@ class Compacted(Indexed):
 
     def build(self) -> None:
         super().build()
+        if self.random.random() < 0.5:
+            self.start("undoer", self._chore(self._take_back), counted=False)
         for service in (metadata_compaction, metadata_cleaning, metadata_archiving):
             name = service.__name__.rpartition(".")[2]
             for number in (1, 2):

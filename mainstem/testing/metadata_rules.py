@@ -127,12 +127,16 @@ class MetadataRules:
         return known[1]
 
     def _being_restored(self) -> set[str]:
-        """Instants that pending restores remove: still completed, or just gone, and not yet set aside."""
+        """Instants that pending restores and rollbacks take back: still completed, or just gone, and the
+        metadata table not yet set aside."""
         found: set[str] = set()
         for time, action in plain.pending(self._disk).items():
             if action == "restore":
                 plan = plain.container(bytes(self._disk.need(f"{TIMELINE}/{time}.restore.requested").data))
                 found |= {str(going["commitTime"]) for going in plan["instantsToRollback"]}
+            elif action == "rollback":
+                plan = plain.container(bytes(self._disk.need(f"{TIMELINE}/{time}.rollback.requested").data))
+                found.add(str(plan["instantToRollback"]["commitTime"]))
         return found
 
     def _being_cleaned(self) -> set[str]:

@@ -6,22 +6,20 @@ somebody restores, as an operator would; those that stand still or died in the m
 
 from __future__ import annotations
 
-from mainstem.client import Table
-from mainstem.errors import Invalid
-from mainstem.readers.state import WRITES
 from mainstem.storage import paths
 from mainstem.testing import plain_format as plain
 from mainstem.testing.plain_format import TIMELINE
 from mainstem.testing.service_rules import ServiceRules
 from mainstem.testing.services_world import Services
 from mainstem.testing.tables import HEARTBEAT_MS, MISSES, Tables
-from mainstem.testing.world import Process, Violation
+from mainstem.testing.world import Violation
 
 
 class Restores(Services):
     """``services`` with nothing but savepoints, restores and compactions; often two restorers."""
 
     scenario = "restores"
+    undoes_services = True
     busy_calls = 5000
     settle_calls = 80_000  # sources that were set back start more drivers
 
@@ -31,7 +29,6 @@ class Restores(Services):
         for name in self.left:
             self.left[name] += 2
         self.restoring = False
-        self.taken_back = 0
         self.restores = 12
         self.start("saver", self._chore(self._save), counted=False)
         self.start("restorer", self._restorer)
@@ -39,19 +36,6 @@ class Restores(Services):
             self.start("restorer'", self._restorer)
         if self.random.random() < 0.6:
             self.start("undoer", self._chore(self._take_back), counted=False)
-
-    def _take_back(self, process: Process, table: Table) -> None:
-        """Roll back what completed last, if no stream counts on it."""
-        done = [i for i in self._patiently(process, table.timeline) if i.action in WRITES and i.completion]
-        newest = max(done, key=lambda i: i.completion or "", default=None)
-        intent = None if newest is None else self.audit.intents.get(newest.requested)
-        if newest is None or (intent is not None and intent.stream is not None):
-            return
-        try:
-            table.rollback(newest.requested)
-            self.taken_back += 1
-        except Invalid:
-            self.world.counts.refused += 1  # something rests on it by now
 
 
 class RestoreRules(ServiceRules):

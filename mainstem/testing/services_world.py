@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from mainstem.client import Table
 from mainstem.errors import Invalid, MainstemError, Unavailable, Unsupported
-from mainstem.readers.state import TableState
+from mainstem.readers.state import WRITES, TableState
 from mainstem.testing.checkers import LOST_ATTEMPT
 from mainstem.testing.oracle import Intent, Row
 from mainstem.testing.service_rules import Retention
@@ -58,6 +58,10 @@ class Services(Tables):
             "hoodie.timeline.compaction.batch.size": "2",
             "hoodie.timeline.manifest.retained.versions": "1",
         }
+
+    #: completed commits that were rolled back; whether those of services are, which others may begin anew
+    taken_back = 0
+    undoes_services = False
 
     def build(self) -> None:
         super().build()
@@ -129,6 +133,21 @@ class Services(Tables):
             appender.close()
         except OSError:
             self.world.counts.refused += 1
+
+    def _take_back(self, process: Process, table: Table) -> None:
+        """Roll back what completed last, if no stream counts on it."""
+        done = [i for i in self._patiently(process, table.timeline) if i.action in WRITES and i.completion]
+        newest = max(done, key=lambda i: i.completion or "", default=None)
+        intent = None if newest is None else self.audit.intents.get(newest.requested)
+        if newest is None or (intent is not None and intent.stream is not None):
+            return
+        if intent is None and not self.undoes_services:
+            return
+        try:
+            table.rollback(newest.requested)
+            self.taken_back += 1
+        except Invalid:
+            self.world.counts.refused += 1  # something rests on it by now
 
     def _restorer(self, process: Process) -> None:
         """Holds the writers back, restores to a savepoint, lets them go on; an heir finishes its work."""
