@@ -26,7 +26,8 @@ def add_index_commands(
 
     index("list", _list, "show the table's indexes: name, kind, columns, state")
     create = index("create", _create, "build an index while writers run")
-    create.add_argument("kind", metavar="KIND", help="column_stats, record_index, secondary_index or files")
+    kinds = "column_stats, partition_stats, record_index, secondary_index or files"
+    create.add_argument("kind", metavar="KIND", help=kinds)
     create.add_argument("--columns", metavar="A,B", help="what it is on; default of statistics: all columns")
     create.add_argument("--name", metavar="NAME", help="of a secondary index; default: that of its column")
     rebuild = index("rebuild", _rebuild, "build an index anew; reads do without it meanwhile")

@@ -153,7 +153,7 @@ def make_spec(kind: str, wish: Wish) -> IndexSpec:
     impossible type, and for impossible names and options; ``Unsupported`` for a kind that is not built
     here, or that writers here do not maintain."""
     if kind not in _SPECS:
-        raise Unsupported(f"an index of the kind {kind!r}: mainstem builds {' and '.join(_SPECS)}")
+        raise Unsupported(f"an index of the kind {kind!r}: mainstem builds {', '.join(_SPECS)}")
     if kind not in properties.MAINTAINED:
         raise Unsupported(
             f"an index of the kind {kind}: mainstem's writers do not maintain it, and would refuse the table"
