@@ -260,9 +260,11 @@ ROLES: dict[str, Callable[[mainstem.Table], object]] = {
     "archiver": lambda table: table.archive(),
     "log compactor": lambda table: table.log_compact(),
 }
+# Does not wait for as long as a builder of ``files`` that has just died looks alive: two minutes.
+IMPATIENT = {**PROPERTIES, "hoodie.metadata.index.check.timeout.seconds": "2"}
 # ... on a table that has a metadata table, or begins to.
 INDEX_ROLES: dict[str, Callable[[mainstem.Table], object]] = {
-    "indexer": lambda table: table.create_index("column_stats"),
+    "indexer": lambda table: mainstem.open_table(table.path, IMPATIENT).create_index("column_stats"),
     "dropper": lambda table: table.drop_index("column_stats"),
     "metadata compactor": lambda table: crash_worker.compact_metadata(table.path),
 }
