@@ -401,7 +401,7 @@ def at_every_call(path: Path, folder: Path, work, step: int) -> Iterator[Path]:
             yield copy
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_a_restore_that_dies_at_any_step_is_finished_by_the_next(busy, tmp_path):
     path, saved = busy
     table = mainstem.open_table(path, QUICK)

@@ -10,7 +10,7 @@ import pytest
 
 from mainstem.testing.run import replay_command, simulate
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
 
 
 def test_no_seed_restores_too_much_or_too_little() -> None:
