@@ -126,9 +126,9 @@ class Services(Tables):
         rows = [{**row, "v": "lost"} for kind, row in intent.operations if kind == "upsert"]
         if not rows:
             return
-        spec = replace(table._write_spec(table.writer_context(), "upsert"), instant=intent.instant)
-        appender = BucketAppender(table.writer_context().seams.storage, spec, LOST_ATTEMPT)
         try:
+            spec = replace(table._write_spec(table.writer_context(), "upsert"), instant=intent.instant)
+            appender = BucketAppender(table.writer_context().seams.storage, spec, LOST_ATTEMPT)
             appender.write(pa.Table.from_pylist(rows, schema=SCHEMA))
             appender.close()
         except OSError:

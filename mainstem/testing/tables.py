@@ -374,12 +374,15 @@ class Tables(Simulation):
     def _snapshot(self, table: Table) -> list[Row]:
         return table.scan(columns=SCHEMA.names).to_arrow().to_pylist()
 
-    def _matches_some_moment(self, rows: list[Row], before: int) -> None:
-        """A snapshot shows the table as it was at one moment of the reading."""
+    def _matches_some_moment(
+        self, rows: list[Row], before: int, passes: Callable[[Row], bool] = lambda row: True
+    ) -> None:
+        """A snapshot shows the table as it was at one moment of the reading, those rows that pass."""
         failure = None
         for count in range(before, len(self.watch.published) + 1):
+            meant = {where: row for where, row in self._rows_after(count).items() if passes(row)}
             try:
-                same_rows(rows, self._rows_after(count), "snapshot")
+                same_rows(rows, meant, "snapshot")
                 return
             except Violation as violation:
                 failure = failure or violation
