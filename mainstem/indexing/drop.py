@@ -49,6 +49,7 @@ from mainstem.metadata.partitions import (
     file_id_prefix,
     group_index,
 )
+from mainstem.metadata.setting_aside import to_rebuild
 from mainstem.metadata.taking_back import metadata_partition, take_back
 from mainstem.options import METADATA
 from mainstem.storage import paths
@@ -112,9 +113,10 @@ def _unlist(
     check_droppable(config, going, storage.base)
     check_no_compaction(storage)
     definitions = read_definitions(storage, config)
-    lists.change(ctx.seams, section, lambda config: _without(config, going))
-    if set(going) & set(definitions.by_partition):
-        replace_definitions(section, ctx.seams.random, config, definitions.without(going))
+    again = set() if only is None else {*to_rebuild(config)}  # an attempt at what was set aside ended
+    lists.change(ctx.seams, section, lambda config: _without(config, going, again))
+    if (set(going) - again) & set(definitions.by_partition):
+        replace_definitions(section, ctx.seams.random, config, definitions.without(set(going) - again))
     actions = [*actions, *emptied_plans(storage, section.timeline)]
     for action in actions:
         _end(ctx, section, action)
@@ -130,10 +132,10 @@ def _unlist(
     return actions, names
 
 
-def _without(config: TableConfig, going: Collection[str]) -> lists.Changes:
+def _without(config: TableConfig, going: Collection[str], again: Collection[str]) -> lists.Changes:
     """Without ``files`` there is no metadata table; Java's writers, which go by the table, make none."""
-    ours = FILES in going and config.raw.get(METADATA, "").strip().lower() == "true"
-    return {**lists.gone(config, going), **({METADATA: "false"} if ours else {})}
+    ours = FILES in going and FILES not in again and config.raw.get(METADATA, "").strip().lower() == "true"
+    return {**lists.gone(config, going, again), **({METADATA: "false"} if ours else {})}
 
 
 def _end(ctx: WriterContext, section: Guarded, action: str) -> None:

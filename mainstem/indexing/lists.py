@@ -64,12 +64,13 @@ def finished(config: TableConfig, partition: str) -> Changes:
     return {**made, **without_rebuild(config, [partition])}
 
 
-def gone(config: TableConfig, partitions: Collection[str]) -> Changes:
-    """The partitions are in neither list from now on."""
+def gone(config: TableConfig, partitions: Collection[str], anew: Collection[str] = ()) -> Changes:
+    """The partitions are in neither list from now on. ``anew``: those that are to be built anew all the
+    same."""
     left = _lists({*ready(config)} - {*partitions}, {*building(config)} - {*partitions})
     again = PARTITION_STATS in partitions and _told(config, KEEPING)
     theirs = {STATISTICS: FOR_JAVA[STATISTICS]} if again else {}
-    return {**left, **without_rebuild(config, partitions), **theirs}
+    return {**left, **without_rebuild(config, {*partitions} - {*anew}), **theirs}
 
 
 def change(

@@ -18,6 +18,7 @@ import pytest
 
 import mainstem
 from mainstem.errors import Invalid, Unavailable
+from mainstem.indexing import build
 from mainstem.indexing.plan import schedule as schedule_index
 from mainstem.metadata.setting_aside import to_rebuild
 from mainstem.options import REBUILD
@@ -148,6 +149,20 @@ def test_indexes_that_could_not_be_built_are_built_by_the_next_round(table, monk
     commit(opened(table.path), 6)  # writers go on without
     (done,) = opened(table.path).run_services("metadata")
     assert [r.describe().split()[1] for r in done.results[:2]] == ["files", "column_stats"]
+    is_whole(table)
+
+
+@pytest.mark.filterwarnings("ignore::mainstem.services.runner.ServiceWarning")
+def test_a_build_that_fails_under_way_is_made_up_for_by_the_next_round(table, monkeypatch) -> None:
+    def fails(*given: object) -> None:
+        raise Unavailable("no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(build._Build, "_complete", fails)
+        table.restore(saved(table))
+    assert to_rebuild(load_config(LocalStorage(table.path))) == ("column_stats", "files")
+    assert opened(table.path).index("column_stats").columns, "the definition stays"
+    opened(table.path).run_services("metadata")
     is_whole(table)
 
 
