@@ -17,7 +17,7 @@ from mainstem.testing.mutants import MUTANTS
 from mainstem.testing.run import simulate
 
 SEEDS: dict[str, int] = json.loads((Path(__file__).parent / "mutant_seeds.json").read_text())
-MORE_SEEDS = 200
+MORE_SEEDS = 400
 
 
 @pytest.mark.timeout(900)
