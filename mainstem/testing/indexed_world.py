@@ -63,6 +63,7 @@ class Compacted(Indexed):
 
     scenario = "compacted"
     restores_too = True
+    settle_calls = 80_000  # sources that were set back start more drivers
 
     def more_properties(self) -> dict[str, str]:
         return {**super().more_properties(), DELTA_COMMITS: "3", METADATA_DERIVED: "false"}
