@@ -233,6 +233,11 @@ class JavaHudi:
         os.unlink(out)
         return table
 
+    def files_read(self, path: str | Path, options: Mapping[str, str], where: str) -> tuple[int, int]:
+        """Rows of a query, and how many file slices its scans name; ``where`` is SQL."""
+        answer = self.call("files_read", path=str(path), options={**READ_OPTIONS, **options}, where=where)
+        return int(answer["rows"]), int(answer["files"])
+
     def read_many(
         self, path: str | Path, queries: Sequence[Mapping[str, str]]
     ) -> list[pa.Table | JavaFailed]:

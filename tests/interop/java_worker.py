@@ -89,6 +89,16 @@ class Worker:
         frame = frame.where(where) if where else frame
         return self._to_file(frame, out)
 
+    def files_read(self, path: str, options: dict, where: str) -> dict:
+        """How many files the scans of a query name, after Hudi's own skipping; ``where`` is SQL."""
+        frame = self._spark.read.format("hudi").options(**options).load(path).where(where)
+        rows = frame.collect()
+        leaves = frame._jdf.queryExecution().executedPlan().collectLeaves()
+        plans = [leaves.apply(i) for i in range(leaves.size())]
+        plans = [p.executedPlan() if "Adaptive" in p.nodeName() else p for p in plans]
+        counts = [p.metrics().get("numFiles") for p in plans]
+        return {"rows": len(rows), "files": sum(c.get().value() for c in counts if c.isDefined())}
+
     def read_loop(self, path: str, times: int, options: dict | None = None) -> dict:
         """Seconds of each of several snapshots of all columns that are read and thrown away."""
         seconds = []
