@@ -182,7 +182,9 @@ class IndexCuts:
             values = listed(conjunct)
             texts = None if values is None else self._secondary_texts(*values)
             index = None if values is None or texts is None else self._indexes.secondary(values[0].column)
-            if index is None or not self._kept_up(found, index.partition):
+            if index is None or self._shown_by_path(found, index.fields[0]):
+                continue
+            if not self._kept_up(found, index.partition):
                 continue
             keys = self._indexes.keys_of(index, texts)
             buckets = wanted_buckets(keys, self._config, self._state.storage)
@@ -195,6 +197,13 @@ class IndexCuts:
             elif self._has_places(found, self._unique(found)):
                 found = self._at_places(found, keys, SECONDARY)
         return found
+
+    def _shown_by_path(self, found: Sequence[FileSlice], column: str) -> bool:
+        """Whether values of a column come from the path; an index holds those of the files. Nulls, which no
+        list of values names, aside."""
+        config, schema = self._config, self._spec.schema
+        shown = (path_values(p, config, schema) for p in {s.partition for s in found})
+        return column in config.partition_fields and any(dict(v).get(column) is not None for v in shown)
 
     def _secondary_texts(self, term: Term, values: pa.Array) -> pa.Array | None:
         """Values as a secondary index keeps them; None for types whose text is not certain."""

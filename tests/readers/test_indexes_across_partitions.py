@@ -98,3 +98,16 @@ def test_it_is_not_asked_once_another_engine_has_written_and_says_so(tmp_path: P
     read = asked(mainstem.open_table(table.path), pc.field("driver") == "tove")[1]
     assert read.file_slices_read == 6
     assert any("written by another engine" in note for note in read.notes)
+
+
+def test_values_that_readers_take_from_the_path_are_not_looked_up_as_files_hold_them(tmp_path: Path) -> None:
+    slashes = {"hoodie.datasource.write.slash.separated.date.partitioning": "true"}
+    table = mainstem.create_table(
+        tmp_path / "t", SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2,
+        properties=FAST | slashes,
+    )  # fmt: skip
+    table.upsert(rows(["a", "b"], "2026-01-02", "anna"))
+    table.create_index("secondary_index", ["city"])
+    table.upsert(rows(["c", "d"], "2026-01-02", "anna"))
+    found, _ = asked(table, pc.field("city") == "2026/01/02")
+    assert [key for key, _ in found] == ["a", "b", "c", "d"]
