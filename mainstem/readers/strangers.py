@@ -29,9 +29,12 @@ _HEAD_BYTES = 256
 
 
 def stranger_since_built(state: TableState, partition: str) -> str | None:
-    """Requested time of a write of another engine that completed after the index was, None if there is none.
+    """Requested time of a write of another engine that completed after the index was begun, None if there is
+    none.
 
-    An index that no index action of ours built counts as built before all writes.
+    One that completed while the index was being built has its keys in it, by the builder. What it took out of
+    the index may be what a writer beside it put in, as of any later one. An index that no index action of
+    ours built counts as built before all writes.
     """
     built = _built(state, partition)
     for instant in state.timeline.completed:
@@ -43,14 +46,14 @@ def stranger_since_built(state: TableState, partition: str) -> str | None:
 
 
 def _built(state: TableState, partition: str) -> str:
-    """Completion time of the newest index action of ours that built the index; such actions stay on the
+    """Requested time of the newest index action of ours that built the index; such actions stay on the
     active timeline."""
     found = ""
     for instant in state.timeline.completed:
         if instant.action != INDEXING or not _ours(state.storage, instant.file_name):
             continue
         if partition in _builds(state.storage, instant.file_name):
-            found = max(found, instant.completion or "")
+            found = max(found, instant.requested)
     return found
 
 

@@ -92,12 +92,34 @@ def test_a_secondary_index_finds_a_value_that_one_key_has_in_two_partitions(tmp_
 def test_it_is_not_asked_once_another_engine_has_written_and_says_so(tmp_path: Path) -> None:
     table = made(tmp_path / "t")
     table.upsert(rows(["e1"], "bari", "eve"))
-    newest = max(i.file_name for i in table.timeline() if i.action == "deltacommit")
-    path = tmp_path / "t" / paths.timeline_file(newest)
-    path.write_bytes(path.read_bytes().replace(b"mainstem.writer", b"strangers.write"))
+    as_by_another_engine(table)
     read = asked(mainstem.open_table(table.path), pc.field("driver") == "tove")[1]
     assert read.file_slices_read == 6
     assert any("written by another engine" in note for note in read.notes)
+
+
+def test_nor_where_another_engine_wrote_while_it_was_being_built(tmp_path: Path) -> None:
+    table = made(tmp_path / "t")
+    table.drop_index("secondary_index_driver")
+    told: list[str] = []
+
+    def beside(what: str, done: int, total: int) -> None:
+        if not told:
+            table.upsert(rows(["e1"], "bari", "eve"))
+            as_by_another_engine(table)
+        told.append(what)
+
+    mainstem.open_table(table.path).create_index("secondary_index", ["driver"], progress=beside)
+    read = asked(mainstem.open_table(table.path), pc.field("driver") == "tove")[1]
+    assert told and read.file_slices_read == 6
+    assert any("written by another engine" in note for note in read.notes)
+
+
+def as_by_another_engine(table: mainstem.Table) -> None:
+    """Make the newest write look so."""
+    newest = max(i.file_name for i in table.timeline() if i.action == "deltacommit")
+    path = Path(table.path) / paths.timeline_file(newest)
+    path.write_bytes(path.read_bytes().replace(b"mainstem.writer", b"strangers.write"))
 
 
 def test_values_that_readers_take_from_the_path_are_not_looked_up_as_files_hold_them(tmp_path: Path) -> None:
