@@ -39,10 +39,11 @@ def known_until(data: ActiveTimeline, own: ActiveTimeline) -> str:
 @dataclass
 class MetadataState(TableState):
     """``data``: the data table's timeline, listed before the metadata table's; ``listed``: partitions of the
-    metadata table that the data table calls whole."""
+    metadata table that the data table calls whole; ``building``: those that are being built."""
 
     data: ActiveTimeline = field(default_factory=lambda: ActiveTimeline((), {}))
     listed: tuple[str, ...] = ()
+    building: tuple[str, ...] = ()
 
     parse_base = staticmethod(paths.parse_hfile_name)
 
@@ -59,9 +60,9 @@ class MetadataState(TableState):
         folder = FolderStorage(storage, paths.METADATA)
         own = own_config(folder)
         archive = Archive.load(folder, own.history)
-        return cls(
-            folder, own, load_timeline(folder), archive, data=data, listed=ready_partitions(config.raw)
-        )
+        listed = ready_partitions(config.raw)
+        building = tuple(name for name in config.metadata_partitions if name not in listed)
+        return cls(folder, own, load_timeline(folder), archive, data=data, listed=listed, building=building)
 
     def partitions(self) -> Iterator[PartitionListing]:
         for partition in self.listed:
@@ -80,11 +81,13 @@ class MetadataState(TableState):
         - the earliest commit and the earliest pending instant of the data table's timeline: what is active or
           pending there is asked for here (``TimelineUtils.getEarliestInstantForMetadataArchival``)
         - the newest compaction, up to which the data table is archived; everything before the first one
-        - instants whose rows are in log files of newest slices: Java's readers know only by the timeline
-          that such blocks count, once the data table has archived them
+        - instants whose rows are in log files of newest slices, also of indexes that are being built, which
+          no compaction takes in: Java's readers know only by the timeline that such blocks count, once the
+          data table has archived them
         """
         yield known_until(self.data, self.timeline)
-        for group in self.groups():
-            found = query_slice(group, None)
-            logs = map(paths.parse_log_name, found.log_files if found is not None else ())
-            yield from (log.instant for log in logs if log is not None)
+        for partition in (*self.listed, *self.building):
+            for group in self.group(partition, self.storage.names(partition)):
+                found = query_slice(group, None)
+                logs = map(paths.parse_log_name, found.log_files if found is not None else ())
+                yield from (log.instant for log in logs if log is not None)

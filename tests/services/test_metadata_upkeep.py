@@ -22,6 +22,7 @@ import pytest
 import mainstem
 from mainstem.errors import CorruptTable
 from mainstem.formats.avro_container import decode_container
+from mainstem.indexing import build
 from mainstem.lsm_archive.reader import Archive
 from mainstem.readers.listing import query_listing
 from mainstem.readers.state import TableState
@@ -260,6 +261,32 @@ def test_what_is_pending_on_the_data_table_stays_on_the_metadata_tables_timeline
     age(table)
     assert [r.instant for r in opened(table.path).rollback_failed_writes()] == [instants[7]]
     check(table)
+
+
+def test_instants_with_rows_in_an_index_that_is_being_built_stay(table, monkeypatch) -> None:
+    """Java counts such a row only while its instant is on one of the two timelines, and no compaction takes
+    it into a base file before the index is whole. The writer's instant is older than the index action."""
+    crossing = [opened(table.path).begin()]
+    crossing[0].write(pa.table({"id": [100], "ts": [9]}, SCHEMA))
+    real = build._Build._write_bases
+
+    def slowly(self: build._Build, *more: object) -> None:
+        if crossing:
+            crossing.pop().commit()
+            for _ in range(3):
+                commit(opened(table.path), 2)
+                opened(table.path).run_services(["metadata", "archive"])
+        real(self, *more)
+
+    monkeypatch.setattr(build._Build, "_write_bases", slowly)
+    built = opened(table.path).create_index("column_stats", ["ts"])
+    storage = LocalStorage(table.path)
+    shown = {i.requested for i in (*table.timeline(), *metadata(table).timeline.instants)}
+    logs = map(paths.parse_log_name, storage.names(".hoodie/metadata/column_stats"))
+    written = {log.instant for log in logs if log is not None}
+    assert min(written) < built.action and written <= shown
+    assert archived(table), "others went"
+    assert table.validate_metadata().ok
 
 
 # ------------------------------------------------------------------------------------------ crashes
