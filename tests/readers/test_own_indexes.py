@@ -115,3 +115,24 @@ def test_rows_are_the_same_with_our_indexes_and_without(tmp_path: Path, seed: in
         assert sorted(plan.to_arrow()["id"].to_pylist()) == expected, str(expression)
     for beyond in (field("whole") > 1000, field("day") > datetime.date(2027, 1, 1)):
         assert table.scan(filter=beyond).explain().file_slices_read == 0
+
+
+@pytest.mark.parametrize("built", ["before", "after"])
+def test_rows_of_a_transaction_whose_schema_grew_on_the_way_are_found_as_nulls(tmp_path: Path, built) -> None:
+    first = pa.table({"id": ["a"], "ts": [1]})
+    grown = pa.table({"id": ["b"], "ts": [1], "price": [7.5]})
+    table = mainstem.create_table(
+        tmp_path / "t", first.schema, record_key="id", ordering="ts", buckets=1, properties=FAST
+    )
+    with table.begin() as txn:
+        txn.write(first)
+        if built == "before":
+            other = mainstem.open_table(table.path)
+            other.upsert(grown)
+            other.create_index("column_stats", ["price"])
+        txn.write(grown)
+        txn.commit()
+    if built == "after":
+        mainstem.open_table(table.path).create_index("column_stats", ["price"])
+    found = mainstem.open_table(table.path).scan(columns=["id"], filter=field("price").is_null())
+    assert found.to_arrow().to_pylist() == [{"id": "a"}]

@@ -116,16 +116,24 @@ def fits_first_version(precision: int, scale: int) -> bool:
 def ranges_of(rows: pa.Table | Iterable[pa.Table], columns: Sequence[str]) -> list[Range]:
     """Ranges over all the rows, in the order of ``columns``; columns that no batch has are left out.
 
-    Only one batch is looked at at a time.
+    Only one batch is looked at at a time. The rows of a batch without a column that another one has are nulls
+    there: a log file whose schema grew has such blocks.
     """
     found: dict[str, Range] = {}
+    without = dict.fromkeys(columns, 0)
     for batch in [rows] if isinstance(rows, pa.Table) else rows:
         for name in columns:
             column = column_at(batch, name)
-            if column is not None:
+            if column is None:
+                without[name] += batch.num_rows
+            else:
                 made = _range(name, column)
                 found[name] = joined(found[name], made) if name in found else made
-    return [found[name] for name in columns if name in found]
+    return [_with_nulls(found[name], without[name]) for name in columns if name in found]
+
+
+def _with_nulls(found: Range, count: int) -> Range:
+    return replace(found, rows=found.rows + count, nulls=found.nulls + count) if count else found
 
 
 def column_at(batch: pa.Table, name: str) -> pa.ChunkedArray | None:
