@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from mainstem.errors import Invalid, MainstemError
 
 if TYPE_CHECKING:
+    from mainstem.services.after_commit import AfterCommits
     from mainstem.services.archiving import Archived
     from mainstem.services.background import Background
     from mainstem.services.cleaning import Cleaned
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from mainstem.services.restoring import Restored
     from mainstem.services.runner import ServiceRun
     from mainstem.services.savepoints import Savepoint
+    from mainstem.timeline.active import ActiveTimeline
     from mainstem.writers.context import WriterContext
     from mainstem.writers.rollback import RolledBackInstant
 
@@ -45,14 +47,26 @@ class ServiceMethods:
         raise NotImplementedError
 
     def _arrange_services(self, ctx: WriterContext) -> None:
-        """Make commits run or wake the services that the options ask for (``services.run_options``)."""
-        from mainstem.services.run_options import RunOptions
+        """Make commits run or wake the services that the options ask for (``services.run_options``), and
+        those of a metadata table that is made while the table is open."""
+        from mainstem.services.run_options import METADATA, RunOptions
 
         options = RunOptions.from_properties({**ctx.config.raw, **ctx.given})
-        if options.at_commits:
+
+        def arrange() -> AfterCommits:
             from mainstem.services.after_commit import AfterCommits
 
             ctx.after_commit = AfterCommits(ctx, options)
+            return ctx.after_commit
+
+        def look(timeline: ActiveTimeline) -> None:
+            if ctx.publisher.wrote_metadata:
+                arrange()(timeline)
+
+        if options.at_commits:
+            arrange()
+        elif METADATA not in options.off:
+            ctx.after_commit = look
 
     def run_services(
         self,

@@ -47,7 +47,8 @@ class AfterCommits:
     def __init__(self, ctx: WriterContext, options: RunOptions) -> None:
         self._ctx = ctx
         self._options = options
-        self._due = Due(ctx, self._services(options))
+        # Of a table that asked for no service until it got a metadata table: wrong options are warnings then.
+        self._due = Due(ctx, self._services(options)) if options.at_commits else None
         self._background = Background(self._beside)
 
     def __call__(self, timeline: ActiveTimeline) -> None:
@@ -62,6 +63,11 @@ class AfterCommits:
             )
 
     def _run_or_wake(self, timeline: ActiveTimeline) -> None:
+        if METADATA not in self._options.after and self._ctx.publisher.wrote_metadata:
+            options = self._options.with_metadata()
+            self._due = Due(self._ctx, self._services(options))
+            self._options = options
+        assert self._due is not None
         due = self._due.find(timeline)
         after = tuple(s for s in self._options.after if s in due)
         runs = Round(after).run(self._ctx) if after else []

@@ -43,6 +43,7 @@ from mainstem.services.clean_plan import (
 from mainstem.services.compaction_plan import CompactionOptions
 from mainstem.services.metadata_state import MetadataState
 from mainstem.storage import paths
+from mainstem.table.properties import load_config
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.compaction_trigger import last_compaction
 from mainstem.timeline.instant import (
@@ -191,7 +192,8 @@ def _limits(state: TableState, options: ArchiveOptions) -> Iterator[str]:
 def _not_in_compacted_metadata(state: TableState, commits: list[Instant]) -> Iterator[str]:
     """What completed after the newest compaction of the metadata table, whose log blocks count because their
     instants are on this timeline; as in Hudi, everything before its first one."""
-    if not state.config.metadata_partitions:
+    # The lists of now: they change while a table is open.
+    if not load_config(state.storage).metadata_partitions:
         return
     metadata = load_timeline(state.storage, paths.METADATA_TIMELINE)
     newest = max((i.requested for i in metadata.completed if i.action == COMMIT), default="")

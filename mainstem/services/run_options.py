@@ -18,7 +18,7 @@ streams alone, Hudi's defaults hold, and what they run after a commit runs besid
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mainstem.errors import Invalid
 from mainstem.metadata.partitions import has_metadata
@@ -84,6 +84,11 @@ class RunOptions:
     def at_commits(self) -> bool:
         """Whether commits have anything to do with services."""
         return bool(self.after or self.beside or self.after_plans)
+
+    def with_metadata(self) -> RunOptions:
+        """The same of a table that got a metadata table since."""
+        chosen = {*self.after, METADATA}.difference(self.off)
+        return replace(self, after=tuple(service for service in SERVICES if service in chosen))
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> RunOptions:

@@ -146,6 +146,8 @@ class Publisher:
         self._reader = TimelineReader(seams.storage)
         self._metadata_reader = TimelineReader(seams.storage, paths.METADATA_TIMELINE)
         self._last_time = ""
+        #: whether anything was published on a metadata table, which may be younger than this object
+        self.wrote_metadata = False
 
     def timeline(self) -> ActiveTimeline:
         """A listing outside the lock."""
@@ -272,6 +274,7 @@ class Publisher:
             lease.check()
             self._link(epoch.publish, f"{folder}/{target(time)}", prepared or epoch.ticket)
             self._last_time = time
+            self.wrote_metadata |= first is not None
             self._settle(lambda: after_link(time), target(time))
             self._settle(lambda: storage.sync_folder(folder), target(time))
             return time, None

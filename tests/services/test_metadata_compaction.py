@@ -74,6 +74,10 @@ def own_timeline(table: mainstem.Table) -> list[str]:
     return sorted(name for name in LocalStorage(table.path).names(TIMELINE) if name[0].isdigit())
 
 
+def compactions(table: mainstem.Table) -> list[str]:
+    return [name for name in own_timeline(table) if name.endswith(".commit")]
+
+
 def run(table: mainstem.Table, **how: object) -> list:
     return metadata_compaction.run(table.writer_context(), **how)
 
@@ -420,3 +424,17 @@ def test_an_operation_whose_index_was_dropped_is_void_and_leaves_no_base_file(ta
     done = metadata_compaction.execute(ctx, time)
     assert done.completion and done.files == ()
     assert not list(folder.glob(f"*{time}.hfile"))
+
+
+def test_a_writer_that_was_open_before_the_metadata_table_was_made_compacts_it(tmp_path: Path) -> None:
+    properties = {"hoodie.mainstem.exclusive": True}
+    mainstem.create_table(tmp_path, SCHEMA, record_key="id", ordering="ts", buckets=2, properties=properties)
+    for options in ({}, {"hoodie__clean__automatic": "true", "hoodie__clean__async": "false"}):
+        writer = opened(tmp_path, **{"hoodie__metadata__compact__max__delta__commits": 3, **options})
+        commit(writer)
+        before = compactions(writer)
+        opened(tmp_path).create_index("files")
+        commit(writer, 5)
+        assert len(compactions(writer)) > len(before)
+        opened(tmp_path).drop_index("files")
+    commit(writer, 5)

@@ -263,6 +263,15 @@ def test_what_is_pending_on_the_data_table_stays_on_the_metadata_tables_timeline
     check(table)
 
 
+def test_a_metadata_table_that_was_dropped_holds_no_archiver_back_that_was_open_before(table) -> None:
+    archiver = opened(table.path)
+    archiver.writer_context()
+    opened(table.path).drop_index("files")
+    commit(opened(table.path), 5)
+    archiver.archive()
+    assert len([i for i in table.timeline() if i.action == "deltacommit"]) == 2
+
+
 def test_instants_with_rows_in_an_index_that_is_being_built_stay(table, monkeypatch) -> None:
     """Java counts such a row only while its instant is on one of the two timelines, and no compaction takes
     it into a base file before the index is whole. The writer's instant is older than the index action."""

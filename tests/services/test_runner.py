@@ -273,7 +273,6 @@ def test_a_pause_that_is_none_is_refused(path: Path, pause: object) -> None:
 
 def test_a_plain_writer_runs_nothing_that_nobody_asked_for(path: Path) -> None:
     table = opened(path)
-    assert table.writer_context().after_commit is None
     commit(table, 6)
     assert set(actions(table)) == {"deltacommit"}
 
