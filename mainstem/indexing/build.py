@@ -418,7 +418,9 @@ class _Build:
         config = load_config(section.storage)
         if self.partition in lists.ready(config):
             return
-        if self.partition not in lists.building(config):
+        # Somebody dropped it and began another build meanwhile: the name in the list is that one's.
+        another = planned_builds(self.ctx.seams.storage, section.timeline).get(self.partition)
+        if another or self.partition not in lists.building(config):
             raise self._ended()
         lists.change(self.ctx.seams, section, lambda now: lists.finished(now, self.partition))
 

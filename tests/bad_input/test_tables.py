@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import mainstem
-from bad_input.common import edit_properties, golden, is_clear, picture, refused, rows
+from bad_input.common import edit_properties, golden, is_clear, picture, rows
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 
 UNREADABLE = {
@@ -103,9 +103,9 @@ UNWRITABLE = {
     ),
     "copy_on_write": ({"hoodie__table__type": "COPY_ON_WRITE"}, Unsupported, ("COPY_ON_WRITE",)),
     "metadata_table": (
-        {"hoodie__table__metadata__partitions": "files,partition_stats"},
+        {"hoodie__table__metadata__partitions": "files,vector_index"},
         Unsupported,
-        ("files,partition_stats", r"hoodie\.metadata\.enable=false"),
+        ("files,vector_index", r"hoodie\.metadata\.enable=false"),
     ),
     "metadata_table_in_the_making": (
         {"hoodie__table__metadata__partitions__inflight": "vector_index"},
@@ -298,11 +298,3 @@ def test_a_replaced_table_that_java_wrote_is_refused(tmp_path: Path) -> None:
             path, {"hoodie.bucket.index.num.buckets": 4, "hoodie.mainstem.timeline.zone": "UTC"}
         ).upsert(rows("d"))
     is_clear(str(caught.value), (str(path),))
-
-
-@pytest.mark.parametrize("name", ["nbcc_two_writers_mdt", "killed_nbcc_mdt"])
-def test_a_table_of_java_with_a_metadata_table_can_be_read_but_not_written(name, tmp_path) -> None:
-    path = golden(name, tmp_path)
-    assert mainstem.open_table(path).scan().to_arrow().num_rows
-    with refused(path, Unsupported, "files", r"hoodie\.metadata\.enable=false"):
-        mainstem.open_table(path, {"hoodie.bucket.index.num.buckets": 2}).begin()

@@ -327,6 +327,30 @@ def test_an_index_that_is_dropped_while_it_is_built_is_gone(table, monkeypatch, 
     check(table)
 
 
+def test_a_build_that_was_dropped_before_its_name_moved_does_not_move_that_of_the_next_build(
+    table, monkeypatch
+):
+    real = build._Build._complete
+
+    def complete(self, coverage):
+        done = real(self, coverage)
+        monkeypatch.setattr(build._Build, "_complete", real)
+        opened(table).drop_index("files")
+        monkeypatch.setattr(build._Build, "_write_bases", dies)
+        with pytest.raises(Died):
+            opened(table).create_index("files")
+        return done
+
+    def dies(*_):
+        raise Died
+
+    monkeypatch.setattr(build._Build, "_complete", complete)
+    with pytest.raises(Unavailable, match="was dropped"):
+        opened(table).create_index("files")
+    assert listed(table) == {"": "", ".inflight": "files"}, "empty, and readers would believe it"
+    assert content(opened(table)).num_rows == 10
+
+
 @pytest.mark.parametrize("moment", MOMENTS[:-2])
 def test_of_two_builders_one_builds(table, monkeypatch, moment):
     def act() -> object:

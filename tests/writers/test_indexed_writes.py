@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pytest
 
 import mainstem
-from mainstem.errors import Invalid, Unsupported
+from mainstem.errors import Unsupported
 from mainstem.readers.state import TableState
 from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import load_config
@@ -209,17 +209,6 @@ def test_what_a_late_writer_left_pending_there_is_removed(table: mainstem.Table)
     table.rollback_failed_writes()
     assert not orphan.exists()
     assert not table_files.metadata_timeline(path)[1]
-    listed(table)
-
-
-def test_what_the_metadata_table_does_not_follow_yet_is_refused_by_name(table: mainstem.Table) -> None:
-    instant = table.upsert(rows("0123", 1)).instant
-    table.savepoint()
-    table.upsert(rows("0123", 2))
-    with pytest.raises(Unsupported, match="metadata table"):
-        table.restore(instant)
-    with pytest.raises(Invalid, match="metadata table"):
-        table.rollback(max(i.requested for i in table.timeline() if i.action == "deltacommit"))
     listed(table)
 
 
