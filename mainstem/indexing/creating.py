@@ -76,7 +76,12 @@ def _base(partition: str) -> str | None:
 def _check_again(ctx: WriterContext, index: Index) -> None:
     """Raises what building an index like this would raise at its beginning."""
     columns, name = _as_made(index)
-    _spec(ctx, index.kind, columns, name, index.options)
+    try:
+        _spec(ctx, index.kind, columns, name, index.options)
+    except OSError as error:
+        raise Unavailable(
+            f"building the index {index.partition} anew failed: {error}; nothing was begun", table=ctx.base
+        ) from error
 
 
 def _again(
@@ -99,8 +104,12 @@ def tend(ctx: WriterContext) -> Iterator[Built | Dropped]:
 
 
 def rebuild_set_aside(ctx: WriterContext, progress: Progress | None = None) -> Iterator[Built]:
-    """Build what was set aside when completed instants were taken back (``metadata.setting_aside``)."""
-    storage = ctx.seams.storage
+    """Build what was set aside when completed instants were taken back (``metadata.setting_aside``).
+
+    Each fails alone: of a column that came after what was restored there is no index; what was raised first
+    is raised in the end.
+    """
+    storage, failed = ctx.seams.storage, []
     config = load_config(storage)
     if not to_rebuild(config) or _being_taken_back(ctx):
         return
@@ -110,15 +119,26 @@ def rebuild_set_aside(ctx: WriterContext, progress: Progress | None = None) -> I
         index = known.get(partition) or Index(partition, partition, str(kind_of(partition)))
         try:
             yield _again(ctx, index, progress)
-        except Invalid:
-            if not _is_cared_for(ctx, partition):
-                raise
+        except OutcomeUnknown:
+            raise
+        except MainstemError as error:
+            if isinstance(error, Invalid) and _is_cared_for(ctx, partition):
+                continue
+            failed.append(error)
+            error.message = (
+                f"the index {partition} could not be built anew after a restore or rollback: {error.message}."
+                f" If it is not wanted any more, drop it: Table.drop_index({partition!r})"
+            )
+            if partition == FILES:
+                break
     if len(waiting) < len(to_rebuild(config)):  # another engine built some
         ctx.publisher.guarded(
             lambda section: lists.change(
                 ctx.seams, section, lambda now: without_rebuild(now, lists.ready(now))
             )
         )
+    if failed:
+        raise failed[0]
 
 
 def _being_taken_back(ctx: WriterContext) -> bool:

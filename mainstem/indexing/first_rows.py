@@ -7,6 +7,7 @@ alone: here, side by side, or wherever ``Run`` sends them (a task of an engine).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,9 +17,9 @@ from mainstem.indexing.contents import Contents, DataFile, FileContents
 from mainstem.indexing.spec import IndexSpec
 from mainstem.metadata.build.bootstrap import table_groups
 from mainstem.metadata.build.ranges import Range
-from mainstem.metadata.build.rows import files_rows
+from mainstem.metadata.build.rows import bloom_rows_of_files, files_rows
 from mainstem.metadata.build.stats import partition_ranges, partition_stats_rows, stats_rows
-from mainstem.metadata.partitions import COLUMN_STATS, FILES, PARTITION_STATS, file_id
+from mainstem.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, file_id
 from mainstem.metadata.records import SCHEMAS
 from mainstem.readers.state import TableState
 from mainstem.services.progress import Progress
@@ -103,8 +104,7 @@ class FirstRows:
         if self.spec.partition == PARTITION_STATS:
             self._ranges += self.run(ranges_of_files, pieces, told)
             return self._of_partitions()
-        assert self.spec.partition == COLUMN_STATS
-        self._made += self.run(stats_of_files, pieces, told)
+        self._made += self.run(_OF_FILES[self.spec.partition], pieces, told)
         return pa.concat_tables([SCHEMAS[self.spec.content].empty_table(), *self._made])
 
     def _of_partitions(self) -> pa.Table:
@@ -135,6 +135,19 @@ def stats_of_files(storage: Storage, piece: FilesPiece) -> pa.Table:
     return stats_rows(entries, version=piece.spec.version)
 
 
+def blooms_of_files(storage: Storage, piece: FilesPiece) -> pa.Table:
+    """Rows of bloom filters: those in the footers of base files; of a file that is gone there is none."""
+    contents, found = FileContents(storage), []
+    for file in piece.files:
+        with _unless_gone(storage, file):
+            found.append((file.name, contents.bloom(file)))
+    return bloom_rows_of_files(piece.files[0].partition, found)
+
+
+#: the rows of a partition whose rows are each of one file
+_OF_FILES = {COLUMN_STATS: stats_of_files, BLOOM_FILTERS: blooms_of_files}
+
+
 def ranges_of_files(storage: Storage, piece: FilesPiece) -> tuple[str, list[Range]]:
     """The partition that a file group lies in, and the ranges of its files together."""
     return piece.files[0].partition, partition_ranges(found for _, found in _ranges(storage, piece))
@@ -144,8 +157,15 @@ def _ranges(storage: Storage, piece: FilesPiece) -> Iterator[tuple[DataFile, lis
     """Files that are still there, with the ranges of the index's columns that they have."""
     contents = FileContents(storage)
     for file in piece.files:
-        try:
+        with _unless_gone(storage, file):
             yield file, contents.ranges(file, piece.spec.columns)
-        except FileNotFoundError:
-            if storage.stat(file.path) is not None:
-                raise
+
+
+@contextmanager
+def _unless_gone(storage: Storage, file: DataFile) -> Iterator[None]:
+    """Reading a file that a clean may have removed since it was listed."""
+    try:
+        yield
+    except FileNotFoundError:
+        if storage.stat(file.path) is not None:
+            raise

@@ -17,6 +17,7 @@ from mainstem.metadata.build.rows import secondary_texts
 from mainstem.metadata.definitions import PARTITIONED, Definition, Definitions
 from mainstem.metadata.keys import V1, V2
 from mainstem.metadata.partitions import (
+    BLOOM_FILTERS,
     COLUMN_STATS,
     FILES,
     PARTITION_STATS,
@@ -28,6 +29,7 @@ from mainstem.metadata.partitions import (
     file_id,
 )
 from mainstem.options import (
+    BLOOM_GROUPS,
     PARTITION_STATS_GROUPS,
     RECORD_GROUP_BYTES,
     RECORD_GROWTH,
@@ -185,6 +187,14 @@ def _column_stats(wish: Wish) -> IndexSpec:
     return IndexSpec(COLUMN_STATS, groups, found, version, definition)
 
 
+def _bloom_filters(wish: Wish) -> IndexSpec:
+    """Java writes no definition of it."""
+    wish.unnamed(BLOOM_FILTERS)
+    if wish.columns:
+        raise Invalid(f"bloom filters are of the record keys, on no columns; {list(wish.columns)} were named")
+    return IndexSpec(BLOOM_FILTERS, whole_number(wish.options, BLOOM_GROUPS, 4, 1, _GROUPS_MAX))
+
+
 def _record_index(wish: Wish) -> IndexSpec:
     """Of a partitioned table the partitioned one: one for the whole table holds one place per key, and each
     partition has keys of its own."""
@@ -271,6 +281,7 @@ def _partition_stats(wish: Wish) -> IndexSpec:
 _SPECS: dict[str, Callable[[Wish], IndexSpec]] = {
     FILES: _files,
     COLUMN_STATS: _column_stats,
+    BLOOM_FILTERS: _bloom_filters,
     RECORD_INDEX: _record_index,
     _SECONDARY: _secondary_index,
     PARTITION_STATS: _partition_stats,

@@ -15,6 +15,7 @@ from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
 from mainstem.limits import MIB
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.metadata.build.ranges import Range, base_file_ranges, ranges_of
+from mainstem.metadata.build.rows import bloom_of_footer
 from mainstem.metadata.definitions import Definitions, read_definitions
 from mainstem.metadata.partitions import COLUMN_STATS, Kind, kind_of
 from mainstem.storage import paths
@@ -94,6 +95,13 @@ class Action:
         columns = [KEY_COLUMN, *(name.partition(".")[0] for found in known for name in found.fields)]
         columns = list(dict.fromkeys(columns))
         return {(p, name): list(self._rows(p, name, columns)) for p, name in self.changes.files()}
+
+    def bloom(self, partition: str, name: str) -> tuple[str, bytes] | None:
+        """Type and text of the bloom filter in the footer of a base file that was added, None without one."""
+        if paths.parse_base_name(name) is None:
+            return None
+        with pq.ParquetFile(self.storage.open_input(paths.in_partition(partition, name))) as source:
+            return bloom_of_footer(source.metadata.metadata)
 
     def batches(self, partition: str, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
         """The rows that an added file holds, as it holds them, in those of the columns that it has; nothing

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import CorruptTable
-from mainstem.metadata.build.rows import files_rows
+from mainstem.metadata.build.rows import bloom_rows_of_files, files_rows, removed_blooms
 from mainstem.metadata.build.stats import removed_stats, stats_rows
 from mainstem.metadata.commit_action import Action, FileChanges
 from mainstem.metadata.commit_keys import (
@@ -30,6 +30,7 @@ from mainstem.metadata.commit_stats import partition_stats
 from mainstem.metadata.definitions import Definition, Definitions, read_definitions
 from mainstem.metadata.keys import file_groups
 from mainstem.metadata.partitions import COLUMN_STATS, FILES, Content, Kind, file_id, kind_of
+from mainstem.metadata.records import SCHEMAS
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import TableConfig
@@ -117,11 +118,26 @@ def _partition_stats(action: Action, partition: str, groups: tuple[str, ...]) ->
     yield from by_group(groups, Content.STATS, partition_stats(action))
 
 
+def _bloom_filters(action: Action, partition: str, groups: tuple[str, ...]) -> Iterator[GroupRows]:
+    """Of base files alone: the filters in their footers."""
+    tables = []
+    for data_partition, names in action.changes.added.items():
+        blooms = ((name, action.bloom(data_partition, name)) for name in names)
+        tables.append(bloom_rows_of_files(data_partition, blooms))
+    for data_partition, gone in action.changes.deleted.items():
+        bases = [name for name in gone if paths.parse_base_name(name) is not None]
+        tables.append(removed_blooms(data_partition, bases))
+    rows = pa.concat_tables([SCHEMAS[Content.BLOOM].empty_table(), *tables])
+    if rows.num_rows:
+        yield from by_group(groups, Content.BLOOM, rows)
+
+
 #: The rows of a partition that has these file groups, by its kind.
 _ROWS_OF: Mapping[Kind, Callable[[Action, str, tuple[str, ...]], Iterator[GroupRows]]] = {
     Kind.FILES: _files,
     Kind.COLUMN_STATS: _column_stats,
     Kind.PARTITION_STATS: _partition_stats,
+    Kind.BLOOM_FILTERS: _bloom_filters,
     Kind.RECORD_INDEX: record_rows,
     Kind.SECONDARY_INDEX: secondary_index_rows,
 }

@@ -52,7 +52,9 @@ SLASH_DATES = "hoodie.datasource.write.slash.separated.date.partitioning"
 CONSISTENT_TIMESTAMP = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 
 #: kinds of partitions of the metadata table that every action maintains
-MAINTAINED = frozenset(("files", "column_stats", "partition_stats", "record_index", "secondary_index"))
+MAINTAINED = frozenset(
+    ("files", "column_stats", "partition_stats", "bloom_filters", "record_index", "secondary_index")
+)
 #: kinds of which a table may have several, each with a name
 _NAMED = ("secondary_index", "expr_index")
 

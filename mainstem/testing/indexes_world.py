@@ -6,7 +6,8 @@ filters indexes answer. At changes of either timeline and of the lists of indexe
 the middle of, a filtered query equals the full answer and now and then every index equals the data
 (``answers``); ``files`` always equals the listing (``metadata_rules``).
 
-A new kind of index only has to be named in ``KINDS``.
+``indexes-of-files`` is the same with the indexes whose rows are each of one file, beside column statistics. A
+new kind of index only has to be named in ``KINDS`` or ``KINDS_OF_FILES``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 from mainstem.client import Table
 from mainstem.errors import Invalid, MainstemError
 from mainstem.formats.java_properties import parse_properties
+from mainstem.indexing.build import Built
 from mainstem.indexing.lists import READY
 from mainstem.storage import paths
 from mainstem.testing.answers import Answers
@@ -30,16 +32,21 @@ from mainstem.testing.world import Process
 
 @dataclass(frozen=True)
 class KindOfIndex:
-    """``create_index(kind, columns, name=name)``."""
+    """``create_index(kind, columns, name=name, options=dict(options))``."""
 
     kind: str
     columns: tuple[str, ...] = ()
     name: str | None = None
+    options: tuple[tuple[str, str], ...] = ()
 
     @property
     def partition(self) -> str:
         """Its partition of the metadata table."""
         return self.kind if self.name is None else f"{self.kind}_{self.name}"
+
+    def create(self, table: Table) -> Built:
+        """Build it."""
+        return table.create_index(self.kind, self.columns, name=self.name, options=dict(self.options))
 
 
 KINDS = (
@@ -48,6 +55,7 @@ KINDS = (
     KindOfIndex("record_index"),
     KindOfIndex("secondary_index", ("v",), "by_v"),
 )
+KINDS_OF_FILES = (KindOfIndex("bloom_filters"),)
 
 
 class Indexes(Compacted):
@@ -95,7 +103,7 @@ class Indexes(Compacted):
 
     def _build(self, table: Table, wanted: KindOfIndex) -> None:
         if wanted.partition not in self._listed():
-            table.create_index(wanted.kind, wanted.columns, name=wanted.name)
+            wanted.create(table)
         elif self.random.random() < 0.3:
             table.reindex(wanted.partition)
 
@@ -112,7 +120,7 @@ class Indexes(Compacted):
                 table.drop_index(index.partition)
         for wanted in self.kinds:
             if wanted.partition not in self._listed():
-                table.create_index(wanted.kind, wanted.columns, name=wanted.name)
+                wanted.create(table)
         super()._serve(table)
 
     def _any_name(self) -> str:
@@ -140,3 +148,10 @@ class Indexes(Compacted):
         rows = table.scan(columns=SCHEMA.names, filter=pc.field("ts") >= least).to_arrow().to_pylist()
         if crashes == self.world.counts.host_crashes:
             self._matches_some_moment(rows, before, lambda row: (row["ts"] or 0) >= least)
+
+
+class IndexesOfFiles(Indexes):
+    """``indexes`` with kinds whose rows are each of one file."""
+
+    scenario = "indexes-of-files"
+    kinds = (KINDS[0], *KINDS_OF_FILES)

@@ -17,7 +17,7 @@ from mainstem.testing.archive_world import Archives
 from mainstem.testing.bulk import BulkInserts
 from mainstem.testing.cleaning_world import Cleanings
 from mainstem.testing.indexed_world import Compacted, Indexed
-from mainstem.testing.indexes_world import Indexes
+from mainstem.testing.indexes_world import Indexes, IndexesOfFiles
 from mainstem.testing.indexing_world import Indexing
 from mainstem.testing.log_compactor import LogCompactions
 from mainstem.testing.mixed import Mixed
@@ -37,6 +37,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "compactions": Compactions,
     "indexed": Indexed,
     "indexes": Indexes,
+    "indexes-of-files": IndexesOfFiles,
     "indexing": Indexing,
     "logs": LogCompactions,
     "mixed": Mixed,

@@ -1,14 +1,15 @@
 """Goal: an answer that indexes cut equals the full one at every instant, while indexes are built, dropped and
 compacted beside all writers and services, whoever dies, stops or is late.
 
-Method: the simulated world's scenario ``indexes``; ``test_mutants`` finds its seeded bugs.
+Method: the simulated world's scenarios ``indexes`` and ``indexes-of-files``; ``test_mutants`` finds its seeded
+bugs.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from mainstem.testing.indexes_world import Indexes
+from mainstem.testing.indexes_world import Indexes, IndexesOfFiles
 from mainstem.testing.mutant import STOPPING
 
 
@@ -17,6 +18,15 @@ from mainstem.testing.mutant import STOPPING
 @pytest.mark.parametrize(("seed", "faults"), [(1, None), (2, STOPPING)])
 def test_an_answer_by_indexes_equals_the_full_one_at_every_instant(seed, faults) -> None:
     world = Indexes(seed, faults=faults)
+    result = world.run()
+    assert result.failure is None, result.failure
+    assert result.counts.commits and world.answers.asked
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.supports("Indexes", "bloom filters, built and maintained by every action")
+def test_so_it_does_by_indexes_whose_rows_are_each_of_one_file() -> None:
+    world = IndexesOfFiles(4, faults=STOPPING)
     result = world.run()
     assert result.failure is None, result.failure
     assert result.counts.commits and world.answers.asked

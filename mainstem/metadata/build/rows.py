@@ -20,6 +20,7 @@ from mainstem.metadata.file_ids import fields_of
 from mainstem.metadata.keys import bloom_keys, secondary_keys
 from mainstem.metadata.partitions import ALL_PARTITIONS, Content, in_keys
 from mainstem.metadata.records import SCHEMAS
+from mainstem.storage import paths
 from mainstem.truetime.generator import parse_wall
 
 
@@ -70,10 +71,21 @@ def bloom_rows(partition: str, blooms: Iterable[tuple[str, str, bytes, str]]) ->
     return pa.table(columns, SCHEMAS[Content.BLOOM])
 
 
+def bloom_rows_of_files(partition: str, blooms: Iterable[tuple[str, tuple[str, bytes] | None]]) -> pa.Table:
+    """Rows of base files of one partition: (name, type and text of the filter in its footer, if any)."""
+    found = []
+    for name, bloom in blooms:
+        base = paths.parse_base_name(name)
+        if base is not None and bloom is not None:
+            found.append((name, *bloom, base.instant))
+    return bloom_rows(partition, found)
+
+
 def removed_blooms(partition: str, names: Collection[str]) -> pa.Table:
     """Tombstones of base files that a clean removed."""
     rows = bloom_rows(partition, [(name, "", b"", "") for name in sorted(names)])
-    return rows.set_column(4, SCHEMAS[Content.BLOOM].field("deleted"), pa.array([True] * len(rows)))
+    gone = pa.array([True] * len(rows), pa.bool_())
+    return rows.set_column(4, SCHEMAS[Content.BLOOM].field("deleted"), gone)
 
 
 def bloom_of_footer(notes: Mapping[bytes, bytes] | None) -> tuple[str, bytes] | None:

@@ -253,4 +253,4 @@ def typed_values(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 def _deleted(rows: pa.Table) -> pa.Table:
     at = rows.schema.get_field_index("deleted")
-    return rows.set_column(at, _SCHEMA.field(at), pa.array([True] * len(rows)))
+    return rows.set_column(at, _SCHEMA.field(at), pa.array([True] * len(rows), pa.bool_()))
