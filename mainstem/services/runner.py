@@ -145,14 +145,24 @@ class Round:
         if service == ROLL_BACK:
             yield from roll_back_failed_writes(ctx, if_due=self.if_due)
         elif service == METADATA:
-            yield from self.rebuild(ctx)
-            yield from metadata_services.run(ctx, if_due=self.if_due)
+            yield from self._tended(ctx)
         elif service == ARCHIVING:
             done = archiving.run(ctx, if_due=self.if_due, progress=self.progress)
             if done is not None:
                 yield done
         else:
             yield from self._planned(ctx, service, options)
+
+    def _tended(self, ctx: WriterContext) -> Iterator[Result]:
+        """An index that cannot be built does not keep the others from being compacted."""
+        failed = None
+        try:
+            yield from self.rebuild(ctx)
+        except (MainstemError, OSError) as error:
+            failed = error
+        yield from metadata_services.run(ctx, if_due=self.if_due)
+        if failed is not None:
+            raise failed
 
     def _planned(self, ctx: WriterContext, service: str, options: RunOptions) -> Iterator[Result]:
         """Planned ones first: as in Hudi also those that another writer planned, Java's included."""

@@ -166,6 +166,32 @@ def test_a_build_that_fails_under_way_is_made_up_for_by_the_next_round(table, mo
     is_whole(table)
 
 
+@pytest.mark.filterwarnings("ignore::mainstem.services.runner.ServiceWarning")
+def test_an_index_of_a_column_that_the_restore_took_away_hinders_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    properties = {"hoodie.mainstem.exclusive": True, "hoodie.metadata.compact.max.delta.commits": 2}
+    mainstem.create_table(path, SCHEMA, record_key="id", ordering="ts", buckets=2, properties=properties)
+    saved = commit(opened(path), 1)
+    opened(path).savepoint(saved)
+    opened(path).upsert(pa.table({"id": [9], "ts": [2], "color": ["red"]}))
+    opened(path).create_index("column_stats", ["ts", "color"])
+    opened(path).create_index("secondary_index", ["color"])
+    opened(path).create_index("secondary_index", ["ts"])
+    with pytest.warns(ServiceWarning, match="column_stats .* no column 'color'.*drop_index"):
+        opened(path).restore(saved)
+    there = {"files", "record_index", "secondary_index_ts"}
+    assert {i.partition for i in opened(path).indexes() if i.state == "ready"} == there
+    writer = opened(path, hoodie__table__services__enabled=False)
+    for value in (3, 4, 5):
+        commit(writer, value)
+    (done,) = opened(path).run_services("metadata")
+    assert "no column" in str(done.error) and "compaction" in done.describe()
+    for index in ("column_stats", "secondary_index_color"):
+        opened(path).drop_index(index)
+    (done,) = opened(path).run_services("metadata")
+    assert done.error is None and opened(path).validate_metadata().ok
+
+
 def test_an_index_that_is_dropped_before_it_is_built_again_stays_away(table, monkeypatch) -> None:
     monkeypatch.setattr(mainstem.Table, "_rebuild_metadata", lambda self: None)
     table.restore(saved(table))
