@@ -1,8 +1,8 @@
 """Goal: an answer that indexes cut equals the full one at every instant, while indexes are built, dropped and
 compacted beside all writers and services, whoever dies, stops or is late.
 
-Method: the simulated world's scenarios ``indexes`` and ``indexes-of-files``; ``test_mutants`` finds its seeded
-bugs.
+Method: the simulated world's scenarios ``indexes`` and ``indexes-of-files``; ``test_mutants`` finds its
+seeded bugs.
 """
 
 from __future__ import annotations
