@@ -21,7 +21,7 @@ _SPECIAL = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _PLAIN_FROM, _PLAIN_BELOW = -3, 7
 
 
-def float_to_double(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def float_to_double(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """32-bit floats as the doubles that their shortest texts stand for."""
     return column.cast(pa.string()).cast(pa.float64())
 

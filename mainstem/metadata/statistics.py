@@ -34,6 +34,7 @@ from mainstem.formats.avro_put_flat import decimal_matrix, minimal_sizes
 from mainstem.formats.avro_read_flat import decimals
 from mainstem.formats.avro_rows import Malformed
 from mainstem.formats.avro_schema import value_type
+from mainstem.formats.conversions import float_to_double
 
 BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, STRING = range(1, 8)
 DATE, DECIMAL, TIME, TIMESTAMP, LOCAL_DATE, ARRAY = range(8, 14)
@@ -292,6 +293,8 @@ def _converted(values: pa.Array, column_type: pa.DataType) -> pa.Array | None:
             # V1: in the column's own unit
             narrow = pa.types.is_date32(column_type) or pa.types.is_time32(column_type)
             values = values.cast(pa.int32() if narrow else pa.int64())
+        if pa.types.is_float32(values.type) and pa.types.is_float64(column_type):
+            return float_to_double(values)  # as rows are read
         return values.cast(column_type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None

@@ -136,3 +136,23 @@ def test_rows_of_a_transaction_whose_schema_grew_on_the_way_are_found_as_nulls(t
         mainstem.open_table(table.path).create_index("column_stats", ["price"])
     found = mainstem.open_table(table.path).scan(columns=["id"], filter=field("price").is_null())
     assert found.to_arrow().to_pylist() == [{"id": "a"}]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_floats_in_a_column_that_became_double_are_found_by_the_doubles_they_are_shown_as(
+    tmp_path: Path, at_once
+) -> None:
+    schema = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("price", pa.float32())])
+    table = mainstem.create_table(
+        tmp_path / "t", schema, record_key="id", ordering="ts", buckets=1, properties=FAST
+    )
+    table.create_index("column_stats", ["price"])
+    with table.begin() as txn:
+        txn.write(pa.table({"id": ["a"], "ts": [1], "price": pa.array([0.1], pa.float32())}))
+        if at_once:  # both types in one file
+            txn.write(pa.table({"id": ["b"], "ts": [1], "price": [0.3]}))
+        txn.commit()
+    if not at_once:
+        table.upsert(pa.table({"id": ["b"], "ts": [1], "price": [0.3]}))
+    found = mainstem.open_table(table.path).scan(columns=["id"], filter=field("price") <= 0.1)
+    assert found.to_arrow().to_pylist() == [{"id": "a"}]

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.formats.avro_schema import META_FIELDS, AvroType, record_type, value_type
+from mainstem.formats.conversions import float_to_double
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -252,6 +253,9 @@ def converted(found: Range, target: pa.DataType) -> Range | None:
     if types.is_floating(target) and (types.is_integer(source) or types.is_floating(source)):
         if types.is_floating(source) and source.bit_width > target.bit_width:
             return None
+        if types.is_float32(source) and types.is_float64(target):  # as rows are read
+            low, high = float_to_double(pa.array([found.low, found.high], source)).to_pylist()
+            return replace(found, type=target, low=low, high=high)
         return replace(found, type=target, low=float(found.low), high=float(found.high))
     if types.is_decimal(target) and types.is_decimal(source) and source.scale <= target.scale:
         factor = 10 ** (target.scale - source.scale)
