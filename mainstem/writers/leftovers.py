@@ -3,7 +3,8 @@
 - private files of publications that never came to their end;
 - heartbeats and marker folders of instants that are completed or gone (the writer died while tidying);
 - inflight files of services whose plans were executed and archived, or taken back, meanwhile: Java would
-  take one of a compaction for a pending compaction, and miss its plan at every query;
+  take one of a compaction for a pending compaction, and miss its plan at every query; on the metadata
+  table's timeline too;
 - data files of an instant that was rolled back while its writer was stopped and that the writer, waking
   up, still created. Nobody sees them, but once the instant is older than the active timeline Java takes
   it for an archived, completed one and shows their rows;
@@ -22,7 +23,7 @@ from mainstem.metadata.taking_back import last_change_ms, pending_there, sweep
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.partitions import list_partitions
-from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.instant import REQUESTED, RESTORE, ROLLBACK, SAVEPOINT, Instant
 from mainstem.timeline.plans import load_rollback_plan
 from mainstem.timeline.publish import Guarded
@@ -66,6 +67,10 @@ def _sweep_marks(ctx: WriterContext, timeline: ActiveTimeline) -> None:
         planned = f"{mark.requested}.{mark.action}.{REQUESTED}"
         if storage.stat(paths.timeline_file(planned)) is None:
             _delete_mark(storage, mark)
+    for mark in load_timeline(storage, paths.METADATA_TIMELINE).marks_without_plan:
+        path = f"{paths.METADATA_TIMELINE}/{mark.requested}.{mark.action}"
+        if storage.stat(f"{path}.{REQUESTED}") is None:
+            storage.delete(f"{path}.{mark.state}")
     # A savepoint that was begun when its instant had been rolled back or restored away, or was just then.
     known = {i.requested for i in timeline.instants if i.action != SAVEPOINT}
     for mark in timeline.pending:

@@ -133,6 +133,25 @@ def test_a_plan_of_the_metadata_table_that_is_pending_goes_and_its_late_executor
     assert not [name for name in left if name.startswith(time)]
 
 
+def test_an_executor_that_stood_still_through_a_restore_leaves_no_mark_of_a_plan(table, monkeypatch) -> None:
+    """Java would take the mark for a compaction, and look for its plan at every query."""
+    ctx = table.writer_context()
+    commit(table, 5)
+    time = metadata_compaction.schedule(ctx, if_due=False)
+    real = metadata_compaction.forget_other_attempt
+
+    def late(*given: object) -> None:
+        opened(table.path).restore(saved(table))
+        real(*given)
+
+    monkeypatch.setattr(metadata_compaction, "forget_other_attempt", late)
+    assert metadata_compaction.execute(ctx, time).completion is None
+    opened(table.path).rollback_failed_writes()
+    left = os.listdir(Path(table.path, paths.METADATA_TIMELINE))
+    assert not [name for name in left if name.startswith(time)]
+    is_whole(table)
+
+
 @pytest.mark.filterwarnings("ignore::mainstem.services.runner.ServiceWarning")
 def test_indexes_that_could_not_be_built_are_built_by_the_next_round(table, monkeypatch) -> None:
     from mainstem.indexing import creating
