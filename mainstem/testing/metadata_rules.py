@@ -128,7 +128,7 @@ class MetadataRules:
 
     def _being_restored(self) -> set[str]:
         """Instants that pending restores and rollbacks take back: still completed, or just gone, and the
-        metadata table not yet set aside."""
+        metadata table not yet set aside. One that never was completed was never to be seen."""
         found: set[str] = set()
         for time, action in plain.pending(self._disk).items():
             if action == "restore":
@@ -137,7 +137,7 @@ class MetadataRules:
             elif action == "rollback":
                 plan = plain.container(bytes(self._disk.need(f"{TIMELINE}/{time}.rollback.requested").data))
                 found.add(str(plan["instantToRollback"]["commitTime"]))
-        return found
+        return found & set(self._ledger.commits)
 
     def _being_cleaned(self) -> set[str]:
         """Files of pending cleans: gone, and not yet taken from the metadata table."""
