@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -50,8 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        place = item.path.relative_to(TESTS)
-        if {place.parts[0], place.as_posix()} & NOTHING_LOST:
+        if _looks_for_losses(item.path):
             item.add_marker("nothing_lost")
         for mark in item.iter_markers("supports"):
             if len(mark.args) != 2 or mark.kwargs or mark.args[0] not in GROUPS:
@@ -60,6 +60,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                     f" {', '.join(GROUPS)}"
                 )
             item.user_properties.append(("supports", mark.args))  # goes from xdist's processes to ours
+
+
+def _looks_for_losses(path: Path) -> bool:
+    place = path.relative_to(TESTS) if path.is_relative_to(TESTS) else path
+    return bool({place.parts[0], place.as_posix()} & NOTHING_LOST)
 
 
 class _SupportReport:
@@ -87,12 +92,13 @@ class _SupportReport:
 
 class _Outcomes:
     """``again``: names of tests that failed. ``final``: of what failed for good. ``running-*``: one is there
-    as long as a run has not come to its end."""
+    as long as a run has not come to its end, ``ended-*`` afterwards; one without a test never does."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, root: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.running = folder, folder / f"running-{os.getpid()}"
-        self.running.touch()
+        number, running = tempfile.mkstemp(prefix="running-", dir=folder)
+        os.close(number)
+        self.folder, self.running, self.root = folder, Path(running), root
 
     def _note(self, kind: str, name: str) -> None:
         with open(self.folder / kind, "a") as file:
@@ -104,12 +110,13 @@ class _Outcomes:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            self._note("final" if "nothing_lost" in report.keywords else "again", report.nodeid)
+            # Of a test in which a process of xdist died nothing is known but its name.
+            lost = _looks_for_losses(self.root / report.nodeid.partition("::")[0])
+            self._note("final" if lost or "nothing_lost" in report.keywords else "again", report.nodeid)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        code = pytest.ExitCode
-        if exitstatus in (code.OK, code.TESTS_FAILED, code.NO_TESTS_COLLECTED):
-            self.running.unlink()
+        if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            self.running.rename(self.folder / self.running.name.replace("running", "ended"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -118,4 +125,4 @@ def pytest_configure(config: pytest.Config) -> None:
     if path := config.getoption("--support-report"):
         config.pluginmanager.register(_SupportReport(Path(path).absolute()))
     if path := config.getoption("--outcomes"):
-        config.pluginmanager.register(_Outcomes(Path(path).absolute()))
+        config.pluginmanager.register(_Outcomes(Path(path).absolute(), config.rootpath))

@@ -16,8 +16,9 @@ ROOT = Path(__file__).resolve().parents[1]
 MAKE = """#!/usr/bin/env bash
 echo "$@" >>"$CALLS"
 notes=${!#}; notes=${notes#ARGS=--outcomes }
+case "$2" in test | versions | interop) mkdir -p "$notes"; touch "$notes/ended-1" ;; esac
 case "$2" in
-test) mkdir -p "$notes"; eval "$FAILS" ;;
+test) touch "$notes/ended-2"; eval "$FAILS" ;;
 again) [ "$(cat "${notes#ARGS=@}")" != broken ] ;;
 chaos) [ -z "${CHAOS:-}" ] ;;
 esac
@@ -52,9 +53,19 @@ def test_what_fails_once_and_passes_alone_is_told_at_the_end(tmp_path):
         'for n in 1 2 3 4; do echo $n >>"$notes/again"; done; exit 2',
         'echo loss >>"$notes/final"; ' + ONE,
         'touch "$notes/running-7"; ' + ONE,
+        'rm "$notes/ended-2"; ' + ONE,
+        'rm "$notes/ended-2"',
         "exit 2",
     ],
-    ids=["fails again", "too many", "a loss", "a run that broke down", "no test at all"],
+    ids=[
+        "fails again",
+        "too many",
+        "a loss",
+        "a run that broke down",
+        "a run that never began",
+        "a run that nobody missed",
+        "no test at all",
+    ],
 )
 def test_everything_else_fails_the_run(tmp_path, fails):
     passed, said, calls = run(tmp_path, fails)
@@ -72,11 +83,19 @@ def test_failures_are_noted_by_what_another_run_would_say_of_them(tmp_path):
     (tests / "crash").mkdir(parents=True)
     (tests / "conftest.py").write_text((ROOT / "tests/conftest.py").read_text())
     (tests / "test_one.py").write_text("def test_bad(): assert 0\ndef test_good(): pass\n")
-    (tests / "crash" / "test_two.py").write_text("def test_lost(): assert 0\n")
+    (tests / "crash" / "test_two.py").write_text(
+        "import os\ndef test_lost(): assert 0\ndef test_dies(): os._exit(9)\n"
+    )
     command = [sys.executable, "-m", "pytest", "-q", "-c", ROOT / "pyproject.toml", "--outcomes", notes]
     command += ["--rootdir", tmp_path, "-p", "no:cacheprovider", tests]
-    assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120).returncode == 1
-    assert {path.name: path.read_text() for path in notes.iterdir()} == {
-        "again": "tests/test_one.py::test_bad\n",
-        "final": "tests/crash/test_two.py::test_lost\n",
+    alone = [*command, "-n", "1"]
+    assert subprocess.run(alone, cwd=tmp_path, capture_output=True, timeout=120).returncode == 1
+    noted = {path.name.partition("-")[0]: path.read_text().splitlines() for path in notes.iterdir()}
+    assert noted == {
+        "again": ["tests/test_one.py::test_bad"],
+        "final": ["tests/crash/test_two.py::test_lost", "tests/crash/test_two.py::test_dies"],
+        "ended": [],
     }
+    empty = [*command, "-k", "absent"]
+    assert subprocess.run(empty, cwd=tmp_path, capture_output=True, timeout=120).returncode == 5
+    assert [path.name.partition("-")[0] for path in notes.glob("running-*")] == ["running"]
