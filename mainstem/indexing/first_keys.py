@@ -5,13 +5,18 @@ the index names what is there and nothing else. A file that a clean removes mean
 then the newest slice of its group is read, with keys that came later, too, which their writers name as well.
 Of instants that a writer left out the files themselves are read.
 
+**What comes back.** Log files are merged in the order of requested times. A write in flight that updates some
+columns of a row may lie below one that is completed and hides the row or its value, and have the greater
+ordering value: then the row is shown again, with a value that the write does not name. So a secondary index
+takes from a slice with log files that were requested after a write in flight what each file holds.
+
 Pieces run wherever ``Run`` sends them (``first_rows``), some at a time; what they find is sorted here, in
 runs that go to disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -41,9 +46,10 @@ from mainstem.options import record_index_groups
 from mainstem.readers.split import Split, read_split
 from mainstem.readers.state import TableState
 from mainstem.services.progress import Progress
+from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.slicing import FileSlice
-from mainstem.timeline.instant import Instant
+from mainstem.timeline.instant import DELTACOMMIT, Instant
 
 # Pieces whose keys are in memory at once.
 _AT_ONCE = 64
@@ -97,11 +103,10 @@ class FirstKeys:
         """The entries of all rows at the listing point."""
         contents = Contents(self.state)
         slices = [found for here in contents.slices.values() for found in here]
-        split_of = merged_split(self.state, [*self.spec.columns])
+        piece_of = self._pieces(contents)
         for low in range(0, len(slices), _AT_ONCE):
             some = slices[low : low + _AT_ONCE]
-            pieces = [SlicePiece(split_of(found), self._column) for found in some]
-            keys = self.run(keys_of_slice, pieces, self._told(low, len(slices)))
+            keys = self.run(keys_of_piece, [piece_of(found) for found in some], self._told(low, len(slices)))
             for found, mine in zip(some, keys, strict=True):
                 self._add(found, self._newest(found.partition, found.file_id) if mine is None else mine)
 
@@ -118,7 +123,7 @@ class FirstKeys:
         pieces = [FilesPiece(self.spec, tuple(files)) for files in groups.values()]
         for low in range(0, len(pieces), _AT_ONCE):
             some = pieces[low : low + _AT_ONCE]
-            found = self.run(keys_of_files, some, self._told(low, len(pieces)))
+            found = self.run(keys_of_piece, some, self._told(low, len(pieces)))
             for piece, mine in zip(some, found, strict=True):
                 file = piece.files[0]
                 keys = self._newest(file.partition, file.file_id) if mine is None else mine
@@ -144,16 +149,30 @@ class FirstKeys:
     def _column(self) -> str | None:
         return self.spec.columns[0] if self.spec.content == Content.SECONDARY else None
 
+    def _pieces(self, contents: Contents) -> Callable[[FileSlice], SlicePiece | FilesPiece]:
+        """How the slices of a state are read."""
+        split_of = merged_split(contents.state, [*self.spec.columns])
+        pending = (i.requested for i in contents.state.timeline.pending if i.action == DELTACOMMIT)
+        oldest = min(pending, default="~")
+
+        def piece(found: FileSlice) -> SlicePiece | FilesPiece:
+            logs = filter(None, map(paths.parse_log_name, found.log_files))
+            if self._column is None or all(log.instant < oldest for log in logs):
+                return SlicePiece(split_of(found), self._column)
+            files = (file for file in contents.slice_files(found) if file.holds_rows)
+            return FilesPiece(self.spec, tuple(files))
+
+        return piece
+
     def _told(self, before: int, total: int):
         return lambda done: self.progress(f"index {self.spec.partition}, file groups", before + done, total)
 
     def _newest(self, partition: str, file_id: str) -> pa.ChunkedArray:
         """Keys of the newest slice of a group whose older files are gone; none where the group is gone."""
         for _ in range(_ATTEMPTS):
-            state = TableState.load(self.state.storage, self.state.config)
-            slices = [s for s in Contents(state).slices.get(partition, ()) if s.file_id == file_id]
-            pieces = [SlicePiece(merged_split(state, [*self.spec.columns])(s), self._column) for s in slices]
-            keys = [keys_of_slice(self.state.storage, piece) for piece in pieces]
+            contents = Contents(TableState.load(self.state.storage, self.state.config))
+            slices = [s for s in contents.slices.get(partition, ()) if s.file_id == file_id]
+            keys = [keys_of_piece(self.state.storage, piece) for piece in map(self._pieces(contents), slices)]
             if None not in keys:
                 return pa.chunked_array([c for k in keys for c in k.chunks], pa.string())
         raise Unavailable(
@@ -195,6 +214,11 @@ def _each_once(keys: pa.Array, numbers: np.ndarray) -> tuple[pa.Array, np.ndarra
     again = pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False) & (numbers[1:] == numbers[:-1])
     kept = np.append(True, ~again)
     return keys.filter(pa.array(kept)), numbers[kept]
+
+
+def keys_of_piece(storage: Storage, piece: SlicePiece | FilesPiece) -> pa.ChunkedArray | None:
+    """Keys of the index for the rows of a piece; None where a file of it is gone."""
+    return keys_of_slice(storage, piece) if isinstance(piece, SlicePiece) else keys_of_files(storage, piece)
 
 
 def keys_of_slice(storage: Storage, piece: SlicePiece) -> pa.ChunkedArray | None:

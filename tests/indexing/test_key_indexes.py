@@ -397,3 +397,25 @@ def test_a_builder_that_dies_at_any_call_leaves_an_index_that_the_next_builds_wh
         raise AssertionError("it never ended")
     check(mainstem.open_table(copy, QUICK), range(12))
     assert deaths >= 5
+
+
+def test_a_value_that_a_writer_in_flight_brings_back_is_in_a_secondary_index_built_meanwhile(tmp_path):
+    schema = pa.schema([*SCHEMA, ("_hoodie_is_deleted", pa.bool_())])
+
+    def row(ts: int, value: str | None, deleted: bool = False) -> pa.Table:
+        values = {"id": "k", "city": "oslo", "ts": ts, "value": value, "_hoodie_is_deleted": deleted}
+        return pa.Table.from_pylist([{n: values.get(n) for n in schema.names}], schema)
+
+    keeps = {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}
+    table = mainstem.create_table(
+        tmp_path / "t", schema, record_key="id", ordering="ts", buckets=2, properties=QUICK | keeps
+    )
+    table.upsert(row(1, "anna"))
+    with table.begin() as txn:
+        txn.write(row(5, None))
+        opened(table).upsert(row(3, "gone", deleted=True))  # requested later, and older
+        opened(table).create_index("secondary_index", ["value"])
+        txn.commit()
+    assert not counts(table).get("secondary_index_value", {}).get("missing")
+    asked(table, pc.field("value") == "anna")
+    assert opened(table).scan(columns=["value", "ts"]).to_arrow().to_pylist() == [{"value": "anna", "ts": 5}]
