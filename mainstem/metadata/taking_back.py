@@ -166,9 +166,8 @@ def metadata_partition(partition: str) -> str:
     return f"{paths.METADATA}/{partition}"
 
 
-def pending_there(storage: Storage) -> list[Instant]:
+def pending_there(timeline: ActiveTimeline) -> list[Instant]:
     """Pending delta commits and rollbacks of the metadata table, but those of its initialisation."""
-    timeline = load_timeline(storage, paths.METADATA_TIMELINE)
     return [
         i
         for i in timeline.pending

@@ -192,9 +192,8 @@ def _limits(state: TableState, options: ArchiveOptions) -> Iterator[str]:
 def _not_in_compacted_metadata(state: TableState, commits: list[Instant]) -> Iterator[str]:
     """What completed after the newest compaction of the metadata table, whose log blocks count because their
     instants are on this timeline; as in Hudi, everything before its first one."""
-    # The lists of now: they change while a table is open.
-    if not load_config(state.storage).metadata_partitions:
-        return
+    if not state.config.metadata_partitions or not load_config(state.storage).metadata_partitions:
+        return  # dropped since the table was opened, perhaps
     metadata = load_timeline(state.storage, paths.METADATA_TIMELINE)
     newest = max((i.requested for i in metadata.completed if i.action == COMMIT), default="")
     yield from (i.requested for i in commits if (i.completion or "") > newest)

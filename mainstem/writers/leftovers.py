@@ -44,10 +44,11 @@ def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
     fence = (e.mtime_ms for e in storage.entries(paths.FENCE))
     store_now_ms = max((*beats.values(), *fence), default=0)  # the store's clock, or a little less
     _sweep_prepared(ctx, beats, store_now_ms)
-    indexed = pending_there(storage)  # before the timeline: a data instant is there before them
+    # Before the timeline: a data instant is there before that of the metadata table.
+    own = load_timeline(storage, paths.METADATA_TIMELINE)
     timeline = ctx.publisher.timeline()
     _sweep_marks(ctx, timeline)
-    _sweep_metadata(ctx, indexed, timeline, store_now_ms)
+    _sweep_metadata(ctx, own, timeline, store_now_ms)
     _sweep_savepoints(ctx, timeline, store_now_ms)
     for instant in sorted({*beats, *marked}):
         if paths.is_instant_time(instant) and _is_over(timeline, instant):
@@ -67,10 +68,6 @@ def _sweep_marks(ctx: WriterContext, timeline: ActiveTimeline) -> None:
         planned = f"{mark.requested}.{mark.action}.{REQUESTED}"
         if storage.stat(paths.timeline_file(planned)) is None:
             _delete_mark(storage, mark)
-    for mark in load_timeline(storage, paths.METADATA_TIMELINE).marks_without_plan:
-        path = f"{paths.METADATA_TIMELINE}/{mark.requested}.{mark.action}"
-        if storage.stat(f"{path}.{REQUESTED}") is None:
-            storage.delete(f"{path}.{mark.state}")
     # A savepoint that was begun when its instant had been rolled back or restored away, or was just then.
     known = {i.requested for i in timeline.instants if i.action != SAVEPOINT}
     for mark in timeline.pending:
@@ -79,12 +76,16 @@ def _sweep_marks(ctx: WriterContext, timeline: ActiveTimeline) -> None:
 
 
 def _sweep_metadata(
-    ctx: WriterContext, indexed: list[Instant], timeline: ActiveTimeline, now_ms: int
+    ctx: WriterContext, own: ActiveTimeline, timeline: ActiveTimeline, now_ms: int
 ) -> None:
     """Java's writers may be about to begin theirs, and roll back what they find pending: young ones stay."""
     storage = ctx.seams.storage
+    for mark in own.marks_without_plan:
+        path = f"{paths.METADATA_TIMELINE}/{mark.requested}.{mark.action}"
+        if storage.stat(f"{path}.{REQUESTED}") is None:
+            storage.delete(f"{path}.{mark.state}")
     known = {i.requested for i in timeline.instants}
-    for instant in indexed:
+    for instant in pending_there(own):
         if not _is_over(timeline, instant.requested):
             continue
         if now_ms - last_change_ms(storage, instant) > _DEAD_AFTER * ctx.heartbeats.expire_ms:
