@@ -35,7 +35,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mainstem.errors import CorruptTable
+from mainstem.errors import CorruptTable, Unsupported
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.metadata.build.bootstrap import Place, Sorter, check_lengths, pair_rows, placed_rows, sort_keys
 from mainstem.metadata.build.ranges import column_at
@@ -110,7 +110,7 @@ def _partitioned(action: Action, partition: str) -> Iterator[GroupRows]:
 def groups_of_partition(action: Action, data_partition: str, there: set[str]) -> list[str]:
     """The file groups of a partition of the data: those that are there, else as many as a new one has."""
     name = in_keys(data_partition)
-    mine = [i for i in there if is_partitioned_group(i) and data_partition_of(i) == name]
+    mine = [i for i in there if "." not in i and is_partitioned_group(i) and data_partition_of(i) == name]
     least, _ = record_index_groups(action.config.raw, partitioned=True)
     count = max((group_index(i) or 0 for i in mine), default=least - 1) + 1
     return [file_id(RECORD_INDEX, number, name) for number in range(count)]
@@ -156,11 +156,19 @@ def secondary_index_rows(action: Action, partition: str, groups: tuple[str, ...]
                 continue
             keys = _keys(rows.table, name)
             values = pa.nulls(len(keys), pa.string()) if values is None else values
-            sorter.add(secondary_rows(values, keys).column("key"), 0)
+            sorter.add(_pairs(values, keys, partition).column("key"), 0)
     for number, keys, _ in sorter.sorted_groups():
         if len(keys):
             check_lengths(keys, partition)
             yield groups[number], Content.SECONDARY, pair_rows(keys)
+
+
+def _pairs(values: pa.ChunkedArray | pa.Array, keys: pa.ChunkedArray, partition: str) -> pa.Table:
+    try:
+        return secondary_rows(values, keys)
+    except Unsupported as error:  # its column was widened
+        error.message += f"; cast the values before writing, or drop {partition}; nothing was published"
+        raise
 
 
 def secondary_column(action: Action, partition: str) -> str:

@@ -68,7 +68,8 @@ _PREFIXES = {
     PARTITION_STATS: "partition-stats-",
 }
 # Beside control characters, DEL and whatever separates the parts of a file id.
-_ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f_-") | {chr(code) for code in range(1, 0x20)}
+# Java leaves dots as they are, and then takes log files with such an id for none (FSUtils.LOG_FILE_PATTERN).
+_ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f_-.") | {chr(code) for code in range(1, 0x20)}
 _HEX = re.compile(r"%([0-9A-Fa-f]{2})")
 _NUMBER = re.compile(r"-([0-9]{1,9})\Z")
 
@@ -131,7 +132,7 @@ def data_partition_of(group_id: str) -> str:
 
 
 def escape(data_partition: str) -> str:
-    """A data partition as part of a file id: no dash, underscore or separator of paths is left in it."""
+    """A data partition as part of a file id: no dash, underscore, dot or separator of paths is left in it."""
     return "".join(f"%{ord(c):02X}" if c in _ESCAPED else c for c in data_partition)
 
 

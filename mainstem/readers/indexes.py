@@ -252,11 +252,13 @@ class Indexes:
         return any(is_partitioned_group(g.file_id) for g in self._metadata.groups(RECORD_INDEX))
 
     def unindexed(self, partitions: Iterable[str]) -> set[str]:
-        """Partitions of which a partitioned record index has no file group: it says nothing of them."""
+        """Partitions of which a partitioned record index has no file group: it says nothing of them. Nor does
+        a group of Java's with a dot in its id, whose log files count for nobody."""
         if not self._partitioned:
             return set()
-        groups = self._metadata.groups(RECORD_INDEX)
-        return set(partitions) - {data_partition_of(g.file_id) for g in groups}
+        known = [group.file_id for group in self._metadata.groups(RECORD_INDEX)]
+        short = {data_partition_of(name) for name in known if "." in name}
+        return set(partitions) - ({data_partition_of(name) for name in known} - short)
 
     def places(self, keys: pa.Array, partitions: Sequence[str]) -> set[tuple[str, str]]:
         """(partition, file id) of the file groups that may hold these keys, among ``partitions``."""

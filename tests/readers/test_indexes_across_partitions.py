@@ -134,3 +134,15 @@ def test_values_that_readers_take_from_the_path_are_not_looked_up_as_files_hold_
     for day, keys in (("2026/01/02", ["a", "b"]), ("2026/01/03", ["c", "d"])):
         found, _ = asked(table, pc.field("city") == day)
         assert [key for key, _ in found] == keys
+
+
+def test_keys_of_partitions_with_dots_and_dashes_in_their_names_are_found(tmp_path: Path) -> None:
+    table = made(tmp_path / "t")
+    for step, city in enumerate(["v1.2", "a.log.b", ".x", "a-0000-0", "x_1"]):
+        table.upsert(rows([f"e{step}"], city, "eve"))
+        assert asked(table, pc.field("id") == f"e{step}")[0] == [(f"e{step}", city)]
+    table.reindex_all()
+    table.upsert(rows(["f1"], "v1.2", "eve"))
+    assert asked(table, pc.field("id") == "f1")[0] == [("f1", "v1.2")]
+    assert len(asked(table, pc.field("driver") == "eve")[0]) == 6
+    assert table.validate_metadata().ok
