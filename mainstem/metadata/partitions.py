@@ -11,6 +11,9 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 
+from mainstem.errors import Invalid
+from mainstem.limits import FILE_NAME_BYTES_MAX
+
 #: Property of the data table that names the partitions which are complete.
 PARTITIONS_KEY = "hoodie.table.metadata.partitions"
 #: ... and those that are being built.
@@ -70,6 +73,8 @@ _PREFIXES = {
 # Beside control characters, DEL and whatever separates the parts of a file id.
 # Java leaves dots as they are, and then takes log files with such an id for none (FSUtils.LOG_FILE_PATTERN).
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f_-.") | {chr(code) for code in range(1, 0x20)}
+# A name holds instant, number and token too, Hadoop's checksum of it two dots and an ending more.
+_ID_BYTES_MAX = FILE_NAME_BYTES_MAX - 45
 _HEX = re.compile(r"%([0-9A-Fa-f]{2})")
 _NUMBER = re.compile(r"-([0-9]{1,9})\Z")
 
@@ -110,9 +115,19 @@ def file_id_prefix(partition: str) -> str:
 
 
 def file_id(partition: str, index: int, data_partition: str | None = None) -> str:
-    """File id of group ``index``; ``data_partition`` is that of a group of the partitioned record index."""
+    """File id of group ``index``; ``data_partition`` is that of a group of the partitioned record index.
+
+    ``Invalid`` for one whose path is too long for names of files.
+    """
     inner = "" if data_partition is None else f"{escape(data_partition)}-"
-    return f"{file_id_prefix(partition)}{inner}{index:04d}-0"
+    made = f"{file_id_prefix(partition)}{inner}{index:04d}-0"
+    if len(made.encode()) > _ID_BYTES_MAX:
+        raise Invalid(
+            f"the partition {data_partition!r:.300} is too long for names of files of {partition}, which hold"
+            f" it escaped: {len(made.encode())} bytes, at most {_ID_BYTES_MAX}; drop that index, or write"
+            " elsewhere"
+        )
+    return made
 
 
 def group_index(group_id: str) -> int | None:

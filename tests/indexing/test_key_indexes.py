@@ -419,3 +419,14 @@ def test_a_value_that_a_writer_in_flight_brings_back_is_in_a_secondary_index_bui
     assert not counts(table).get("secondary_index_value", {}).get("missing")
     asked(table, pc.field("value") == "anna")
     assert opened(table).scan(columns=["value", "ts"]).to_arrow().to_pylist() == [{"value": "anna", "ts": 5}]
+
+
+def test_a_partition_whose_name_is_too_long_for_the_index_is_refused_by_name_and_leaves_nothing(tmp_path):
+    table = create(tmp_path / "t", True)
+    table.upsert(rows(range(4), 1))
+    table.create_index("record_index")
+    far = rows(range(4), 2)
+    far = far.set_column(far.column_names.index("city"), "city", pa.array(["-" * 80] * 4))
+    with pytest.raises(Invalid, match=r"partition '---.* is too long for names of files of record_index"):
+        table.upsert(far)
+    check(table)
