@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass
 
-from mainstem.errors import MainstemError, OutcomeUnknown, Unavailable
+from mainstem.errors import MainstemError, OutcomeUnknown, Unavailable, Unsupported
 from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.setting_aside import has_metadata_table, set_aside
-from mainstem.metadata.taking_back import RollbackRecord, take_back
+from mainstem.metadata.taking_back import Found, RollbackRecord, take_back
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.partitions import list_partitions
@@ -95,7 +95,7 @@ def _roll_back_all(ctx: WriterContext, *, thorough: bool) -> list[RolledBackInst
     if pending_restores(timeline):
         return []  # it removes them, and a Java restore its rollbacks too
     pending = [i for i in timeline.pending if i.action == ROLLBACK]
-    done = [r for r in (_resume(ctx, i) for i in pending) if r is not None]
+    done = [r for r in (_resume(ctx, i, timeline) for i in pending) if r is not None]
     timeline = ctx.publisher.timeline()
     for instant in _candidates(timeline):
         rolled = roll_back(ctx, instant)
@@ -175,14 +175,30 @@ def plan_of(ctx: WriterContext, plan: RollbackPlan) -> bytes:
     return encode_rollback_plan(plan.instant, plan.action, files, ctx.base, plan.completion)
 
 
-def _resume(ctx: WriterContext, rollback: Instant) -> RolledBackInstant | None:
+def _resume(ctx: WriterContext, rollback: Instant, timeline: ActiveTimeline) -> RolledBackInstant | None:
     """Take up a pending rollback from its plan, ours or Java's."""
     plan = load_rollback_plan(ctx.seams.storage, rollback.requested)
     if plan is None:
         return None
-    if plan.completion is not None and any(i.action == INDEXING for i in ctx.publisher.timeline().pending):
+    if _was_completed(timeline, plan) and any(i.action == INDEXING for i in timeline.pending):
         return None  # it waits for the index (``metadata.setting_aside``); no writer needs to
     return execute_rollback(ctx, rollback.requested, plan, shown=True)
+
+
+def _was_completed(timeline: ActiveTimeline, plan: RollbackPlan) -> bool:
+    """Whether the instant was completed when its rollback was planned, as far as it shows: Java's plans do
+    not say so."""
+    return plan.completion is not None or plan.instant in timeline.completion_times
+
+
+def _take_back(ctx: WriterContext, instant: str, rollback: str) -> Found:
+    """From the metadata table. Java gives up where a compaction holds the instant's rows, and its rollback
+    stays half done."""
+    try:
+        return take_back(ctx.seams.storage, instant, rollback)
+    except Unsupported:
+        set_metadata_aside(ctx, {instant})
+        return take_back(ctx.seams.storage, instant, rollback)
 
 
 def execute_rollback(
@@ -195,15 +211,17 @@ def execute_rollback(
     """
     storage, clock = ctx.seams.storage, ctx.seams.clock
     instant, action = plan.instant, plan.action
-    if shown and all(i.requested != rollback for i in ctx.publisher.timeline().pending):
+    timeline = ctx.publisher.timeline() if shown else None
+    if timeline is not None and all(i.requested != rollback for i in timeline.pending):
         return None
+    was_completed = timeline is not None and _was_completed(timeline, plan)
     began = clock.monotonic_ms()
     create_once(storage, paths.timeline_file(f"{rollback}.{ROLLBACK}.{INFLIGHT}"))
     if shown:
         unpublish(storage, {instant})
-    if plan.completion is not None:
+    if was_completed:
         set_metadata_aside(ctx, {instant})
-    indexed = take_back(storage, instant, rollback)
+    indexed = _take_back(ctx, instant, rollback)
     deleted: dict[str, list[str]] = {}
     for partition, _, name in list(_files_of(ctx, instant)):
         delete_with_checksum(storage, paths.in_partition(partition, name))

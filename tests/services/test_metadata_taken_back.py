@@ -29,8 +29,11 @@ from mainstem.services.runner import ServiceWarning
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import load_config
+from mainstem.timeline.plans import RollbackPlan
 from mainstem.timeline.publish import Publisher
 from mainstem.truetime.generator import InstantTimes
+from mainstem.writers.private_files import prepare
+from mainstem.writers.rollback import plan_of
 from tests.services.test_archiving import Dead, Mortal
 from tests.services.test_metadata_compaction import SCHEMA, opened, replace_storage
 
@@ -102,6 +105,22 @@ def test_the_newest_commit_is_rolled_back_though_the_metadata_table_was_compacte
     assert {row["ts"] for row in same_rows(table)} == {1, 2, 3}
     is_whole(table)
     commit(opened(table.path), 5)
+    is_whole(table)
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["completed", "pending again"])
+def test_a_rollback_that_java_gave_up_over_a_compaction_is_ended_by_the_next_writer(table, seen) -> None:
+    """Java plans it, finds the instant in a base file of the metadata table, and leaves the plan behind; its
+    plans do not say whether the instant was completed."""
+    ctx = table.writer_context()
+    newest = table.timeline()[-1]
+    plan = prepare(ctx, "rollback", plan_of(ctx, RollbackPlan(newest.requested, newest.action)))
+    ctx.publisher.publish(lambda time: f"{time}.rollback.requested", prepared=plan)
+    if not seen:
+        Path(table.path, paths.timeline_file(newest.file_name)).unlink()
+    commit(opened(table.path), 5)
+    assert {row["ts"] for row in same_rows(table)} == {1, 2, 3, 5}
+    opened(table.path).run_services("metadata")
     is_whole(table)
 
 
