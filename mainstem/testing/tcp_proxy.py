@@ -2,7 +2,8 @@
 
 ``TcpProxy(port)`` listens on a port of its own and passes everything on to ``127.0.0.1:port``. Its
 connections can be cut (both ends see a reset), or stalled: they stay open and nothing gets through, as when
-a network drops packets. New connections behave like the old ones.
+a network drops packets. New connections behave like the old ones. The first ``mute`` of all are taken and
+never answered.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ _CHUNK_BYTES = 65_536
 class TcpProxy:
     """Passes bytes between its clients and one server of this machine, in a thread; a context manager."""
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, mute: int = 0) -> None:
         self._target = target
+        self._mute = mute
         self._loop = asyncio.new_event_loop()
         self._flows = asyncio.Event()
         self._flows.set()
@@ -70,6 +72,9 @@ class TcpProxy:
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
+        if self._mute:
+            self._mute -= 1
+            return
         try:
             there, back = await asyncio.open_connection("127.0.0.1", self._target)
             self._open.add(back)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import _thread
 import logging
+import math
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +25,8 @@ from mainstem.truetime.zk_options import AUTH, URL, ZooKeeperOptions
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
+# A server that is just starting may take a connection and never answer it.
+_HANDSHAKE_MS = 5_000
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "max_delay": 0.5}
 # kazoo says these twenty times a second while a server is away; we say it once per change.
 _REPEATED = ("Connection dropped", "Connection time-out", "Transition to CONNECTING", "Session has expired")
@@ -64,6 +67,15 @@ def import_kazoo() -> Any:
     return kazoo
 
 
+def _each_often(options: ZooKeeperOptions) -> str:
+    """The servers, each as often as it takes to wait ``_HANDSHAKE_MS`` at most for one to answer a new
+    connection: kazoo waits for a session's time, divided by the number of servers, and of a single one so
+    long that the session that it wants to go on with has expired by then."""
+    servers = options.connect_string.removesuffix(options.chroot)
+    times = math.ceil(options.session_ms / (_HANDSHAKE_MS * len(options.hosts)))
+    return ",".join([servers] * times) + options.chroot
+
+
 class ZooKeeperSession:
     """A client that is connected, or was; kazoo reconnects it until it is closed."""
 
@@ -76,7 +88,7 @@ class ZooKeeperSession:
         self._wakes: list[threading.Event] = []
         self._kazoo = import_kazoo()
         self.client: KazooClient = self._kazoo.client.KazooClient(
-            hosts=options.connect_string,
+            hosts=_each_often(options),
             timeout=options.session_ms / 1000,
             auth_data=[("digest", options.digest)] if options.digest else None,
             default_acl=self._kazoo.security.CREATOR_ALL_ACL if options.digest else None,

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from mainstem.errors import Invalid, LeaseLost, LockUnavailable, Unavailable
+from mainstem.testing.tcp_proxy import TcpProxy
 from mainstem.testing.zookeeper import ZooKeeperServer
 from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.lock_options import LockOptions, open_lock
@@ -247,6 +248,17 @@ def test_a_lease_lasts_over_a_kill_and_a_restart_of_the_server(start, server, lo
     assert "answer" in waiter.receive()
     assert waiter.call("check") == {"answer": "ours"}
     assert len(look.retry(look.get_children, folder)) == 1
+
+
+def test_a_server_that_takes_a_connection_and_never_answers_it_is_asked_again_soon(server, lock):
+    patient = {"session_timeout_ms": 120_000, "connection_timeout_ms": 60_000}
+    with TcpProxy(server.port, mute=1) as proxy:
+        given = {f"write__lock__zookeeper__{key}": value for key, value in patient.items()}
+        mine = lock(write__lock__zookeeper__url=f"127.0.0.1:{proxy.port}", **given)
+        lease = mine.acquire()
+        lease.check()
+        lease.release()
+        mine.close()
 
 
 def test_a_server_that_does_not_answer_for_a_session_is_a_lost_lease_and_then_all_goes_on(lock, server):
