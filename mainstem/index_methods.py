@@ -103,7 +103,8 @@ class IndexMethods:
         (``columns``: those that it is on, else ``hoodie.metadata.index.column.stats.column.list``, else the
         first 32 that have statistics), ``partition_stats`` (of partitioned tables, on the columns of
         ``column_stats``), ``bloom_filters`` (of record keys in base files), ``record_index`` or
-        ``secondary_index`` (of one column). What an index rests on, and the table has not, is built first.
+        ``secondary_index`` (of one column), ``expr_index`` (of a function of one column,
+        ``options={"expr": "upper"}``). What an index rests on, and the table has not, is built first.
         ``name``: of kinds of which a table may have several (``secondary_index``, ``expr_index``), else that
         of the column.
         ``options``: Hudi's for the index, on top of the table's. ``progress(what, done, total)`` is called

@@ -39,6 +39,7 @@ STATS_COLUMNS = "hoodie.metadata.index.column.stats.column.list"
 STATS_COLUMNS_MAX = "hoodie.metadata.index.column.stats.max.columns.to.index"
 PARTITION_STATS_GROUPS = "hoodie.metadata.index.partition.stats.file.group.count"
 BLOOM_GROUPS = "hoodie.metadata.index.bloom.filter.file.group.count"
+EXPRESSION_GROUPS = "hoodie.metadata.index.expression.file.group.count"
 #: file groups of a record index for the whole table, and of one per partition (there: per partition): least
 #: and most, each with its older name. Secondary indexes have those of the first.
 GLOBAL_GROUPS, PARTITION_GROUPS = (
@@ -51,6 +52,7 @@ RECORD_GROUP_BYTES = "hoodie.metadata.record.index.max.filegroup.size"
 RECORD_GROWTH = "hoodie.metadata.record.index.growth.factor"
 INDEX_KEYS = (
     INDEX_TIMEOUT, STATS_GROUPS, STATS_COLUMNS, STATS_COLUMNS_MAX, PARTITION_STATS_GROUPS, BLOOM_GROUPS,
+    EXPRESSION_GROUPS,
     RECORD_GROUP_BYTES, RECORD_GROWTH,
     *(key for names in (*GLOBAL_GROUPS, *PARTITION_GROUPS) for key in names),
 )  # fmt: skip

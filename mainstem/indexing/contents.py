@@ -96,8 +96,9 @@ class _Reading:
         return [r for r in found if r.rows]
 
     def expression_range(self, file: DataFile, column: str, expression: Expression) -> Range | None:
-        """Range of an expression over a file's rows; None for a file without the column or without rows."""
-        batches = self.batches(file, [column.partition(".")[0]])
+        """Range of an expression over a file's rows; None for a file without rows, or without the column
+        where that says nothing."""
+        batches = self.batches(file, [KEY_COLUMN, column.partition(".")[0]])
         found = expression_range(batches, column, expression, file_size=file.size)
         return found if found is not None and found.rows else None
 

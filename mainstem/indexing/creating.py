@@ -13,8 +13,9 @@ from mainstem.indexing.dead_builds import end_dead_builds
 from mainstem.indexing.drop import Dropped, drop
 from mainstem.indexing.first_rows import Run
 from mainstem.indexing.needs import await_whole, live_builders
-from mainstem.indexing.spec import IndexSpec, Wish, make_spec
+from mainstem.indexing.spec import TYPE, IndexSpec, Wish, make_spec
 from mainstem.indexing.status import READY, Index, indexes
+from mainstem.metadata.build.expressions import EXPRESSION
 from mainstem.metadata.build.ranges import META_COLUMNS
 from mainstem.metadata.definitions import read_definitions
 from mainstem.metadata.partitions import (
@@ -23,6 +24,7 @@ from mainstem.metadata.partitions import (
     PARTITION_STATS,
     RECORD_INDEX,
     SECONDARY_PREFIX,
+    Kind,
     kind_of,
 )
 from mainstem.metadata.setting_aside import to_rebuild, without_rebuild
@@ -77,7 +79,7 @@ def _check_again(ctx: WriterContext, index: Index) -> None:
     """Raises what building an index like this would raise at its beginning."""
     columns, name = _as_made(index)
     try:
-        _spec(ctx, index.kind, columns, name, index.options)
+        _spec(ctx, index.kind, columns, name, _options(index))
     except OSError as error:
         raise Unavailable(
             f"building the index {index.partition} anew failed: {error}; nothing was begun", table=ctx.base
@@ -88,7 +90,14 @@ def _again(
     ctx: WriterContext, index: Index, progress: Progress | None = None, run: Run | None = None
 ) -> Built:
     columns, name = _as_made(index)
-    return create_index(ctx, index.kind, columns, index.options, progress, name, run)
+    return create_index(ctx, index.kind, columns, _options(index), progress, name, run)
+
+
+def _options(index: Index) -> Mapping[str, str]:
+    """Options to make an index like this one."""
+    if index.kind != Kind.EXPRESSION_INDEX:
+        return index.options
+    return {EXPRESSION: index.function, **index.options, TYPE: index.index_type}
 
 
 def _as_made(index: Index) -> tuple[list[str], str | None]:
@@ -212,6 +221,6 @@ def _spec(
     given = {**config.raw, **ctx.given, **options}
     wish = Wish(
         columns, schema_text(state), config, given, name, read_definitions(storage, config),
-        lambda: rows_by_partition(state),
+        lambda: rows_by_partition(state), options,
     )  # fmt: skip
     return make_spec(kind, wish)

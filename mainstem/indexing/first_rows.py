@@ -19,7 +19,15 @@ from mainstem.metadata.build.bootstrap import table_groups
 from mainstem.metadata.build.ranges import Range
 from mainstem.metadata.build.rows import bloom_rows_of_files, files_rows
 from mainstem.metadata.build.stats import partition_ranges, partition_stats_rows, stats_rows
-from mainstem.metadata.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, file_id
+from mainstem.metadata.commit_expressions import kept_expression, loose_expression_rows
+from mainstem.metadata.partitions import (
+    BLOOM_FILTERS,
+    FILES,
+    PARTITION_STATS,
+    Kind,
+    file_id,
+    kind_of,
+)
 from mainstem.metadata.records import SCHEMAS
 from mainstem.readers.state import TableState
 from mainstem.services.progress import Progress
@@ -69,6 +77,7 @@ class FirstRows:
     _sizes: dict[str, dict[str, int]] = field(default_factory=dict)
     _made: list[pa.Table] = field(default_factory=list)
     _ranges: list[tuple[str, list[Range]]] = field(default_factory=list)
+    _expressions: list[tuple[str, str, Range]] = field(default_factory=list)
     _rows: pa.Table = field(init=False)
 
     @property
@@ -104,7 +113,12 @@ class FirstRows:
         if self.spec.partition == PARTITION_STATS:
             self._ranges += self.run(ranges_of_files, pieces, told)
             return self._of_partitions()
-        self._made += self.run(_OF_FILES[self.spec.partition], pieces, told)
+        if kind_of(self.spec.partition) == Kind.EXPRESSION_INDEX:
+            for found in self.run(expressions_of_files, pieces, told):
+                self._expressions += found
+            return loose_expression_rows(self._expressions)
+        work = blooms_of_files if self.spec.partition == BLOOM_FILTERS else stats_of_files
+        self._made += self.run(work, pieces, told)
         return pa.concat_tables([SCHEMAS[self.spec.content].empty_table(), *self._made])
 
     def _of_partitions(self) -> pa.Table:
@@ -144,8 +158,16 @@ def blooms_of_files(storage: Storage, piece: FilesPiece) -> pa.Table:
     return bloom_rows_of_files(piece.files[0].partition, found)
 
 
-#: the rows of a partition whose rows are each of one file
-_OF_FILES = {COLUMN_STATS: stats_of_files, BLOOM_FILTERS: blooms_of_files}
+def expressions_of_files(storage: Storage, piece: FilesPiece) -> list[tuple[str, str, Range]]:
+    """Partition, name and range of an expression's values of files that are still there and have rows."""
+    column, expression = kept_expression(piece.spec.partition, piece.spec.definition)
+    contents, made = FileContents(storage), []
+    for file in piece.files:
+        with _unless_gone(storage, file):
+            found = contents.expression_range(file, column, expression)
+            if found is not None:
+                made.append((file.partition, file.name, found))
+    return made
 
 
 def ranges_of_files(storage: Storage, piece: FilesPiece) -> tuple[str, list[Range]]:

@@ -12,13 +12,16 @@ import pyarrow as pa
 from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import avro_to_arrow, record_type
 from mainstem.indexing import lists
+from mainstem.metadata.build.expressions import EXPRESSION, OPTIONS
 from mainstem.metadata.build.ranges import META_COLUMNS, indexed_columns
 from mainstem.metadata.build.rows import secondary_texts
+from mainstem.metadata.commit_expressions import kept_expression
 from mainstem.metadata.definitions import PARTITIONED, Definition, Definitions
 from mainstem.metadata.keys import V1, V2
 from mainstem.metadata.partitions import (
     BLOOM_FILTERS,
     COLUMN_STATS,
+    EXPRESSION_PREFIX,
     FILES,
     PARTITION_STATS,
     RECORD_INDEX,
@@ -30,6 +33,7 @@ from mainstem.metadata.partitions import (
 )
 from mainstem.options import (
     BLOOM_GROUPS,
+    EXPRESSION_GROUPS,
     PARTITION_STATS_GROUPS,
     RECORD_GROUP_BYTES,
     RECORD_GROWTH,
@@ -46,6 +50,8 @@ _GROUPS_MAX = 10_000
 #: kinds that Hudi has; those of them that are built here are in ``_SPECS``
 KINDS = tuple(str(kind) for kind in Kind)
 _SECONDARY = str(Kind.SECONDARY_INDEX)
+#: the option that says what the rows of an expression index are
+TYPE = "type"
 #: what Hudi reckons with per entry of a record index
 _ENTRY_BYTES = 48
 _GROWTH = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?\Z")
@@ -111,7 +117,7 @@ class IndexSpec:
 class Wish:
     """What a user asks for, and of which table: ``columns`` and ``name`` as given, ``options`` on top of the
     table's properties; ``schema_text``: the table's Avro schema; ``definitions``: of its indexes; ``rows``:
-    counts rows by partition of the data, roughly."""
+    counts rows by partition of the data, roughly; ``told``: the options that were given for this index."""
 
     columns: Sequence[str]
     schema_text: str
@@ -120,6 +126,7 @@ class Wish:
     name: str | None = None
     definitions: Definitions = field(default_factory=Definitions)
     rows: Callable[[], Mapping[str, int]] = dict
+    told: Mapping[str, str] = field(default_factory=dict)
 
     def named(self, prefix: str) -> str:
         """The partition of an index with a name of its own; without one that of its column.
@@ -257,6 +264,38 @@ def _secondary_index(wish: Wish) -> IndexSpec:
     return IndexSpec(partition, groups, (column,), version, definition, needs=(FILES, RECORD_INDEX))
 
 
+def _expression_index(wish: Wish) -> IndexSpec:
+    """Of column statistics; its definition as Java writes it, with the options of the function."""
+    wish.check_columns()
+    if len(wish.columns) != 1:
+        raise Invalid(f"an expression index is on one column; {list(wish.columns)} were named")
+    (column,) = wish.columns
+    schema = avro_to_arrow(wish.schema_text)
+    if column not in schema.names:
+        raise Invalid(
+            f"an expression index on {column!r}: expected a column of the table that is no meta column and no"
+            " field of a struct"
+        )
+    if wish.config.version < 9:
+        raise Unsupported("an expression index of a table of version 8: upgrade it with Hudi 1.1 or newer")
+    partition = wish.named(EXPRESSION_PREFIX)
+    given = {name: text for name, text in wish.told.items() if not name.startswith("hoodie.")}
+    index_type = given.pop(TYPE, COLUMN_STATS).strip().lower()
+    function = given.pop(EXPRESSION, "").strip().lower()
+    strange = sorted(given.keys() - set(OPTIONS))
+    if strange:
+        known = ", ".join((TYPE, *OPTIONS))
+        raise Invalid(f"the option {strange[0]!r} of an expression index; expected {known}")
+    if not function:
+        raise Invalid(f"an expression index without a function; give the option {EXPRESSION!r}: upper, ...")
+    options = {EXPRESSION: function, **given}
+    definition = Definition(partition, index_type, function, (column,), options, V2)
+    _, expression = kept_expression(partition, definition)
+    expression.values(pa.chunked_array([pa.nulls(1, schema.field(column).type)]))
+    groups = whole_number(wish.options, EXPRESSION_GROUPS, 2, 1, _GROUPS_MAX)
+    return IndexSpec(partition, groups, (column,), V2, definition)
+
+
 def _partition_stats(wish: Wish) -> IndexSpec:
     """On the columns of ``column_stats``, which it rests on: those that it has, or would have."""
     wish.unnamed(PARTITION_STATS)
@@ -284,5 +323,6 @@ _SPECS: dict[str, Callable[[Wish], IndexSpec]] = {
     BLOOM_FILTERS: _bloom_filters,
     RECORD_INDEX: _record_index,
     _SECONDARY: _secondary_index,
+    str(Kind.EXPRESSION_INDEX): _expression_index,
     PARTITION_STATS: _partition_stats,
 }

@@ -29,7 +29,8 @@ class Index:
 
     ``name``: as SQL calls it; ``partition``: its folder in the metadata table; ``kind``: Hudi's name of
     the kind, ``unknown`` for one that mainstem does not know. ``columns``: what it is on, () for all keys
-    or files; ``function``: of an expression index, "identity" and the like. ``state``: ``ready``;
+    or files; ``function``: of an expression index, "upper" and the like, ``index_type``: what its rows are.
+    ``state``: ``ready``;
     ``building`` (writers maintain it, readers do not use it); ``planned``; ``left over`` (a build or a drop
     that died, or a definition without index). ``action``: requested time of the pending index action that
     builds it.
@@ -43,6 +44,7 @@ class Index:
     options: Mapping[str, str] = field(default_factory=dict)
     state: str = READY
     action: str | None = None
+    index_type: str = ""
 
     def describe(self) -> str:
         """One line for people."""
@@ -92,7 +94,7 @@ def _index(partition: str, known: Definition | None, state: str, action: str | N
     function = "" if entry.function == partition else entry.function
     return Index(
         short_name(partition), partition, "unknown" if kind is None else str(kind), entry.fields, function,
-        entry.options, state, action,
+        entry.options, state, action, entry.index_type,
     )  # fmt: skip
 
 

@@ -131,7 +131,7 @@ class Action:
         """The columns that indexes are made of."""
         listed = self.config.metadata_partitions
         known = [found for found in map(self.definitions.get, listed) if found is not None]
-        keyed = {Kind.RECORD_INDEX, Kind.SECONDARY_INDEX}
+        keyed = {Kind.RECORD_INDEX, Kind.SECONDARY_INDEX, Kind.EXPRESSION_INDEX}
         names = [name.partition(".")[0] for found in known for name in found.fields]
         return frozenset((*names, *(KEY_COLUMN for p in listed if kind_of(p) in keyed)))
 

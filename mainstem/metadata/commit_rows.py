@@ -19,6 +19,7 @@ from mainstem.errors import CorruptTable
 from mainstem.metadata.build.rows import bloom_rows_of_files, files_rows, removed_blooms
 from mainstem.metadata.build.stats import removed_stats, stats_rows
 from mainstem.metadata.commit_action import Action, FileChanges
+from mainstem.metadata.commit_expressions import expression_stats
 from mainstem.metadata.commit_keys import (
     GroupRows,
     groups_touched,
@@ -132,12 +133,17 @@ def _bloom_filters(action: Action, partition: str, groups: tuple[str, ...]) -> I
         yield from by_group(groups, Content.BLOOM, rows)
 
 
+def _expressions(action: Action, partition: str, groups: tuple[str, ...]) -> Iterator[GroupRows]:
+    yield from by_group(groups, Content.STATS, expression_stats(action, partition))
+
+
 #: The rows of a partition that has these file groups, by its kind.
 _ROWS_OF: Mapping[Kind, Callable[[Action, str, tuple[str, ...]], Iterator[GroupRows]]] = {
     Kind.FILES: _files,
     Kind.COLUMN_STATS: _column_stats,
     Kind.PARTITION_STATS: _partition_stats,
     Kind.BLOOM_FILTERS: _bloom_filters,
+    Kind.EXPRESSION_INDEX: _expressions,
     Kind.RECORD_INDEX: record_rows,
     Kind.SECONDARY_INDEX: secondary_index_rows,
 }

@@ -53,8 +53,11 @@ CONSISTENT_TIMESTAMP = "hoodie.datasource.write.keygenerator.consistent.logical.
 
 #: kinds of partitions of the metadata table that every action maintains
 MAINTAINED = frozenset(
-    ("files", "column_stats", "partition_stats", "bloom_filters", "record_index", "secondary_index")
-)
+    (
+        "files", "column_stats", "partition_stats", "bloom_filters", "record_index", "secondary_index",
+        "expr_index",
+    )
+)  # fmt: skip
 #: kinds of which a table may have several, each with a name
 _NAMED = ("secondary_index", "expr_index")
 

@@ -36,7 +36,8 @@ VALIDATED_EVERY = 12
 
 
 class Answers:
-    """``opened``: the table as it is now; ``rows``: what it must hold now, of ``schema``.
+    """``opened``: the table as it is now; ``rows``: what it must hold now, of ``schema``; ``functions``:
+    whether questions are about functions of columns, too.
 
     ``asked`` counts the questions.
     """
@@ -49,7 +50,10 @@ class Answers:
         opened: Callable[[], Table],
         rows: Callable[[], list[Row]],
         random_source: random.Random,
+        *,
+        functions: bool = False,
     ) -> None:
+        self._functions = functions
         self._world = world
         self._disk = disk
         self._schema = schema
@@ -126,6 +130,8 @@ class Answers:
             pc.field(rng.choice("vab")).is_null(),
             pc.field(rng.choice("vab")).is_valid() & (pc.field("part") == (row["part"] or "x")),
         ]
+        if self._functions:
+            about += [pc.utf8_upper(pc.field("v")) == (mark or "w1:1").upper()] * 4
         one = rng.choice(about)
         return one & rng.choice(about) if rng.random() < 0.2 else one
 

@@ -55,7 +55,10 @@ KINDS = (
     KindOfIndex("record_index"),
     KindOfIndex("secondary_index", ("v",), "by_v"),
 )
-KINDS_OF_FILES = (KindOfIndex("bloom_filters"),)
+KINDS_OF_FILES = (
+    KindOfIndex("bloom_filters"),
+    KindOfIndex("expr_index", ("v",), "upper", (("expr", "upper"), ("type", "column_stats"))),
+)
 
 
 class Indexes(Compacted):
@@ -64,6 +67,7 @@ class Indexes(Compacted):
     scenario = "indexes"
     restores_too = False  # of which ``compacted`` has enough
     kinds = KINDS
+    asks_functions = False
     busy_calls = 10_000
 
     def build(self) -> None:
@@ -78,6 +82,7 @@ class Indexes(Compacted):
             lambda: self.open(process),
             lambda: list(self.rules.ledger.rows(self.mode).values()),
             random.Random(f"{self.seed}/questions"),
+            functions=self.asks_functions,
         )
         for wanted in self.kinds:
             for name in ["indexer", "indexer'"][: self.random.choice([1, 1, 2])]:
@@ -155,3 +160,4 @@ class IndexesOfFiles(Indexes):
 
     scenario = "indexes-of-files"
     kinds = (KINDS[0], *KINDS_OF_FILES)
+    asks_functions = True

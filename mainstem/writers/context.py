@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from mainstem.errors import Invalid, Unavailable, Unsupported
+from mainstem.metadata.commit_expressions import check_expressions
 from mainstem.options import WriterOptions
 from mainstem.seams import Seams
 from mainstem.table.properties import LOCAL_ZONE, TableConfig, load_config
@@ -86,6 +87,7 @@ def open_context(
     """
     base = seams.storage.base
     config.check_writable(base)
+    check_expressions(seams.storage, config)
     if not seams.storage.links:
         raise Unsupported(
             "the storage has no atomic hard links, which the completion fence needs; writing to object"

@@ -9,32 +9,44 @@ with scans of everything.
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import json
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import mainstem
-from mainstem.errors import Invalid
+from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.indexing import creating
 from mainstem.indexing.build import Built
 from mainstem.indexing.first_rows import FirstRows
 from mainstem.metadata.partitions import group_index
 from mainstem.options import BLOOM_GROUPS
+from mainstem.readers.state import TableState
 from mainstem.storage import paths
+from mainstem.storage.local import LocalStorage
+from mainstem.table.properties import load_config
 from mainstem.testing.indexes_world import KindOfIndex
 from tests.indexing.dying import Died, Dying
 from tests.services.city_table import QUICK, aged, base_files, content, make, rows
 
 LEAN = {**QUICK, "hoodie.clean.commits.retained": "1", "hoodie.index.bloom.num_entries": "50"}
 BLOOMS = KindOfIndex("bloom_filters")
+UPPER = KindOfIndex("expr_index", ("value",), "by_upper", (("expr", "upper"), ("type", "column_stats")))
 KINDS = [
     pytest.param(
         BLOOMS,
         id="bloom filters",
         marks=pytest.mark.supports("Indexes", "bloom filters, built and maintained by every action"),
-    )
+    ),
+    pytest.param(
+        UPPER,
+        id="expression index",
+        marks=pytest.mark.supports("Indexes", "expression indexes (column statistics), built and maintained"),
+    ),
 ]
 each_kind = pytest.mark.parametrize("wanted", KINDS)
 
@@ -66,7 +78,8 @@ def check(table: mainstem.Table) -> None:
     assert report is not None and report.ok, report
     whole = content(now)
     for key in ("k01", "k04", "k21", "k77"):
-        for filter in (pc.field("_hoodie_record_key") == key, pc.field("value") == f"v{key[1:].lstrip('0')}"):
+        upper = pc.utf8_upper(pc.field("value")) == f"V{int(key[1:])}"
+        for filter in (pc.field("_hoodie_record_key") == key, upper):
             assert content(now, filter=filter).equals(whole.filter(filter))
 
 
@@ -209,3 +222,150 @@ def test_bloom_filters_are_of_no_columns_and_have_no_other_name(table):
     with pytest.raises(Invalid, match=r"bloom\.filter\.file\.group\.count"):
         table.create_index("bloom_filters", options={BLOOM_GROUPS: "0"})
     assert opened(table).indexes() == []
+
+
+# ------------------------------------------------------------------------------- expression indexes
+
+
+def dated(path: Path) -> mainstem.Table:
+    """A table with columns of all types that functions take, one of them in one file only."""
+    schema = pa.schema(
+        [("id", pa.string()), ("text", pa.string()), ("day", pa.date32()), ("wall", pa.timestamp("us")),
+         ("at", pa.timestamp("us", "UTC")), ("number", pa.int64())]
+    )  # fmt: skip
+    mainstem.create_table(path, schema, record_key="id", buckets=2, properties=QUICK)
+    return mainstem.open_table(path, LEAN)
+
+
+def some_days(ids: range) -> pa.Table:
+    days = [datetime.date(1970 + i, 1 + i % 12, 1 + i) for i in ids]
+    times = [datetime.datetime(d.year, d.month, d.day, 23, 59) for d in days]
+    return pa.table(
+        {
+            "id": [f"k{i}" for i in ids], "text": [f"  Text{i} é " if i % 3 else None for i in ids],
+            "day": days, "wall": pa.array(times, pa.timestamp("us")),
+            "at": pa.array(times, pa.timestamp("us", "UTC")), "number": pa.array(ids, pa.int64()),
+        }
+    )  # fmt: skip
+
+
+KEPT = [
+    ("lower", "text", {}), ("trim", "text", {}), ("ltrim", "text", {}),
+    ("rtrim", "text", {"trimString": "é"}), ("substring", "text", {"pos": "3", "len": "2"}),
+    ("length", "text", {}), ("year", "day", {}), ("month", "day", {}), ("day", "wall", {}),
+    ("to_date", "wall", {}), ("date_add", "day", {"days": "3"}), ("date_sub", "day", {"days": "3"}),
+]  # fmt: skip
+
+
+@pytest.mark.supports("Indexes", "expression indexes (column statistics), built and maintained")
+def test_an_index_of_every_function_that_is_kept_up_bounds_its_values(tmp_path):
+    table = dated(tmp_path / "t")
+    table.upsert(some_days(range(6)))
+    for function, column, options in KEPT[::2]:
+        opened(table).create_index(
+            "expr_index", [column], name=function, options={"expr": function, **options}
+        )
+    opened(table).upsert(some_days(range(4, 20)))
+    for function, column, options in KEPT[1::2]:
+        opened(table).create_index(
+            "expr_index", [column], name=function, options={"expr": function, **options}
+        )
+    opened(table).compact()
+    opened(table).upsert(some_days(range(2, 3)))
+    report = opened(table).validate_metadata()
+    assert report.ok and not any(p.refused for p in report.partitions)
+    full = {p.partition for p in report.partitions if p.rows}
+    assert full == {"files", *(f"expr_index_{function}" for function, _, _ in KEPT)}
+    years = pc.year(pc.field("day")) == 1971
+    assert opened(table).scan(filter=years).to_arrow()["id"].to_pylist() == ["k1"]
+
+
+def test_its_definition_is_the_one_that_java_writes(tmp_path):
+    table = dated(tmp_path / "t")
+    table.create_index(
+        "expr_index", ["text"], name="part",
+        options={"expr": "substring", "type": "column_stats", "pos": "1", "len": "3"},
+    )  # fmt: skip
+    text = (tmp_path / "t/.hoodie/.index_defs/index.json").read_text()
+    assert json.loads(text)["indexDefinitions"]["expr_index_part"] == {
+        "indexName": "expr_index_part", "indexType": "column_stats", "indexFunction": "substring",
+        "sourceFields": ["text"], "indexOptions": {"expr": "substring", "pos": "1", "len": "3"},
+        "version": "V2",
+    }  # fmt: skip
+    (index,) = [i for i in opened(table).indexes() if i.name == "part"]
+    assert opened(table).reindex("part").index == index.partition
+    assert index in opened(table).indexes()
+
+
+@pytest.mark.supports("Indexes", "expression indexes (column statistics), built and maintained")
+def test_rows_of_a_file_without_the_column_count_as_nulls(tmp_path):
+    table = make(tmp_path / "t")
+    opened(table).upsert(rows(range(6), 1))
+    opened(table).compact()
+    narrow = opened(table).begin()
+    narrow.write(rows(range(2), 3))
+    wider = rows(range(6, 12), 2).append_column("note", pa.array([f"n{k}" for k in range(6)]))
+    opened(table).upsert(wider)
+    opened(table).create_index("expr_index", ["note"], name="notes", options={"expr": "upper"})
+    narrow.commit()
+    check(table)
+    storage = LocalStorage(table.path)
+    metadata = TableState.load(storage, load_config(storage)).metadata_table
+    stored = metadata.read("expr_index_notes").to_pylist()
+    counts = {row["file"]: (row["value_count"], row["null_count"]) for row in stored}
+    assert [counts[path.name] for path in base_files(table)] == [(3, 3)] * 2
+    assert [counts[name] for name in counts if narrow.instant in name] == [(1, 1)] * 2
+    assert counts["a"] == counts["b"] == (10, 7)
+
+
+@pytest.mark.parametrize(
+    ("column", "options", "kind", "why"),
+    [
+        ("at", {"expr": "year"}, Unsupported, "time zone of whoever's session"),
+        ("at", {"expr": "to_date"}, Unsupported, "time zone of whoever's session"),
+        ("number", {"expr": "from_unixtime"}, Unsupported, "in every time zone of a session"),
+        ("day", {"expr": "date_format", "format": "yyyy"}, Unsupported, "in every time zone of a session"),
+        ("wall", {"expr": "hour"}, Unsupported, "in every time zone of a session"),
+        ("number", {"expr": "identity"}, Unsupported, "in every time zone of a session"),
+        ("text", {"expr": "regexp_replace"}, Unsupported, "an index on 'regexp_replace'"),
+        ("text", {"expr": "lower", "type": "bloom_filters"}, Unsupported, "of the type 'bloom_filters'"),
+        ("number", {"expr": "upper"}, Unsupported, "of a column of type int64"),
+        ("day", {"expr": "date_add"}, Invalid, "whole number 'days'"),
+        ("text", {"type": "column_stats"}, Invalid, "without a function"),
+        ("text", {"expr": "upper", "fromat": "x"}, Invalid, "the option 'fromat'"),
+        ("nothing", {"expr": "upper"}, Invalid, "has no column 'nothing'"),
+        ("_hoodie_record_key", {"expr": "upper"}, Invalid, "no meta column"),
+    ],
+)  # fmt: skip
+def test_functions_whose_index_could_hide_rows_are_refused_and_nothing_changes(
+    tmp_path, column, options, kind, why
+):
+    table = dated(tmp_path / "t")
+    with pytest.raises(kind, match=why):
+        table.create_index("expr_index", [column], name="x", options=options)
+    assert opened(table).indexes() == []
+
+
+def test_a_table_with_such_an_index_of_java_is_not_written(table):
+    created(table, UPPER)
+    before = content(opened(table))
+    file = Path(table.path, ".hoodie/.index_defs/index.json")
+    plain = file.read_text()
+    for old, new, why in (
+        ('"indexFunction" : "upper"', '"indexFunction" : "from_unixtime"', "in every time zone of a session"),
+        ('"indexType" : "column_stats"', '"indexType" : "bloom_filters"', "of the type 'bloom_filters'"),
+        ('"version" : "V2"', '"version" : "V1"', "of the version 'V1'"),
+    ):
+        assert old in plain
+        file.write_text(plain.replace(old, new))
+        with pytest.raises(Unsupported, match=why):
+            opened(table).begin()
+        assert content(opened(table)).equals(before)
+    known = json.loads(plain)
+    del known["indexDefinitions"]["expr_index_by_upper"]
+    file.write_text(json.dumps(known))
+    with pytest.raises(CorruptTable, match="no definition says the column"):
+        opened(table).upsert(rows(range(3), 9))
+    file.write_text(plain)
+    opened(table).upsert(rows(range(3), 9))
+    check(table)

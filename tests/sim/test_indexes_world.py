@@ -26,7 +26,7 @@ def test_an_answer_by_indexes_equals_the_full_one_at_every_instant(seed, faults)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.supports("Indexes", "bloom filters, built and maintained by every action")
 def test_so_it_does_by_indexes_whose_rows_are_each_of_one_file() -> None:
-    world = IndexesOfFiles(4, faults=STOPPING)
+    world = IndexesOfFiles(24, faults=STOPPING)
     result = world.run()
     assert result.failure is None, result.failure
     assert result.counts.commits and world.answers.asked

@@ -20,7 +20,7 @@ pytest.importorskip("pyspark")
 import mainstem
 from mainstem import spark as ms
 from mainstem.engines.target import exists
-from mainstem.errors import Invalid
+from mainstem.errors import Invalid, Unsupported
 from mainstem.indexing import first_rows
 from mainstem.readers.state import TableState
 from mainstem.services import compaction
@@ -245,6 +245,11 @@ def test_an_index_lives_by_sql(spark, indexed):
     keyed = [("record_index", "record_index", "", "ready"),
              ("secondary_index_by_s", "secondary_index", "s", "ready")]  # fmt: skip
     assert shown(name) == [*expected, *keyed]
+    with pytest.raises(Unsupported, match="of the type 'bloom_filters'"):
+        ms.sql(spark, "CREATE INDEX low ON seen USING bloom_filters (s) OPTIONS (expr = 'lower')")
+    ms.sql(spark, "CREATE INDEX low ON seen USING column_stats (lower(s))")
+    assert shown(name)[1] == ("expr_index_low", "expr_index", "s", "ready")
+    ms.sql(spark, "DROP INDEX low ON seen")
     before = rows_of(indexed, "secondary_index_by_s")
     ms.sql(spark, "REINDEX ON seen")
     assert shown(name) == [*expected, *keyed]

@@ -5,7 +5,8 @@ values as Spark are here; the others (regular expressions, ``split``, texts as d
 is an argument of another type than the function takes.
 
 Times become text and calendar fields in a time zone: that of the Spark session that Java computes them in,
-which nothing on storage tells. UTC is assumed. A writer in another zone leaves other values in the index.
+which nothing on storage tells. UTC is assumed, or, with no zone, whatever depends on one is refused. A writer
+in another zone leaves other values in the index.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from mainstem.formats.avro_schema import value_type
 EXPRESSION, FORMAT, TRIM_TEXT, POSITION, LENGTH, DAYS = (
     "expr", "format", "trimString", "pos", "len", "days",
 )  # fmt: skip
+OPTIONS = (EXPRESSION, FORMAT, TRIM_TEXT, POSITION, LENGTH, DAYS)
 _TEXT_FORMAT = "yyyy-MM-dd HH:mm:ss"
 _LETTERS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 _PATTERN = re.compile(r"([a-zA-Z])\1*|'[^'%]*'|[^a-zA-Z'%]")
@@ -32,11 +34,12 @@ _YEARS = (1, 9999)
 
 @dataclass(frozen=True)
 class Expression:
-    """A function of one column; ``options`` are those of the index definition."""
+    """A function of one column; ``options`` are those of the index definition. Without a ``zone`` only what
+    is the same in every time zone is computed."""
 
     function: str = "identity"
     options: Mapping[str, str] = field(default_factory=dict)
-    zone: str = "UTC"
+    zone: str | None = "UTC"
 
     def __post_init__(self) -> None:
         if self.function not in _FUNCTIONS:
@@ -44,6 +47,16 @@ class Expression:
                 f"an index on {self.function!r}: {', '.join(sorted(_FUNCTIONS))} can be computed; drop the"
                 " index, or leave it to the engine that made it"
             )
+        if self.zone is None and self.function not in _RESULTS:
+            raise Unsupported(
+                f"an index on {self.function!r}: of {', '.join(sorted(_RESULTS))} all engines agree in every"
+                " time zone of a session; drop the index"
+            )
+
+    @property
+    def result(self) -> pa.DataType | None:
+        """Type of its values, where it is the same whatever the column's is."""
+        return _RESULTS.get(self.function)
 
     def values(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
         """The function's value of each row, null for null."""
@@ -121,6 +134,11 @@ def _local(expression: Expression, column: pa.ChunkedArray) -> pa.ChunkedArray:
         raise expression.refused(kind)
     if kind.tz is None:
         return column
+    if expression.zone is None:
+        raise Unsupported(
+            f"an index on {expression.function!r} of a column of type {kind}: its values are those of the"
+            " time zone of whoever's session computes them; drop the index: column statistics serve as well"
+        )
     return pc.local_timestamp(column.cast(pa.timestamp(kind.unit, expression.zone)))
 
 
@@ -204,4 +222,10 @@ _FUNCTIONS: dict[str, _Function] = {
     "to_date": _to_date,
     "date_add": _moved(1),
     "date_sub": _moved(-1),
+}
+#: what does not depend on the time zone of a session, beside times in one (``_local``), and the values' type
+_RESULTS: dict[str, pa.DataType] = {
+    **dict.fromkeys(("lower", "upper", "trim", "ltrim", "rtrim", "substring"), pa.string()),
+    **dict.fromkeys(("length", "year", "month", "day"), pa.int32()),
+    **dict.fromkeys(("to_date", "date_add", "date_sub"), pa.date32()),
 }

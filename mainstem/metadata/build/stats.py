@@ -56,9 +56,14 @@ def stats_rows(files: Iterable[tuple[str, str, Sequence[Range]]], *, version: st
 
 
 def partition_stats_rows(
-    partitions: Iterable[tuple[str, Sequence[Range]]], *, version: str = V2, tight: bool
+    partitions: Iterable[tuple[str, Sequence[Range]]],
+    *,
+    version: str = V2,
+    tight: bool,
+    expression: bool = False,
 ) -> pa.Table:
-    """Rows of ``partition_stats``: (partition, ranges of its columns over all its files).
+    """Rows of ``partition_stats``, or of partitions in an ``expression`` index: (partition, ranges of its
+    columns over all its files).
 
     ``tight`` rows replace what is stored; others only widen it (isTightBound). A loose row says the column's
     type even if it has nothing but nulls: Java merges into the newer row's type, and a null type holds no
@@ -75,9 +80,12 @@ def partition_stats_rows(
             f"statistics of the partition {in_keys(partition)!r}: the column {column!r} has values of types"
             " without an order in common; have column statistics without it"
         )
-    keys = partition_stats_keys(_names(entries), _texts(e[0] for e in entries))
+    make = expression_partition_keys if expression else partition_stats_keys
+    keys = make(_names(entries), _texts(e[0] for e in entries))
     made = _table(keys, entries, _PARTITION, version, tight=tight)
-    return pa.concat_tables([made, removed_partition_stats(unknown, version=version)]) if unknown else made
+    if not unknown or expression:
+        return made
+    return pa.concat_tables([made, removed_partition_stats(unknown, version=version)])
 
 
 def partition_ranges(files: Iterable[Sequence[Range]]) -> list[Range]:
@@ -111,7 +119,8 @@ def removed_partition_stats(gone: Iterable[tuple[str, str]], *, version: str = V
 def expression_range(
     rows: pa.Table | Iterable[pa.Table], column: str, expression: Expression, *, file_size: int
 ) -> Range | None:
-    """Range of an expression over one file's rows; None where the file has no such column.
+    """Range of an expression over one file's rows, nulls where the file has no such column; None for no
+    rows, and for such a file where the type of the expression's values is that of the column.
 
     As sizes Java gives the file's, and twice that as the size that it would have uncompressed.
     """
@@ -122,7 +131,10 @@ def expression_range(
 
 def _evaluated(batch: pa.Table, column: str, expression: Expression) -> pa.Table:
     values = column_at(batch, column)
-    return pa.table({}) if values is None else pa.table({column: expression.values(values)})
+    if values is not None:
+        return pa.table({column: expression.values(values)})
+    known = expression.result
+    return pa.table({} if known is None else {column: pa.nulls(batch.num_rows, known)})
 
 
 def expression_rows(
@@ -133,9 +145,8 @@ def expression_rows(
 ) -> pa.Table:
     """Rows of a column-statistics expression index: of files, and of partitions with all their files."""
     of_files = stats_rows([(partition, file, [r]) for partition, file, r in files])
-    entries = [(p, in_keys(p), s) for p, r in partitions if (s := _storable(r, V2, whole=True))]
-    keys = expression_partition_keys(_names(entries), _texts(e[0] for e in entries))
-    return pa.concat_tables([of_files, _table(keys, entries, _PARTITION, V2, tight=tight)])
+    of_partitions = partition_stats_rows([(p, [r]) for p, r in partitions], tight=tight, expression=True)
+    return pa.concat_tables([of_files, of_partitions])
 
 
 def expression_bloom(
