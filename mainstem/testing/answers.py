@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.client import Table
+from mainstem.errors import Unavailable
 from mainstem.storage import paths
 from mainstem.testing.oracle import Row
 from mainstem.testing.plain_format import TIMELINE, pending, timeline_name
@@ -106,7 +107,13 @@ class Answers:
 
     def validate(self, table: Table) -> None:
         """Every index against the data."""
-        report = table.validate_metadata()
+        try:
+            report = table.validate_metadata()
+        except Unavailable:
+            # A completed commit is being taken back, and the metadata table with its rows not yet set aside.
+            if "rollback" in pending(self._disk).values():
+                return
+            raise
         wrong = [] if report is None else [d for d in report.differences if d.kind not in _UNDER_WAY]
         if "clean" in pending(self._disk).values():  # what it has removed is listed until it is completed
             wrong = [d for d in wrong if d.kind != "surplus"]
