@@ -40,17 +40,17 @@ def stranger_since_built(state: TableState, partition: str) -> str | None:
     for instant in state.timeline.completed:
         if instant.action not in _WRITES or (instant.completion or "") <= built:
             continue
-        if not _ours(state.storage, instant.file_name):
+        if not is_ours(state.storage, instant.file_name):
             return instant.requested
     return _archived_stranger(state, built)
 
 
 def _built(state: TableState, partition: str) -> str:
-    """Requested time of the newest index action of ours that built the index; such actions stay on the
-    active timeline."""
+    """Requested time of the newest index action of ours that built the index, "" once that is archived: then
+    every write counts as younger."""
     found = ""
     for instant in state.timeline.completed:
-        if instant.action != INDEXING or not _ours(state.storage, instant.file_name):
+        if instant.action != INDEXING or not is_ours(state.storage, instant.file_name):
             continue
         if partition in _builds(state.storage, instant.file_name):
             found = max(found, instant.requested)
@@ -85,7 +85,8 @@ def _archived_stranger(state: TableState, built: str) -> str | None:
     return known[version]
 
 
-def _ours(storage: Storage, name: str) -> bool:
+def is_ours(storage: Storage, name: str) -> bool:
+    """Whether mainstem wrote a completed file of the active timeline."""
     known = _known.setdefault(storage, _Known()).files
     if name not in known:
         if len(known) >= _KNOWN_MAX:

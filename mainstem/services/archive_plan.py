@@ -17,7 +17,9 @@ requested times, and the first that must stay keeps all after it:
 * whatever completed last: new times are chosen above everything on the active timeline
 
 Completed cleans and rollbacks older than the newest commit that goes are taken along, but not the newest
-clean: the next one goes on from it.
+clean: the next one goes on from it. So are index actions of ours whose indexes are whole. Java leaves its own
+on the timeline, and takes archived instants that are younger than the oldest instant there for pending ones
+(``CompletionTimeQueryView``): it would put their log files on top of newer base files.
 """
 
 from __future__ import annotations
@@ -31,8 +33,10 @@ from mainstem.errors import Invalid
 from mainstem.lsm_archive.manifest import Manifest
 from mainstem.lsm_archive.reader import Archive
 from mainstem.lsm_archive.writer import LevelOptions
+from mainstem.metadata.partitions import BUILDING_KEY
 from mainstem.options import flag, whole_number
 from mainstem.readers.state import TableState
+from mainstem.readers.strangers import is_ours
 from mainstem.readers.window import SERVICES
 from mainstem.services.clean_plan import (
     COMMITS_RETAINED,
@@ -50,6 +54,7 @@ from mainstem.timeline.instant import (
     CLEAN,
     COMMIT,
     DELTACOMMIT,
+    INDEXING,
     REPLACECOMMIT,
     RESTORE,
     ROLLBACK,
@@ -162,7 +167,7 @@ def instants_to_archive(
         chosen = [i for i in chosen if i.requested not in saved]
     if not chosen:
         return []
-    chosen = sorted([*chosen, *_along(timeline, chosen[-1].requested)], key=lambda i: i.requested)
+    chosen = sorted([*chosen, *_along(state, chosen[-1].requested)], key=lambda i: i.requested)
     return _below_the_newest(timeline, chosen)
 
 
@@ -244,12 +249,21 @@ def _completed_twice(timeline: ActiveTimeline) -> Iterator[str]:
     yield from sorted(requested for (requested, _), times in counted.items() if times > 1)
 
 
-def _along(timeline: ActiveTimeline, before: str) -> Iterator[Instant]:
+def _along(state: TableState, before: str) -> Iterator[Instant]:
+    timeline = state.timeline
     newest_clean = max((i.requested for i in timeline.completed if i.action == CLEAN), default="")
     for instant in timeline.completed:
         old = instant.requested < before and instant.requested != newest_clean
-        if old and instant.action in (CLEAN, ROLLBACK):
+        if old and (instant.action in (CLEAN, ROLLBACK) or _whole_index(state, instant)):
             yield instant
+
+
+def _whole_index(state: TableState, instant: Instant) -> bool:
+    """Whether it is an index action of ours that nobody has to finish. Readers look for those of Java, which
+    they do not believe (``readers.indexes``)."""
+    if instant.action != INDEXING or load_config(state.storage).raw.get(BUILDING_KEY, ""):
+        return False
+    return is_ours(state.storage, instant.file_name)
 
 
 def _below_the_newest(timeline: ActiveTimeline, chosen: list[Instant]) -> list[Instant]:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import mainstem
@@ -240,6 +241,24 @@ def test_instants_go_to_the_archive_as_far_as_the_data_tables_have(table: mainst
     commit(opened(table.path))
     check(table)
     assert table.validate_metadata().ok
+
+
+def test_no_index_action_of_ours_stays_on_a_timeline_whose_younger_commits_are_archived(table) -> None:
+    # Java would take the archived commits for pending ones, and put their log files on newer base files.
+    table.create_index("column_stats", ["ts"])
+    index = next(i for i in table.timeline() if i.action == "indexing")
+    for _ in range(4):
+        commit(opened(table.path), 2)
+        metadata_compaction.run(table.writer_context(), if_due=False)
+    assert opened(table.path).archive().last > index.requested
+    now = opened(table.path)
+    assert index.requested not in [i.requested for i in now.timeline()]
+    assert not list(Path(table.path, paths.TIMELINE).glob(f"{index.requested}*"))
+    assert [(i.name, i.state) for i in now.indexes()] == [("column_stats", "ready"), ("files", "ready")]
+    assert now.validate_metadata().ok
+    metadata_archiving.run(now.writer_context())
+    assert now.validate_metadata().ok
+    assert "column statistics" in str(now.scan(filter=pc.field("ts") > 10**9).explain())
 
 
 def test_nothing_goes_before_the_first_compaction_or_past_the_newest(tmp_path: Path) -> None:
