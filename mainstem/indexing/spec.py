@@ -237,17 +237,23 @@ def _key_groups(wish: Wish, rows: int, *, partitioned: bool = False) -> int:
     return min(most, max(least, math.ceil(rows * float(growth)) // (size // _ENTRY_BYTES)))
 
 
-def _secondary_index(wish: Wish) -> IndexSpec:
+def _only_column(wish: Wish, what: str) -> tuple[str, pa.Schema]:
+    """The one column that such an index is on, and the table's columns."""
     wish.check_columns()
     if len(wish.columns) != 1:
-        raise Invalid(f"a secondary index is on one column; {list(wish.columns)} were named")
+        raise Invalid(f"{what} is on one column; {list(wish.columns)} were named")
     (column,) = wish.columns
     schema = avro_to_arrow(wish.schema_text)
     if column not in schema.names:
         raise Invalid(
-            f"a secondary index on {column!r}: expected a column of the table that is no meta column and no"
-            " field of a struct"
+            f"{what} on {column!r}: expected a column of the table that is no meta column and no field of a"
+            " struct"
         )
+    return column, schema
+
+
+def _secondary_index(wish: Wish) -> IndexSpec:
+    column, schema = _only_column(wish, "a secondary index")
     try:
         secondary_texts(pa.nulls(0, schema.field(column).type))
     except Unsupported as error:
@@ -266,16 +272,7 @@ def _secondary_index(wish: Wish) -> IndexSpec:
 
 def _expression_index(wish: Wish) -> IndexSpec:
     """Of column statistics; its definition as Java writes it, with the options of the function."""
-    wish.check_columns()
-    if len(wish.columns) != 1:
-        raise Invalid(f"an expression index is on one column; {list(wish.columns)} were named")
-    (column,) = wish.columns
-    schema = avro_to_arrow(wish.schema_text)
-    if column not in schema.names:
-        raise Invalid(
-            f"an expression index on {column!r}: expected a column of the table that is no meta column and no"
-            " field of a struct"
-        )
+    column, schema = _only_column(wish, "an expression index")
     if wish.config.version < 9:
         raise Unsupported("an expression index of a table of version 8: upgrade it with Hudi 1.1 or newer")
     partition = wish.named(EXPRESSION_PREFIX)
