@@ -5,7 +5,7 @@
 # up to date is left alone, so nothing here needs the network twice.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo nbcc-sql collision test versions again interop interop-matrix support benchmark benchmark-full sim chaos crash fuzz lint clean
+.PHONY: help setup setup-dev demo memory nbcc-sql collision test versions again interop interop-matrix support benchmark benchmark-full sim chaos crash fuzz lint clean
 
 ifndef PYTHON
 PYTHON := $(firstword $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
@@ -31,6 +31,10 @@ setup-dev: ## the same, and the tools for the tests
 
 demo: setup ## three Spark streams write at once, three indexes are built, one is killed; pandas checks; 4 minutes
 	@$(ENVIRONMENT) run demo -- -m demos.main_job $(ARGS)
+
+memory: setup ## four writers embed and upsert texts, searched all the while, as of then and rolled back; 2 minutes
+	@$(ENVIRONMENT) install memory
+	@$(ENVIRONMENT) run memory -- -m demos.memory $(ARGS)
 
 nbcc-sql: setup ## Hudi's own SQL demo in PyFlink: two pipelines into one table path; 2 minutes
 	@$(ENVIRONMENT) run demo -- -m demos.nbcc_sql $(ARGS)
@@ -81,11 +85,11 @@ support: ## README's table of what is supported, made of the tests that pass; 50
 	@$(ENVIRONMENT) run dev -- scripts/support_table.py
 
 benchmark: ## the reduced benchmarks; 20 minutes
-	@$(ENVIRONMENT) install dev benchmarks interop
+	@$(ENVIRONMENT) install dev benchmarks interop lance
 	@$(ENVIRONMENT) run benchmarks -- -m benchmarks $(ARGS)
 
 benchmark-full: ## the benchmarks at full size
-	@$(ENVIRONMENT) install dev benchmarks interop
+	@$(ENVIRONMENT) install dev benchmarks interop lance
 	@$(ENVIRONMENT) run benchmarks -- -m benchmarks --full $(ARGS)
 
 sim: setup-dev ## the simulated world for SECONDS=600, from SEED= if given (a failing seed replays exactly)
@@ -101,6 +105,7 @@ chaos: setup-dev ## everybody on one table under a failing ZooKeeper ensemble fo
 
 crash: setup-dev ## every action killed at every step, gone on with by everybody; 15 minutes
 	@$(ENVIRONMENT) run dev -- -m tests.crash.crash_matrix $(if $(SEED),--seed $(SEED)) $(ARGS)
+	@$(ENVIRONMENT) run dev -- -m tests.crash.vector_matrix
 
 fuzz: setup-dev ## damaged files for every parser, for SECONDS=600, from SEED= if given
 	@$(ENVIRONMENT) run dev -- -m tests.fuzz.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)

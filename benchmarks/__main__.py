@@ -27,7 +27,8 @@ from benchmarks.report import finish, markdown, table
 # Java first: others are compared with its figures.
 SUITES = (
     "java_peer", "codec", "upsert", "concurrency", "locks", "spark_sink", "read", "updates", "compaction",
-    "services", "archive", "hfile", "metadata", "index_reads", "index_build", "flink",
+    "services", "archive", "hfile", "metadata", "index_reads", "index_build",
+    "index_java", "vectors", "flink",
 )  # fmt: skip
 _SUITE_TIMEOUT_S = 2400
 

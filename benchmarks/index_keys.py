@@ -53,8 +53,8 @@ def lookups(folder: Path, repeats: int) -> list[Row]:
     chance = np.random.default_rng(7)
     many = data.keys(chance.choice(KEYS, ASKED, replace=False))
     one = [data.keys(np.array([number])) for number in chance.choice(KEYS, repeats, replace=False)]
-    whole = [_seconds(lambda: _found(_open(path), many)) for _ in range(repeats)]
-    cold = [_seconds(lambda key=key: _found(_open(path), key)) for key in one]
+    whole = [look_up(path, many) for _ in range(repeats)]
+    cold = [look_up(path, key) for key in one]
     size = sum(f.stat().st_size for f in (path / ".hoodie/metadata" / RECORD_INDEX).glob("*.hfile"))
     what = f"a record index of {KEYS:,} keys"
     return [
@@ -87,18 +87,13 @@ def by_secondary_key(folder: Path, rows: int, groups: int, repeats: int, target:
     )  # fmt: skip
 
 
-def _open(path: Path) -> TableState:
+def look_up(path: Path, keys: pa.Array) -> float:
+    """Seconds to open a table and find the places of these keys in its record index."""
+    began = time.perf_counter()
     storage = LocalStorage(str(path))
-    return TableState.load(storage, load_config(storage))
-
-
-def _found(state: TableState, keys: pa.Array) -> None:
+    state = TableState.load(storage, load_config(storage))
     places = state.metadata_table.lookup(RECORD_INDEX, keys)
+    seconds = time.perf_counter() - began
     if places.num_rows != len(keys):
         raise RuntimeError(f"{places.num_rows} of {len(keys)} keys were found")
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
+    return seconds

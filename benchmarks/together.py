@@ -18,14 +18,16 @@ from benchmarks import FOLDER
 _START_DELAY_S = 0.2
 
 
-def run(module: str, specs: Sequence[dict], *, name: str, patience_s: float) -> list[Any]:
+def run(
+    module: str, specs: Sequence[dict], *, name: str, patience_s: float, python: str = sys.executable
+) -> list[Any]:
     """What ``python -m benchmarks.<module> SPEC`` gave for each spec, all begun at once.
 
     Raises ``RuntimeError`` with the process's own text when one fails.
     """
     running = [
         subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", f"benchmarks.{module}", json.dumps(spec)],
+            [python, "-W", "ignore", "-m", f"benchmarks.{module}", json.dumps(spec)],
             cwd=FOLDER.parent, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )

@@ -19,6 +19,7 @@ _PLACES = {
     "Instant": "mainstem.timeline.instant",
     "FileSlice": "mainstem.table.slicing",
     "MixedWritersWarning": "mainstem.timeline.publish",
+    "register_embedding": "mainstem.vectors.embedding",
     "register_merger": "mainstem.merge.registry",
     **dict.fromkeys(
         (
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from mainstem.table.slicing import FileSlice
     from mainstem.timeline.instant import Instant
     from mainstem.timeline.publish import MixedWritersWarning
+    from mainstem.vectors.embedding import register_embedding
     from mainstem.writers.guard import StreamGuard
     from mainstem.writers.outcome import Outcome
     from mainstem.writers.transaction import Transaction

@@ -4,6 +4,7 @@
     mainstem slices PATH        file slices: partition, file id, base file, log files
     mainstem scan PATH          rows of a snapshot, as of a time, or of the base files alone
     mainstem changes PATH       what instants of a range of completion times changed
+    mainstem search PATH COLUMN the rows whose vectors are nearest to one
     mainstem properties PATH    hoodie.properties
     mainstem rollback PATH      roll back the instants of writers whose heartbeat has expired
     mainstem compact PATH       merge log files into new base files, beside running writers
@@ -12,8 +13,8 @@
     mainstem index list PATH    the table's indexes; create, rebuild and drop them while writers run
     mainstem metadata validate PATH  compare the metadata table with the data
 
-``--json`` prints one JSON object per line (``properties``: one object). ``scan`` and ``changes`` also
-write CSV, JSON lines or Parquet to a file (``--format``, ``--output``). Text output is for people:
+``--json`` prints one JSON object per line (``properties``: one object). ``scan``, ``changes`` and ``search``
+also write CSV, JSON lines or Parquet to a file (``--format``, ``--output``). Text output is for people:
 control characters in names and values, which could move a terminal's cursor or fake a line, are
 stripped, and long cells of rows cut. Exit codes: 0 done, 1 refused (the line on stderr says what, where
 and what to do) or ``metadata validate`` found differences, 2 wrong command line, 3 storage or lock not
@@ -35,6 +36,7 @@ from mainstem.cli_flink import add_flink_command
 from mainstem.cli_index import add_index_commands
 from mainstem.cli_metadata import add_metadata_commands
 from mainstem.cli_rows import FORMATS, plain, print_json, print_table, write_rows
+from mainstem.cli_search import add_search_command
 from mainstem.cli_services import add_service_commands
 from mainstem.errors import (
     LeaseLost,
@@ -129,6 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--until", metavar="TIME", help="completed at or before this completion time")
     sub.add_argument("--deletes", action="store_true", help="deleted keys too, marked in _change_type")
     sub.add_argument("--cdc", action="store_true", help="change data: operation, row before, row after")
+    add_search_command(add, _add_rows, _open)
     add("properties", _properties, "show hoodie.properties")
     add_service_commands(add, _open)
     add_flink_command(add, _open)
@@ -160,11 +163,11 @@ def _adder(commands: Any) -> Callable[[str, Callable[..., None], str], argparse.
 
 
 def _add_rows(sub: argparse.ArgumentParser) -> None:
-    """Which rows, and in which form; of ``scan`` and ``changes``."""
+    """Which rows, and in which form; of ``scan``, ``changes`` and ``search``."""
     sub.add_argument("--columns", type=_names, metavar="A,B", help="these columns, in this order")
     sub.add_argument(
         "--where", action="append", default=[], metavar="CONDITION",
-        help="rows with COLUMN OP VALUE (= != < <= > >=) or COLUMN is [not] null; all that are given",
+        help="rows with COLUMN OP VALUE (= != < <= > >=), is null, in, between, like, joined by and, or, not",
     )  # fmt: skip
     sub.add_argument(
         "--limit", type=_count, metavar="N",

@@ -26,10 +26,21 @@ def add_index_commands(
 
     index("list", _list, "show the table's indexes: name, kind, columns, state")
     create = index("create", _create, "build an index while writers run")
-    kinds = "column_stats, partition_stats, record_index, secondary_index or files"
+    kinds = (
+        "column_stats, partition_stats, bloom_filters, record_index, secondary_index, expr_index, vector or"
+        " files"
+    )
     create.add_argument("kind", metavar="KIND", help=kinds)
     create.add_argument("--columns", metavar="A,B", help="what it is on; default of statistics: all columns")
-    create.add_argument("--name", metavar="NAME", help="of a secondary index; default: that of its column")
+    create.add_argument(
+        "--name", metavar="NAME", help="of a secondary, expression or vector index; default: of its column"
+    )
+    create.add_argument(
+        "--set", action="append", default=[], type=_setting, metavar="KEY=VALUE",
+        help="an option of the index, such as engine=hnsw, metric=l2 or clusters=4; may be repeated",
+    )  # fmt: skip
+    refresh = index("refresh", _refresh, "make the next version of a vector index, beside writers")
+    refresh.add_argument("name", metavar="NAME", help="its name")
     rebuild = index("rebuild", _rebuild, "build an index anew; reads do without it meanwhile")
     rebuild.add_argument(
         "name", metavar="NAME", nargs="?", help="its name, or its partition; default: all"
@@ -46,8 +57,22 @@ def _list(options: argparse.Namespace, out: TextIO) -> None:
 def _create(options: argparse.Namespace, out: TextIO) -> None:
     table = options.open(options)
     columns = [name.strip() for name in (options.columns or "").split(",") if name.strip()]
-    made = table.create_index(options.kind, columns, name=options.name, progress=ProgressLine(table))
+    made = table.create_index(
+        options.kind, columns, name=options.name, options=dict(options.set), progress=ProgressLine(table)
+    )
     tell(options, out, [made], "")
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE")
+    return key.strip(), value.strip()
+
+
+def _refresh(options: argparse.Namespace, out: TextIO) -> None:
+    table = options.open(options)
+    tell(options, out, [table.refresh_index(options.name, progress=ProgressLine(table))], "")
 
 
 def _rebuild(options: argparse.Namespace, out: TextIO) -> None:

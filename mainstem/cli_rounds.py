@@ -65,8 +65,9 @@ def _services(options: argparse.Namespace, out: TextIO) -> None:
     from mainstem.indexing.creating import tend
     from mainstem.services.background import Background
     from mainstem.services.runner import Round
+    from mainstem.vectors import lifecycle
 
-    plan = Round.of(options.only, rebuild=tend)
+    plan = Round.of(options.only, rebuild=tend, vectors=lifecycle.tend)
 
     def work(stopping: Callable[[], bool]) -> bool:
         try:

@@ -21,6 +21,7 @@ from mainstem.table.properties import (
     TableConfig,
     load_config,
 )
+from mainstem.vector_methods import VectorMethods
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,13 +38,14 @@ if TYPE_CHECKING:
     from mainstem.table.slicing import FileSlice
     from mainstem.timeline.instant import Instant
     from mainstem.writers.context import WriterContext
+    from mainstem.writers.fit import Rows
     from mainstem.writers.guard import StreamGuard
     from mainstem.writers.outcome import Outcome
     from mainstem.writers.spec import WriteSpec
     from mainstem.writers.transaction import Transaction
 
 
-class Table(ServiceMethods, IndexMethods):
+class Table(ServiceMethods, IndexMethods, VectorMethods):
     """An open table. Cheap to open; may be used from several threads.
 
     ``properties`` given at opening win over the table's own where they are options of the process
@@ -278,11 +280,15 @@ class Table(ServiceMethods, IndexMethods):
         except OSError as error:
             raise Unavailable(f"the schema cannot be read: {error}; try again", table=self.path) from error
 
-    def upsert(self, rows: pa.Table) -> Outcome:
-        """Insert or update full rows in one commit."""
+    def upsert(self, rows: Rows) -> Outcome:
+        """Insert or update full rows in one commit.
+
+        ``rows``, here and in the methods below: an Arrow table or record batch, or columns by name, which are
+        Arrow arrays, lists and NumPy arrays; a matrix has a vector in each row.
+        """
         return self._write_once("upsert", rows)
 
-    def insert(self, rows: pa.Table) -> Outcome:
+    def insert(self, rows: Rows) -> Outcome:
         """Write full rows as log blocks, like ``upsert``; the timeline calls it INSERT.
 
         Under non-blocking concurrency control Hudi's ``insert`` goes to log files too (HUDI-8328): a
@@ -290,7 +296,7 @@ class Table(ServiceMethods, IndexMethods):
         """
         return self._write_once("insert", rows)
 
-    def bulk_insert(self, rows: pa.Table) -> Outcome:
+    def bulk_insert(self, rows: Rows) -> Outcome:
         """Write full rows in one commit: as base files where a bucket has no file yet, else as log
         blocks.
 
@@ -301,12 +307,12 @@ class Table(ServiceMethods, IndexMethods):
         """
         return self._write_once("bulk_insert", rows)
 
-    def delete(self, keys: pa.Table) -> Outcome:
+    def delete(self, keys: Rows) -> Outcome:
         """Delete by key: the record key and partition columns suffice. Unconditional, as Hudi's
         ``delete`` operation (ordering value 0): it wins over every earlier row whatever its event time."""
         return self._write_once("delete", keys)
 
-    def update_columns(self, rows: pa.Table) -> Outcome:
+    def update_columns(self, rows: Rows) -> Outcome:
         """Update some columns of rows; the others keep their values.
 
         The table must have ``hoodie.table.partial.update.mode``. With IGNORE_DEFAULTS the columns left
@@ -321,7 +327,7 @@ class Table(ServiceMethods, IndexMethods):
         """
         return self._write_once("update_columns", rows)
 
-    def _write_once(self, operation: str, rows: pa.Table) -> Outcome:
+    def _write_once(self, operation: str, rows: Rows) -> Outcome:
         from mainstem.writers.fit import as_table
         from mainstem.writers.outcome import EMPTY, Outcome, check_operation
 
@@ -384,11 +390,12 @@ class Table(ServiceMethods, IndexMethods):
     def _indexes_now(self) -> list[Index]:
         from mainstem.indexing.status import indexes
         from mainstem.timeline.active import load_timeline
+        from mainstem.vectors.lifecycle import vector_indexes
 
         storage = self._seams.storage
         config = load_config(storage)
         config.check_readable(self.path)
-        return indexes(storage, config, load_timeline(storage))
+        return [*indexes(storage, config, load_timeline(storage)), *vector_indexes(storage)]
 
     def _check_agreement(self) -> None:
         """An option that decides where rows land must not contradict the table."""
@@ -428,7 +435,7 @@ class Table(ServiceMethods, IndexMethods):
     def _write_spec(self, ctx: WriterContext, operation: str) -> WriteSpec:
         from mainstem.formats.avro_schema import arrow_to_avro
         from mainstem.merge.rules import merge_rules
-        from mainstem.metadata.commit_stats import partition_columns
+        from mainstem.metadata.column_types import held_columns
         from mainstem.table.keygen import KeyGenerator
         from mainstem.table.schema import arrow_user_schema
         from mainstem.writers.schemas import fills_missing
@@ -462,6 +469,7 @@ class Table(ServiceMethods, IndexMethods):
                     )
         keys = KeyGenerator.for_writing(config)
         keys.check_schema(arrow)
+        held = held_columns(ctx.seams.storage)
         return WriteSpec(
             base=self.path,
             instant="",
@@ -485,7 +493,8 @@ class Table(ServiceMethods, IndexMethods):
             block_format=options.block_format,
             partial_blocks=partial_blocks,
             layout={key: self._given[key] for key in LAYOUT_OPTIONS if key in self._given},
-            never_widened=partition_columns(ctx.seams.storage),
+            never_widened=held.kept,
+            whole_numbers=held.whole,
         )
 
     def _check_update_columns(self, rules: MergeRules) -> None:

@@ -62,14 +62,18 @@ def create_table(
     table_version: int = 9,
     properties: Mapping[str, object] | None = None,
     name: str | None = None,
+    vectors: Mapping[str, str] | None = None,
 ) -> Table:
     """Create a merge-on-read table with a simple bucket index, ready for non-blocking writers.
 
     ``ordering`` fields make it EVENT_TIME_ORDERING unless ``hoodie.record.merge.mode`` says otherwise;
     without them it is COMMIT_TIME_ORDERING. ``buckets`` is per partition and cannot change (Hudi's Java
     default, 256, if neither it nor ``hoodie.bucket.index.num.buckets`` is given). Instants are in UTC.
-    ``hoodie.metadata.enable=true`` gives it a metadata table with the partition ``files``. Raises ``Invalid``
-    if a table exists there, or for fields that the schema lacks.
+    ``hoodie.metadata.enable=true`` gives it a metadata table with the partition ``files``. ``vectors``:
+    columns that Hudi is to hold as vectors, ``{"embedding": "VECTOR(384)"}`` (``VECTOR(384, DOUBLE)``,
+    ``VECTOR(384, INT8)``): list columns of the schema, or further ones; fields that are marked
+    ``hudi_type``, as readers give them, need not be named. Raises ``Invalid`` if a table exists there, or
+    for fields that the schema lacks.
 
     By Hudi's rules, which Java follows too, a compaction may change what a later write does. Whatever
     the merge mode: a write that was in flight when a compaction was planned lies on top of what the
@@ -80,6 +84,7 @@ def create_table(
     """
     import pyarrow as pa
 
+    from mainstem.formats.vectors import plain_lists, with_vectors
     from mainstem.merge.rules import merge_rules
 
     given = as_text(properties)
@@ -89,6 +94,7 @@ def create_table(
     keys, order, parts = (_names(v) for v in (record_key, ordering, partition_by))
     if not isinstance(schema, pa.Schema):
         raise Invalid(f"schema is a {type(schema).__name__}, expected a pyarrow.Schema", table=local)
+    schema = with_vectors(schema, vectors or {})
     _check_fields(schema, keys, order, parts, local)
     raw = new_properties(local, schema, keys, order, parts, buckets, table_version, given, name)
     if indexed:
@@ -102,6 +108,11 @@ def create_table(
     seams = local_seams(local, config, options)
     put_table(seams, raw)
     table = Table(seams, config, options)
+    for name_of, size in plain_lists(schema).items():
+        _log.info(
+            "table %s: column %r is a plain list to Hudi; vectors={%r: 'VECTOR(%d)'} makes it a vector",
+            local, name_of, name_of, size,
+        )  # fmt: skip
     for caution in table.cautions:
         _log.info("table %s: where compaction changes the answer: %s", local, caution)
     return table
@@ -135,6 +146,8 @@ def _check_keys(config: TableConfig, local: str) -> None:
 def _check_fields(
     schema: pa.Schema, keys: list[str], order: list[str], parts: list[str], local: str
 ) -> None:
+    import pyarrow as pa
+
     if not keys:
         raise Invalid("record_key is empty: a bucket-indexed table needs a key", table=local)
     columns = [part.partition(":")[0] for part in parts]
@@ -143,6 +156,10 @@ def _check_fields(
             if schema.get_field_index(field) < 0:
                 raise Invalid(
                     f"{role} names {field!r}, but the schema has {', '.join(schema.names)}", table=local
+                )
+            if role == "ordering" and pa.types.is_nested(schema.field(field).type):
+                raise Invalid(
+                    f"ordering field {field!r} is a {schema.field(field).type}: no order", table=local
                 )
         if len(set(names)) != len(names):
             raise Invalid(f"{role} names a column twice: {names}", table=local)

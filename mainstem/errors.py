@@ -16,6 +16,12 @@ expected, and what to do about it. Messages are not API; classes and attributes 
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 class MainstemError(Exception):
     """Base of all errors. ``table`` is the base path, ``instant`` a requested time, where known."""
@@ -91,3 +97,15 @@ class RolledBack(MainstemError):
 
 class OutcomeUnknown(MainstemError):
     """Publication failed in a way that leaves open whether it took effect. Never delete files."""
+
+
+@contextmanager
+def naming(table: str, failed: str, advice: str) -> Iterator[None]:
+    """Errors from within name ``table``; trouble with storage is ``Unavailable``: "failed: ...; advice"."""
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(f"{failed}: {error}; {advice}", table=table) from error
+    except MainstemError as error:
+        error.table = error.table or table
+        raise

@@ -24,6 +24,10 @@ SCHEMA_DEPTH_MAX = 64
 SCHEMA_FIELDS_MAX = 10_000
 # Filters: a tree is walked by recursion. One that is deeper leaves nothing out.
 EXPRESSION_DEPTH_MAX = 200
+# Filters that are given as texts: brackets in one another, and conditions, which Arrow evaluates by recursion
+# (it dies of 10,000).
+FILTER_DEPTH_MAX = 50
+FILTER_CONDITIONS_MAX = 1_000
 # Record keys that a filter may name and that are looked up one by one; above it files are read instead.
 WANTED_KEYS_MAX = 100_000
 # One value of a string or bytes column.
@@ -42,3 +46,18 @@ FILE_NAME_BYTES_MAX = 255
 TIMELINE_AHEAD_MS_DEFAULT = 60_000
 # A publish that was fenced takes a new lease and tries again this many times.
 PUBLISH_ATTEMPTS_MAX = 20
+# Values of one vector, and vectors of one engine file (labels of libraries are 32 bits wide in part).
+VECTOR_DIMENSION_MAX = 65_536
+VECTOR_ROWS_MAX = 2**31 - 1
+# How widely one search of a graph may look: memory of every search grows with it.
+VECTOR_EFFORT_MAX = 100_000
+# Rows that one search of vectors answers with, over all queries: they are held at once.
+SEARCH_HITS_MAX = 50_000_000
+# Columns that have, or once had, a vector index; parts of one version; file slices that it is made of.
+VECTOR_INDEXES_MAX = 10_000
+VECTOR_CLUSTERS_MAX = 4_096
+VECTOR_SLICES_MAX = 1_000_000
+# What searches of one open table remember of vectors that the index does not hold yet.
+VECTOR_DELTA_BYTES_MAX = 1 * GIB
+# Files of a version that are read into memory for searches; those of a larger one go to temporary files.
+VECTOR_MEMORY_BYTES_MAX = 1 * GIB

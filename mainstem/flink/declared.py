@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.options import CONNECTORS, KEYS, PARTITION, FlinkOptions
-from mainstem.flink.types import flink_to_arrow
+from mainstem.flink.types import flink_to_arrow, with_vectors
 
 if TYPE_CHECKING:
     from pyflink.table import TableEnvironment
@@ -41,7 +41,8 @@ class Declared:
             return self
         texts = {**self.texts, **hints}
         options = _with_fields(FlinkOptions.parse(texts, name=self.name), self)
-        return replace(self, options=options, texts=texts)
+        columns = with_vectors(flink_to_arrow(self.row), self.row, options.vectors)
+        return replace(self, columns=columns, options=options, texts=texts)
 
 
 def is_ours(options: Mapping[str, str]) -> bool:
@@ -103,7 +104,7 @@ def from_schema(
     found = Declared(
         names=names,
         row=row,
-        columns=flink_to_arrow(row),
+        columns=with_vectors(flink_to_arrow(row), row, options.vectors),
         key=tuple(key.get().getColumns()) if key.isPresent() else None,
         partition=tuple(partition) or None,
         options=options,

@@ -67,6 +67,7 @@ _TABLE = (
            key="hoodie.table.recordkey.fields"),
     _works("hoodie.datasource.write.partitionpath.field", "", "PARTITIONED BY wins",
            key="hoodie.table.partition.fields"),
+    _works("hoodie.vector.columns", "", "of a new table: arrays that are vectors, `embedding:384,codes:16`"),
     _works("hoodie.datasource.write.hive_style_partitioning", "false", "folders `city=Rome`"),
     _works("hoodie.datasource.write.partitionpath.urlencode", "false", "escapes in folders"),
     _works("hoodie.datasource.write.keygenerator.type", "SIMPLE", "inferred from key and partition fields"),

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -13,6 +14,7 @@ from mainstem import options as core
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.option_list import BY_NAME, FIXED, NO_EFFECT, OPTIONS, Option
 from mainstem.hoodie_options import check_given, for_reading, local_path, operation, sorted_out
+from mainstem.limits import VECTOR_DIMENSION_MAX
 from mainstem.merge.payloads import COMMIT_TIME, EVENT_TIME, IGNORE_DEFAULTS, KNOWN_PAYLOADS
 
 CONNECTORS = ("hudi", "mainstem")
@@ -25,6 +27,9 @@ ORDERING = "hoodie.table.ordering.fields"
 PARTITION = "hoodie.table.partition.fields"
 _MODE = "hoodie.record.merge.mode"
 _PARTIAL = "hoodie.table.partial.update.mode"
+_VECTORS = "hoodie.vector.columns"
+_VECTOR = re.compile(r"\s*(\w+)\s*(?::\s*(\d{1,9})\s*)?\Z", re.ASCII)
+_DIMENSION = 128
 _PARQUET_BLOCK = "hoodie.parquet.block.size"
 
 _MERGERS = {
@@ -67,7 +72,8 @@ class FlinkOptions:
     ``name``: the table's name in SQL. ``table``: properties that the table must have, or is created with,
     under their names in ``hoodie.properties``; ``given``: such a property -> option name as the user wrote
     it; ``passed``: properties for ``open_table``: locks, clock, heartbeat, services (under Hudi's
-    ``hoodie.*`` names). ``write_tasks``: parallelism of the writers, None for the environment's.
+    ``hoodie.*`` names). ``write_tasks``: parallelism of the writers, None for the environment's. ``vectors``:
+    columns that are VECTORs, in lower case, and their dimensions.
     """
 
     path: str
@@ -78,6 +84,7 @@ class FlinkOptions:
     operation: str = "upsert"
     write_tasks: int | None = None
     client_id: str = ""
+    vectors: Mapping[str, int] = field(default_factory=dict)
     read: FlinkReadOptions = field(default_factory=FlinkReadOptions)
 
     @classmethod
@@ -103,6 +110,7 @@ class FlinkOptions:
             operation=_operation(values),
             write_tasks=_count(values, "write.tasks"),
             client_id=values.get("write.client.id", ""),
+            vectors=_vectors(values.get(_VECTORS, "")),
             read=_reading(values),
         )
 
@@ -137,7 +145,7 @@ def _properties(
         option = BY_NAME.get(name)
         if option is None or name in _SWITCHES:
             hoodie[name] = value
-        elif option.what in (FIXED, NO_EFFECT):
+        elif option.what in (FIXED, NO_EFFECT) or name == _VECTORS:
             continue
         elif option.key:
             keyed[option.key] = value
@@ -193,6 +201,21 @@ def _meaning(name: str, written: str, value: str) -> tuple[str, str | None]:
         f"{written}={value!r}: expected Hudi's own for event time, commit time or partial updates; leave it"
         " out and say hoodie.record.merge.mode (and hoodie.table.partial.update.mode) instead"
     )
+
+
+def _vectors(text: str) -> dict[str, int]:
+    """``name[:dimension]``, by commas (VectorColumnParser of Hudi's Flink connector)."""
+    found: dict[str, int] = {}
+    for entry in filter(str.strip, text.split(",")):
+        parts = _VECTOR.match(entry)
+        size = int(parts[2] or _DIMENSION) if parts else 0
+        if not parts or not 1 <= size <= VECTOR_DIMENSION_MAX or parts[1].lower() in found:
+            raise Invalid(
+                f"{_VECTORS}={text!r:.200}: {entry.strip()!r:.80}; expected column:dimension once for each"
+                f" column, with a dimension from 1 to {VECTOR_DIMENSION_MAX} (left out: {_DIMENSION})"
+            )
+        found[parts[1].lower()] = size
+    return found
 
 
 def _operation(values: Mapping[str, str]) -> str:

@@ -21,6 +21,7 @@ from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.declared import Declared
 from mainstem.flink.options import INDEX_TYPE, KEYS, ORDERING, TABLE_TYPE, FlinkOptions
 from mainstem.formats.avro_schema import arrow_to_avro
+from mainstem.formats.vectors import check_same
 from mainstem.hoodie_options import BUCKETS, for_opening
 from mainstem.merge.payloads import COMMIT_TIME
 from mainstem.writers.schemas import fills_missing
@@ -150,6 +151,7 @@ def _check_columns(declared: Declared, table: Table, *, writing: bool) -> None:
                 f" has {', '.join(found.names)}. Add it with another writer first, or leave it out",
                 table=table.path,
             )
+        check_same(column, found.field(place))
         if not _same(column.type, found.field(place).type):
             raise Invalid(
                 f"table {declared.name!r}: column {column.name!r} is declared so that it is stored as"
@@ -168,8 +170,11 @@ def _check_columns(declared: Declared, table: Table, *, writing: bool) -> None:
 
 
 def _same(a: pa.DataType, b: pa.DataType) -> bool:
-    """Equal but for names and nullability inside of lists and maps."""
+    """Equal but for names and nullability inside of lists and maps. A vector (``b``) is declared as an array,
+    which is checked for its dimension when there are rows; TINYINT is an int32."""
     types = pa.types
+    if types.is_list(a) and types.is_fixed_size_list(b):
+        return a.value_type == (pa.int32() if b.value_type == pa.int8() else b.value_type)
     if types.is_list(a) and types.is_list(b):
         return _same(a.value_type, b.value_type)
     if types.is_map(a) and types.is_map(b):

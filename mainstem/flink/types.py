@@ -16,6 +16,7 @@
 | TIMESTAMP_LTZ(0..3)       | long, local-timestamp-millis  | timestamp(ms)               |
 | TIMESTAMP_LTZ(4..6)       | long, local-timestamp-micros  | timestamp(us)               |
 | ARRAY, MAP, MULTISET, ROW | array, map, map of int, record | list, map, map, struct     |
+| ARRAY that is a vector    | fixed, vector                 | list, marked                |
 
 The two kinds of timestamps are the other way round than their names say. That is what Hudi stores, and
 what its Flink reader expects: a TIMESTAMP's wall clock is stored as if it were UTC
@@ -26,11 +27,13 @@ Types are read from Java's own (``LogicalType``): PyFlink's classes lose the pre
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from mainstem.errors import Unsupported
+from mainstem.errors import Invalid, Unsupported
+from mainstem.formats.vectors import VECTOR_MARK, Vector
 
 _PLAIN: dict[str, tuple[pa.DataType, str]] = {
     "BOOLEAN": (pa.bool_(), "BOOLEAN"),
@@ -46,6 +49,7 @@ _PLAIN: dict[str, tuple[pa.DataType, str]] = {
     "VARBINARY": (pa.binary(), "BYTES"),
     "DATE": (pa.date32(), "DATE"),
 }
+_ELEMENTS = {"FLOAT": "FLOAT", "DOUBLE": "DOUBLE", "TINYINT": "INT8"}
 _WALL_CLOCK, _INSTANT = "TIMESTAMP_WITHOUT_TIME_ZONE", "TIMESTAMP_WITH_LOCAL_TIME_ZONE"
 
 
@@ -55,6 +59,27 @@ def flink_to_arrow(row: Any) -> pa.Schema:
     Raises ``Unsupported`` naming the column for types that a Hudi table cannot hold.
     """
     return pa.schema([pa.field(f.getName(), _arrow(f.getType(), f.getName())) for f in row.getFields()])
+
+
+def with_vectors(columns: pa.Schema, row: Any, vectors: Mapping[str, int]) -> pa.Schema:
+    """The columns with those marked that are VECTORs of these dimensions, by their names in lower case.
+
+    As in Hudi's connector the elements say the type. Raises ``Invalid`` for other columns.
+    """
+    kinds = {f.getName().lower(): (place, f.getType()) for place, f in enumerate(row.getFields())}
+    for name, dimension in vectors.items():
+        place, kind = kinds.get(name, (-1, None))
+        array = kind is not None and kind.getTypeRoot().name() == "ARRAY"
+        element = _ELEMENTS.get(kind.getElementType().getTypeRoot().name()) if array else None
+        if element is None:
+            found = "no such column" if kind is None else kind.asSummaryString()
+            raise Invalid(
+                f"hoodie.vector.columns names {name!r}: {found}; expected a column ARRAY<FLOAT>,"
+                " ARRAY<DOUBLE> or ARRAY<TINYINT>"
+            )
+        mark = {VECTOR_MARK: str(Vector(dimension, element))}
+        columns = columns.set(place, columns.field(place).with_metadata(mark))
+    return columns
 
 
 def cast_type(kind: Any) -> str:

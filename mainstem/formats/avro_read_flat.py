@@ -251,7 +251,10 @@ def _read_vector(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | N
     cursors.skip(np.full(cursors.rows, kind.size) if valid is None else np.where(valid, kind.size, 0))
     if not wanted:
         return None
-    rows = np.arange(cursors.rows) if valid is None else np.flatnonzero(valid)
+    if valid is None and cursors.rows:
+        cells = cursors.gather(f"V{kind.size}", begins)
+        return vectors(pa.py_buffer(cells.view(np.uint8)), cursors.rows, None, arrow_type(kind))
+    rows = np.flatnonzero(valid) if valid is not None else begins
     raw = np.zeros((cursors.rows, kind.size), np.uint8)
     if len(rows):
         cells = cursors.gather(f"V{kind.size}", begins[rows])

@@ -22,9 +22,8 @@ import pyarrow as pa
 
 from mainstem import limits
 from mainstem.errors import CorruptTable, Invalid, Unsupported
+from mainstem.formats.vectors import BACKING, ELEMENTS, VECTOR_MARK, Vector, vector_of
 
-# Spark's column metadata of a type that Arrow and Avro have no word for.
-VECTOR_MARK = "hudi_type"
 META_FIELDS = (
     "_hoodie_commit_time",
     "_hoodie_commit_seqno",
@@ -56,8 +55,6 @@ _PLAIN_ARROW = {
     "fixed": pa.binary(),
     "enum": pa.string(),
 }
-# Elements of Hudi's VECTOR columns (HoodieSchema.VectorElementType), little-endian on storage.
-_VECTOR_ELEMENTS = {"FLOAT": pa.float32(), "DOUBLE": pa.float64(), "INT8": pa.int8()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +121,10 @@ def arrow_to_avro(schema: pa.Schema, *, table_name: str, meta_fields: bool) -> s
             "possible"
         )
     _check_names([field.name for field in columns], "the schema")
-    for field in columns:
-        if field.metadata and VECTOR_MARK.encode() in field.metadata:
-            raise Unsupported(
-                f"column {field.name!r} is a {field.metadata[VECTOR_MARK.encode()].decode()}: Hudi's"
-                " vectors can be read, not written; write the table with Hudi (a new table holds such"
-                f" a column as a plain list without the field's metadata {VECTOR_MARK!r})"
-            )
     parent = f"{namespace}.{name}"
     fields = [_META_JSON[f] for f in META_FIELDS] if meta_fields else []
-    fields += [_field_json(field.name, field.type, parent, field.name, 1) for field in columns]
+    vectors: set[str] = set()
+    fields += [_column_json(field, parent, vectors) for field in columns]
     record = {"type": "record", "name": name, "namespace": namespace, "fields": fields}
     text = json.dumps(record, separators=(",", ":"), ensure_ascii=False)
     if len(text) > limits.SCHEMA_BYTES_MAX:
@@ -148,6 +139,17 @@ _META_JSON = {
     name: {"name": name, "type": ["null", "string"], "doc": "", "default": None}
     for name in META_FIELDS
 }
+
+
+def _column_json(field: pa.Field, parent: str, vectors: set[str]) -> dict:
+    """A column; ``vectors``: the types of vectors that columns before it have, named only from then on."""
+    vector = vector_of(field)
+    if vector is None:
+        return _field_json(field.name, field.type, parent, field.name, 1)
+    known = vector.avro_name in vectors
+    vectors.add(vector.avro_name)
+    kind = vector.avro_name if known else vector.node()
+    return {"name": field.name, "type": ["null", kind], "default": None}
 
 
 def _field_json(name: str, kind: pa.DataType, parent: str, column: str, depth: int) -> dict:
@@ -190,6 +192,9 @@ def _struct_json(kind: pa.DataType, name: str, parent: str, column: str, depth: 
     if not children:
         raise Invalid(f"column {column!r} is a struct without fields, which Hudi cannot hold")
     _check_names([child.name for child in children], f"column {column!r}")
+    marked = [child.name for child in children if VECTOR_MARK.encode() in (child.metadata or {})]
+    if marked:
+        raise Unsupported(f"column {column!r} has a VECTOR inside, {marked[0]!r}; Hudi has none but columns")
     inner = f"{parent}.{name}"
     fields = [_field_json(c.name, c.type, inner, f"{column}.{c.name}", depth + 1) for c in children]
     return {"type": "record", "name": name, "namespace": parent, "fields": fields}
@@ -323,14 +328,13 @@ def avro_to_arrow(text: str, *, path: str = "") -> pa.Schema:
 
 def arrow_field(name: str, kind: AvroType) -> pa.Field:
     """The Arrow field of one Avro field."""
-    field = pa.field(name, arrow_type(kind), nullable=kind.nullable)
-    return field.with_metadata({VECTOR_MARK: _vector_text(kind)}) if kind.logical == "vector" else field
+    if kind.logical == "vector":
+        return _vector_type(kind).field(name, nullable=kind.nullable)
+    return pa.field(name, arrow_type(kind), nullable=kind.nullable)
 
 
-def _vector_text(kind: AvroType) -> str:
-    """The type as Hudi spells it; FLOAT is left out (HoodieSchema.Vector)."""
-    element = "" if kind.symbols == ("FLOAT",) else f", {kind.symbols[0]}"
-    return f"VECTOR({kind.precision}{element})"
+def _vector_type(kind: AvroType) -> Vector:
+    return Vector(kind.precision, kind.symbols[0])
 
 
 def arrow_type(kind: AvroType) -> pa.DataType:
@@ -344,8 +348,7 @@ def arrow_type(kind: AvroType) -> pa.DataType:
     if kind.logical == "decimal":
         return pa.decimal128(kind.precision, kind.scale)
     if kind.logical == "vector":
-        element = pa.field("element", _VECTOR_ELEMENTS[kind.symbols[0]], nullable=False)
-        return pa.list_(element, kind.precision)
+        return _vector_type(kind).arrow
     if kind.kind == "long" and kind.logical:
         return _LONG_LOGICAL[kind.logical]
     if kind.kind == "int" and kind.logical:
@@ -555,13 +558,14 @@ def _logical(node: dict, kind: str, column: str, size: int = 0) -> AvroType:
 def _vector(node: dict, column: str, size: int) -> AvroType:
     """VECTOR(n[, DOUBLE|INT8]): ``precision`` holds the dimension, ``symbols`` the element type."""
     dimension, element = node.get("dimension"), node.get("elementType", "FLOAT")
-    backing = node.get("storageBacking", "FIXED_BYTES")
-    if element not in _VECTOR_ELEMENTS or backing != "FIXED_BYTES" or type(dimension) is not int:
+    backing = node.get("storageBacking", BACKING)
+    known = isinstance(element, str) and element in ELEMENTS and backing == BACKING
+    if not known or type(dimension) is not int:
         raise Unsupported(
-            f"column {column!r} is a vector({dimension!r:.20}, {element!r:.40}) stored as {backing!r:.40};"
-            f" expected a dimension and {', '.join(_VECTOR_ELEMENTS)} stored as FIXED_BYTES"
+            f"column {column!r} is a vector({dimension!r:.20}, {element!r:.40}) in {backing!r:.40};"
+            f" expected a dimension and {', '.join(ELEMENTS)} stored as {BACKING}"
         )
-    if dimension * (_VECTOR_ELEMENTS[element].bit_width // 8) != size:
+    if dimension * (ELEMENTS[element].bit_width // 8) != size:
         raise CorruptTable(
             f"the Avro schema has a VECTOR of {dimension!r:.20} {element} in {size} bytes at {column!r}"
         )

@@ -20,6 +20,7 @@ from mainstem.formats.bloom_filter import DYNAMIC, TYPE_CODE_KEY, BloomFilter, B
 from mainstem.formats.parquet_columns import column_settings, gzip_level
 from mainstem.formats.parquet_footer import close_with_notes
 from mainstem.formats.resolve import project_to
+from mainstem.formats.vectors import footer_note, stored_as_bytes
 from mainstem.limits import MIB
 from mainstem.options import GZIP_LEVEL, whole_number
 
@@ -116,7 +117,7 @@ def write_base_file(
     """
     how = how or BaseFileFormat()
     schema = avro_to_arrow(avro_schema)
-    notes = _Notes(avro_schema, how)
+    notes = _Notes(avro_schema, footer_note(schema), how)
     output = SinkFile(sink)
     writer: pq.ParquetWriter | None = None
     count = 0
@@ -127,7 +128,7 @@ def write_base_file(
             writer = writer or _opened(output, group, how)
             writer.write_table(group, row_group_size=group.num_rows)
             count += group.num_rows
-        writer = writer or _opened(output, schema.empty_table(), how)
+        writer = writer or _opened(output, stored_as_bytes(schema.empty_table()), how)
         close_with_notes(writer, output, notes.footer())
     finally:
         if writer is not None:
@@ -144,12 +145,11 @@ def _opened(output: SinkFile, rows: pa.Table, how: BaseFileFormat) -> pq.Parquet
     return pq.ParquetWriter(
         pa.PythonFile(output, mode="w"),
         rows.schema,
-        compression=how.compression,
         store_schema=False,
         write_page_checksum=True,
         version="2.6",
         data_page_version="1.0",
-        **column_settings(rows, _UNIQUE, level, for_all=how.gzip_level is not None),
+        **column_settings(rows, _UNIQUE, how.compression, level, for_all=how.gzip_level is not None),
     )
 
 
@@ -186,14 +186,14 @@ def _laid_out(batch: pa.Table, schema: pa.Schema) -> pa.Table:
     for column, kind in zip(rows.columns, schema, strict=True):
         if column.null_count and not kind.nullable:
             raise Invalid(f"column {kind.name!r} has a null, but the schema declares it as not null")
-    return rows
+    return stored_as_bytes(rows)
 
 
 class _Notes:
     """What the footer says about the rows, gathered while they are written."""
 
-    def __init__(self, avro_schema: str, how: BaseFileFormat) -> None:
-        self._schema = avro_schema
+    def __init__(self, avro_schema: str, vectors: dict[str, str], how: BaseFileFormat) -> None:
+        self._said = {SCHEMA_KEY: avro_schema, "writer.model.name": "avro", **vectors}
         self._bloom = None if how.bloom is None else BloomFilter(how.bloom)
         self._dynamic = how.bloom is not None and how.bloom.kind == DYNAMIC
         self._ends: list[str] = []
@@ -206,7 +206,7 @@ class _Notes:
 
     def footer(self) -> dict[str, str]:
         """Key and value pairs."""
-        notes = {SCHEMA_KEY: self._schema, "writer.model.name": "avro"}
+        notes = dict(self._said)
         if self._bloom is not None:
             notes[BLOOM_KEY] = self._bloom.text()
             if self._dynamic:

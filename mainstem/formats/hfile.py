@@ -31,7 +31,7 @@ from mainstem.formats.bloom_filter import text_bytes
 from mainstem.formats.hfile_entries import Entries
 
 _TAIL_BYTES = 64 * limits.KIB  # read at first: the trailer and, of most files, all that opening needs
-_CHUNK_BYTES = 2 * limits.MIB  # plain bytes whose entries are taken apart at once
+_CHUNK_BYTES = limits.MIB  # plain bytes whose entries are taken apart at once: a block of Hudi is not copied
 _SIDE_BY_SIDE_FROM = 8  # blocks
 _CHUNKS_AT_ONCE = 16
 _FEW_KEYS = 8
@@ -153,6 +153,9 @@ class HFile:
         if _order_unknown(keys):
             return self._matching(self.blocks, lambda found: pc.is_in(found, value_set=keys))
         blocks = self._holding(keys)
+        if len(keys) < _FEW_KEYS:
+            wanted = [key for key in keys.to_pylist() if key is not None]
+            return self._joined(list(self._worked(blocks, lambda entries: entries.of(wanted))))
         return self._matching(blocks, lambda found: pc.is_in(found, value_set=_within(keys, found)))
 
     def prefixes(self, prefixes: pa.Array) -> Rows:
@@ -228,7 +231,7 @@ class HFile:
 
         def entries(chunk: Sequence[tuple[DataBlock, memoryview]]) -> Result:
             plain = [self._plain(view, block, layout.DATA) for block, view in chunk]
-            return work(self._guarded(Entries, chunk[0][0].offset, plain))
+            return self._guarded(lambda: work(Entries(plain)), chunk[0][0].offset)
 
         chunks = self._chunks(blocks)
         if self._run is None or len(blocks) < _SIDE_BY_SIDE_FROM:

@@ -11,8 +11,10 @@ lands on the next one's start.
 
 from __future__ import annotations
 
+import bisect
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +33,7 @@ _HEAD_TYPE = np.dtype([("key", ">i4"), ("value", ">i4"), ("row", ">i2")])
 _TAIL_FIRST, _TAIL_LAST = (int.from_bytes(_TAIL[place : place + 8], "big") for place in (0, 2))
 _ENTRY = struct.Struct(">iih")
 _LENGTHS = struct.Struct(">ii")
+_ROW = struct.Struct(">h")
 ROW_BYTES_MAX = 32_767  # the length of a row is a signed int16
 
 _LANES_FROM = 512
@@ -42,16 +45,19 @@ _ROWS_TRIED = 256  # lengths of a row that are tried around a lane's start
 
 
 class Entries:
-    """The entries of some blocks; keys and values are gathered when they are asked for."""
+    """The entries of some blocks; keys and values are gathered, and checked, when they are asked for."""
 
     def __init__(self, blocks: Sequence[bytes | memoryview]) -> None:
         sizes = np.array([len(block) for block in blocks], np.int64)
         if int(sizes.sum()) > limits.CHUNK_BYTES_MAX:
             raise Malformed(f"HFile blocks of {int(sizes.sum())} bytes at once")
         self._data = blocks[0] if len(blocks) == 1 else b"".join(blocks)
-        starts = _starts(memoryview(self._data), np.cumsum(sizes))
-        self.count = len(starts) - 1
-        self._cells = _cells(self._data, starts) if self.count else pa.array([], pa.binary())
+        self._starts = _starts(memoryview(self._data), np.cumsum(sizes))
+        self.count = len(self._starts) - 1
+
+    @cached_property
+    def _cells(self) -> pa.BinaryArray:
+        return _cells(self._data, self._starts) if self.count else pa.array([], pa.binary())
 
     def keys(self) -> pa.BinaryArray:
         """All keys, in the order of the entries."""
@@ -61,6 +67,24 @@ class Entries:
         """All values, or those of these entries."""
         chosen = np.arange(self.count) if rows is None else rows.astype(np.int64)
         return self._cells.take(pa.array(4 * chosen + 2))
+
+    def of(self, keys: Iterable[bytes]) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+        """Keys and values of the entries with one of a few keys; no others are checked. The keys' order must
+        be that of their bytes."""
+        rows = sorted({row for key in keys for row in self._rows_of(key)})
+        cells = [_cells(self._data, self._starts[row : row + 2]).to_pylist() for row in rows]
+        return tuple(pa.array([one[place] for one in cells], pa.binary()) for place in (0, 2))
+
+    def _rows_of(self, key: bytes) -> Iterator[int]:
+        row = bisect.bisect_left(range(self.count), key, key=self._key)
+        while row < self.count and self._key(row) == key:
+            yield row
+            row += 1
+
+    def _key(self, row: int) -> bytes:
+        begin = int(self._starts[row]) + _HEAD
+        (size,) = _ROW.unpack_from(self._data, begin - _ROW.size)
+        return bytes(self._data[begin : begin + max(size, 0)])
 
 
 def _cells(data: bytes | memoryview, starts: np.ndarray) -> pa.BinaryArray:
@@ -103,7 +127,8 @@ def _starts(data: memoryview, ends: np.ndarray) -> np.ndarray:
         raise Malformed(f"an HFile data block of {size} bytes")
     found = None
     if size >= _LANES_FROM * ENTRY_BYTES:
-        seeds = np.union1d(np.append(0, ends[:-1][np.diff(ends) > 0]), _seeds(data))
+        firsts = np.append(0, ends[:-1][np.diff(ends) > 0])
+        seeds = _changed(np.sort(np.concatenate([firsts, _seeds(data)])))
         limit = 16 * size // (ENTRY_BYTES * len(seeds)) + 64
         found = walk_lanes(seeds, size, _step(data), limit, ENTRY_BYTES)
     if found is None:
@@ -147,8 +172,9 @@ def _seeds(data: memoryview) -> np.ndarray:
     size = len(data)
     lanes = min(_LANES_MAX, max(16, size // 2048))
     whole = data.obj if isinstance(data.obj, bytes) and len(data.obj) == size else bytes(data)
-    places = (whole.find(_TAIL, lane * size // lanes) for lane in range(1, lanes))
-    tails = np.unique(np.fromiter((place for place in places if place > 0), np.int64))
+    find = whole.find
+    places = [find(_TAIL, lane * size // lanes) for lane in range(1, lanes)]
+    tails = _changed(np.array([place for place in places if place > 0], np.int64))
     raw = np.frombuffer(data, np.uint8)
     found = _before(raw, tails, _heads(raw, np.zeros(1, np.int64))[2])
     if 2 * len(found) < len(tails):
@@ -164,8 +190,13 @@ def _before(raw: np.ndarray, tails: np.ndarray, rows: np.ndarray) -> np.ndarray:
     begins = begins[lane, which]
     keys, values, _ = _heads(raw, begins)
     fits = (keys == rows[which] + _EXTRA) & (values >= 0)
-    _, first = np.unique(lane[fits], return_index=True)
+    first = np.append(True, np.diff(lane[fits]) > 0)[: int(fits.sum())]
     return np.sort(begins[fits][first])
+
+
+def _changed(ascending: np.ndarray) -> np.ndarray:
+    """Each number once."""
+    return ascending[np.append(True, np.diff(ascending) > 0)[: len(ascending)]]
 
 
 # ---------------------------------------------------------------------------------------- writing

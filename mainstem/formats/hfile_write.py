@@ -12,10 +12,12 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mainstem import limits
 from mainstem.errors import Invalid
@@ -73,6 +75,52 @@ def write_hfile(
         if bloom is not None:
             info["bloomFilterTypeCode"] = bloom.kind.encode()
     return made.finished(info, schema_text, content.count, content.bytes)
+
+
+def write_log_hfiles(
+    keys: pa.Array, values: pa.Array, bounds: Sequence[int], *, schema_text: str
+) -> Iterator[bytes]:
+    """``write_hfile`` of each range of rows ``bounds[i]:bounds[i + 1]``, as contents of log blocks: the cheap
+    way where many of them have some rows each, all of which are laid out at once."""
+    alone = len(bounds) < 3 or len(keys) <= _FEW
+    together = None if alone else _together(keys, values, bounds)
+    for place, (low, high) in enumerate(pairwise(bounds)):
+        content = together[place] if together is not None else None
+        if content is None:
+            some = keys.slice(low, high - low), values.slice(low, high - low)
+            yield write_hfile(*some, schema_text=schema_text, base_file=False)
+            continue
+        made = _File(layout.GZ, fast=True)
+        made.data_blocks(content.blocks, None)
+        yield made.finished(_info(content, 0), schema_text, content.count, content.bytes)
+
+
+def _together(keys: pa.Array, values: pa.Array, bounds: Sequence[int]) -> list[_Content | None] | None:
+    """The contents of ranges; None for what ``_many`` sorts or refuses, and for more than is laid out at
+    once."""
+    if len(keys) > limits.CHUNK_ROWS or len(values) != len(keys) or keys.null_count or values.null_count:
+        return None
+    keys, values = keys.cast(pa.binary()), values.cast(pa.binary())
+    ascending = pc.less(keys[:-1], keys[1:]).to_numpy(zero_copy_only=False)
+    ascending[[at - 1 for at in bounds[1:-1] if 0 < at < len(keys)]] = True
+    sizes = lengths_of(keys)
+    key_ends, ends = np.cumsum(sizes), np.cumsum(sizes + lengths_of(values) + ENTRY_BYTES)
+    if not ascending.all() or sizes.max() > ROW_BYTES_MAX or ends[-1] > limits.CHUNK_BYTES_MAX:
+        return None
+    data = memoryview(entries_of(keys, values))
+
+    def block(low: int, high: int) -> tuple[bytes, memoryview]:
+        return keys[low].as_py(), data[int(ends[low - 1]) if low else 0 : int(ends[high - 1])]
+
+    def content(low: int, high: int) -> _Content:
+        before, keys_before = (int(ends[low - 1]), int(key_ends[low - 1])) if low else (0, 0)
+        blocks = [partial(block, low + a, low + b) for a, b in _cuts(ends[low:high] - before, BLOCK_BYTES)]
+        return _Content(
+            keys, high - low, int(key_ends[high - 1]) - keys_before, int(ends[high - 1]) - before,
+            keys[low].as_py(), keys[high - 1].as_py(), blocks,
+        )  # fmt: skip
+
+    return [content(low, high) if low < high else None for low, high in pairwise(bounds)]
 
 
 #: makes the first key of a block and its entries

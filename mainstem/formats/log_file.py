@@ -29,9 +29,11 @@ from mainstem.formats.avro_schema import avro_to_arrow
 from mainstem.formats.base_file import Collected, SinkFile, codec_level
 from mainstem.formats.delete_records import decode_deletes, encode_deletes
 from mainstem.formats.hfile import HFile, open_hfile
-from mainstem.formats.hfile_write import write_hfile
+from mainstem.formats.hfile_write import write_hfile, write_log_hfiles
+from mainstem.formats.parquet_columns import dictionary_columns
 from mainstem.formats.parquet_footer import close_with_notes
 from mainstem.formats.resolve import project_to
+from mainstem.formats.vectors import footer_note, stored_as_bytes
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -312,20 +314,22 @@ def _parquet_contents(
     for field, column in zip(schema, table.columns, strict=True):
         if column.null_count and not field.nullable:
             raise Invalid(f"column {field.name!r} has a null, but the schema declares it as not null")
+    table = stored_as_bytes(table)
     for low, high in zip(bounds[:-1], bounds[1:], strict=True):
         collected = Collected()
         output = SinkFile(collected)
         with pq.ParquetWriter(
             pa.PythonFile(output, mode="w"),
-            schema,
+            table.schema,
             compression=compression,
             compression_level=codec_level(compression),
+            use_dictionary=dictionary_columns(table.schema),
             store_schema=False,
             write_page_checksum=True,
         ) as writer:
             if high > low:
                 writer.write_table(table.slice(low, high - low))
-            notes = {"parquet.avro.schema": schema_text, "writer.model.name": "avro"}
+            notes = {"parquet.avro.schema": schema_text, "writer.model.name": "avro", **footer_note(schema)}
             close_with_notes(writer, output, notes)
         output.flush()
         yield [memoryview(collected.stream.getvalue())]
@@ -358,6 +362,15 @@ def hfile_block(
     """
     content = write_hfile(keys, values, schema_text=schema_text, base_file=False, compression=compression)
     return _block(BlockKind.HFILE_DATA, {Header.INSTANT_TIME: instant, Header.SCHEMA: schema_text}, [content])
+
+
+def hfile_blocks(
+    instant: str, schema_text: str, keys: pa.Array, values: pa.Array, bounds: Sequence[int]
+) -> Iterator[list[bytes | memoryview]]:
+    """``hfile_block`` of each range of rows ``bounds[i]:bounds[i + 1]``, which is cheaper for all at once."""
+    headers = {Header.INSTANT_TIME: instant, Header.SCHEMA: schema_text}
+    for content in write_log_hfiles(keys, values, bounds, schema_text=schema_text):
+        yield _block(BlockKind.HFILE_DATA, headers, [content])
 
 
 def empty_group_block(instant: str) -> list[bytes | memoryview]:

@@ -53,11 +53,24 @@ def joined_starts(data: memoryview, parts: Sequence[tuple[int, int]]) -> np.ndar
         if found is not None:
             _check_parts(found, ends, parts)
             return found
+    begins = [int(end) - size for end, (size, _) in zip(ends, parts, strict=True) if size]
+    if count >= _LANES_FROM and len(data) >= 4 * count and _alike(data, begins):
+        found = _walk_lanes(data, np.union1d(_seeds(data, count), begins), count)
+        if found is not None:
+            _check_parts(found, ends, parts)
+            return found
     made, base = [], 0
     for size, records in parts:
         made.append(framed_starts(data[base : base + size], records)[:-1] + base)
         base += size
     return np.append(np.concatenate(made), base)
+
+
+def _alike(data: memoryview, begins: Sequence[int]) -> bool:
+    """Whether all parts begin with what seeds are looked for by, as those of one instant do."""
+    pattern = _pattern(data)
+    firsts = (data[begin + 4 : begin + 4 + len(pattern)] for begin in begins)
+    return len(pattern) >= 4 and all(first == pattern for first in firsts)
 
 
 def _check_parts(starts: np.ndarray, ends: np.ndarray, parts: Sequence[tuple[int, int]]) -> None:

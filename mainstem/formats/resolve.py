@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from mainstem.errors import Unsupported
 from mainstem.formats.avro_schema import META_FIELDS, value_type
 from mainstem.formats.conversions import float_to_double, real_to_text, to_decimal
+from mainstem.formats.vectors import as_bytes, as_lists, vector_bytes
 
 
 def project_to(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -52,7 +53,9 @@ def promote(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
             "no promotion between the two"
         )
     if pa.types.is_fixed_size_list(target):
-        return pa.chunked_array([_vectors(chunk, target) for chunk in column.chunks], target)
+        if pa.types.is_fixed_size_list(source):
+            column = pa.chunked_array([as_bytes(chunk) for chunk in column.chunks], vector_bytes(target))
+        return pa.chunked_array([as_lists(chunk, target) for chunk in column.chunks], target)
     if pa.types.is_nested(target):
         chunks = [_nested(chunk, target, field.name) for chunk in column.chunks]
         return pa.chunked_array(chunks, target)
@@ -94,9 +97,10 @@ def promotes(source: pa.DataType, target: pa.DataType) -> bool:
         textual = _is_string(source) or _is_binary(source)
         number = types.is_integer(source) or types.is_floating(source) or types.is_decimal(source)
         return textual or number or types.is_date(source)
-    if types.is_fixed_size_list(target):  # a VECTOR column in a Parquet file
-        size = target.list_size * target.value_type.bit_width // 8
-        return types.is_fixed_size_binary(source) and source.byte_width == size
+    if types.is_fixed_size_list(target):  # a VECTOR column
+        if types.is_fixed_size_list(source):  # a type that was pickled forgets the name of its elements
+            return (source.list_size, source.value_type) == (target.list_size, target.value_type)
+        return types.is_fixed_size_binary(source) and source == vector_bytes(target)
     if _is_binary(target):
         return _is_string(source) or _is_binary(source)
     if types.is_decimal(target):
@@ -128,14 +132,6 @@ def _nested_promotes(source: pa.DataType, target: pa.DataType) -> bool:
             inner = inner.field(0).type
         return promotes(inner, target.value_type)
     return False
-
-
-def _vectors(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Bytes of fixed size as the lists that they hold, little-endian; nothing is copied."""
-    validity, raw = array.buffers()
-    rows = array.offset + len(array)
-    values = pa.Array.from_buffers(target.value_type, rows * target.list_size, [None, raw])
-    return pa.Array.from_buffers(target, len(array), [validity], -1, array.offset, children=[values])
 
 
 def _is_two_level(source: pa.DataType, target: pa.DataType) -> bool:

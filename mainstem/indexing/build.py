@@ -11,7 +11,7 @@
   build     the rows of all files completed at the listing point, into private files, without the lock
   wait      until what it rests on is whole, which another process may be building (``needs``)
   complete  [[ 5. is every instant that completed since in the index, and what it rests on whole? else its
-  rows are made, and 5 comes again
+  rows are made, and 5 comes again, until ``hoodie.metadata.index.check.timeout.seconds`` after the build
                6. the base files get their names; on the metadata table's timeline t.deltacommit is requested,
                   inflight and completed
                7. t_c.indexing ]]
@@ -19,7 +19,7 @@
 
 **The four races of RFC-45.** *A writer in flight when the index is planned* commits after 4 and writes
 its rows itself; of one that is not mainstem's, which may have read the table's properties long ago, 5
-waits for the end and looks at what it wrote, for ``hoodie.metadata.index.check.timeout.seconds`` at most.
+waits for the end and looks at what it wrote, no longer than for that time.
 *A writer that commits while the index completes* is before or after that section, never beside it. *A
 plan beside a completing writer*: both under the lock. *Holes in the timeline* do not matter: what counts
 is completed at the listing point or not.
@@ -215,28 +215,28 @@ class _Build:
         timeline, config = self.opened
         archive = Archive.load(ctx.seams.storage, config.history)
         state = TableState(ctx.seams.storage, config, timeline, archive)
-        coverage = Coverage(ctx, self.partition, timeline, deadline_ms(ctx))
         with first_contents(state, self.spec, self.progress, self.pieces) as contents:
             contents.of_listing()
             try:
-                done = self._built(contents, coverage, config.version)
+                done = self._built(contents, timeline, config.version)
             finally:
                 for private, _ in self.bases.values():
                     delete_quietly(ctx.seams.storage, private)
         ctx.publisher.guarded(self._now_whole)
         return Built(self.partition, self.action, done, contents.rows, len(self.bases))
 
-    def _built(self, contents: FirstRows | FirstKeys, coverage: Coverage, version: int) -> str:
-        """Build and complete, until nothing is missing; the completion time."""
-        while True:
-            self._write_bases(contents, version)
-            done = self._complete(coverage)
-            if done is not None:
-                return done
-            missing = coverage.uncovered()
+    def _built(self, contents: FirstRows | FirstKeys, listed: ActiveTimeline, version: int) -> str:
+        """Build and complete, until nothing is missing; the completion time. Time is bounded from the moment
+        when all of the listing point is there, as in Hudi: a build may take as long as it takes."""
+        self._write_bases(contents, version)
+        coverage = Coverage(self.ctx, self.partition, listed, deadline_ms(self.ctx))
+        while (done := self._complete(coverage)) is None:
+            missing = coverage.still_uncovered()
             if missing:
                 contents.and_of(missing)
+                self._write_bases(contents, version)
             coverage.included(missing)
+        return done
 
     # -- open ----------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -202,10 +202,11 @@ class Contents(_Reading):
 def merged_split(
     state: TableState, columns: Sequence[str], damaged: str = "error"
 ) -> Callable[[FileSlice], Split]:
-    """Function that says how a slice is read for record keys and these columns, as a snapshot reads it."""
+    """Function that says how a slice is read for record keys and these columns: as a snapshot reads it, but
+    for values that it takes from the path, which are as the files hold them, like those that writers add."""
     wanted = [KEY_COLUMN, *(name for name in columns if name != KEY_COLUMN)]
     spec = read_spec(state, wanted, None, None, damaged, stored=True)
-    return lambda found: make_split(found, spec, state.config)
+    return lambda found: replace(make_split(found, spec, state.config), path_values=())
 
 
 def rows_by_partition(state: TableState) -> dict[str, int]:

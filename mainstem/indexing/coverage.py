@@ -42,8 +42,8 @@ _HEAD_BYTES = 256
 
 @dataclass
 class Coverage:
-    """``listed``: the timeline at the listing point; ``deadline_ms``: when waiting for others ends, on the
-    process's own clock."""
+    """``listed``: the timeline at the listing point; ``deadline_ms``: when catching up with others ends, on
+    the process's own clock."""
 
     ctx: WriterContext
     partition: str
@@ -58,7 +58,7 @@ class Coverage:
         if self.ctx.options.lazy_rollback:
             roll_back_failed_writes(self.ctx, if_due=True)
         while strangers := self._strangers(self.ctx.timeline()):
-            if self.ctx.seams.clock.monotonic_ms() >= self.deadline_ms:
+            if self._late:
                 raise Unavailable(
                     f"{strangers[0].action} {strangers[0].requested} of another engine, in flight since"
                     f" before the index {self.partition} was begun, did not end within"
@@ -72,6 +72,24 @@ class Coverage:
     def uncovered(self) -> list[Instant]:
         """Instants completed since the listing point whose rows are missing, oldest first."""
         return self._missing(self.ctx.timeline())
+
+    def still_uncovered(self) -> list[Instant]:
+        """``uncovered``, to make their rows. ``Unavailable`` where there are some after the deadline."""
+        found = self.uncovered()
+        if found and self._late:
+            raise Unavailable(
+                f"{found[0].action} {found[0].requested}, of {len(found)} that completed meanwhile without"
+                f" rows for the index {self.partition}: it did not catch up within"
+                " hoodie.metadata.index.check.timeout.seconds; nothing was built, try again when engines that"
+                " leave the index out are at rest",
+                table=self.ctx.base,
+                instant=found[0].requested,
+            )
+        return found
+
+    @property
+    def _late(self) -> bool:
+        return self.ctx.seams.clock.monotonic_ms() >= self.deadline_ms
 
     def included(self, instants: list[Instant]) -> None:
         """The builder has made the rows of these by itself."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
-from mainstem.errors import Invalid, MainstemError, OutcomeUnknown, Unavailable
+from mainstem.errors import Invalid, MainstemError, OutcomeUnknown, Unavailable, naming
 from mainstem.indexing import lists
 from mainstem.indexing.build import Built, create, deadline_ms
 from mainstem.indexing.contents import rows_by_partition
@@ -28,13 +29,12 @@ from mainstem.metadata.partitions import (
     kind_of,
 )
 from mainstem.metadata.setting_aside import to_rebuild, without_rebuild
+from mainstem.options import INDEX_KEYS, INDEX_TIMEOUT
 from mainstem.readers.schema import schema_text
 from mainstem.readers.state import TableState
-from mainstem.services.archive_plan import restore_pending
 from mainstem.services.progress import Progress, silent
 from mainstem.table.properties import load_config
-from mainstem.timeline.instant import ROLLBACK
-from mainstem.timeline.plans import load_rollback_plan
+from mainstem.timeline.restore_records import taking_back
 from mainstem.writers.context import WriterContext
 
 
@@ -90,7 +90,7 @@ def _again(
     ctx: WriterContext, index: Index, progress: Progress | None = None, run: Run | None = None
 ) -> Built:
     columns, name = _as_made(index)
-    return create_index(ctx, index.kind, columns, _options(index), progress, name, run)
+    return _create(ctx, index.kind, columns, _options(index), progress, name, run)
 
 
 def _options(index: Index) -> Mapping[str, str]:
@@ -120,8 +120,8 @@ def rebuild_set_aside(ctx: WriterContext, progress: Progress | None = None) -> I
     """
     storage, failed = ctx.seams.storage, []
     config = load_config(storage)
-    if not to_rebuild(config) or _being_taken_back(ctx):
-        return
+    if not to_rebuild(config) or taking_back(storage, ctx.timeline()) is not None:
+        return  # what is built before that ends is set aside again
     waiting = [name for name in to_rebuild(config) if name not in lists.ready(config)]
     known = {index.partition: index for index in indexes(storage, config, ctx.timeline())}
     for partition in sorted(waiting, key=lambda name: name != FILES):
@@ -150,14 +150,6 @@ def rebuild_set_aside(ctx: WriterContext, progress: Progress | None = None) -> I
         raise failed[0]
 
 
-def _being_taken_back(ctx: WriterContext) -> bool:
-    """Whether completed instants are being taken back: what is built before that ends is set aside again."""
-    timeline = ctx.timeline()
-    rollbacks = (i.requested for i in timeline.pending if i.action == ROLLBACK)
-    plans = (load_rollback_plan(ctx.seams.storage, time) for time in rollbacks)
-    return restore_pending(timeline) or any(p is not None and p.completion is not None for p in plans)
-
-
 def _is_cared_for(ctx: WriterContext, partition: str) -> bool:
     """Whether an index is whole, or being built by a process that lives."""
     living = any(live_builders(ctx, partition).values())
@@ -174,7 +166,30 @@ def create_index(
     run: Run | None = None,
 ) -> Built:
     """``Table.create_index``; ``run``: where rows are made, if not in this process."""
-    try:
+    for key in options:
+        of_function = kind == Kind.EXPRESSION_INDEX and not key.startswith("hoodie.")
+        if key not in INDEX_KEYS and not of_function:
+            raise Invalid(
+                f"the option {key!r} of an index of the kind {kind}: not among"
+                f" {', '.join(sorted(INDEX_KEYS))}",
+                table=ctx.base,
+            )
+    if INDEX_TIMEOUT in options:
+        ctx = replace(ctx, given={**ctx.given, INDEX_TIMEOUT: options[INDEX_TIMEOUT]})
+    return _create(ctx, kind, columns, options, progress, name, run)
+
+
+def _create(
+    ctx: WriterContext,
+    kind: str,
+    columns: Sequence[str],
+    options: Mapping[str, str],
+    progress: Progress | None,
+    name: str | None,
+    run: Run | None,
+) -> Built:
+    advice = "what was begun is cleared away when it is created or dropped again"
+    with naming(ctx.base, f"creating the index {kind} failed", advice):
         spec = _spec(ctx, kind, columns, name, options)
         for _ in end_dead_builds(ctx, but=spec.partition):
             continue
@@ -186,17 +201,6 @@ def create_index(
         if COLUMN_STATS in spec.needs:
             spec = _spec(ctx, kind, columns, name, options)  # whose columns it has
         return create(ctx, spec, progress or silent, run)
-    except OutcomeUnknown:
-        raise
-    except OSError as error:
-        raise Unavailable(
-            f"creating the index {kind} failed: {error}; what was begun is cleared away when it is created or"
-            " dropped again",
-            table=ctx.base,
-        ) from error
-    except MainstemError as error:
-        error.table = error.table or ctx.base
-        raise
 
 
 def _provide(

@@ -2,6 +2,7 @@
 
 Until then writers maintain an index that nobody reads. What a died builder had completed, but for the name's
 last move, is finished; any other build is dropped (``indexing.drop``), and the table is without the index.
+So is what a dropper left of a build that it was ending when it died.
 
 Only builds of mainstem's are ended: Java plans an index in one process and builds it in another one, perhaps
 much later, and its writers make indexes without any plan. A builder that was taken for dead, stood still and
@@ -17,7 +18,7 @@ from mainstem.formats.avro_container import OUR_MARK
 from mainstem.formats.java_properties import parse_properties
 from mainstem.indexing import lists
 from mainstem.indexing.build import Built, finish
-from mainstem.indexing.drop import Dropped, drop
+from mainstem.indexing.drop import Dropped, drop, end_emptied
 from mainstem.indexing.needs import live_builders
 from mainstem.indexing.plan import plan_file, planned_builds
 from mainstem.limits import PROPERTIES_BYTES_MAX
@@ -39,6 +40,7 @@ def end_dead_builds(ctx: WriterContext, but: str = "") -> Iterator[Built | Dropp
     (``metadata.setting_aside``), and, until the next time, what cannot be dropped now.
     """
     storage = ctx.seams.storage
+    end_emptied(ctx)
     config = load_config(storage)
     plans = planned_builds(storage, ctx.timeline())
     for partition in sorted({*plans, *lists.building(config)}.difference(to_rebuild(config), [but])):

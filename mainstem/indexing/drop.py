@@ -1,6 +1,7 @@
 """Dropping an index while writers run, and clearing away a build that died.
 
-  [[ 1. is a compaction of the metadata table pending? then wait: its plan names files that would go
+  compactions of the metadata table that are pending are executed
+  [[ 1. is one pending all the same? then wait: its plan names files that would go
      2. the partition leaves both lists of ``hoodie.properties``, in one step: from here it exists for nobody
      3. its definition leaves ``index.json``
      4. the plans of index actions that build it are replaced by empty ones: from here these actions have
@@ -12,6 +13,9 @@
 **Writers** look at the lists under the lock, in the section that publishes their commit: one that began
 before and prepared rows for the partition leaves them out. Nothing of a metadata table has a name before
 that section, so no writer adds a file to a partition that is gone.
+
+**A compaction that cannot be executed**, because a file of some index is damaged, is not waited for: dropping
+that index is what heals the table. Its part of the plan is void from 2 on (``services.metadata_compaction``).
 
 **A crash** before 2 changed nothing. After 2 nobody reads or maintains the index. What is left of it
 (definition, plan, files) is found by its name and cleared when it is dropped again, or before it is
@@ -35,8 +39,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from mainstem.errors import Invalid, Unavailable
+from mainstem.errors import CorruptTable, Invalid, Unavailable, Unsupported
 from mainstem.indexing import lists
 from mainstem.indexing.plan import emptied_plans, plan_file, planned_builds
 from mainstem.metadata.definitions import read_definitions, replace_definitions
@@ -52,10 +57,12 @@ from mainstem.metadata.partitions import (
 from mainstem.metadata.setting_aside import to_rebuild
 from mainstem.metadata.taking_back import metadata_partition, take_back
 from mainstem.options import METADATA
+from mainstem.services import metadata_compaction
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import TableConfig, load_config
 from mainstem.timeline.active import ActiveTimeline, load_timeline
+from mainstem.timeline.compaction_trigger import pending as pending_compactions
 from mainstem.timeline.index_records import encode_index_plan
 from mainstem.timeline.instant import COMPACTION, INDEXING, INFLIGHT, LOGCOMPACTION, REQUESTED
 from mainstem.timeline.publish import Guarded
@@ -85,11 +92,13 @@ def drop(ctx: WriterContext, partition: str, only: Collection[str] | None = None
     """Drop the index in this partition of the metadata table, whatever state it is in.
 
     ``only``: an unfinished one, if nothing but these index actions builds it; ``Invalid`` otherwise.
-    Raises ``Invalid`` for what other indexes rest on, ``Unavailable`` beside a pending compaction of the
+    Raises ``Invalid`` for what other indexes rest on, ``Unavailable`` while another process compacts the
     metadata table and for trouble with storage; what was begun then is gone on with by another call.
     """
     try:
-        actions, names = ctx.publisher.guarded(lambda section: _unlist(ctx, section, partition, only))
+        damaged = _compacted(ctx)
+        unlist = partial(_unlist, ctx, partition=partition, only=only, damaged=damaged)
+        actions, names = ctx.publisher.guarded(unlist)
         removed = _remove(ctx, names, actions)
     except OSError as error:
         raise Unavailable(
@@ -98,8 +107,26 @@ def drop(ctx: WriterContext, partition: str, only: Collection[str] | None = None
     return Dropped(partition, removed, tuple(actions), tuple(name for name in names if name != partition))
 
 
+def _compacted(ctx: WriterContext) -> set[str]:
+    """Execute what is pending; the plans of mainstem's that cannot be, for a file of theirs is damaged."""
+    damaged = set()
+    for time in pending_compactions(load_timeline(ctx.seams.storage, paths.METADATA_TIMELINE)):
+        try:
+            metadata_compaction.execute(ctx, time)
+        except (CorruptTable, Unsupported):
+            if metadata_compaction.is_ours(ctx.seams.storage, time):
+                damaged.add(time)
+        except Unavailable:
+            continue  # somebody else executes it
+    return damaged
+
+
 def _unlist(
-    ctx: WriterContext, section: Guarded, partition: str, only: Collection[str] | None
+    ctx: WriterContext,
+    section: Guarded,
+    partition: str,
+    only: Collection[str] | None,
+    damaged: Collection[str],
 ) -> tuple[list[str], dict[str, list[str]]]:
     """Steps 1 to 5: the index actions that ended, and per partition the names of the files that may go."""
     storage = section.storage
@@ -111,13 +138,31 @@ def _unlist(
     if only is not None and (partition in lists.ready(config) or set(actions) - set(only)):
         raise Invalid(f"the index {partition} is there, or is being built by another process", table=ctx.base)
     check_droppable(config, going, storage.base)
-    check_no_compaction(storage)
+    check_no_compaction(storage, damaged)
     definitions = read_definitions(storage, config)
     again = set() if only is None else {*to_rebuild(config)}  # an attempt at what was set aside ended
     lists.change(ctx.seams, section, lambda config: _without(config, going, again))
     if (set(going) - again) & set(definitions.by_partition):
         replace_definitions(section, ctx.seams.random, config, definitions.without(set(going) - again))
     actions = [*actions, *emptied_plans(storage, section.timeline)]
+    _take_away(ctx, section, actions)
+    names = {p: files_that_may_go(storage, section.timeline, p, ended=actions) for p in going}
+    section.check()  # else they may be those of an index that somebody has built since
+    return actions, names
+
+
+def end_emptied(ctx: WriterContext) -> None:
+    """Take the plans away that a dropper had made empty when it died: while an index action is pending nobody
+    takes completed instants back."""
+    storage = ctx.seams.storage
+    if emptied_plans(storage, ctx.timeline()):
+        ctx.publisher.guarded(
+            lambda section: _take_away(ctx, section, emptied_plans(storage, section.timeline))
+        )
+
+
+def _take_away(ctx: WriterContext, section: Guarded, actions: Collection[str]) -> None:
+    storage = section.storage
     for action in actions:
         _end(ctx, section, action)
         take_back(storage, action, "")
@@ -127,9 +172,6 @@ def _unlist(
             storage.delete(paths.checksum_file(path))
     if actions:
         storage.sync_folder(paths.TIMELINE)
-    names = {p: files_that_may_go(storage, section.timeline, p, ended=actions) for p in going}
-    section.check()  # else they may be those of an index that somebody has built since
-    return actions, names
 
 
 def _without(config: TableConfig, going: Collection[str], again: Collection[str]) -> lists.Changes:
@@ -163,10 +205,11 @@ def check_droppable(config: TableConfig, going: Collection[str], table: str) -> 
             )
 
 
-def check_no_compaction(storage: Storage) -> None:
-    """``Unavailable`` while a compaction of the metadata table is planned and not completed."""
+def check_no_compaction(storage: Storage, damaged: Collection[str]) -> None:
+    """``Unavailable`` while a compaction of the metadata table is planned and not completed, but these."""
     timeline = load_timeline(storage, paths.METADATA_TIMELINE)
     waiting = [i.requested for i in timeline.pending if i.action in (COMPACTION, LOGCOMPACTION)]
+    waiting = [time for time in waiting if time not in damaged]
     if waiting:
         raise Unavailable(
             f"the compaction {waiting[0]} of the metadata table is pending, and its plan may name files of"

@@ -11,14 +11,17 @@ ordering value: then the row is shown again, with a value that the write does no
 takes from a slice with log files that were requested after a write in flight what each file holds.
 
 Pieces run wherever ``Run`` sends them (``first_rows``), some at a time; what they find is sorted here, in
-runs that go to disk.
+runs that go to disk. In memory at a time: the keys of as many file groups as ``_AT_ONCE`` and
+``_AT_ONCE_BYTES`` of their files allow (one at least), one run, and the entries of one file group of the
+index. Where pieces are tasks of an engine, this is its driver's memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +32,7 @@ from mainstem.indexing.contents import Contents, DataFile, FileContents, merged_
 from mainstem.indexing.first_rows import FilesPiece, FirstRows, Run
 from mainstem.indexing.spec import IndexSpec
 from mainstem.indexing.spill import spilled
+from mainstem.limits import MIB
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.metadata.build.bootstrap import (
     Keep,
@@ -51,10 +55,12 @@ from mainstem.storage.protocol import Storage
 from mainstem.table.slicing import FileSlice
 from mainstem.timeline.instant import DELTACOMMIT, Instant
 
-# Pieces whose keys are in memory at once.
+# Pieces whose keys are in memory at once, and the bytes of their files.
 _AT_ONCE = 64
+_AT_ONCE_BYTES = 1024 * MIB
 _ATTEMPTS = 5
 
+T = TypeVar("T")
 Encoded = tuple[str, pa.Array, pa.Array]
 """A file group of the index, its keys in their order and the values of its rows."""
 
@@ -104,8 +110,7 @@ class FirstKeys:
         contents = Contents(self.state)
         slices = [found for here in contents.slices.values() for found in here]
         piece_of = self._pieces(contents)
-        for low in range(0, len(slices), _AT_ONCE):
-            some = slices[low : low + _AT_ONCE]
+        for low, some in _portions(slices, lambda found: _bytes(contents.slice_files(found))):
             keys = self.run(keys_of_piece, [piece_of(found) for found in some], self._told(low, len(slices)))
             for found, mine in zip(some, keys, strict=True):
                 self._add(found, self._newest(found.partition, found.file_id) if mine is None else mine)
@@ -121,8 +126,7 @@ class FirstKeys:
             if file.holds_rows:
                 groups.setdefault((partition, file.file_id), []).append(file)
         pieces = [FilesPiece(self.spec, tuple(files)) for files in groups.values()]
-        for low in range(0, len(pieces), _AT_ONCE):
-            some = pieces[low : low + _AT_ONCE]
+        for low, some in _portions(pieces, lambda piece: _bytes(piece.files)):
             found = self.run(keys_of_piece, some, self._told(low, len(pieces)))
             for piece, mine in zip(some, found, strict=True):
                 file = piece.files[0]
@@ -205,6 +209,23 @@ class FirstKeys:
         if partition in self.spec.by_partition:
             return self.spec.by_partition[partition]
         return record_index_groups(self.state.config.raw, partitioned=True)[0]  # as writers make them
+
+
+def _bytes(files: Iterable[DataFile]) -> int:
+    return sum(file.size for file in files)
+
+
+def _portions(items: Sequence[T], size: Callable[[T], int]) -> Iterator[tuple[int, Sequence[T]]]:
+    """The items in their order, as many at once as may be; with each portion the place where it begins."""
+    low = held = 0
+    for at, item in enumerate(items):
+        mine = size(item)
+        if at > low and (at - low == _AT_ONCE or held + mine > _AT_ONCE_BYTES):
+            yield low, items[low:at]
+            low, held = at, 0
+        held += mine
+    if len(items) > low:
+        yield low, items[low:]
 
 
 def _each_once(keys: pa.Array, numbers: np.ndarray) -> tuple[pa.Array, np.ndarray]:

@@ -7,12 +7,17 @@
 4. If a file is gone, or something differs and a clean, rollback or restore ran since 1, files of the view may
    have been removed under our hands: everything begins again, at most ``ATTEMPTS`` times.
 
+While completed instants are being taken back there is nothing to compare with: until the metadata table is
+set aside (``metadata.setting_aside``) it holds their rows, and no reader asks it. That may last, if the
+process died there, and is said at once.
+
 Nothing is written and no lock is taken. Partitions that are being built are not compared. What counts as a
 difference and what does not is said in ``indexing.differences``.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -33,7 +38,7 @@ from mainstem.indexing.check_stats import (
     newest_files,
 )
 from mainstem.indexing.contents import Contents
-from mainstem.indexing.differences import KEPT_DEFAULT, MetadataReport, PartitionReport
+from mainstem.indexing.differences import DIFFERENCES, KEPT_DEFAULT, MetadataReport, PartitionReport
 from mainstem.indexing.drop import instant_of
 from mainstem.indexing.lists import building, ready
 from mainstem.metadata.build.bootstrap import Keep
@@ -44,7 +49,9 @@ from mainstem.metadata.partitions import (
     in_keys,
     kind_of,
 )
+from mainstem.metadata.setting_aside import to_rebuild
 from mainstem.metadata.table import MetadataTable
+from mainstem.metadata.validity import AheadOfView
 from mainstem.readers.state import TableState
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -52,6 +59,7 @@ from mainstem.table.properties import TableConfig, load_config
 from mainstem.timeline.active import load_timeline
 from mainstem.timeline.index_records import load_index_plan, pending_index_actions
 from mainstem.timeline.instant import CLEAN, RESTORE, ROLLBACK
+from mainstem.timeline.restore_records import taking_back
 
 ATTEMPTS = 5
 _REMOVES = (CLEAN, ROLLBACK, RESTORE)
@@ -71,23 +79,56 @@ def validate_metadata(
     blocks, as in a scan; ``keep``: where sorted keys that do not fit into memory are put
     (``build.bootstrap``).
     Raises ``CorruptTable`` where the metadata table as a whole does not read, ``Unavailable`` where files
-    were removed at every attempt.
+    were removed at every attempt, or where an action that removes some has stopped half way.
     """
     for attempt in range(ATTEMPTS):
         config = load_config(storage)
         state = TableState.load(storage, config)
         try:
             report = _compared(state, config, kept, damaged, keep)
-        except (FileNotFoundError, CorruptTable):
+        except (FileNotFoundError, CorruptTable) as error:
+            if isinstance(error, AheadOfView):
+                _check_not_taken_back(state)
             if not _went_on(state):
                 raise
             continue
-        if report is None or report.ok or attempt == ATTEMPTS - 1 or not _removed_since(state):
+        if report is None or report.ok:
+            return report
+        _check_not_taken_back(state)
+        if attempt == ATTEMPTS - 1 or not _removed_since(state):
+            _check_not_cleaned(state, report)
             return report
     raise Unavailable(
         f"files were removed while they were compared, {ATTEMPTS} times: try again when no clean is running",
         table=storage.base,
     )
+
+
+def _check_not_taken_back(state: TableState) -> None:
+    going = taking_back(state.storage, state.timeline)
+    if going is not None:
+        how = "Table.restore()" if going.action == RESTORE else "Table.run_services('rollback')"
+        raise Unavailable(
+            f"the {going.action} {going.requested} is taking completed commits back, whose rows the metadata"
+            " table holds until it is set aside, so there is nothing to compare it with (queries do not ask"
+            f" it): wait for it or, if its process died, go on with it ({how}), then compare again",
+            table=state.storage.base,
+            instant=going.requested,
+        )
+
+
+def _check_not_cleaned(state: TableState, report: MetadataReport) -> None:
+    """What a clean has removed is listed until it is completed, which may last if its process died."""
+    counts = sum((part.counts for part in report.partitions), Counter())
+    cleans = [i.requested for i in load_timeline(state.storage).pending if i.action == CLEAN]
+    if cleans and not any(counts[kind] for kind in DIFFERENCES if kind != "surplus"):
+        raise Unavailable(
+            f"the clean {cleans[0]} is not finished, and {counts['surplus']:,} entries of the metadata table"
+            " are of files that it may have removed: wait for it or, if its process died, go on with it"
+            " (Table.clean()), then compare again",
+            table=state.storage.base,
+            instant=cleans[0],
+        )
 
 
 def _went_on(state: TableState) -> bool:
@@ -136,11 +177,12 @@ def _check_lists(state: TableState, config: TableConfig, report: PartitionReport
     built = _being_built(state)
     for name in sorted(listed - folders):
         report.add("no folder", name, f"{paths.METADATA}/{name} is not there")
-    for name in sorted(folders - listed - unfinished - built):
+    # Set aside by a restore or a rollback, to be built anew.
+    for name in sorted(folders.difference(listed, unfinished, built, to_rebuild(config))):
         if not any(instant_of(name, file) for file in state.storage.names(f"{paths.METADATA}/{name}")):
             continue  # a drop leaves the folder, empty
         report.add("unlisted", name, f"{paths.METADATA}/{name} is there, and no writer maintains it")
-    for name in sorted(unfinished - built):
+    for name in sorted(unfinished.difference(built, to_rebuild(config))):
         report.add("stale", name, "no pending indexing action names it; writers maintain it for nothing")
     return report
 

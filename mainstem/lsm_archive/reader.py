@@ -129,6 +129,12 @@ class Archive:
         # An instant completes after it was requested, so names of files bound the range above.
         return self._retrying(lambda: self._select(("", until), _COMPLETION, after, until, open_below=True))
 
+    def of_action(self, action: str, after: str = "") -> list[str]:
+        """Requested times of instants of an action that completed after that time, oldest first."""
+        found = self.completed(after)
+        pairs = zip(found["instantTime"].to_pylist(), found["action"].to_pylist(), strict=True)
+        return [requested for requested, its in pairs if its == action]
+
     def instants(self, first: str = "", last: str | None = None) -> list[ArchivedInstant]:
         """Instants requested in ``[first, last]``, oldest first."""
         found = self._retrying(lambda: self._select((first, last), _REQUESTED, first, last))

@@ -51,12 +51,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from mainstem.errors import CorruptTable, Unavailable
-from mainstem.formats.log_file import empty_group_block, hfile_block
+from mainstem.formats.log_file import empty_group_block, hfile_blocks
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.metadata.commit_action import Action, FileChanges
-from mainstem.metadata.commit_rows import Maintained, action_rows
+from mainstem.metadata.commit_rows import Maintained, encoded_rows
 from mainstem.metadata.record_schema import commit_schema, schema_of_version
-from mainstem.metadata.records import encode
 from mainstem.metadata.taking_back import metadata_partition
 from mainstem.seams import Randomness
 from mainstem.storage import paths
@@ -119,15 +118,15 @@ class MetadataCommit:
             return path
 
         try:
-            for partition, group, content, rows in action_rows(action, maintained):
-                keys, values = encode(content, rows, schema)
-                empty = empty_group_block(instant)
-                block = hfile_block(instant, schema, keys, values) if len(keys) else empty
-                stat = WriteStat(
-                    partition, group, paths.log_name(group, instant, 1, _TOKEN), instant, 1,
-                    len(keys), 0, sum(map(len, block)), 1,
-                )  # fmt: skip
-                logs.append(_Log(private(block), stat))
+            for found in encoded_rows(action, maintained, schema):
+                blocks = hfile_blocks(instant, schema, found.keys, found.values, found.bounds)
+                for group, count, block in zip(found.groups, found.counts, blocks, strict=True):
+                    block = block if count else empty_group_block(instant)
+                    stat = WriteStat(
+                        found.partition, group, paths.log_name(group, instant, 1, _TOKEN), instant, 1,
+                        count, 0, sum(map(len, block)), 1,
+                    )  # fmt: skip
+                    logs.append(_Log(private(block), stat))
             extra = {"schema": commit_schema(config.version)}
             completed = private([encode_commit([log.stat for log in logs], extra, _OPERATION)])
         except BaseException:

@@ -29,7 +29,7 @@ Hudi: ``HoodieTableMetadataUtil.convertMetadataToRecordIndexRecords``,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -37,10 +37,19 @@ import pyarrow.compute as pc
 
 from mainstem.errors import CorruptTable, Unsupported
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.metadata.build.bootstrap import Place, Sorter, check_lengths, pair_rows, placed_rows, sort_keys
+from mainstem.metadata.build.bootstrap import (
+    RUN_BYTES,
+    Place,
+    Sorter,
+    check_lengths,
+    pair_rows,
+    placed_rows,
+    sort_keys,
+)
 from mainstem.metadata.build.ranges import column_at
 from mainstem.metadata.build.rows import secondary_rows
 from mainstem.metadata.commit_action import Action
+from mainstem.metadata.keyed_rows import KeyedRows
 from mainstem.metadata.partitions import (
     RECORD_INDEX,
     Content,
@@ -55,7 +64,10 @@ from mainstem.options import record_index_groups
 from mainstem.storage import paths
 
 #: file group, what its rows are, and the rows: none for a group that is only to be there
-GroupRows = tuple[str, Content, pa.Table]
+GroupRows = tuple[str, Content, pa.Table | KeyedRows]
+#: values and record keys of the same rows
+Columns = tuple[pa.ChunkedArray, pa.ChunkedArray]
+_A_PAIR = pair_rows(pa.array([""]))
 
 
 def groups_touched(partition: str, ids: Sequence[str], touched: frozenset[str]) -> tuple[str, ...]:
@@ -76,9 +88,8 @@ def record_rows(action: Action, partition: str, groups: tuple[str, ...]) -> Iter
         yield from _partitioned(action, partition)
         return
     places, sorter = sort_keys(_keyed(action, sorted(action.changes.added)), len(groups))
-    for number, keys, numbers in sorter.sorted_groups():
-        if len(keys):
-            yield groups[number], Content.RECORDS, _last_places(keys, numbers, places)
+    for number, rows in _placed(sorter, places):
+        yield groups[number], Content.RECORDS, rows
 
 
 def is_partitioned(action: Action, groups: Sequence[str]) -> bool:
@@ -100,11 +111,12 @@ def _partitioned(action: Action, partition: str) -> Iterator[GroupRows]:
         places, sorter = sort_keys(_keyed(action, [data_partition]), len(groups))
         if not places or not sorter.rows:
             continue
-        for number, keys, numbers in sorter.sorted_groups():
-            if len(keys):
-                yield groups[number], Content.RECORDS, _last_places(keys, numbers, places)
-            elif groups[number] not in based:
-                yield groups[number], Content.RECORDS, SCHEMAS[Content.RECORDS].empty_table()
+        made = dict(_placed(sorter, places))
+        for number, group in enumerate(groups):
+            if number in made:
+                yield group, Content.RECORDS, made[number]
+            elif group not in based:
+                yield group, Content.RECORDS, SCHEMAS[Content.RECORDS].empty_table()
 
 
 def groups_of_partition(action: Action, data_partition: str, there: set[str]) -> list[str]:
@@ -133,13 +145,28 @@ def _keys(batch: pa.Table, name: str) -> pa.ChunkedArray:
     return keys
 
 
-def _last_places(keys: pa.Array, numbers: np.ndarray, places: list[Place]) -> pa.Table:
-    """Each key of a sorted array once: in the last of its places."""
-    check_lengths(keys, RECORD_INDEX)
-    if len(keys) > 1:
-        last = np.append(pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False), True)
-        keys, numbers = keys.filter(pa.array(last)), numbers[last]
-    return placed_rows(keys, numbers, places)
+def _placed(sorter: Sorter, places: list[Place]) -> Iterator[tuple[int, KeyedRows]]:
+    """File group and rows: each key once, in the last of its places."""
+    kinds = placed_rows(pa.array([""] * len(places), pa.string()), np.arange(len(places)), places)
+    for keys, numbers, group in sorter.sorted_parts():
+        check_lengths(keys, RECORD_INDEX)
+        last = np.append(_differs(keys), True)[: len(keys)]
+        yield from _cut(KeyedRows(keys, numbers, kinds), group, last)
+
+
+def _differs(keys: pa.Array) -> np.ndarray:
+    """Of each key but the last of a sorted array: is the next one another?"""
+    return pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
+
+
+def _cut(rows: KeyedRows, group: np.ndarray, kept: np.ndarray) -> Iterator[tuple[int, KeyedRows]]:
+    """The rows of each file group that are kept; those of a group lie together."""
+    if not kept.all():
+        rows = KeyedRows(rows.keys.filter(pa.array(kept)), rows.which[kept], rows.kinds)
+        group = group[kept]
+    starts = np.flatnonzero(np.append(True, np.diff(group) != 0)[: len(group)]).tolist()
+    for low, high in zip(starts, [*starts[1:], len(group)], strict=True):
+        yield int(group[low]), rows.slice(low, high - low)
 
 
 def secondary_index_rows(action: Action, partition: str, groups: tuple[str, ...]) -> Iterator[GroupRows]:
@@ -149,21 +176,48 @@ def secondary_index_rows(action: Action, partition: str, groups: tuple[str, ...]
     column = secondary_column(action, partition)
     version = action.definitions.secondary_version(partition)
     sorter = Sorter(len(groups), secondary_version=version)
+    for values, keys in _joined(_with_values(action, column)):
+        sorter.add(_pairs(values, keys, partition).column("key"), 0)
+    for keys, _, group in sorter.sorted_parts():
+        check_lengths(keys, partition)
+        first = np.append(True, _differs(keys))[: len(keys)]
+        rows = KeyedRows(keys, np.zeros(len(keys), np.int64), _A_PAIR)
+        for number, found in _cut(rows, group, first):
+            yield groups[number], Content.SECONDARY, found
+
+
+def _with_values(action: Action, column: str) -> Iterator[Columns]:
+    """Values of the column and record keys of the rows that have it, file by file."""
     for (_, name), found in action.new_rows.items():
         for rows in found:
             values = column_at(rows.table, column)
             if values is None and rows.partial:
                 continue
             keys = _keys(rows.table, name)
-            values = pa.nulls(len(keys), pa.string()) if values is None else values
-            sorter.add(_pairs(values, keys, partition).column("key"), 0)
-    for number, keys, _ in sorter.sorted_groups():
-        if len(keys):
-            check_lengths(keys, partition)
-            yield groups[number], Content.SECONDARY, pair_rows(keys)
+            yield pa.chunked_array([pa.nulls(len(keys), pa.string())]) if values is None else values, keys
 
 
-def _pairs(values: pa.ChunkedArray | pa.Array, keys: pa.ChunkedArray, partition: str) -> pa.Table:
+def _joined(parts: Iterable[Columns]) -> Iterator[Columns]:
+    """Values and keys of neighbours that are of the same types: composing pairs costs its calls."""
+    waiting: list[Columns] = []
+    for values, keys in parts:
+        size = values.nbytes + keys.nbytes + sum(v.nbytes + k.nbytes for v, k in waiting)
+        alike = waiting and (waiting[0][0].type, waiting[0][1].type) == (values.type, keys.type)
+        if waiting and not (alike and size <= RUN_BYTES):
+            yield _as_one(waiting)
+            waiting = []
+        waiting.append((values, keys))
+    if waiting:
+        yield _as_one(waiting)
+
+
+def _as_one(parts: list[Columns]) -> Columns:
+    values = [chunk for column, _ in parts for chunk in column.chunks]
+    keys = [chunk for _, column in parts for chunk in column.chunks]
+    return pa.chunked_array(values, parts[0][0].type), pa.chunked_array(keys, parts[0][1].type)
+
+
+def _pairs(values: pa.ChunkedArray, keys: pa.ChunkedArray, partition: str) -> pa.Table:
     try:
         return secondary_rows(values, keys)
     except Unsupported as error:  # its column was widened

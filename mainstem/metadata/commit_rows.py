@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate, pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import CorruptTable
+from mainstem.limits import CHUNK_ROWS
 from mainstem.metadata.build.rows import bloom_rows_of_files, files_rows, removed_blooms
 from mainstem.metadata.build.stats import removed_stats, stats_rows
 from mainstem.metadata.commit_action import Action, FileChanges
@@ -29,9 +31,10 @@ from mainstem.metadata.commit_keys import (
 )
 from mainstem.metadata.commit_stats import partition_stats
 from mainstem.metadata.definitions import Definition, Definitions, read_definitions
+from mainstem.metadata.keyed_rows import KeyedRows
 from mainstem.metadata.keys import file_groups
 from mainstem.metadata.partitions import COLUMN_STATS, FILES, Content, Kind, file_id, kind_of
-from mainstem.metadata.records import SCHEMAS
+from mainstem.metadata.records import SCHEMAS, encode, encode_keyed
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import TableConfig
@@ -64,17 +67,23 @@ class Maintained:
 
 
 def _file_ids(storage: Storage, partition: str) -> tuple[str, ...]:
-    names = storage.names(f"{paths.METADATA}/{partition}")
-    return tuple(sorted({found for found in map(_file_id, names) if found is not None}))
+    """One of the names that begin with the same file id is parsed for all of them: until a compaction a group
+    has as many log files as there were commits. Where that one is no name of Hudi's, all are."""
+    names = set(storage.names(f"{paths.METADATA}/{partition}")) - {paths.PARTITION_METAFILE}
+    one_of = {name.partition("_")[0]: name for name in names}
+    found = {head: _file_id(name) for head, name in one_of.items()}
+    unsure = {head for head, known in found.items() if known is None}
+    others = {_file_id(name) for name in names if name.partition("_")[0] in unsure} if unsure else set()
+    return tuple(sorted({known for known in {*found.values(), *others} if known is not None}))
 
 
-#: nearly all names in a folder were there when it was listed before
+#: nearly all names that are parsed were there when the folder was listed before
 _file_id = lru_cache(maxsize=4096)(paths.file_id_of)
 
 
 def action_rows(
     action: Action, maintained: Maintained
-) -> Iterator[tuple[str, str, Content, pa.Table]]:
+) -> Iterator[tuple[str, str, Content, pa.Table | KeyedRows]]:
     """(partition, file group, content, rows) of every file group that the action touches.
 
     Raises ``CorruptTable`` for a partition that readers use and that has no files.
@@ -91,6 +100,46 @@ def action_rows(
         if (groups or by_data) and kind in _ROWS_OF:
             for group, content, rows in _ROWS_OF[kind](action, partition, groups):
                 yield partition, group, content, rows
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """Rows of some file groups of one partition: those of ``groups[i]`` are ``bounds[i]:bounds[i + 1]``."""
+
+    partition: str
+    groups: tuple[str, ...]
+    keys: pa.Array
+    values: pa.Array
+    bounds: tuple[int, ...]
+
+    @property
+    def counts(self) -> list[int]:
+        """Rows of each group."""
+        return [high - low for low, high in pairwise(self.bounds)]
+
+
+def encoded_rows(action: Action, maintained: Maintained, schema: str) -> Iterator[EncodedRows]:
+    """``action_rows`` encoded: file group by file group, or where they are small, several at once."""
+    together: list[tuple[str, KeyedRows]] = []
+    before: tuple[str, Content] | None = None
+
+    def flushed() -> Iterator[EncodedRows]:
+        if together and before is not None:
+            groups, found = zip(*together, strict=True)
+            bounds = accumulate((rows.num_rows for rows in found), initial=0)
+            yield EncodedRows(before[0], groups, *encode_keyed(before[1], found, schema), tuple(bounds))
+            together.clear()
+
+    for partition, group, content, rows in action_rows(action, maintained):
+        size = rows.num_rows + sum(other.num_rows for _, other in together)
+        if before != (partition, content) or size > CHUNK_ROWS or not isinstance(rows, KeyedRows):
+            yield from flushed()
+        before = (partition, content)
+        if isinstance(rows, KeyedRows):
+            together.append((group, rows))
+        else:
+            yield EncodedRows(partition, (group,), *encode(content, rows, schema), (0, rows.num_rows))
+    yield from flushed()
 
 
 def by_group(groups: tuple[str, ...], content: Content, rows: pa.Table) -> Iterator[GroupRows]:

@@ -9,7 +9,7 @@ below a compaction and above it; nothing that is removed, by a clean or a compac
 An index that is built anew is narrow again. No tombstone may be among them: the next loose row would replace
 it together with all that it stood for. Nor may a row of another type than those before it: Java merges into
 the newer row's type, a null type holds no range, and values of two types it cannot compare. So a column
-keeps its type while partitions have statistics of it (``partition_columns``).
+keeps its type while partitions have statistics of it (``column_types``).
 
 Java's writers replace a partition's row by a tight one, of the files that they see under the lock: files of
 ours that are completed by then are among them. One that completes after it and has the smaller requested time
@@ -28,11 +28,8 @@ from mainstem.errors import Unsupported
 from mainstem.metadata.build.ranges import Range
 from mainstem.metadata.build.stats import partition_ranges, partition_stats_rows
 from mainstem.metadata.commit_action import Action
-from mainstem.metadata.definitions import read_definitions
 from mainstem.metadata.partitions import COLUMN_STATS, PARTITION_STATS
 from mainstem.storage import paths
-from mainstem.storage.protocol import Storage
-from mainstem.table.properties import load_config
 
 
 def partition_stats(action: Action) -> pa.Table:
@@ -49,12 +46,3 @@ def partition_stats(action: Action) -> pa.Table:
     version = action.definitions.stats_version(PARTITION_STATS, action.config.version)
     found = [(name, partition_ranges(ranges)) for name, ranges in by_partition.items()]
     return partition_stats_rows(found, version=version, tight=False)
-
-
-def partition_columns(storage: Storage) -> tuple[str, ...]:
-    """Columns of the table of which partitions have statistics; those of structs by the struct."""
-    config = load_config(storage)
-    if PARTITION_STATS not in config.metadata_partitions:
-        return ()
-    known = read_definitions(storage, config).get(COLUMN_STATS)
-    return tuple(dict.fromkeys(name.partition(".")[0] for name in (known.fields if known else ())))

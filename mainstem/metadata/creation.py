@@ -197,8 +197,14 @@ def put_with_table(
 
 
 def remove_table(storage: Storage) -> None:
-    """What an earlier attempt at the metadata table left, while the table names no partition of it."""
-    storage.delete_folder(paths.METADATA)
+    """What an earlier attempt at the metadata table left, while the table names no partition of it. Vector
+    indexes below its folder stay: they rest on the data's files alone."""
+    for entry in sorted(storage.entries(paths.METADATA), key=lambda entry: entry.name):
+        path = f"{paths.METADATA}/{entry.name}"
+        if entry.is_folder and path != paths.VECTORS:
+            storage.delete_folder(path)
+        elif not entry.is_folder:
+            storage.delete(path)
 
 
 def remove_partition(storage: Storage, partition: str) -> None:

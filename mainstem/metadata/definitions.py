@@ -37,6 +37,9 @@ PATH_KEY = "hoodie.table.index.defs.path"
 PARTITIONED = "isPartitioned"
 _ALL = "indexDefinitions"
 _OWNER = "definitions"  # whose private files
+# Java empties the file and writes it again (HoodieIndexMetadata through FileIOUtils.createFileInPath), which
+# takes milliseconds: a file without its end is read again so often, some 50 ms, before it counts as damaged.
+_WHILE_JAVA_WRITES = 1000
 _NAMES_OF_CLASSES = ("class", "@class", "classname", "@type", "@c")
 
 
@@ -103,8 +106,12 @@ def definitions_path(config: TableConfig) -> str:
 def read_definitions(storage: Storage, config: TableConfig) -> Definitions:
     """What the file says; nothing where there is none. Errors as of ``parse_definitions``."""
     path = definitions_path(config)
+    data = b""
     try:
-        data = storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
+        for _ in range(_WHILE_JAVA_WRITES):
+            data = storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
+            if data.rstrip().endswith(b"}"):
+                break
     except FileNotFoundError:
         return Definitions()
     return _parsed(data, path)

@@ -5,6 +5,9 @@ Bytes equal Java's for the same rows, but for the order of names in a ``files`` 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,25 +16,18 @@ from mainstem import limits
 from mainstem.errors import Invalid
 from mainstem.formats.avro_pieces import Pieces, TooLarge, binary, offsets_of
 from mainstem.formats.avro_put import encode_column, put, put_nulls
-from mainstem.formats.avro_put_flat import branch
 from mainstem.formats.avro_rows import zigzag
 from mainstem.formats.avro_schema import AvroType
-from mainstem.metadata.encoding_few import FEW, encode_few
+from mainstem.metadata.encoding_few import FEW, encode_few, values_in_order
 from mainstem.metadata.file_ids import fields_of
+from mainstem.metadata.keyed_rows import KeyedRows
 from mainstem.metadata.partitions import ALL_PARTITIONS, Content
-from mainstem.metadata.record_schema import (
-    FILE_NAME,
-    FLAT_COLUMNS,
-    PAYLOADS,
-    TYPES,
-    UNIONS,
-    WRAPPED,
-    RecordSchema,
-    parse_record_schema,
-)
+from mainstem.metadata.record_schema import TYPES, WRAPPED, RecordSchema, parse_record_schema
 from mainstem.metadata.statistics import ARRAY, typed
+from mainstem.metadata.value_layout import lay_out
 
 Columns = dict[str, "pa.Array"]
+Encoded = tuple["pa.Array", "pa.Array"]
 
 
 def encode_rows(
@@ -48,13 +44,42 @@ def encode_rows(
     _check_once(keys)
     if content == Content.RECORDS:
         columns |= fields_of(columns["file_id"].cast(pa.string()))
+    return keys.cast(pa.binary()), _values(content, keys, columns, layout, file_name)
+
+
+def encode_keyed(content: Content, groups: Sequence[KeyedRows], schema_text: str) -> Encoded:
+    """Keys and values of all groups' rows; see ``records.encode_keyed``."""
+    first: dict[int, int] = {}
+    kinds: list[pa.Table] = []
+    for rows in groups:
+        if id(rows.kinds) not in first:
+            first[id(rows.kinds)] = sum(some.num_rows for some in kinds)
+            kinds.append(rows.kinds)
+    which = np.concatenate([rows.which + first[id(rows.kinds)] for rows in groups])
+    values = _in_order(content, pa.concat_tables(kinds), schema_text)
+    keys = pa.concat_arrays([rows.keys for rows in groups])
+    return keys.cast(pa.binary()), pa.DictionaryArray.from_arrays(pa.array(which, pa.int32()), values)
+
+
+def _in_order(content: Content, rows: pa.Table, schema_text: str) -> pa.Array:
+    if rows.num_rows <= FEW:
+        return values_in_order(content, rows, schema_text)
+    rows = rows.combine_chunks()
+    columns = {name: _one(rows[name]) for name in rows.column_names}
+    if content == Content.RECORDS:
+        columns |= fields_of(columns["file_id"].cast(pa.string()))
+    return _values(content, columns["key"], columns, parse_record_schema(schema_text), None)
+
+
+def _values(
+    content: Content, keys: pa.Array, columns: Columns, layout: RecordSchema, file_name: str | None
+) -> pa.Array:
     parts = []
     for low in range(0, len(keys), limits.CHUNK_ROWS):
         some = {name: column.slice(low, limits.CHUNK_ROWS) for name, column in columns.items()}
         size = min(limits.CHUNK_ROWS, len(keys) - low)
         parts += _encoded(content, some, size, layout, file_name)
-    values = pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
-    return keys.cast(pa.binary()), values
+    return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
 
 
 def _check_once(keys: pa.Array) -> None:
@@ -106,20 +131,7 @@ def _encoded(
     content: Content, columns: Columns, rows: int, layout: RecordSchema, file_name: str | None
 ) -> list[pa.Array]:
     pieces = Pieces(rows, framed=False)
-    for name, kind in layout.record.fields:
-        if name == PAYLOADS[content]:
-            _put_payload(pieces, content, columns, kind, layout)
-        elif name == "type" and "type" in columns and content in (Content.FILES, Content.STATS):
-            put(pieces, columns["type"], kind, name)
-        elif name == "type":
-            pieces.constant(zigzag(TYPES[content][0]))
-        elif name == FILE_NAME and file_name is not None:
-            text = file_name.encode()
-            pieces.constant(branch(kind) + zigzag(len(text)) + text)
-        elif kind.kind == "string" and not kind.nullable:  # `key`: the true one is the file's
-            pieces.constant(b"\0")
-        else:
-            put_nulls(pieces, kind, name)
+    lay_out(content, layout, file_name, _ByColumns(pieces, columns))
     try:
         data, starts = pieces.joined()
     except TooLarge:
@@ -133,25 +145,25 @@ def _encoded(
     return [binary(starts.astype(np.int32), data, rows)]
 
 
-def _put_payload(
-    pieces: Pieces, content: Content, columns: Columns, kind: AvroType, layout: RecordSchema
-) -> None:
-    if content == Content.FILES:
-        put(pieces, columns["files"], kind, "files")
-        return
-    pieces.constant(branch(kind))
-    for name, child in kind.fields:
-        if name in UNIONS and name in layout.branches:
-            prefix = name.removesuffix("Value")
-            _put_union(pieces, columns[f"{prefix}_kind"], columns[prefix], layout.branches[name])
-        elif name == "valueType":
-            put(pieces, _value_types(columns), child, name)
-        else:
-            column = columns.get(name, columns.get(FLAT_COLUMNS.get(name, name)))
-            if column is None:
-                put_nulls(pieces, child, name)
-            else:
-                put(pieces, column, child, name)
+@dataclass(frozen=True)
+class _ByColumns:
+    pieces: Pieces
+    columns: Columns
+
+    def constant(self, data: bytes) -> None:
+        self.pieces.constant(data)
+
+    def null(self, kind: AvroType, name: str) -> None:
+        put_nulls(self.pieces, kind, name)
+
+    def column(self, kind: AvroType, name: str, column: str) -> None:
+        put(self.pieces, self.columns[column], kind, name)
+
+    def union(self, which: str, known: tuple[int, ...]) -> None:
+        _put_union(self.pieces, self.columns[f"{which}_kind"], self.columns[which], known)
+
+    def value_type(self, kind: AvroType, name: str) -> None:
+        put(self.pieces, _value_types(self.columns), kind, name)
 
 
 def _value_types(columns: Columns) -> pa.Array:

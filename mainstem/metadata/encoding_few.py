@@ -14,21 +14,13 @@ import pyarrow as pa
 
 from mainstem.errors import Invalid
 from mainstem.formats.avro_put import missing
-from mainstem.formats.avro_put_flat import branch
 from mainstem.formats.avro_rows import Writer, writer_of, zigzag
 from mainstem.formats.avro_schema import AvroType
 from mainstem.metadata.file_ids import ID_FIELDS, id_fields
 from mainstem.metadata.partitions import ALL_PARTITIONS, Content
-from mainstem.metadata.record_schema import (
-    FILE_NAME,
-    FLAT_COLUMNS,
-    PAYLOADS,
-    TYPES,
-    UNIONS,
-    RecordSchema,
-    parse_record_schema,
-)
+from mainstem.metadata.record_schema import TYPES, parse_record_schema
 from mainstem.metadata.statistics import ARRAY, BOOLEAN, BYTES, DECIMAL, DOUBLE, FLOAT, STRING
+from mainstem.metadata.value_layout import lay_out
 
 #: rows up to which this is quicker than columns
 FEW = 64
@@ -43,6 +35,18 @@ def encode_few(
 
     Two rows of one key are left for the caller to find.
     """
+    made = sorted(_pairs(content, rows, schema_text, file_name))
+    return tuple(pa.array(column, pa.binary()) for column in zip(*made, strict=True))
+
+
+def values_in_order(content: Content, rows: pa.Table, schema_text: str) -> pa.Array:
+    """The value of each of some ``rows``, in their order; not of ``files``."""
+    return pa.array([value for _, value in _pairs(content, rows, schema_text, None)], pa.binary())
+
+
+def _pairs(
+    content: Content, rows: pa.Table, schema_text: str, file_name: str | None
+) -> list[tuple[bytes, bytes]]:
     found, columns = rows.to_pylist(), frozenset(rows.column_names)
     if content == Content.FILES:
         found = _grouped_files(found)
@@ -54,8 +58,7 @@ def encode_few(
         out = bytearray()
         write(row, out)
         made.append((row["key"].encode(), bytes(out)))
-    made.sort()
-    return tuple(pa.array(column, pa.binary()) for column in zip(*made, strict=True))
+    return made
 
 
 def _grouped_files(rows: list[Row]) -> list[Row]:
@@ -79,7 +82,8 @@ def _grouped_files(rows: list[Row]) -> list[Row]:
 class _Parts:
     """What makes up a row, in its order; constants that follow one another are one."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns: frozenset[str]) -> None:
+        self.columns = columns
         self._puts: list[Put] = []
         self._constant = b""
 
@@ -91,10 +95,17 @@ class _Parts:
             raise missing(name)
         self.constant(bytes((2 * kind.null_branch,)))
 
-    def column(self, write: Writer, column: str) -> None:
-        self.add(lambda row, out: write(row[column], out))
+    def column(self, kind: AvroType, name: str, column: str) -> None:
+        write = writer_of(kind, name)
+        self._add(lambda row, out: write(row[column], out))
 
-    def add(self, put: Put) -> None:
+    def union(self, which: str, known: tuple[int, ...]) -> None:
+        self._add(_union_put(which, known))
+
+    def value_type(self, kind: AvroType, name: str) -> None:
+        self._add(_value_type_put(writer_of(kind, name)))
+
+    def _add(self, put: Put) -> None:
         data, self._constant = self._constant, b""
         if data:
             self._puts.append(lambda row, out: out.extend(data))
@@ -113,42 +124,9 @@ class _Parts:
 
 @lru_cache(maxsize=64)
 def _writer(content: Content, columns: frozenset[str], schema_text: str, file_name: str | None) -> Put:
-    layout = parse_record_schema(schema_text)
-    parts = _Parts()
-    for name, kind in layout.record.fields:
-        if name == PAYLOADS[content]:
-            _put_payload(parts, content, columns, kind, layout)
-        elif name == "type" and content in (Content.FILES, Content.STATS):
-            parts.column(writer_of(kind, name), name)
-        elif name == "type":
-            parts.constant(zigzag(TYPES[content][0]))
-        elif name == FILE_NAME and file_name is not None:
-            text = file_name.encode()
-            parts.constant(branch(kind) + zigzag(len(text)) + text)
-        elif kind.kind == "string" and not kind.nullable:  # `key`: the true one is the file's
-            parts.constant(b"\0")
-        else:
-            parts.null(kind, name)
+    parts = _Parts(columns)
+    lay_out(content, parse_record_schema(schema_text), file_name, parts)
     return parts.whole()
-
-
-def _put_payload(
-    parts: _Parts, content: Content, columns: frozenset[str], kind: AvroType, layout: RecordSchema
-) -> None:
-    if content == Content.FILES:
-        parts.column(writer_of(kind, "files"), "files")
-        return
-    parts.constant(branch(kind))
-    for name, child in kind.fields:
-        column = name if name in columns else FLAT_COLUMNS.get(name, name)
-        if name in UNIONS and name in layout.branches:
-            parts.add(_union_put(name.removesuffix("Value"), layout.branches[name]))
-        elif name == "valueType":
-            parts.add(_value_type_put(writer_of(child, name)))
-        elif column in columns:
-            parts.column(writer_of(child, name), column)
-        else:
-            parts.null(child, name)
 
 
 def _value_type_put(write: Writer) -> Put:

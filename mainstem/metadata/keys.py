@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import CorruptTable
+from mainstem.formats.avro_pieces import offsets_of
 from mainstem.metadata.partitions import in_keys
 from mainstem.metadata.xxhash64 import xxhash64
 from mainstem.table.bucket import java_string_hash
@@ -110,8 +111,15 @@ def secondary_prefixes(values: pa.Array) -> pa.Array:
 
 def _escaped(values: pa.Array) -> pa.Array:
     values = values.cast(pa.string())
-    odd = pc.any(pc.match_substring_regex(values, r"[\\$\x00]"), min_count=0).as_py()
+    data = _data_of(values)
+    odd = any(byte in data for byte in (b"\\", b"$", b"\0"))
     return pc.replace_substring_regex(values, r"([\\$\x00])", r"\\\1") if odd else values
+
+
+def _data_of(values: pa.Array) -> bytes:
+    """The bytes of all texts: whether a byte is in any of them is a matter of microseconds there."""
+    offsets, data = offsets_of(values), values.buffers()[2]
+    return b"" if data is None else data.slice(int(offsets[0]), int(offsets[-1] - offsets[0])).to_pybytes()
 
 
 def split_secondary(keys: pa.Array, *, path: str = "") -> tuple[pa.Array, pa.Array]:
@@ -130,6 +138,8 @@ def split_secondary(keys: pa.Array, *, path: str = "") -> tuple[pa.Array, pa.Arr
 def _separators(keys: pa.Array) -> np.ndarray:
     """Byte of the first unescaped ``$`` of each key, -1 where there is none."""
     found = pc.find_substring(keys, _SEPARATOR).to_numpy(zero_copy_only=False).astype(np.int64)
+    if b"\\" not in _data_of(keys):
+        return found
     escaped = pc.match_substring(keys, "\\").to_numpy(zero_copy_only=False)
     for row in np.flatnonzero(escaped).tolist():  # rare: values with a backslash, '$' or NUL
         found[row] = _separator(keys[row].as_py().encode())
@@ -159,6 +169,15 @@ def _cut(keys: pa.Array, cut: np.ndarray) -> tuple[pa.Array, pa.Array]:
     return whole.take(pa.array(first)), whole.take(pa.array(first + 2))
 
 
+def _heads(keys: pa.Array, sizes: np.ndarray) -> pa.Array:
+    """The first ``sizes`` bytes of each key: every second value of one array of heads and rests."""
+    rows, begins = len(keys), offsets_of(keys)
+    offsets = np.empty(2 * rows + 1, np.int32)
+    offsets[::2], offsets[1::2] = begins, begins[:-1] + sizes
+    whole = pa.Array.from_buffers(pa.string(), 2 * rows, [None, pa.py_buffer(offsets), keys.buffers()[2]])
+    return whole.take(pa.array(np.arange(0, 2 * rows, 2)))
+
+
 def _unescaped(values: pa.Array) -> pa.Array:
     odd = pc.any(pc.match_substring(values, "\\"), min_count=0).as_py()
     return pc.replace_substring_regex(values, r"(?s)\\(.)", r"\1") if odd else values
@@ -186,6 +205,8 @@ def hashed_texts(keys: pa.Array, secondary_version: str | None = None) -> pa.Arr
     if secondary_version != V2 or not len(keys):
         return keys
     cut = _separators(keys)
+    if int(cut.min()) >= 0:
+        return _heads(keys, cut + 1)
     known = pa.array(cut >= 0)
     values = _cut(keys.filter(known), cut[cut >= 0])[0]
     return pc.replace_with_mask(keys, known, pc.binary_join_element_wise(values, "", _SEPARATOR))

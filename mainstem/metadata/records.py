@@ -21,15 +21,18 @@ SECONDARY  ``key`` as stored (``keys.split_secondary``), ``deleted``
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from mainstem.errors import Invalid
+from mainstem.metadata import encoding
 from mainstem.metadata.decoding import decode_rows
-from mainstem.metadata.encoding import encode_rows
+from mainstem.metadata.keyed_rows import KeyedRows
 from mainstem.metadata.partitions import Content
 from mainstem.metadata.record_schema import schema_of_version
 
-__all__ = ["SCHEMAS", "decode", "encode", "schema_of_version"]
+__all__ = ["SCHEMAS", "decode", "encode", "encode_keyed", "schema_of_version"]
 
 _KEY = pa.field("key", pa.string(), nullable=False)
 _DELETED = pa.field("deleted", pa.bool_(), nullable=False)
@@ -107,4 +110,12 @@ def encode(
     missing = [name for name in SCHEMAS[content].names if name not in there]
     if missing:
         raise Invalid(f"rows of metadata without the columns {', '.join(missing)}")
-    return encode_rows(content, rows.select(SCHEMAS[content].names), schema_text, file_name)
+    return encoding.encode_rows(content, rows.select(SCHEMAS[content].names), schema_text, file_name)
+
+
+def encode_keyed(
+    content: Content, groups: Sequence[KeyedRows], schema_text: str
+) -> tuple[pa.Array, pa.Array]:
+    """``encode`` of the rows of some file groups of an index of keys, one group after another, at once.
+    Values are a dictionary array: few differ."""
+    return encoding.encode_keyed(content, groups, schema_text)

@@ -47,7 +47,7 @@ from mainstem.metadata.partitions import (
     ready_partitions,
 )
 from mainstem.metadata.records import SCHEMAS, decode
-from mainstem.metadata.validity import Validity
+from mainstem.metadata.validity import AheadOfView, Validity
 from mainstem.storage import paths
 from mainstem.storage.folder import FolderStorage
 from mainstem.storage.protocol import Storage
@@ -94,8 +94,9 @@ def own_config(folder: FolderStorage) -> TableConfig:
         found = load_config(folder)
     except Invalid:
         raise CorruptTable(
-            "hoodie.properties names a metadata table, but there is none; switch it off with Hudi, or read"
-            " with hoodie.metadata.enable=false",
+            "hoodie.properties names a metadata table, but there is none; drop its indexes"
+            " (Table.drop_index, mainstem index drop) and create them again, or read with"
+            " hoodie.metadata.enable=false",
             path=folder.outer(paths.PROPERTIES),
         ) from None
     version = found.raw.get("hoodie.table.version", "").strip()
@@ -190,14 +191,14 @@ class MetadataTable:
     def groups(self, partition: str, *, visible_only: bool = True) -> list[FileGroup]:
         """File groups of a partition by file id.
 
-        ``FileNotFoundError`` where a compaction went ahead of the view: plan the query again.
+        ``AheadOfView`` where a compaction went ahead of the view: plan the query again.
         """
         if visible_only and partition in self._groups:
             return self._groups[partition]
         names = [entry.name for entry in self.folder.entries(partition) if not entry.is_folder]
         bases = (base.instant for base in map(paths.parse_hfile_name, names) if base is not None)
         if visible_only and any(map(self.validity.ahead, bases)):
-            raise FileNotFoundError("the metadata table was compacted since the timeline was listed")
+            raise AheadOfView("the metadata table was compacted since the timeline was listed")
         found = group_files(
             partition,
             names,
@@ -412,10 +413,15 @@ def _hfile_of(block: LogBlock) -> HFile:
 
 
 def _by_partition(rows: pa.Table) -> dict[str, dict[str, int]]:
-    """Names and sizes by partition path; the row of all partitions adds those without files."""
+    """Names and sizes by partition path; the row of all partitions adds those without files.
+
+    ``CorruptTable`` where a partition is called like that row, which Java does not refuse: it is two in one.
+    """
     found: dict[str, dict[str, int]] = {}
     columns = (rows[name].to_pylist() for name in ("key", "name", "size"))
     for key, name, size in zip(*columns, strict=True):
+        if key == name == ALL_PARTITIONS:
+            raise CorruptTable(f"a partition of the data is called {name!r}", path=paths.METADATA)
         if key == ALL_PARTITIONS:
             found.setdefault(in_paths(name), {})
         else:

@@ -28,6 +28,10 @@ from mainstem.timeline.instant import COMMIT, DELTACOMMIT
 _MADE = "00000000000000"  # no instant of a real day begins like this
 
 
+class AheadOfView(FileNotFoundError):
+    """A base file of the metadata table may hold rows of instants that do not count."""
+
+
 class Validity:
     """``data``: the view; ``own``: the metadata table's timeline, listed later; ``archived``: completion time
     of its archived instants; ``undone``: completed instants that the view leaves out."""

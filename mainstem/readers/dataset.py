@@ -2,17 +2,20 @@
 
 Engines know a dataset by its class and ask it for a ``scanner`` with columns and a filter. So this is a
 subclass whose every method plans a read of exactly that. Functions of pyarrow that pass by the methods
-and scan the C++ object underneath get the same rows from a reader that is opened once, unfiltered.
+and scan the C++ object underneath find one file there, which comes about when it is opened: all rows of that
+moment, unfiltered, in memory from then on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.fs as fs
 
 from mainstem.errors import Unsupported
 from mainstem.readers.schema import filter_columns, output_columns
@@ -21,9 +24,10 @@ if TYPE_CHECKING:
     from mainstem.readers.scan import ScanPlan
 
 Columns = Sequence[str] | Mapping[str, pc.Expression] | None
+_FILE = "table.arrow"
 
 
-class PlanDataset(ds.InMemoryDataset):
+class PlanDataset(ds.FileSystemDataset):
     """Rows of a ``ScanPlan``, read anew for every scan, each of one moment of the table.
 
     The schema is that of the moment at which the dataset was made.
@@ -33,16 +37,8 @@ class PlanDataset(ds.InMemoryDataset):
         self._plan = plan
         self._expression = expression
         self._shown = plan.schema
-        try:
-            super().__init__(pa.RecordBatchReader.from_batches(self._shown, self._unasked()))
-        except TypeError as error:
-            raise Unsupported(
-                f"pyarrow {pa.__version__} has no datasets that read when asked (16 and 17 have none);"
-                " install a newer pyarrow, or use to_reader() or to_arrow()"
-            ) from error
-
-    def _unasked(self) -> Iterator[pa.RecordBatch]:
-        yield from self.to_batches()
+        files, form = fs.PyFileSystem(_WhenOpened(self.to_table)), ds.IpcFileFormat()
+        super().__init__([form.make_fragment(_FILE, filesystem=files)], self._shown, form, files)
 
     @property
     def schema(self) -> pa.Schema:
@@ -149,3 +145,38 @@ def _both(one: pc.Expression | None, other: pc.Expression | None) -> pc.Expressi
 
 def _in_memory(right: ds.Dataset) -> ds.Dataset:
     return right._loaded() if isinstance(right, PlanDataset) else right
+
+
+class _WhenOpened(fs.FileSystemHandler):
+    """A file system of one file, which holds what ``rows`` gives when it is opened first."""
+
+    def __init__(self, rows: Callable[[], pa.Table]) -> None:
+        self._rows = rows
+
+    @cached_property
+    def _content(self) -> pa.Buffer:
+        rows, sink = self._rows(), pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        return sink.getvalue()
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        return pa.BufferReader(self._content)
+
+    open_input_stream = open_input_file
+
+    def get_type_name(self) -> str:
+        return "mainstem"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def get_file_info(self, paths: list[str]) -> list[fs.FileInfo]:
+        return [fs.FileInfo(path, fs.FileType.File) for path in paths]
+
+    def _refused(self, *given: object, **more: object) -> NoReturn:
+        raise Unsupported("a mainstem dataset is read only, and has no files; ask the table for them")
+
+    get_file_info_selector = create_dir = delete_dir = delete_dir_contents = _refused
+    delete_root_dir_contents = delete_file = move = copy_file = _refused
+    open_output_stream = open_append_stream = _refused

@@ -139,13 +139,14 @@ def check_settled(state: TableState, moment: str) -> None:
             " still belong to that view. Pass the completion time of a completed instant",
             table=state.storage.base,
         )
-    restored = [i for i in done if i.action == RESTORE and (i.completion or "") > moment]
+    restored = [i.requested for i in done if i.action == RESTORE and (i.completion or "") > moment]
+    restored = restored or state.archive.of_action(RESTORE, moment)
     if restored:
         raise Invalid(
-            f"as_of_completion={moment} is before the restore {restored[-1].requested}, which removed"
-            " instants and their files; ask for a later time",
+            f"as_of_completion={moment} is before the restore {restored[-1]}, which removed instants and"
+            " their files; ask for a later time",
             table=state.storage.base,
-            instant=restored[-1].requested,
+            instant=restored[-1],
         )
     for path, data in _files_since(state, moment, ROLLBACK):
         completion = taken_back(data, path=path)
@@ -176,11 +177,16 @@ def check_nothing_undone(state: TableState, now: ActiveTimeline | None = None) -
     Their timeline files go before their data files, so a listing of files that lacks one comes after that.
     """
     now = now if now is not None else load_timeline(state.storage)
-    if all(now.has(i.file_name) for i in state.writes):
+    gone = [i.requested for i in state.writes if not now.has(i.file_name)]
+    if not gone:
         return
     began = _begun_since(state, now, (RESTORE, ROLLBACK))
-    if began:  # else they were archived
+    if began:
         raise FileNotFoundError(f"{max(began)} took back instants while files were listed")
+    state.archive.refresh()
+    lost = [requested for requested in gone if not state.archive.is_archived(requested)]
+    if lost:  # by what is archived itself by now
+        raise FileNotFoundError(f"{lost[0]} was taken back while files were listed")
 
 
 def _begun_since(state: TableState, now: ActiveTimeline, actions: Container[str]) -> set[str]:
@@ -201,9 +207,8 @@ def _files_since(state: TableState, moment: str, action: str) -> Iterator[tuple[
     for instant in state.timeline.instants:
         if instant.action == action and (instant.completion is None or instant.completion > moment):
             yield _file(state, instant)
-    archived = state.archive.completed(moment)
-    for requested, found in zip(archived[0].to_pylist(), archived[2].to_pylist(), strict=True):
-        if found == action and (data := state.archive.metadata(requested, action)):
+    for requested in state.archive.of_action(action, moment):
+        if data := state.archive.metadata(requested, action):
             yield f"archived {action} {requested}", data
 
 

@@ -2,7 +2,7 @@
 
 ``row_texts``: Spark rows by Jackson (InternalRowToJsonStringConverter); columns that are null are left
 out, dates are days, timestamps microseconds, bytes base64. ``avro_texts``: Avro's
-``GenericData.toString`` of what a change log holds; nulls stay, decimals are lists of bytes.
+``GenericData.toString`` of what a change log holds; nulls stay, decimals and vectors are lists of bytes.
 
 Each column becomes text as a whole, then the columns are joined. Floating point numbers, decimals, bytes
 and nested values pass through Python value by value: they have no Arrow kernel with Java's spelling.
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.formats.avro_schema import decimal_bytes
+from mainstem.formats.vectors import as_bytes
 from mainstem.table.keys import java_double_text
 
 _MUST_ESCAPE = '["\\\\\\x00-\\x1f]'
@@ -118,7 +119,7 @@ def _jackson(value: Any, kind: pa.DataType) -> str:
     if types.is_map(kind):
         pairs = ((_map_key(k, kind), v, kind.item_type) for k, v in value)
         return "{" + ",".join(f"{k}:{_jackson(v, t)}" for k, v, t in pairs if v is not None) + "}"
-    if types.is_list(kind) or types.is_large_list(kind):
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return "[" + ",".join(_jackson(v, kind.value_type) for v in value) + "]"
     if types.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
@@ -131,6 +132,10 @@ def _map_key(value: Any, kind: pa.DataType) -> str:
     return _quoted(value if isinstance(value, str) else _jackson(value, kind.key_type), _MUST_ESCAPE)
 
 
+def _fixed(data: bytes) -> str:
+    return "[" + ", ".join(str(b - 256 if b > 127 else b) for b in data) + "]"
+
+
 def _avro(value: Any, kind: pa.DataType) -> str:
     if value is None:
         return "null"
@@ -140,8 +145,9 @@ def _avro(value: Any, kind: pa.DataType) -> str:
     types = pa.types
     if types.is_decimal(kind):
         unscaled = int(value.scaleb(kind.scale))
-        data = unscaled.to_bytes(decimal_bytes(kind.precision), "big", signed=True)
-        return "[" + ", ".join(str(b - 256 if b > 127 else b) for b in data) + "]"
+        return _fixed(unscaled.to_bytes(decimal_bytes(kind.precision), "big", signed=True))
+    if types.is_fixed_size_list(kind):  # a vector
+        return _fixed(as_bytes(pa.array([value], kind))[0].as_py())
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
         return _quoted(value.decode("latin-1"), _AVRO_ESCAPE)
     if types.is_map(kind):

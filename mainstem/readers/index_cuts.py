@@ -61,6 +61,7 @@ class IndexCuts:
         self._conjuncts = together(conjuncts)
         self._report = report
         self._base_only = base_only
+        self._there: set[tuple[str, str]] = set()
 
     @classmethod
     def of(
@@ -139,6 +140,7 @@ class IndexCuts:
 
     def slices(self, found: Sequence[FileSlice]) -> Sequence[FileSlice]:
         """Those in which a row that passes may lie. Raises ``CorruptTable`` for a damaged index."""
+        self._there = {(s.partition, s.file_id) for s in found}
         cuts = (self._by_records, self._by_secondary, self._by_ranges, self._by_expressions, self._by_blooms)
         for cut in cuts:
             found = cut(found) if found else found
@@ -167,6 +169,13 @@ class IndexCuts:
         partitions = {s.partition for s in found}
         unknown = self._indexes.unindexed(partitions)
         places = self._indexes.places(keys, sorted(partitions - unknown))
+        astray = {place for place in places - self._there if place[0] in partitions}
+        if astray:  # what it says of these partitions is not to be believed
+            unknown = unknown | {partition for partition, _ in astray}
+            self._indexes.notes.append(
+                f"{RECORD_INDEX} names the file group {min(astray)[1]}, which is not there or not of the key;"
+                " build it anew (reindex)"
+            )
         kept = [s for s in found if (s.partition, s.file_id) in places or s.partition in unknown]
         self._report.cut(index, FILE_SLICES, len(found), len(kept))
         return kept

@@ -41,11 +41,11 @@ def query_listing(state: TableState, *, metadata: bool) -> Iterable[PartitionLis
     """
     cleaning = any(i.action == CLEAN for i in state.view.timeline.pending)
     if not metadata or cleaning or FILES not in ready_partitions(state.config.raw):
-        return state.partitions()
+        return _folders(state)
     try:
         files = _files(state)
     except FileNotFoundError:  # the metadata table is newer than this view
-        return state.partitions()
+        return _folders(state)
     except (CorruptTable, Unsupported, OSError) as error:
         if FILES in ready_partitions(load_config(state.storage).raw):  # else it was dropped meanwhile
             warnings.warn(
@@ -53,8 +53,16 @@ def query_listing(state: TableState, *, metadata: bool) -> Iterable[PartitionLis
                 f" hoodie.metadata.enable=false to do so without trying): {error}",
                 stacklevel=2,
             )
-        return state.partitions()
+        return _folders(state)
     return [PartitionListing(p, tuple(sorted(names))) for p, names in sorted(files.items())]
+
+
+def _folders(state: TableState) -> Iterable[PartitionListing]:
+    if state.config.partition_fields:
+        return state.partitions()
+    # Folders among them: asking what each name is would cost more than reading a file, and no folder of the
+    # table is called like a data file.
+    return [PartitionListing("", tuple(sorted(state.storage.names(""))))]
 
 
 def _files(state: TableState) -> dict[str, dict[str, int]]:

@@ -21,7 +21,9 @@ from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.readers.state import TableState
 from mainstem.storage import paths
 from mainstem.table.field_ids import FieldIds, VersionedSchema, check_names, parse_history, parse_schema
+from mainstem.table.properties import MERGE_ON_READ
 from mainstem.timeline.commit_metadata import CommitMetadata
+from mainstem.timeline.instant import COMMIT
 
 _NO_DATA_OPERATIONS = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
 
@@ -54,7 +56,10 @@ def schema_text(state: TableState) -> str:
 
 def table_schema(state: TableState, until: str | None = None) -> TableSchema:
     """The schema as of requested time ``until`` (None: newest). ``Invalid`` if there is none yet."""
-    found = _newest(state, until, lambda m: m.operation not in _NO_DATA_OPERATIONS)
+    found = None
+    if state.config.table_type == MERGE_ON_READ:  # the newest of its commits are compactions, and large
+        found = _newest(state, until, _has_data, leave_out=COMMIT)
+    found = found or _newest(state, until, _has_data)
     if found is not None:
         return TableSchema(found[1].schema or "", _field_ids(state, *found, until))
     # Compactions record the schema too: what is left once all delta commits are archived.
@@ -71,12 +76,17 @@ def table_schema(state: TableState, until: str | None = None) -> TableSchema:
     return TableSchema(text, ids)
 
 
+def _has_data(metadata: CommitMetadata) -> bool:
+    return metadata.operation not in _NO_DATA_OPERATIONS
+
+
 def _newest(
-    state: TableState, until: str | None, suits: Callable[[CommitMetadata], bool]
+    state: TableState, until: str | None, suits: Callable[[CommitMetadata], bool], *, leave_out: str = ""
 ) -> tuple[str, CommitMetadata] | None:
-    """Requested time and metadata of the newest completed write that records a schema."""
+    """Requested time and metadata of the newest completed write that records a schema; actions called
+    ``leave_out`` are not looked at."""
     for instant in reversed(state.writes):
-        if until is None or instant.requested <= until:
+        if (until is None or instant.requested <= until) and instant.action != leave_out:
             metadata = state.metadata(instant.requested)
             if metadata is not None and metadata.schema and suits(metadata):
                 return instant.requested, metadata
@@ -134,7 +144,7 @@ def full_schema(text: str) -> pa.Schema:
     """Meta columns, then the table's columns; all nullable, as old files may lack a column."""
     user = avro_to_arrow(text)
     meta = [pa.field(name, pa.string()) for name in META_FIELDS]
-    own = [pa.field(f.name, f.type) for f in user if f.name not in META_FIELDS]
+    own = [f.with_nullable(True) for f in user if f.name not in META_FIELDS]  # with the mark of vectors
     return pa.schema(meta + own)
 
 

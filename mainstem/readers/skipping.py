@@ -24,6 +24,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from mainstem.errors import CorruptTable, Unsupported
+from mainstem.metadata.validity import AheadOfView
 from mainstem.readers.explain import FILE_SLICES, PARTITIONS, Report
 from mainstem.readers.index_cuts import IndexCuts
 from mainstem.readers.path_values import path_values
@@ -35,9 +36,11 @@ from mainstem.readers.wanted_keys import in_buckets, wanted_buckets, wanted_keys
 from mainstem.storage import paths
 from mainstem.table.partitions import PartitionListing
 from mainstem.table.slicing import FileSlice
+from mainstem.timeline.instant import RESTORE, ROLLBACK
 
 Kept = TypeVar("Kept")
 
+_TAKING_BACK = (ROLLBACK, RESTORE)
 BUCKET_HASH, PARTITION_PATH = "bucket hash", "partition path"
 
 
@@ -107,13 +110,14 @@ class Skipping:
         if self._buckets is None:
             return names
         count = self._state.config.buckets or 0
-        fits: dict[str | None, bool] = {None: True}
+        fits: dict[str, bool] = {}  # by what stands before the first underscore: the file id, in data files
         kept = []
         for name in names:
-            file_id = paths.file_id_of(name)
-            if file_id is not None and file_id not in fits:
-                fits[file_id] = in_buckets(file_id, self._buckets, count)
-            if fits[file_id]:
+            head = name.partition("_")[0].removeprefix(".")
+            if head not in fits:
+                file_id = paths.file_id_of(name)
+                fits[head] = file_id is None or in_buckets(file_id, self._buckets, count)
+            if fits[head]:
                 kept.append(name)
         self._groups += list(fits.values()).count(False)
         return kept
@@ -130,10 +134,16 @@ class Skipping:
         return found
 
     def _asked(self, every: Kept, ask: Callable[[IndexCuts], Kept]) -> Kept:
-        """What the indexes leave of ``every``: all of it where they are damaged. What a query shows must not
-        depend on an index."""
+        """What the indexes leave of ``every``: all of it where they are damaged, or where a commit that they
+        hold is being taken back. What a query shows must not depend on an index."""
         try:
             return every if self._indexes is None else ask(self._indexes)
+        except AheadOfView:
+            if not any(i.action in _TAKING_BACK for i in self._state.view.timeline.pending):
+                raise  # a plan made again sees what they hold
+            self.report.notes.append("indexes are not used: a commit that they hold is being taken back")
+            self._unused()
+            return every
         except (CorruptTable, Unsupported) as error:
             self.report.notes.append(f"indexes are not used: {error}")
             warnings.warn(
@@ -141,6 +151,9 @@ class Skipping:
                 f" hoodie.metadata.enable=false to do so without trying): {error}",
                 stacklevel=2,
             )
-            self._conjuncts = []
-            self.__dict__["_indexes"] = None
+            self._unused()
             return every
+
+    def _unused(self) -> None:
+        self._conjuncts = []
+        self.__dict__["_indexes"] = None

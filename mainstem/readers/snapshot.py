@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -70,19 +70,15 @@ def scan(
     base_only = mode == READ_OPTIMIZED
 
     def plan() -> Planned:
+        if moment is None:
+            view = View.load(storage, until, damaged=damaged, use=use)
+            return view.planned(columns, filter, base_only=base_only)
         state = TableState.load(storage, load_config(storage))
-        if until is not None:
-            check_time_travel(state, until)
-        if moment is not None:
-            check_settled(state, moment)
-            past = past_state(state, moment)
-            spec = read_spec(past, columns, filter, None, damaged)
-            skipping = Skipping(past, spec, use, newest=False, base_only=base_only)
-            return Planned(spec, list(_past_splits(past, spec, skipping)), report=skipping.report)
-        spec = read_spec(state, columns, filter, until, damaged)
-        skipping = Skipping(state, spec, use, newest=until is None, base_only=base_only)
-        splits = _splits(state, spec, skipping)
-        return Planned(spec, splits if until is None else list(splits), report=skipping.report)
+        check_settled(state, moment)
+        past = past_state(state, moment)
+        spec = read_spec(past, columns, filter, None, damaged)
+        skipping = Skipping(past, spec, use, newest=False, base_only=base_only)
+        return Planned(spec, list(_past_splits(past, spec, skipping)), report=skipping.report)
 
     def refined(fewer: Sequence[str] | None, more: pc.Expression | None) -> ScanPlan:
         both = filter if more is None else more if filter is None else filter & more
@@ -93,6 +89,35 @@ def scan(
         )  # fmt: skip
 
     return ScanPlan(storage, plan, refined=refined)
+
+
+@dataclass(frozen=True)
+class View:
+    """The table now, or as of a requested time: all queries planned of one view see the same rows."""
+
+    state: TableState
+    until: str | None
+    damaged: str
+    use: Use
+
+    @classmethod
+    def load(cls, storage: Storage, until: str | None, *, damaged: str, use: Use) -> View:
+        """The table's state now. Raises ``Invalid`` for a time whose answer is gone or not settled yet."""
+        state = TableState.load(storage, load_config(storage))
+        if until is not None:
+            check_time_travel(state, until)
+        return cls(state, until, damaged, use)
+
+    def planned(
+        self, columns: Sequence[str] | None, filter: pc.Expression | None, *, base_only: bool = False
+    ) -> Planned:
+        """One query; files are listed when its splits are drawn. ``FileNotFoundError`` then, where a clean,
+        a restore or a rollback came in between: the state is to be loaded anew."""
+        spec = read_spec(self.state, columns, filter, self.until, self.damaged)
+        newest = self.until is None
+        skipping = Skipping(self.state, spec, self.use, newest=newest, base_only=base_only)
+        splits = _splits(self.state, spec, skipping)
+        return Planned(spec, splits if newest else list(splits), report=skipping.report)
 
 
 def _splits(state: TableState, spec: ReadSpec, skipping: Skipping) -> Iterator[Split]:

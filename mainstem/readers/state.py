@@ -98,19 +98,16 @@ class TableState:
     def completion(self, requested: str) -> str | None:
         """Completion time, None for an instant that is not completed in this view.
 
-        The archive is asked for what the active timeline does not show. What it says about instants
-        that completed after the timeline was listed is not believed: they are not in this view.
+        The archive is asked for what the active timeline does not show as completed: a listing made while
+        instants are archived may have the requested file of one and miss its completed file. What it says
+        about instants that completed after the timeline was listed is not believed: this view lacks them.
         """
         known = self.timeline.completion_times.get(requested)
-        if known is not None or requested in self._pending_times:
+        if known is not None:
             return known
         archived = self.archive.completion_time(requested)
         newest = self.timeline.newest_time
         return archived if archived is not None and (not newest or archived <= newest) else None
-
-    @cached_property
-    def _pending_times(self) -> frozenset[str]:
-        return frozenset(i.requested for i in self.timeline.pending)
 
     @cached_property
     def writes(self) -> list[Instant]:
@@ -170,12 +167,17 @@ class TableState:
 
     @cached_property
     def earliest_retained(self) -> str | None:
-        """Requested time of the oldest commit whose files the newest clean kept whole."""
+        """Requested time of the oldest commit whose files the newest clean kept whole, active or archived."""
         cleans = [i for i in self.timeline.completed if i.action == CLEAN]
-        if not cleans:
-            return None
-        path = paths.timeline_file(cleans[-1].file_name)
-        data = self.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+        if cleans:
+            path = paths.timeline_file(cleans[-1].file_name)
+            data = self.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+        else:
+            archived = self.archive.of_action(CLEAN)
+            if not archived:
+                return None
+            path = f"archived clean {archived[-1]}"
+            data = self.archive.metadata(archived[-1], CLEAN) or b""
         record, _ = decode_container(data, path=path)
         return part(record.get("earliestCommitToRetain"), str, path) or None
 

@@ -8,7 +8,7 @@ service is a warning, never the commit's error.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from mainstem.errors import MainstemError
 from mainstem.services import (
@@ -24,15 +24,24 @@ from mainstem.services.clean_plan import CleanOptions, Frees
 from mainstem.services.compaction_plan import CompactionOptions
 from mainstem.services.log_compaction_plan import LogCompactionOptions
 from mainstem.services.metadata_services import MetadataDue
+from mainstem.services.progress import Progress
 from mainstem.services.run_options import (
     ARCHIVING,
     CLEANING,
     COMPACTION,
     LOG_COMPACTION,
     METADATA,
+    VECTORS,
     RunOptions,
 )
-from mainstem.services.runner import Round, ServiceRun, ServiceWarning, warn_of_failures
+from mainstem.services.runner import (
+    RefreshVectors,
+    Result,
+    Round,
+    ServiceRun,
+    ServiceWarning,
+    warn_of_failures,
+)
 from mainstem.timeline import compaction_trigger
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import LOGCOMPACTION, REQUESTED
@@ -42,11 +51,13 @@ _LOG_COMPACTION_PLAN = f".{LOGCOMPACTION}.{REQUESTED}"
 
 
 class AfterCommits:
-    """The services of one open table, asked after each of its commits (``ctx.after_commit``)."""
+    """The services of one open table, asked after each of its commits (``ctx.after_commit``). ``vectors``: as
+    of a ``Round``."""
 
-    def __init__(self, ctx: WriterContext, options: RunOptions) -> None:
+    def __init__(self, ctx: WriterContext, options: RunOptions, vectors: RefreshVectors) -> None:
         self._ctx = ctx
         self._options = options
+        self._refreshes = Refreshes(ctx, vectors)
         # Of a table that asked for no service until it got a metadata table: wrong options are warnings then.
         self._due = Due(ctx, self._services(options)) if options.at_commits else None
         self._background = Background(self._beside)
@@ -74,6 +85,9 @@ class AfterCommits:
         if self._options.after_plans and COMPACTION in due:
             runs.append(self._plan())
         warn_of_failures(runs, self._ctx.base)
+        compacted = any(run.service == COMPACTION and run.results for run in runs)
+        if VECTORS in self._options.beside and self._refreshes.are_due(timeline, compacted=compacted):
+            due.add(VECTORS)
         if any(service in due for service in self._options.beside):
             self._background.wake()
 
@@ -90,12 +104,53 @@ class AfterCommits:
         return ServiceRun(COMPACTION)
 
     def _beside(self, stopping: Callable[[], bool]) -> bool:
-        runs = Round(self._options.beside, stopping=stopping).run(self._ctx)
+        plan = Round(self._options.beside, stopping=stopping, vectors=self._refreshes.run)
+        runs = plan.run(self._ctx)
         return warn_of_failures(runs, self._ctx.base)
 
     def stop(self) -> None:
         """No more rounds beside commits; returns after the step under way."""
         self._background.stop()
+
+
+class Refreshes:
+    """When vector indexes are looked at beside commits: after compactions, whoever made them, and every
+    ``COMMITS`` commits; refreshes take at most a fifth of the time, and the next ones wait longer."""
+
+    COMMITS = 20
+    PAUSE = 4  # times what the last refreshes took
+
+    def __init__(self, ctx: WriterContext, vectors: RefreshVectors) -> None:
+        self._ctx, self._clock = ctx, ctx.seams.clock
+        self._vectors = vectors
+        self._compaction = ""  # the newest one at the last look
+        self._commits = 0  # since then
+        self._not_before_ms = self._clock.monotonic_ms()
+
+    def are_due(self, timeline: ActiveTimeline, *, compacted: bool = False) -> bool:
+        """Of a commit that saw ``timeline``; ``compacted``: and that has compacted the table itself."""
+        self._commits += 1
+        return (compacted or self._has_grown(timeline)) and self._have_paused()
+
+    def run(self, ctx: WriterContext, if_due: bool, progress: Progress) -> Iterator[Result]:
+        """As the last part of a round, which others may have been the reason for."""
+        timeline = ctx.publisher.timeline()
+        if not (self._has_grown(timeline) and self._have_paused()):
+            return
+        self._compaction = compaction_trigger.last_compaction(timeline, requested=False)
+        self._commits, began = 0, self._clock.monotonic_ms()
+        try:
+            yield from self._vectors(ctx, if_due, progress)
+        finally:  # what failed is not tried at every commit either
+            ended = self._clock.monotonic_ms()
+            self._not_before_ms = ended + self.PAUSE * (ended - began)
+
+    def _has_grown(self, timeline: ActiveTimeline) -> bool:
+        newest = compaction_trigger.last_compaction(timeline, requested=False)
+        return newest > self._compaction or self._commits >= self.COMMITS
+
+    def _have_paused(self) -> bool:
+        return self._clock.monotonic_ms() >= self._not_before_ms
 
 
 class Due:

@@ -16,9 +16,9 @@ requested times, and the first that must stay keeps all after it:
 * an instant that completed twice (an engine without election did that): in doubt it stays visible
 * whatever completed last: new times are chosen above everything on the active timeline
 
-Completed cleans and rollbacks older than the newest commit that goes are taken along, but not the newest
-clean: the next one goes on from it. So are index actions of ours whose indexes are whole. Java leaves its own
-on the timeline, and takes archived instants that are younger than the oldest instant there for pending ones
+Completed cleans, rollbacks and restores older than the newest commit that goes are taken along, and so are
+index actions of ours whose indexes are whole. Java leaves restores and index actions on the timeline, and
+takes archived instants that are younger than the oldest one there for pending ones
 (``CompletionTimeQueryView``): it would put their log files on top of newer base files.
 """
 
@@ -250,11 +250,9 @@ def _completed_twice(timeline: ActiveTimeline) -> Iterator[str]:
 
 
 def _along(state: TableState, before: str) -> Iterator[Instant]:
-    timeline = state.timeline
-    newest_clean = max((i.requested for i in timeline.completed if i.action == CLEAN), default="")
-    for instant in timeline.completed:
-        old = instant.requested < before and instant.requested != newest_clean
-        if old and (instant.action in (CLEAN, ROLLBACK) or _whole_index(state, instant)):
+    for instant in state.timeline.completed:
+        along = instant.action in (CLEAN, ROLLBACK, RESTORE) or _whole_index(state, instant)
+        if instant.requested < before and along:
             yield instant
 
 
@@ -318,7 +316,9 @@ class ArchivePlan:
     @classmethod
     def make(cls, subject: Subject) -> ArchivePlan | None:
         state = subject.state()
-        if state is None or restore_pending(state.timeline):
+        # Of the metadata table too: it is under the data table's lock and restored with it.
+        data = state.data if isinstance(state, MetadataState) else state and state.timeline
+        if state is None or data is None or restore_pending(data):
             return None
         manifest = state.archive.manifest
         stale, doubtful = _already_archived(state)

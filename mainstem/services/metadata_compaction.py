@@ -19,9 +19,10 @@ pending, and then links its private file. Whoever completes the plan removes all
 afterwards, so that nothing is there to be linked any more.
 
 **An index that is dropped** while a plan is pending takes the files of its operations along, and one that is
-created anew has others under the same file ids. An operation of which no file is left is void: it has no part
-in the commit, and its new base file, if an executor made one, is removed under the lock in 4, once more after
-5, and by an executor that finds it void after its link. (A base file of t in the new index would hide rows.)
+created anew has others under the same file ids. An operation of which no file is left, or some are gone while
+the index is in no list, is void: it has no part in the commit, and its new base file, if an executor made
+one, is removed under the lock in 4, once more after 5, and by an executor that finds it void after its link.
+(A base file of t in the new index would hide rows.)
 
 The data table's timeline says which logs count, and its lock guards all of the metadata table (HUDI-9407). A
 plan of Java's that is pending may be in execution: it is left alone until it has rested for as long as a
@@ -58,6 +59,7 @@ from mainstem.services.compaction import COMPACT, Compaction, ended
 from mainstem.services.compaction_plan import measured
 from mainstem.services.metadata_state import OF_METADATA
 from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
 from mainstem.table.properties import load_config
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.commit_metadata import CompactionStat, encode_commit
@@ -203,15 +205,21 @@ def execute(ctx: WriterContext, time: str) -> Compaction | None:
 def _rests(ctx: WriterContext, time: str) -> bool:
     """Whether the plan is ours, or no file of it on the timeline was made lately."""
     storage = ctx.seams.storage
+    if is_ours(storage, time):
+        return True
     path = f"{paths.METADATA_TIMELINE}/{time}.{COMPACTION}"
-    try:
-        if OUR_MARK.encode() in storage.read(f"{path}.{REQUESTED}", max_bytes=TIMELINE_FILE_BYTES_MAX)[:256]:
-            return True
-    except FileNotFoundError:
-        return True  # it ended
     found = (storage.stat(f"{path}.{state}") for state in (REQUESTED, INFLIGHT))
     newest_ms = max((info.mtime_ms for info in found if info is not None), default=0)
     return store_now_ms(ctx, time) - newest_ms > ctx.heartbeats.expire_ms
+
+
+def is_ours(storage: Storage, time: str) -> bool:
+    """Whether mainstem planned a compaction; so it counts once it has ended."""
+    path = f"{paths.METADATA_TIMELINE}/{time}.{COMPACTION}.{REQUESTED}"
+    try:
+        return OUR_MARK.encode() in storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)[:256]
+    except FileNotFoundError:
+        return True
 
 
 @dataclass(frozen=True)
@@ -260,6 +268,8 @@ class _Execution:
         missing = [name for name in files if name not in there]
         if len(missing) == len(files) and not strangers:
             return True
+        if missing and operation.partition not in load_config(self.ctx.seams.storage).metadata_partitions:
+            return True  # a dropper is about to remove them, or died while it did
         if (missing or strangers) and self.time in pending(load_timeline(folder)):
             raise CorruptTable(
                 f"the compaction plan names {min(missing or strangers)!r}, which"

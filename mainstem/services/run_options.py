@@ -11,8 +11,9 @@ Hudi runs cleaning and archiving in every writer unless told not to. Here a plai
 nobody asked for neither after nor beside its commits: a switch counts there only if it was *set*, by the
 caller or in the table's properties. The metadata table's own services are the exception: where a table has
 one, they run after each commit that makes them due, as Hudi's do, for without them nothing of the data
-table's timeline can be archived. With ``hoodie.mainstem.services.automatic=true``, the default of Spark
-streams alone, Hudi's defaults hold, and what they run after a commit runs beside it.
+table's timeline can be archived. With ``hoodie.mainstem.services.automatic=true``, the default of streams
+alone, Hudi's defaults hold, and what they run after a commit runs beside it. Writers that compact, after or
+beside their commits, refresh vector indexes beside them.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ SERVICE_PREFIXES = (
 )  # fmt: skip
 
 #: the services of a round, in its order
-ROLL_BACK, LOG_COMPACTION, COMPACTION, CLEANING, METADATA, ARCHIVING = SERVICES = (
-    "rollback", "log-compact", "compact", "clean", "metadata", "archive",
+ROLL_BACK, LOG_COMPACTION, COMPACTION, CLEANING, METADATA, ARCHIVING, VECTORS = SERVICES = (
+    "rollback", "log-compact", "compact", "clean", "metadata", "archive", "vectors",
 )  # fmt: skip
 
 
@@ -162,6 +163,7 @@ class _Switches:
             COMPACTION: self._wanted(COMPACTION, COMPACT_ASYNC),
             CLEANING: self._wanted(CLEANING, CLEAN) or self.on(FLINK_CLEAN),
             ARCHIVING: self._wanted(ARCHIVING, ARCHIVE),
+            VECTORS: self._automatic or self.on(COMPACT_INLINE) or self._wanted(COMPACTION, COMPACT_ASYNC),
         }
         left_out = {*self.off(), *self.after()}
         return tuple(s for s in SERVICES if chosen.get(s) and s not in left_out)

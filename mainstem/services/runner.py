@@ -1,10 +1,11 @@
 """One round of table services: what is due, in the order in which one helps the next.
 
-  rollback -> log compaction -> compaction -> cleaning -> metadata table -> archiving
+  rollback -> log compaction -> compaction -> cleaning -> metadata table -> archiving -> vector indexes
 
 Rollback first: an instant of a dead writer holds cleaning and archiving back. Then what makes reading
 faster, then what removes files that this left over, then the metadata table, in which all of it was noted,
-then the timeline, which cleaning and the metadata table's compaction have just released.
+then the timeline, which cleaning and the metadata table's compaction have just released. Vector indexes last,
+which take the longest, and of the files that compaction has just made.
 
 A round has no state of its own, and no promise rests on it: it calls services that are each right when
 several processes run them at once, when they die at any step, and when they are left out. So any number of
@@ -30,6 +31,7 @@ from mainstem.services.run_options import (
     METADATA,
     ROLL_BACK,
     SERVICES,
+    VECTORS,
     RunOptions,
 )
 from mainstem.writers.context import WriterContext
@@ -82,6 +84,8 @@ def check_services(only: str | Sequence[str] | None) -> tuple[str, ...] | None:
     return tuple(service for service in SERVICES if service in names)
 
 
+#: refreshes the vector indexes that are due, or all that are not current
+RefreshVectors = Callable[[WriterContext, bool, Progress], Iterable[Result]]
 #: executes one plan, or leaves it (None) to a living executor
 Execute = Callable[[WriterContext, str, Progress], "Result | None"]
 
@@ -100,7 +104,7 @@ class Round:
     ``services``: these only. ``asked``: somebody named them, so they run whatever their switches say.
     ``if_due``: each asks its trigger first. ``stopping``: asked between two steps. ``execute``: service
     -> how to execute a plan of it, instead of in this thread. ``rebuild``: builds what was set aside of the
-    metadata table (``indexing.creating``).
+    metadata table (``indexing.creating``). ``vectors``: refreshes vector indexes (``vectors.lifecycle``).
     """
 
     services: tuple[str, ...] = SERVICES
@@ -110,6 +114,7 @@ class Round:
     stopping: Callable[[], bool] = lambda: False
     execute: Mapping[str, Execute] = field(default_factory=dict)
     rebuild: Callable[[WriterContext], Iterable[Result]] = lambda ctx: ()
+    vectors: RefreshVectors = lambda ctx, if_due, progress: ()
 
     @classmethod
     def of(cls, only: str | Sequence[str] | None, **how: Any) -> Round:
@@ -146,6 +151,8 @@ class Round:
             yield from roll_back_failed_writes(ctx, if_due=self.if_due)
         elif service == METADATA:
             yield from self._tended(ctx)
+        elif service == VECTORS:
+            yield from self.vectors(ctx, self.if_due, self.progress)
         elif service == ARCHIVING:
             done = archiving.run(ctx, if_due=self.if_due, progress=self.progress)
             if done is not None:

@@ -22,6 +22,7 @@ from mainstem.spark.workers import speed_up_workers
 if TYPE_CHECKING:
     from mainstem.spark.index_sql import sql
     from mainstem.spark.indexes import create_index
+    from mainstem.spark.nearest_join import vector_join
     from mainstem.spark.reading import explain
     from mainstem.spark.services import run_services
     from mainstem.spark.sink import use_session, write_batch, write_stream
@@ -36,6 +37,7 @@ __all__ = [
     "run_services",
     "sql",
     "use_session",
+    "vector_join",
     "write_batch",
     "write_stream",
 ]
@@ -49,6 +51,7 @@ _PLACES = {
     "run_services": "mainstem.spark.services",
     "sql": "mainstem.spark.index_sql",
     "use_session": "mainstem.spark.sink",
+    "vector_join": "mainstem.spark.nearest_join",
     "write_batch": "mainstem.spark.sink",
     "write_stream": "mainstem.spark.sink",
 }

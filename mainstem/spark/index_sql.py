@@ -11,11 +11,13 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mainstem.client import Table, open_table
 from mainstem.errors import Invalid, MainstemError
 from mainstem.formats.avro_schema import META_FIELDS
+from mainstem.index_methods import VECTOR
 from mainstem.indexing.status import READY, Index
 from mainstem.metadata.build.expressions import EXPRESSION
 from mainstem.metadata.partitions import (
@@ -29,15 +31,17 @@ from mainstem.metadata.partitions import (
 )
 from mainstem.services.progress import Progress
 from mainstem.spark.in_tasks import driver_context
-from mainstem.spark.index_syntax import CREATE, DROP, REBUILD, SHOW, IndexStatement, parse, place
-from mainstem.spark.indexes import create_index, reindex
+from mainstem.spark.index_syntax import CREATE, DROP, REBUILD, REFRESH, SHOW, IndexStatement, parse, place
+from mainstem.spark.indexes import create_index, refresh_index, reindex
 from mainstem.spark.options import local_path
+from mainstem.spark.vector_sql import calls_in, searched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SOURCES = ("mainstem", "hudi", "org.apache.hudi")
 _IDENTITY = "identity"
+_VECTOR_KINDS = (VECTOR, "vector_index")
 _EXPRESSION_KINDS = ("expr", "expr_index", "expression_index")
 
 
@@ -49,7 +53,8 @@ def sql(
     progress: Progress | None = None,
     **arguments: Any,
 ) -> DataFrame:
-    """``spark.sql``, and Hudi's statements about indexes: CREATE, DROP, REFRESH INDEX, REINDEX, SHOW INDEXES.
+    """``spark.sql``, and Hudi's statements about indexes: CREATE, DROP, REFRESH INDEX, REINDEX, SHOW INDEXES,
+    and its table functions ``hudi_vector_search`` and ``hudi_vector_search_batch`` (``vector_sql``).
 
     Their table: mainstem.`/path`, a table of the session's catalog, or a temporary view of this source.
     ``properties`` are those of ``open_table``, ``progress`` is told about builds (``create_index``). The
@@ -59,6 +64,9 @@ def sql(
     and ``reindex`` raise.
     """
     found = parse(statement)
+    if found is None and (calls := calls_in(statement)):
+        where = partial(table_path, spark)
+        return searched(spark, statement, calls, where, dict(properties or {}), arguments)
     path = None if found is None else _path(spark, found)
     if found is None or path is None:
         return spark.sql(statement, **arguments)
@@ -89,7 +97,9 @@ def _carry_out(
             return _shown(spark, table.indexes())
         if statement.verb == DROP:
             table.drop_index(statement.name, if_exists=statement.lenient)
-        if statement.verb == REBUILD:
+        if statement.verb == REFRESH and table.index(statement.name).kind == VECTOR:
+            refresh_index(spark, table.path, statement.name, properties=properties, progress=progress)
+        elif statement.verb in (REBUILD, REFRESH):
             name = statement.name or None
             reindex(spark, table.path, name, properties=properties, progress=progress)
     return _empty(spark)
@@ -148,6 +158,8 @@ def wished(statement: IndexStatement, key: Sequence[str]) -> Wish:
     kind = statement.kind
     if not kind:
         kind = _unsaid(statement, columns, key)
+    if kind in _VECTOR_KINDS:
+        return Wish(VECTOR, statement.name, columns, statement.name, options)
     known = (*(str(k) for k in Kind), *_EXPRESSION_KINDS)
     if kind not in known:  # USING lower (city)
         options.setdefault(EXPRESSION, kind)
@@ -214,7 +226,12 @@ def _check_columns(statement: IndexStatement, there: Sequence[str]) -> None:
 
 
 def _is_there(table: Table, wish: Wish) -> bool:
-    return any(index.partition == wish.partition and index.state == READY for index in table.indexes())
+    return any(_known_as(index) == wish.partition and index.state == READY for index in table.indexes())
+
+
+def _known_as(index: Index) -> str:
+    """What SHOW INDEXES calls it: the partition, which a vector index does not have."""
+    return index.name if index.kind == VECTOR else index.partition
 
 
 # -- tables ------------------------------------------------------------------------------------------
@@ -222,14 +239,25 @@ def _is_there(table: Table, wish: Wish) -> bool:
 
 def _path(spark: SparkSession, statement: IndexStatement) -> str | None:
     """Base path of the statement's table; None for one that is Spark's to deal with."""
-    parts = statement.table
+    path = table_path(spark, statement.table, statement.verb)
+    unknown = statement.verb in (SHOW, REBUILD, REFRESH)  # to Spark
+    if path is None and unknown and not spark.catalog.tableExists(_quoted(statement.table)):
+        raise Invalid(f"{statement.verb} ({statement.place('table')}): there is no such table or view")
+    return path
+
+
+def _quoted(parts: Sequence[str]) -> str:
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def table_path(spark: SparkSession, parts: Sequence[str], what: str) -> str | None:
+    """Base path of a table of this source, from the parts of its name; None for others, and for none.
+    ``what`` asks for it."""
     if len(parts) == 2 and parts[0].lower() in _SOURCES and "/" in parts[1]:
         return local_path(parts[1])
-    driver_context(spark, statement.verb)
-    name = ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+    driver_context(spark, what)
+    name = _quoted(parts)
     if not spark.catalog.tableExists(name):
-        if statement.verb in (SHOW, REBUILD):  # Spark does not know these statements
-            raise Invalid(f"{statement.verb} ({statement.place('table')}): there is no such table or view")
         return None
     state = spark._jsparkSession.sessionState()
     if len(parts) <= 2:
@@ -268,7 +296,7 @@ def _shown(spark: SparkSession, indexes: Sequence[Index]) -> DataFrame:
 
     names = ("index_name", "index_type", "col_name", "state")
     schema = StructType([StructField(name, StringType(), nullable=False) for name in names])
-    rows = [(i.partition, i.kind, ",".join(i.columns), i.state) for i in indexes if i.partition != FILES]
+    rows = [(_known_as(i), i.kind, ",".join(i.columns), i.state) for i in indexes if i.partition != FILES]
     return spark.createDataFrame(rows, schema)
 
 

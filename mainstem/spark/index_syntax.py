@@ -4,7 +4,8 @@
                  [OPTIONS (k = v, ...)]
     DROP INDEX [IF EXISTS] name ON [TABLE] t
     SHOW INDEXES {FROM | IN | ON} [TABLE] t
-    {REFRESH | REINDEX} [INDEX name] ON [TABLE] t
+    REFRESH INDEX name ON [TABLE] t
+    REINDEX [INDEX name] ON [TABLE] t
 
 Names, texts and comments are written as in Spark's SQL. What begins like none of these is no statement of
 ours: ``parse`` says None, whatever follows.
@@ -20,6 +21,7 @@ from typing import NoReturn
 from mainstem.errors import Invalid
 
 CREATE, DROP, SHOW, REBUILD = "CREATE INDEX", "DROP INDEX", "SHOW INDEXES", "REINDEX"
+REFRESH = "REFRESH INDEX"
 
 _SPACE, _WORD, _QUOTED, _TEXT, _SIGN, _STRANGE = "space", "word", "quoted", "text", "sign", "strange"
 _TOKEN = re.compile(
@@ -47,6 +49,10 @@ class Token:
         """One of these keywords, not in quotes."""
         return self.kind == _WORD and self.text.upper() in words
 
+    def is_sign(self, sign: str) -> bool:
+        """This sign, not in quotes."""
+        return self.kind == _SIGN and self.text == sign
+
 
 @dataclass(frozen=True)
 class Column:
@@ -61,8 +67,8 @@ class Column:
 
 @dataclass(frozen=True)
 class IndexStatement:
-    """``verb``: one of ``CREATE``, ``DROP``, ``SHOW``, ``REBUILD``; ``name``: of the index, "" for all;
-    ``table``: the parts of the table's name; ``kind``: behind USING, in small letters, "" without;
+    """``verb``: one of ``CREATE``, ``DROP``, ``SHOW``, ``REBUILD``, ``REFRESH``; ``name``: of the index, ""
+    for all; ``table``: the parts of the table's name; ``kind``: behind USING, in small letters, "" without;
     ``lenient``: IF [NOT] EXISTS; ``places``: where its parts begin in ``text``; ``problem``: what is
     wrong behind the table's name, for whose tables the statement may be right in another dialect."""
 
@@ -102,15 +108,27 @@ def parse(text: str) -> IndexStatement | None:
     return None if verb is None else reader.statement(verb)
 
 
+def table_parts(name: str) -> tuple[str, ...]:
+    """The parts of a table's name as SQL writes it. Raises ``Invalid`` for a text that is none."""
+    return _Reader(name).table()
+
+
 class _Reader:
     """The tokens of a statement, one after the other; the last one is empty."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = [*_tokens(text), Token("end", "", len(text.rstrip()))]
+        self._tokens = [*tokens(text), Token("end", "", len(text.rstrip()))]
         self._next = 0
         self._places: dict[str, int] = {"verb": self._tokens[0].at}
         self._verb = ""
+
+    def table(self) -> tuple[str, ...]:
+        self._verb = "table"
+        found = self._parts("table", "a table")
+        if self._peek().kind != "end":
+            self._fail("the end of its name")
+        return found
 
     def verb(self) -> str | None:
         first, second, third = ([*self._tokens, *self._tokens[-1:] * 2])[:3]
@@ -124,14 +142,14 @@ class _Reader:
             return REBUILD
         # REFRESH INDEX is a table's name in Spark's own REFRESH, which takes any text.
         if first.is_word("REFRESH") and second.is_word("INDEX") and third.kind in (_WORD, _QUOTED):
-            return REBUILD
+            return REFRESH
         return None
 
     def statement(self, verb: str) -> IndexStatement:
         self._verb = verb
         taken = 1 if self._tokens[0].is_word("REINDEX") else 2
         self._next = taken
-        if verb == REBUILD and taken == 1:
+        if verb == REBUILD:
             named = self._took("INDEX")
         else:
             named = verb != SHOW
@@ -246,7 +264,8 @@ class _Reader:
         raise Invalid(f"{self._verb} ({where}): expected {expected}")
 
 
-def _tokens(text: str) -> Iterator[Token]:
+def tokens(text: str) -> Iterator[Token]:
+    """The words, names, texts and signs of a statement, without blanks and comments."""
     for found in _TOKEN.finditer(text):
         kind, content = str(found.lastgroup), found.group()
         if kind == _QUOTED:

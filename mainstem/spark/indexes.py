@@ -12,15 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mainstem.client import open_table
+from mainstem.index_methods import VECTOR
 from mainstem.indexing import creating
 from mainstem.indexing.build import Built
 from mainstem.indexing.first_rows import Run
-from mainstem.services.progress import Progress
+from mainstem.services.progress import Progress, silent
 from mainstem.spark.in_tasks import driver_context, in_tasks
 from mainstem.spark.options import local_path
 from mainstem.spark.workers import ensure_python
 from mainstem.storage.local import LocalStorage
 from mainstem.storage.protocol import Storage
+from mainstem.vectors import lifecycle
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -37,8 +39,9 @@ def create_index(
     options: Mapping[str, object] | None = None,
     properties: Mapping[str, object] | None = None,
     progress: Progress | None = None,
-) -> Built:
-    """``Table.create_index``, with a Spark task for each file group of the data; the index is the same.
+) -> Built | lifecycle.Refreshed:
+    """``Table.create_index``, with a Spark task for each file group of the data, and for each cluster of a
+    vector index; the index is the same.
 
     ``properties`` are those of ``open_table``. ``progress(what, done, total)`` is called while tasks run.
     Raises what ``Table.create_index`` raises, ``Unsupported`` for Spark Connect, and ``Unavailable`` where
@@ -48,6 +51,10 @@ def create_index(
     ensure_python(spark)
     table = open_table(local_path(path), properties)
     given = {str(k): str(v) for k, v in (options or {}).items()}
+    if kind == VECTOR:
+        table.check_new_name(name)
+        run = _on(context, table.path)
+        return lifecycle.create(table.index_context(), list(columns), name, given, progress or silent, run)
     return creating.create_index(
         table.index_context(), kind, list(columns), given, progress, name, _on(context, table.path)
     )
@@ -60,15 +67,36 @@ def reindex(
     *,
     properties: Mapping[str, object] | None = None,
     progress: Progress | None = None,
-) -> list[Built]:
+) -> list[Built | lifecycle.Refreshed]:
     """``Table.reindex``, or ``reindex_all`` without a name, with Spark tasks as ``create_index`` has them."""
     context = driver_context(spark, "reindex")
     ensure_python(spark)
     table = open_table(local_path(path), properties)
     ctx, run = table.index_context(), _on(context, table.path)
-    if name is None:
-        return list(creating.rebuild_all(ctx, progress, run))
-    return [creating.rebuild(ctx, table.index(name), progress, run)]
+    if name is not None:
+        chosen = [table.index(name)]
+        others = [] if chosen[0].kind == VECTOR else [creating.rebuild(ctx, chosen[0], progress, run)]
+    else:
+        chosen, others = table.indexes(), list(creating.rebuild_all(ctx, progress, run))
+    vectors = [index.name for index in chosen if index.kind == VECTOR]
+    told = progress or silent
+    return [*others, *(lifecycle.refresh(ctx, each, told, run, anew=True) for each in vectors)]
+
+
+def refresh_index(
+    spark: SparkSession,
+    path: str,
+    name: str,
+    *,
+    properties: Mapping[str, object] | None = None,
+    progress: Progress | None = None,
+) -> lifecycle.Refreshed:
+    """``Table.refresh_index``, with a Spark task for each cluster of the vector index."""
+    context = driver_context(spark, "refresh_index")
+    ensure_python(spark)
+    table = open_table(local_path(path), properties)
+    run = _on(context, table.path)
+    return lifecycle.refresh(table.index_context(), table.index(name).name, progress or silent, run)
 
 
 def _on(context: SparkContext, base: str) -> Run:

@@ -105,8 +105,9 @@ class SplitPartition(InputPartition):
 
 
 class Reader(DataSourceReader):
-    """A batch query. It takes no filters from Spark: Spark 4.3 keeps the partitions of the first query with
-    pushed filters for every later query of the same DataFrame, whose rows would be missing."""
+    """A batch query. It has no ``pushFilters``: what Spark 4.1 to 4.3 plan with the filters of one query they
+    keep for all queries of the same DataFrame or view, whose rows would be missing, and where
+    ``spark.sql.python.filterPushdown.enabled`` is off they refuse a source that has it."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options

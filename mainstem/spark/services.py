@@ -21,6 +21,7 @@ from mainstem.spark.in_tasks import driver_context, in_tasks
 from mainstem.spark.options import local_path
 from mainstem.spark.workers import ensure_python
 from mainstem.timeline.commit_metadata import CompactionStat
+from mainstem.vectors import lifecycle
 from mainstem.writers.context import WriterContext
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def run_services(
     plan = Round.of(
         only, if_due=if_due, progress=progress or silent, execute={COMPACTION: compact},
         rebuild=tend,
+        vectors=lifecycle.tend,
     )  # fmt: skip
     runs = plan.run(table.writer_context())
     warn_of_failures(runs, table.path)

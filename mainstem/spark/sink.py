@@ -278,7 +278,7 @@ class _Ways:
             return Outcome(EMPTY)
         with self.table.begin(self.options.operation, guard=guard) as txn:
             if not txn.already_committed:
-                txn.declare(rows.schema)
+                txn.declare(arrow_schema(df.schema, nullable=True))  # Spark's Arrow rows do not say VECTOR
                 txn.write(rows)
             return txn.commit()
 

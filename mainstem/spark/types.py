@@ -5,12 +5,14 @@ Own code on purpose: the helpers inside pyspark change their signatures between 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import types as T
 
 from mainstem.errors import Invalid
+from mainstem.formats.vectors import VECTOR_MARK, vector_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,16 +36,22 @@ _SCALARS: tuple[tuple[type[T.DataType], pa.DataType], ...] = (
 def arrow_schema(schema: T.StructType, *, nullable: bool = False) -> pa.Schema:
     """Arrow schema of a Spark schema; timestamps are microseconds, ``TimestampType`` in UTC.
 
-    ``nullable=True`` makes every column nullable, as Hudi stores them. Raises ``Invalid`` naming
-    the column for types that a Hudi table cannot hold (intervals, time of day, variants, void,
-    UDTs).
+    ``nullable=True`` makes every column nullable, as Hudi stores them. Arrays whose column has the
+    metadata ``hudi_type`` stay marked as vectors. Raises ``Invalid`` naming the column for types
+    that a Hudi table cannot hold (intervals, time of day, variants, void, UDTs).
     """
     return pa.schema(
         [
-            pa.field(f.name, _arrow_type(f.dataType, f.name), nullable=nullable or f.nullable)
+            pa.field(f.name, _arrow_type(f.dataType, f.name), nullable or f.nullable, _mark(f.metadata))
             for f in schema.fields
         ]
     )
+
+
+def _mark(metadata: Mapping[str, Any] | None) -> dict[str, str] | None:
+    """Of a vector, as Hudi's Spark writer takes it (HoodieSparkSchemaConverters)."""
+    text = (metadata or {}).get(VECTOR_MARK)
+    return None if text is None else {VECTOR_MARK: str(text)}
 
 
 def _arrow_type(kind: T.DataType, column: str) -> pa.DataType:
@@ -74,8 +82,19 @@ def _arrow_type(kind: T.DataType, column: str) -> pa.DataType:
 
 
 def spark_schema(schema: pa.Schema) -> T.StructType:
-    """Spark schema of a table's Arrow schema; every column is nullable, as Hudi stores them."""
-    return T.StructType([T.StructField(f.name, _spark_type(f.type, f.name), True) for f in schema])
+    """Spark schema of a table's Arrow schema; every column is nullable, as Hudi stores them.
+
+    A vector is an array of what cannot be null, with the column metadata ``hudi_type``, as Hudi shows it.
+    """
+    return T.StructType([_spark_field(f) for f in schema])
+
+
+def _spark_field(field: pa.Field) -> T.StructField:
+    vector = vector_of(field)
+    if vector is None:
+        return T.StructField(field.name, _spark_type(field.type, field.name), True)
+    element = _spark_type(field.type.value_type, field.name)
+    return T.StructField(field.name, T.ArrayType(element, False), True, {VECTOR_MARK: str(vector)})
 
 
 def _spark_type(kind: pa.DataType, column: str) -> T.DataType:

@@ -30,6 +30,9 @@ class FolderStorage:
     def view(self, path: str) -> memoryview:
         return self.inner.view(self.outer(path))
 
+    def private(self, path: str, size: int, *, spill: bool) -> memoryview:
+        return self.inner.private(self.outer(path), size, spill=spill)
+
     def open_input(self, path: str):
         return self.inner.open_input(self.outer(path))
 

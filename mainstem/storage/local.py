@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from mainstem.errors import CorruptTable
@@ -27,6 +28,8 @@ _FOLDERS_MAX = 20
 # A journaling file system writes its journal once for all fsyncs that wait at the same time: eight
 # files one after another cost eight times what eight together do.
 _SYNC_THREADS = 8
+# What is copied at once.
+_PIECE = 16 * 1024 * 1024
 _WORK_THREADS_MAX = 8
 _sync_threads: ThreadPoolExecutor | None = None
 
@@ -146,6 +149,21 @@ class LocalStorage:
             return memoryview(mmap.mmap(fd, size, prot=mmap.PROT_READ))
         finally:
             os.close(fd)
+
+    def private(self, path: str, size: int, *, spill: bool) -> memoryview:
+        with open(self._full(path), "rb", buffering=0) as source:
+            if spill and size:
+                with TemporaryFile(prefix="mainstem-", buffering=0) as target:
+                    copied = 0
+                    while copied < size and (part := source.read(min(size - copied, _PIECE))):
+                        copied += _write_all(target.fileno(), [part])
+                    mapped = mmap.mmap(target.fileno(), copied, prot=mmap.PROT_READ) if copied else b""
+                    return memoryview(mapped)
+            memory = memoryview(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) if size else b"")
+            copied = 0
+            while copied < size and (count := source.readinto(memory[copied : copied + _PIECE])):
+                copied += count
+            return memory[:copied].toreadonly()
 
     def open_input(self, path: str):
         import pyarrow as pa

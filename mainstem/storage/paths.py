@@ -37,6 +37,13 @@ LOCK_NOTE = ".hoodie/.mainstem/lock-identity"
 # Hudi's metadata table: a table of its own below this folder.
 METADATA = ".hoodie/metadata"
 METADATA_TIMELINE = ".hoodie/metadata/.hoodie/timeline"
+# Vector indexes, beside the metadata table's partitions and in no list of them; and a copy of which there are
+# for when Java removed the metadata table's folder.
+VECTORS = ".hoodie/metadata/vector_index"
+VECTOR_PROPERTIES = ".hoodie/metadata/vector_index/vector-index.properties"
+VECTOR_PROPERTIES_COPY = ".hoodie/.mainstem/vector-index.properties"
+VECTOR_FILES = ".hoodie/metadata/vector_index/.index_files"
+VECTOR_BUILDERS = ".hoodie/metadata/vector_index/.builders"
 # Which indexes there are, beside ``hoodie.table.metadata.partitions``.
 INDEX_DEFINITIONS = ".hoodie/.index_defs/index.json"
 
@@ -66,6 +73,9 @@ _MARKER = re.compile(r"^(.+)\.marker\.(CREATE|MERGE|APPEND)\Z")
 _SCHEMA_COMMIT = re.compile(r"^([0-9]{17})_[0-9]{17}\.schemacommit\Z")
 _GUARD_NOTE = re.compile(r"^guard-([0-9]{1,18})-([0-9]{1,18}|all)-([0-9]{14,20})\Z")
 _STAMP = re.compile(r"^[A-Z]{17}\Z")
+_VECTOR_COLUMN = re.compile(r"^column=([0-9]{3,9})\Z")
+_VECTOR_VERSION = re.compile(r"^version=([1-9][0-9]{0,17})\Z")
+_VECTOR_FILE = re.compile(r"^([0-9a-f]{32})-([a-z0-9-]+\.[a-z]+)\Z")
 _NO_PATH = re.compile(r"[\x00-\x1f\x7f\\]")  # control characters and Windows separators
 _TIME = re.compile(r"^[0-9]{17}\Z")
 
@@ -252,6 +262,54 @@ def parse_guard_note(name: str) -> tuple[int, int | None, str] | None:
         return None
     batch_id, ordinal, instant = match.groups()
     return int(batch_id), None if ordinal == "all" else int(ordinal), instant
+
+
+def vector_column(column_id: str) -> str:
+    """Folder of the versions of one vector index."""
+    return f"{VECTOR_FILES}/column={column_id}"
+
+
+def vector_version(column_id: str, number: int) -> str:
+    """Folder of one version of a vector index."""
+    return f"{vector_column(column_id)}/version={number}"
+
+
+def vector_file(column_id: str, number: int, name: str) -> str:
+    """A file of one version."""
+    return f"{vector_version(column_id, number)}/{name}"
+
+
+def vector_manifest(column_id: str, number: int) -> str:
+    """What makes a version one: put in place last."""
+    return vector_file(column_id, number, "manifest.json")
+
+
+def vector_name(token: str, what: str) -> str:
+    """Name of a file that one builder makes, ``what`` a short name with an ending; two never share one."""
+    return f"{token}-{what}"
+
+
+def vector_builder(token: str) -> str:
+    """Heartbeat of whoever builds a version."""
+    return f"{VECTOR_BUILDERS}/{token}"
+
+
+def parse_vector_column(name: str) -> str | None:
+    """Column id in the name of a folder in ``VECTOR_FILES``."""
+    match = _VECTOR_COLUMN.match(name)
+    return match.group(1) if match else None
+
+
+def parse_vector_version(name: str) -> int | None:
+    """Number in the name of a version's folder."""
+    match = _VECTOR_VERSION.match(name)
+    return int(match.group(1)) if match else None
+
+
+def parse_vector_name(name: str) -> tuple[str, str] | None:
+    """The builder's token in a file's name, and the rest of it."""
+    match = _VECTOR_FILE.match(name)
+    return (match.group(1), match.group(2)) if match and len(name) <= FILE_NAME_BYTES_MAX else None
 
 
 def sink_folder(sink: str) -> str:

@@ -73,6 +73,11 @@ class Storage(Protocol):
     def view(self, path: str) -> memoryview:
         """Whole content of a large file without copying where possible (memory map)."""
 
+    def private(self, path: str, size: int, *, spill: bool) -> memoryview:
+        """The first ``size`` bytes of a file, fewer if it is shorter, copied to where nobody else can change
+        or cut them, read-only: to memory, or with ``spill`` to a file of this machine that has no name, whose
+        pages need not stay in memory."""
+
     def open_input(self, path: str):
         """A seekable binary file for pyarrow (base files)."""
 

@@ -15,17 +15,18 @@ import pyarrow.compute as pc
 
 from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro, avro_to_arrow, value_type
+from mainstem.formats.vectors import check_same, vector_of
 
 _OWN = ("_hoodie_is_deleted", "_hoodie_operation")
 
 
 def needed_fields(
-    schema: pa.Schema, batch: pa.Table, *, fixed: Collection[str], fill: bool
+    schema: pa.Schema, batch: pa.Table, *, fixed: Collection[str], whole: Collection[str] = (), fill: bool
 ) -> list[pa.Field]:
     """Columns that the table must have new, or wider, to hold the batch; none if it fits or lacks columns.
 
-    ``fixed`` columns (keys, partitions, ordering) are never widened: ``Invalid``. With ``fill`` a batch
-    may lack columns and still bring new ones.
+    ``fixed`` columns (keys, partitions, ordering) are never widened, ``whole`` ones never to fractions:
+    ``Invalid``. With ``fill`` a batch may lack columns and still bring new ones.
     """
     given = [n for n in batch.column_names if n not in META_FIELDS]
     if not fill and any(name not in given for name in schema.names):
@@ -35,9 +36,10 @@ def needed_fields(
         column = batch.column(batch.column_names.index(name))
         place = schema.get_field_index(name)
         if place < 0:
-            kind = value_type(column.type)
+            vector = vector_of(batch.schema.field(name))
+            kind = value_type(column.type) if vector is None else vector.arrow
             if not pa.types.is_null(kind) and (not name.startswith("_hoodie_") or name in _OWN):
-                needed.append(pa.field(name, kind))
+                needed.append(pa.field(name, kind) if vector is None else vector.field(name))
             continue
         field = schema.field(place)
         wider = _type_for(field.type, column)
@@ -49,15 +51,21 @@ def needed_fields(
                     " would change. Nor is a column with partition_stats, of which Java cannot merge"
                     " rows of two types; cast it before writing, or drop that index first"
                 )
+            if name in whole and pa.types.is_floating(wider):
+                raise Invalid(
+                    f"column {name!r} of type {column.type} has values that the table's {field.type} cannot"
+                    " hold, and it has a secondary index, which holds no fractions; cast it before writing,"
+                    " or drop that index first"
+                )
             needed.append(field.with_type(wider))
     return needed
 
 
 def declared_fields(
-    schema: pa.Schema, declared: pa.Schema, *, fixed: Collection[str], fill: bool
+    schema: pa.Schema, declared: pa.Schema, *, fixed: Collection[str], whole: Collection[str] = (), fill: bool
 ) -> list[pa.Field]:
     """As ``needed_fields``, by the types of rows that are still to come; what cannot be held is left to
-    whoever sees the rows."""
+    whoever sees the rows, but a VECTOR type that is not the column's."""
     given = [f for f in declared if f.name not in META_FIELDS and not pa.types.is_null(f.type)]
     if not fill and any(declared.get_field_index(name) < 0 for name in schema.names):
         return []
@@ -67,9 +75,12 @@ def declared_fields(
         if place < 0:
             if not field.name.startswith("_hoodie_") or field.name in _OWN:
                 needed.append(field.with_nullable(True))
-        elif field.name not in fixed:
+            continue
+        check_same(field, schema.field(place))
+        if field.name not in fixed:
             wider = _meeting(schema.field(place).type, field.type)
-            if wider not in (None, schema.field(place).type):
+            broken = field.name in whole and wider is not None and pa.types.is_floating(wider)
+            if wider not in (None, schema.field(place).type) and not broken:
                 needed.append(schema.field(place).with_type(wider))
     return needed
 
@@ -101,10 +112,15 @@ def evolved(text: str, fields: Iterable[pa.Field], table_name: str) -> str:
     """Avro JSON of the schema with these columns added or widened; the others stay word for word."""
     record = json.loads(text)
     places = {field["name"]: place for place, field in enumerate(record["fields"])}
+    named = _vector_types(record)
     for field in fields:
         one = arrow_to_avro(pa.schema([field]), table_name=table_name, meta_fields=False)
         made = json.loads(one)["fields"][0]
         if field.name not in places:
+            vectors = _vector_types({"fields": [made]})
+            if vectors & named:  # a type of Avro is defined once, and named from then on
+                made["type"] = ["null", *vectors]
+            named |= vectors
             record["fields"].append(made)
             continue
         old = record["fields"][places[field.name]]
@@ -114,6 +130,22 @@ def evolved(text: str, fields: Iterable[pa.Field], table_name: str) -> str:
     result = json.dumps(record, separators=(",", ":"), ensure_ascii=False)
     avro_to_arrow(result)  # names that differ by case, depth, size: refused here and not by readers
     return result
+
+
+def _vector_types(record: dict) -> set[str]:
+    """Names of the types of vectors that a record defines."""
+    branches = (
+        branch
+        for field in record["fields"]
+        for branch in (field["type"] if isinstance(field["type"], list) else [field["type"]])
+    )
+    return {
+        branch["name"]
+        for branch in branches
+        if isinstance(branch, dict)
+        and branch.get("logicalType") == "vector"
+        and branch.get("namespace") == ""  # another one would be another type
+    }
 
 
 def _type_for(kind: pa.DataType, column: pa.Array | pa.ChunkedArray) -> pa.DataType:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
+from mainstem.formats.vectors import check_same, fitted, vector_of
 
 
 def fit_batch(
@@ -23,7 +24,8 @@ def fit_batch(
 
     ``required`` limits the columns (a delete needs the key only, ``update_columns`` a few); None asks
     for all. Nullable columns of ``fill`` that the batch lacks are null. Raises ``Invalid``
-    for unknown, missing or doubled columns and for values that do not fit the column's type.
+    for unknown, missing or doubled columns and for values that do not fit the column's type; of
+    vectors ``VectorRefused``, which says the row.
     """
     names = [n for n in batch.column_names if n not in META_FIELDS]
     doubled = sorted({n for n in names if names.count(n) > 1})
@@ -50,13 +52,10 @@ def fit_batch(
             f" {', '.join(schema.names)}. Add or drop columns (update_columns writes some of them)",
             table=table,
         )
-    fitted = [
-        _fit_column(batch.column(field.name), field, table)
-        for field in schema
-        if field.name in names and (required is None or field.name in wanted)
-    ]
     kept = [f for f in schema if f.name in names and (required is None or f.name in wanted)]
-    return pa.table(fitted, schema=pa.schema(kept))
+    for field in kept:
+        check_same(batch.schema.field(field.name), field)
+    return pa.table([_fit_column(batch.column(f.name), f, table) for f in kept], schema=pa.schema(kept))
 
 
 def _fit_column(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.ChunkedArray:
@@ -65,6 +64,9 @@ def _fit_column(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.Chun
             f"column {field.name!r} has {column.null_count} nulls, but the table says it has none",
             table=table,
         )
+    vector = vector_of(field)
+    if vector is not None:
+        return fitted(column, vector, field.name)
     if column.type == field.type:
         return column
     try:

@@ -68,6 +68,8 @@ class Ledger:
     bulk: dict[Group, Bulk] = field(default_factory=dict)
     #: requested times of instants that a restore took back -> requested time of the restore
     restored: dict[str, str] = field(default_factory=dict)
+    #: completed instant that a rollback took back -> when it was completed
+    undone: dict[str, str] = field(default_factory=dict)
 
     # -- noting -------------------------------------------------------------------------------------
 
@@ -119,6 +121,8 @@ class Ledger:
             if compacted.time not in self.commits:
                 compacted.completion = None
         self.restored = {t: r for t, r in self.restored.items() if r in still_there}
+        # Its own last file is gone by then, taken away by the rollback that goes on.
+        self.undone = {t: c for t, c in self.undone.items() if t in self.restored}
 
     def _bytes(self, name: str) -> bytes:
         return bytes(self.disk.need(f"{TIMELINE}/{name}").data)

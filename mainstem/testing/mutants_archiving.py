@@ -6,11 +6,12 @@ from typing import Any
 from unittest.mock import patch
 
 from mainstem.readers.state import TableState
-from mainstem.services import archiving
+from mainstem.services import archive_plan, archiving
 from mainstem.services.archiving import _Round
 from mainstem.storage import paths
 from mainstem.testing.mutant import Patch, nothing, seeded_bug
 from mainstem.testing.world import Faults
+from mainstem.timeline.instant import RESTORE
 from mainstem.timeline.publish import Guarded
 from mainstem.writers.guard import GuardIndex
 
@@ -61,6 +62,16 @@ def switch_not_synced() -> list[Patch]:
             return whole(self, section, switch)
 
     return [patch.object(_Round, "_switch", hasty)]
+
+
+@seeded_bug("completed restores stay when younger commits are archived (as Java does)", "restores")
+def restores_stay() -> list[Patch]:
+    along = archive_plan._along
+
+    def fewer(*given: Any) -> list[Any]:
+        return [i for i in along(*given) if i.action != RESTORE]
+
+    return [patch.object(archive_plan, "_along", fewer)]
 
 
 @seeded_bug("the archive is asked before the active timeline is listed", "archives")

@@ -15,7 +15,7 @@ from mainstem.indexing.contents import Contents
 from mainstem.indexing.coverage import Coverage
 from mainstem.indexing.first_rows import FirstRows
 from mainstem.indexing.plan import contiguous_until
-from mainstem.metadata import commit, commit_rows, commit_stats
+from mainstem.metadata import commit_rows, commit_stats
 from mainstem.metadata.build.bootstrap import Sorter, pair_rows
 from mainstem.metadata.commit_action import Action
 from mainstem.metadata.commit_rows import Maintained
@@ -133,7 +133,7 @@ def tight_statistics() -> list[Patch]:
 
 @seeded_bug("a commit that is tried again leaves the rows of the record index out", "indexes")
 def not_tried_again() -> list[Patch]:
-    rows, seen = commit.action_rows, set()
+    rows, seen = commit_rows.action_rows, set()
 
     def action_rows(action: Action, maintained: Maintained) -> Iterator[Any]:
         again = (action.storage.base, action.instant) in seen
@@ -142,7 +142,7 @@ def not_tried_again() -> list[Patch]:
             if not (again and made[0] == RECORD_INDEX):
                 yield made
 
-    return [patch.object(commit, "action_rows", action_rows)]
+    return [patch.object(commit_rows, "action_rows", action_rows)]
 
 
 @seeded_bug("a writer takes the pair away that its row has no more (as Java does)", "indexes")
@@ -152,7 +152,7 @@ def pairs_taken_away() -> list[Patch]:
     known: dict[tuple[str, str], dict[str, str]] = {}
 
     def rows(action: Action, partition: str, groups: tuple[str, ...]) -> Iterator[Any]:
-        made = {group: table for group, _, table in real(action, partition, groups)}
+        made = {group: found.table() for group, _, found in real(action, partition, groups)}
         pairs = [pair for table in made.values() for pair in table["key"].to_pylist()]
         mine = {pair.rpartition("$")[2]: pair for pair in pairs}
         before = known.setdefault((action.storage.base, partition), {})

@@ -27,6 +27,7 @@ from mainstem.testing.services_world import Services
 from mainstem.testing.simulation import Result, Simulation
 from mainstem.testing.sink_world import Sinks
 from mainstem.testing.tables import Compactions, Tables
+from mainstem.testing.vectors_world import Vectors
 from mainstem.testing.world import Counts, Faults, Violation
 
 SCENARIOS: dict[str, type[Simulation]] = {
@@ -46,6 +47,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "services": Services,
     "sinks": Sinks,
     "tables": Tables,
+    "vectors": Vectors,
 }
 REPEAT_EVERY = 100
 
@@ -63,17 +65,29 @@ def simulate(
     return SCENARIOS[scenario or scenario_of(seed)](seed, log=log, faults=faults).run()
 
 
-def replay_command(result: Result) -> str:
+def replay_command(result: Result, faults_of: str | None = None) -> str:
+    """The line that runs a seed once more; ``faults_of``: the seeded bug whose mixture of faults it had."""
+    mixture = f" --faults-of {faults_of}" if faults_of else ""
     return (
         f"python -m mainstem.testing.run --seed {result.seed} --runs 1"
-        f" --scenario {result.scenario} --verbose"
+        f" --scenario {result.scenario}{mixture} --verbose"
     )
 
 
-class Search:
-    """Runs seeds one after another and adds up."""
+def _faults_of(mutant: str) -> Faults | None:
+    from mainstem.testing.mutants import MUTANTS
 
-    def __init__(self) -> None:
+    if mutant not in MUTANTS:
+        raise SystemExit(f"no seeded bug is called {mutant}")
+    return MUTANTS[mutant].faults
+
+
+class Search:
+    """Runs seeds one after another and adds up; ``faults_of``: a seeded bug whose mixture of faults they
+    have."""
+
+    def __init__(self, faults_of: str | None = None) -> None:
+        self.faults = None if faults_of is None else _faults_of(faults_of)
         self.total = Counts()
         self.runs: Counter[str] = Counter()
         self.repeated = 0
@@ -88,11 +102,11 @@ class Search:
     def one(
         self, seed: int, scenario: str | None, *, log: bool = False, canary: bool = False
     ) -> Result:
-        result = simulate(seed, scenario, log=log)
+        result = simulate(seed, scenario, log=log, faults=self.faults)
         if canary and random.Random(seed).random() < 0.01:
             result.failure = Violation("canary", "this checker fails one seed in a hundred")
         if result.failure is None and seed % REPEAT_EVERY == 0:
-            again = simulate(seed, scenario)
+            again = simulate(seed, scenario, faults=self.faults)
             self.repeated += 1
             if again.trace != result.trace:
                 result.failure = Violation("determinism", "the same seed made other calls")
@@ -122,11 +136,11 @@ class Search:
         )
 
 
-def _explain(result: Result, lines: int) -> str:
+def _explain(result: Result, lines: int, faults_of: str | None) -> str:
     story = "\n".join(result.story[-lines:])
     return (
         f"{story}\nseed {result.seed} ({result.scenario}) violates {result.failure}\n"
-        f"replay: {replay_command(result)}"
+        f"replay: {replay_command(result, faults_of)}"
     )
 
 
@@ -157,19 +171,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--verbose", action="store_true", help="print every call of a failing run")
     parser.add_argument("--trace", action="store_true", help="print each run's call hash")
     parser.add_argument("--mutants", nargs="*", metavar="NAME", help="find a seed for each seeded bug")
+    parser.add_argument(
+        "--faults-of", metavar="NAME", help="with the mixture of faults of this seeded bug, without the bug"
+    )
     parser.add_argument("--canary", action="store_true", help="one seed in a hundred must fail")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at a violation")
     given = parser.parse_args(arguments)
     if given.mutants is not None:
         return _hunt(given.mutants, given.seed, given.seconds)
-    search, seed = Search(), given.seed
+    search, seed = Search(given.faults_of), given.seed
     while search.seconds < given.seconds and (given.runs is None or seed < given.seed + given.runs):
         result = search.one(seed, given.scenario, log=given.verbose, canary=given.canary)
         if given.trace:
             print(f"seed {seed} trace {result.trace}", flush=True)
         if result.failure is not None:
             lines = 100_000 if given.verbose else 1 if given.keep_going else 40
-            print(_explain(result, lines), flush=True)
+            print(_explain(result, lines, given.faults_of), flush=True)
             if not given.keep_going:
                 break
         seed += 1

@@ -125,6 +125,7 @@ class ServiceRules:
             ):
                 raise Violation("rollback", f"{rollback} takes back {target}, planned in {compacted.time}")
         self.ledger.restored[target] = rollback
+        self.ledger.undone[target] = commit.completion
         return True
 
     def _inside_table(self, path: str) -> str:
@@ -274,6 +275,10 @@ class ServiceRules:
                 f"completed, but neither active nor archived: {sorted(known - there)[:3]}; archived or"
                 f" active, but never completed: {sorted(there - known)[:3]}",
             )
+        newest = max((row.requested for row in rows if row.action in ("commit", "deltacommit")), default="")
+        names = filter(None, map(plain.timeline_name, self.disk.folders.get(TIMELINE, {})))
+        if old := [n for n in names if n.action == "restore" and n.completion and n.requested < newest]:
+            raise Violation("archive", f"to Java {newest} is pending: it is archived, and {old[0]} is not")
 
 
 def text(row: Row) -> str:

@@ -21,7 +21,7 @@ from mainstem.readers.state import WRITES, TableState
 from mainstem.testing.checkers import LOST_ATTEMPT
 from mainstem.testing.oracle import Intent, Row
 from mainstem.testing.service_rules import Retention
-from mainstem.testing.tables import SCHEMA, Tables
+from mainstem.testing.tables import Tables
 from mainstem.testing.world import Faults, Process, Violation
 from mainstem.writers.append import BucketAppender
 
@@ -33,7 +33,7 @@ class Services(Tables):
     always_compacting = True
     late_rows = True
     busy_calls = 8000
-    settle_calls = 40_000
+    settle_calls = 80_000  # sources that were set back start more drivers
     restores_too = True
 
     def __init__(self, seed: int, *, faults: Faults | None = None, log: bool = False) -> None:
@@ -129,7 +129,7 @@ class Services(Tables):
         try:
             spec = replace(table._write_spec(table.writer_context(), "upsert"), instant=intent.instant)
             appender = BucketAppender(table.writer_context().seams.storage, spec, LOST_ATTEMPT)
-            appender.write(pa.Table.from_pylist(rows, schema=SCHEMA))
+            appender.write(pa.Table.from_pylist(rows, schema=self.schema))
             appender.close()
         except OSError:
             self.world.counts.refused += 1
@@ -180,6 +180,10 @@ class Services(Tables):
             self.world.counts.refused += 1
             return None
         return True
+
+    def _end_restores(self, process: Process, table: Table) -> None:
+        if self._restore_is_pending(process, table):
+            table.restore()
 
     def _restore_is_pending(self, process: Process, table: Table) -> bool:
         timeline = self._patiently(process, table.timeline)
@@ -263,9 +267,7 @@ class Services(Tables):
 
     def _taken_back_by(self, moment: str) -> bool:
         """Whether something that was completed at ``moment`` was rolled back later."""
-        ledger = self.rules.ledger
-        gone = [c for t, c in ledger.commits.items() if t in self.watch.rolled_back and not ledger.stands(t)]
-        return any(commit.completion <= moment for commit in gone)
+        return any(completion <= moment for completion in self.rules.ledger.undone.values())
 
     def _retained(self) -> str:
         """From this completion time on every view is kept, if the clean counts commits."""

@@ -44,6 +44,7 @@ class Tables(Simulation):
     """One table of a mode that the seed draws; 2-4 writers, one or two streams, readers."""
 
     scenario = "tables"
+    schema = SCHEMA
     busy_calls = 2500
     always_compacting = False
     #: deletes, equal ordering values and every merge mode beside compactions (the ledger knows Java's rule)
@@ -95,7 +96,7 @@ class Tables(Simulation):
         properties.update(self.more_properties())
         order = ["ts"] if self.mode.event_time else []
         raw = create.new_properties(
-            self.base, SCHEMA, ["id"], order, ["part"], 2, 9, properties, "simulated"
+            self.base, self.schema, ["id"], order, ["part"], 2, 9, properties, "simulated"
         )
         create.put_table(self.seams(self.world.process("builder")), raw)
 
@@ -227,12 +228,12 @@ class Tables(Simulation):
         if kind == "delete":
             seen = {(row["part"], row["id"]): row for row in rows}
             rows = [{"id": row["id"], "part": row["part"]} for row in seen.values()]
-            schema = pa.schema([SCHEMA.field("id"), SCHEMA.field("part")])
+            schema = pa.schema([self.schema.field("id"), self.schema.field("part")])
         elif kind == "update_columns":
             owned = "a" if rows[0]["a"] is not None else "b"
-            schema = pa.schema([SCHEMA.field(n) for n in ("id", "part", owned)])
+            schema = pa.schema([self.schema.field(n) for n in ("id", "part", owned)])
         else:
-            schema = SCHEMA
+            schema = self.schema
         batch = pa.Table.from_pylist(
             [{name: row[name] for name in schema.names} for row in rows], schema=schema
         )
@@ -372,7 +373,7 @@ class Tables(Simulation):
             self.pause_between(process, 1000)
 
     def _snapshot(self, table: Table) -> list[Row]:
-        return table.scan(columns=SCHEMA.names).to_arrow().to_pylist()
+        return table.scan(columns=self.schema.names).to_arrow().to_pylist()
 
     def _matches_some_moment(
         self, rows: list[Row], before: int, passes: Callable[[Row], bool] = lambda row: True
@@ -442,6 +443,7 @@ class Tables(Simulation):
         """Cleans up, commits once more, and everything is checked."""
         self.world.sleep(20 * HEARTBEAT_MS * MISSES)
         table = self.open(process)
+        self._end_restores(process, table)
         table.rollback_failed_writes()
         txn, intent = self._begin(table, "w0", "upsert")
         with txn:
@@ -450,6 +452,9 @@ class Tables(Simulation):
         table.rollback_failed_writes()
         self._serve(table)
         self._audit(table)
+
+    def _end_restores(self, process: Process, table: Table) -> None:
+        """A restore whose restorers died after all others had ended lets nobody write until it is over."""
 
     def _serve(self, table: Table) -> None:
         """Services that finish what is pending, once everybody else has ended."""
@@ -479,7 +484,7 @@ class Tables(Simulation):
 
     def _view(self, table: Table, moment: str) -> list[Row] | None:
         """The table at a completion time; None where no promise is made."""
-        return table.scan(columns=SCHEMA.names, as_of_completion=moment).to_arrow().to_pylist()
+        return table.scan(columns=self.schema.names, as_of_completion=moment).to_arrow().to_pylist()
 
     def _slices(self, table: Table) -> None:
         """Every committed log file is in exactly one slice."""

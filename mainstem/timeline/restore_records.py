@@ -20,7 +20,7 @@ from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import VERSION_MARK, schema_text
-from mainstem.timeline.instant import REQUESTED, RESTORE, ROLLBACK, WRITE_ACTIONS
+from mainstem.timeline.instant import REQUESTED, RESTORE, ROLLBACK, WRITE_ACTIONS, Instant
 from mainstem.timeline.plans import load_rollback_plan
 
 
@@ -160,6 +160,19 @@ def shown_timeline(storage: Storage, timeline: ActiveTimeline) -> ActiveTimeline
                 if plan is not None and plan.instant in timeline.completion_times:
                     undone.add(plan.instant)
     return timeline.without_instants(undone) if undone else timeline
+
+
+def taking_back(storage: Storage, timeline: ActiveTimeline) -> Instant | None:
+    """A pending action that takes completed instants back: a restore, or a rollback whose plan says that its
+    instant was completed (Java's plans do not say it)."""
+    for instant in timeline.pending:
+        if instant.action == RESTORE:
+            return instant
+        if instant.action == ROLLBACK:
+            plan = load_rollback_plan(storage, instant.requested)
+            if plan is not None and plan.completion is not None:
+                return instant
+    return None
 
 
 def encode_restore_metadata(

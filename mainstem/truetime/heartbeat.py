@@ -8,6 +8,7 @@ time; mainstem compares two times of the *store*, so a skewed clock kills nobody
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -15,10 +16,21 @@ from mainstem.truetime.clock import Clock, Periodic
 
 
 class Heartbeats:
-    """Keeps the heartbeats of one process's open transactions on one table fresh."""
+    """Keeps the heartbeats of one process's open transactions on one table fresh.
 
-    def __init__(self, storage: Storage, clock: Clock, interval_ms: int, misses: int) -> None:
+    ``path``: where the heartbeat of an instant is, another one for work that has no instant.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        clock: Clock,
+        interval_ms: int,
+        misses: int,
+        path: Callable[[str], str] = paths.heartbeat,
+    ) -> None:
         self._storage = storage
+        self._path = path
         self._clock = clock
         self.interval_ms = interval_ms
         self.expire_ms = interval_ms * misses
@@ -29,9 +41,9 @@ class Heartbeats:
     def start(self, instant: str) -> None:
         """First beat, before the requested file exists; then one each interval, beside the caller."""
         try:
-            self._storage.create(paths.heartbeat(instant), b"", durable=False)
+            self._storage.create(self._path(instant), b"", durable=False)
         except FileExistsError:
-            self._storage.touch(paths.heartbeat(instant))
+            self._storage.touch(self._path(instant))
         with self._guard:
             self._live.add(instant)
             if self._task is None:
@@ -41,7 +53,7 @@ class Heartbeats:
         """Refresh all; a heartbeat that a rollback removed is not brought back."""
         for instant in sorted(self._live):
             try:
-                self._storage.touch(paths.heartbeat(instant))
+                self._storage.touch(self._path(instant))
             except FileNotFoundError:
                 self._live.discard(instant)
             except OSError:
@@ -67,7 +79,7 @@ class Heartbeats:
         """No more beats; the file goes, now or, if that fails, with a later clean-up."""
         self.leave(instant)
         try:
-            self._storage.delete(paths.heartbeat(instant))
+            self._storage.delete(self._path(instant))
         except OSError:
             return
 
@@ -76,5 +88,5 @@ class Heartbeats:
 
         ``store_now_ms`` is the store's clock (the time of a file just written), not this machine's.
         """
-        info = self._storage.stat(paths.heartbeat(instant))
+        info = self._storage.stat(self._path(instant))
         return info is None or store_now_ms - info.mtime_ms > self.expire_ms

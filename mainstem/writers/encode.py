@@ -15,6 +15,7 @@ import pyarrow as pa
 from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro
 from mainstem.formats.base_file import BaseFileFormat
 from mainstem.formats.log_file import Header, data_blocks, delete_block
+from mainstem.formats.vectors import taken
 from mainstem.table.bucket import bucket_ids
 from mainstem.table.schema import arrow_user_schema
 from mainstem.writers.arrange import (
@@ -84,7 +85,7 @@ class BucketEncoder:
         deleted = _either(delete_flags(rows, spec), more_deleted)
         group = partition_codes * spec.buckets + buckets
         order = stable_order(group)
-        rows = rows.combine_chunks().take(pa.array(order))
+        rows = taken(rows.combine_chunks(), pa.array(order))
         texts = self._sorted_texts(rows, keys.texts, order)
         if deleted is not None:
             deleted = deleted[order]
@@ -195,7 +196,8 @@ class BucketEncoder:
             repeated([partition for partition, _ in places], lengths),
             repeated(files, lengths),
         ]
-        return pa.table([*meta, *rows.columns], names=[*META_FIELDS, *rows.column_names])
+        fields = [pa.field(name, column.type) for name, column in zip(META_FIELDS, meta, strict=True)]
+        return pa.table([*meta, *rows.columns], schema=pa.schema([*fields, *rows.schema]))
 
 
 def _either(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | None:

@@ -2,28 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pyarrow as pa
 
 from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS
+from mainstem.formats.vectors import VectorRefused, rows_of
 from mainstem.merge.entries import deleted_rows
 from mainstem.merge.rules import FILL_UNAVAILABLE
 from mainstem.table.properties import EVENT_TIME
 from mainstem.table.schema import fit_batch
 from mainstem.writers.spec import DELETE, UPDATE_COLUMNS, WriteSpec
 
+Rows = pa.Table | pa.RecordBatch | Mapping[str, object]
+"""Arrow data, or columns by name: arrays, lists, and NumPy matrices with a vector in each row."""
+
 
 def as_table(rows: object) -> pa.Table:
-    """Rows of a caller as a table; ``Invalid`` for anything but Arrow data."""
+    """Rows of a caller as a table; ``Invalid`` for anything but ``Rows``."""
     if isinstance(rows, pa.RecordBatch):
         return pa.Table.from_batches([rows])
     if isinstance(rows, pa.Table):
         return rows
+    if isinstance(rows, Mapping):
+        return _from_columns(rows)
     raise Invalid(
-        f"rows are a {type(rows).__name__}, expected a pyarrow.Table or RecordBatch: convert them"
-        " first (pyarrow.Table.from_pylist, from_pandas)"
+        f"rows are a {type(rows).__name__}, expected a pyarrow.Table or RecordBatch, or columns by name:"
+        " convert them first (pyarrow.Table.from_pylist, from_pandas)"
     )
+
+
+def _from_columns(columns: Mapping[str, object]) -> pa.Table:
+    made = {}
+    for name, values in columns.items():
+        try:
+            if isinstance(values, np.ndarray) and values.ndim > 1:
+                made[name] = rows_of(values, str(name))
+            else:
+                made[name] = values if isinstance(values, pa.ChunkedArray) else pa.array(values)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise Invalid(f"column {name!r} cannot be made an Arrow array: {error}") from error
+    try:
+        return pa.table(made)
+    except (pa.ArrowException, TypeError) as error:
+        sizes = ", ".join(f"{name!r}: {len(values)}" for name, values in made.items())
+        raise Invalid(f"the columns make no table, they have these numbers of rows: {sizes}") from error
 
 
 def fit_rows(batch: pa.Table, spec: WriteSpec, schema: pa.Schema) -> pa.Table:
@@ -37,15 +62,28 @@ def fit_rows(batch: pa.Table, spec: WriteSpec, schema: pa.Schema) -> pa.Table:
         needed = [n for n in schema.names if n in spec.keys.needed_columns]
         given = [n for n in batch.column_names if schema.get_field_index(n) >= 0]
         return fit_batch(batch.select(given), schema, required=needed, table=spec.base)
-    if spec.operation == UPDATE_COLUMNS:
-        rows = _updated_columns(batch, spec, schema)
-    else:
-        needed = {*spec.keys.needed_columns, *spec.ordering}
-        fill = [n for n in schema.names if n not in needed] if spec.fill_missing else ()
-        rows = fit_batch(batch, schema, fill=fill, table=spec.base)
+    try:
+        rows = _fitted(batch, spec, schema)
+    except VectorRefused as error:
+        raise error.with_key(_key_of(batch, error.row, spec, schema)) from None
     if spec.merge_mode == EVENT_TIME:
         _check_ordering(rows, spec)
     return rows
+
+
+def _fitted(batch: pa.Table, spec: WriteSpec, schema: pa.Schema) -> pa.Table:
+    if spec.operation == UPDATE_COLUMNS:
+        return _updated_columns(batch, spec, schema)
+    needed = {*spec.keys.needed_columns, *spec.ordering}
+    fill = [n for n in schema.names if n not in needed] if spec.fill_missing else ()
+    return fit_batch(batch, schema, fill=fill, table=spec.base)
+
+
+def _key_of(batch: pa.Table, row: int, spec: WriteSpec, schema: pa.Schema) -> str:
+    """The record key of a row; ``Invalid`` if that is wrong, too."""
+    needed = [n for n in schema.names if n in spec.keys.needed_columns]
+    given = batch.slice(row, 1).select([n for n in batch.column_names if n in needed])
+    return spec.keys.record_keys(fit_batch(given, schema, required=needed, table=spec.base)).texts[0].as_py()
 
 
 def delete_flags(rows: pa.Table, spec: WriteSpec) -> np.ndarray | None:

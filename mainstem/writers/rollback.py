@@ -18,13 +18,15 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass
 
-from mainstem.errors import MainstemError, OutcomeUnknown, Unavailable, Unsupported
+from mainstem.errors import CorruptTable, MainstemError, OutcomeUnknown, Unavailable, Unsupported
 from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.setting_aside import has_metadata_table, set_aside
+from mainstem.metadata.table import open_metadata
 from mainstem.metadata.taking_back import Found, RollbackRecord, take_back
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.partitions import list_partitions
+from mainstem.table.properties import load_config
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import (
     COMMIT,
@@ -180,15 +182,31 @@ def _resume(ctx: WriterContext, rollback: Instant, timeline: ActiveTimeline) -> 
     plan = load_rollback_plan(ctx.seams.storage, rollback.requested)
     if plan is None:
         return None
-    if _was_completed(timeline, plan) and any(i.action == INDEXING for i in timeline.pending):
+    if any(i.action == INDEXING for i in timeline.pending) and _was_completed(ctx, timeline, plan):
         return None  # it waits for the index (``metadata.setting_aside``); no writer needs to
     return execute_rollback(ctx, rollback.requested, plan, shown=True)
 
 
-def _was_completed(timeline: ActiveTimeline, plan: RollbackPlan) -> bool:
+def _was_completed(ctx: WriterContext, timeline: ActiveTimeline, plan: RollbackPlan) -> bool:
     """Whether the instant was completed when its rollback was planned, as far as it shows: Java's plans do
     not say so."""
-    return plan.completion is not None or plan.instant in timeline.completion_times
+    shown = plan.completion is not None or plan.instant in timeline.completion_times
+    return shown or _is_listed_for_good(ctx, timeline, plan.instant)
+
+
+def _is_listed_for_good(ctx: WriterContext, timeline: ActiveTimeline, instant: str) -> bool:
+    """Whether the metadata table lists files of a pending instant: an index was built while it was completed,
+    and has them in a base file, where nothing takes them away again."""
+    if not any(i.action == INDEXING and i.requested > instant for i in timeline.completed):
+        return False
+    storage = ctx.seams.storage
+    try:
+        metadata = open_metadata(storage, load_config(storage), timeline)
+        listed = {} if metadata is None else metadata.files()
+    except (CorruptTable, Unsupported, FileNotFoundError):
+        return False
+    found = (paths.parse_log_name(n) or paths.parse_base_name(n) for names in listed.values() for n in names)
+    return any(file is not None and file.instant == instant for file in found)
 
 
 def _take_back(ctx: WriterContext, instant: str, rollback: str) -> Found:
@@ -214,7 +232,7 @@ def execute_rollback(
     timeline = ctx.publisher.timeline() if shown else None
     if timeline is not None and all(i.requested != rollback for i in timeline.pending):
         return None
-    was_completed = timeline is not None and _was_completed(timeline, plan)
+    was_completed = timeline is not None and _was_completed(ctx, timeline, plan)
     began = clock.monotonic_ms()
     create_once(storage, paths.timeline_file(f"{rollback}.{ROLLBACK}.{INFLIGHT}"))
     if shown:

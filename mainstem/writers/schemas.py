@@ -51,7 +51,7 @@ def follow(spec: WriteSpec, batch: pa.Table) -> WriteSpec:
         return spec
     fixed = {*spec.keys.needed_columns, *spec.ordering, *spec.never_widened}
     schema = arrow_user_schema(spec.user_schema)
-    fields = needed_fields(schema, batch, fixed=fixed, fill=spec.fill_missing)
+    fields = needed_fields(schema, batch, fixed=fixed, whole=spec.whole_numbers, fill=spec.fill_missing)
     if not fields:
         return spec
     return with_schema(spec, evolved(spec.user_schema, fields, spec.table_name))
@@ -64,7 +64,7 @@ def declare(spec: WriteSpec, schema: pa.Schema) -> WriteSpec:
     stored = avro_to_arrow(arrow_to_avro(schema, table_name=spec.table_name, meta_fields=False))
     fixed = {*spec.keys.needed_columns, *spec.ordering, *spec.never_widened}
     ours = arrow_user_schema(spec.user_schema)
-    fields = declared_fields(ours, stored, fixed=fixed, fill=spec.fill_missing)
+    fields = declared_fields(ours, stored, fixed=fixed, whole=spec.whole_numbers, fill=spec.fill_missing)
     return with_schema(spec, evolved(spec.user_schema, fields, spec.table_name)) if fields else spec
 
 

@@ -80,6 +80,8 @@ class WriteSpec:
     layout: Mapping[str, str] = field(default_factory=dict)
     #: columns that keep their type: Java cannot merge statistics of partitions of two types
     never_widened: tuple[str, ...] = ()
+    #: columns of whole numbers that stay such: a secondary index holds no fractions
+    whole_numbers: tuple[str, ...] = ()
     #: of rows that are staged: which table they are for (``writers/staged.py``)
     identity: str = ""
 

@@ -40,7 +40,7 @@ from mainstem.writers.append import BucketAppender
 from mainstem.writers.bulk import appender_for, check_one_base_file_each
 from mainstem.writers.conflicts import Overlaps
 from mainstem.writers.context import WriterContext
-from mainstem.writers.fit import as_table
+from mainstem.writers.fit import Rows, as_table
 from mainstem.writers.guard import GUARD_KEY, StreamGuard
 from mainstem.writers.indexed import publish_with_metadata
 from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, OPERATIONS, Outcome
@@ -214,15 +214,16 @@ class Transaction:
         """The stream guard found this micro-batch on the timeline: writes are ignored."""
         return self._outcome is not None and self._outcome.status == ALREADY_COMMITTED
 
-    def write(self, batch: pa.Table | pa.RecordBatch) -> int:
+    def write(self, batch: Rows) -> int:
         """Append a batch; returns its rows. A refused batch leaves nothing of itself behind."""
         if self.already_committed:
             return 0
         self._check_open()
         appender = self._opened()
         with self._schema_kept():
-            self._follow(batch)
-            return appender.write(batch)
+            rows = as_table(batch)
+            self._follow(rows)
+            return appender.write(rows)
 
     def add_staged(self, lines: Iterable[str], *, source: str = "") -> int:
         """Take over rows that were staged (``writers/staged.py``): a line is what ``Stager.stage`` returned.
@@ -270,9 +271,8 @@ class Transaction:
             )
         return self._appender
 
-    def _follow(self, batch: pa.Table | pa.RecordBatch) -> None:
-        """Make the schema hold the batch, as Hudi does (``writers/schemas.py``)."""
-        rows = as_table(batch)
+    def _follow(self, rows: pa.Table) -> None:
+        """Make the schema hold the rows, as Hudi does (``writers/schemas.py``)."""
         buffered = self._spec.operation == BULK_INSERT and self._appender is not None
         if rows.num_rows and not (buffered and self._appender.rows):
             self._adopt(follow(self._spec, rows))

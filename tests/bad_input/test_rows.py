@@ -85,7 +85,7 @@ def test_a_bad_batch_in_a_transaction_that_is_left_takes_the_good_ones_with_it(t
 
 
 def test_rows_that_are_no_arrow_data_are_refused_by_type(table, path) -> None:
-    for wrong in ([{"id": "a"}], {"id": ["a"]}, None, "rows"):
+    for wrong in ([{"id": "a"}], {"a"}, None, "rows"):
         with refused(path, Invalid, type(wrong).__name__, "pyarrow"):
             table.upsert(wrong)
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 import mainstem
 from tests.chaos.actors import BATCH_ROWS, SOURCES, flink_sink
+from tests.chaos.indexer import KINDS, build
 from tests.chaos.rows import as_tuples, newest
 from tests.hudi_rs.reading import read as read_with_hudi_rs
 from tests.multiprocess import table_files
@@ -39,6 +44,7 @@ class Score:
     stall_s: float = 0.0
     whole_s: float = 0.0
     rows: int = 0
+    filters: int = 0
 
     def lines(self) -> list[str]:
         """For people."""
@@ -48,7 +54,7 @@ class Score:
             "commits: " + _listed(self.commits),
             "services: " + _listed(Counter({k: v for k, v in self.actions.items() if k != "deltacommit"})),
             f"faults ({self.faults.total()}): " + _listed(self.faults),
-            *(["indexes: " + _listed(self.indexes)] if self.indexes else []),
+            *([f"indexes: {_listed(self.indexes)}; {self.filters} filters"] if self.filters else []),
             "starts: " + _listed(self.starts),
             f"lock holders overtaken: {self.overtaken}; attempts fenced: {self.fenced};"
             f" writers rolled back: {taken_over}; errors told: {_listed(self.told) or 'none'}",
@@ -84,6 +90,8 @@ def check(run: Harness) -> Score:
     sent = _journals(run, commits, score)
     _cells(run, sent, score)
     _leftovers(run, score)
+    if run.indexers:
+        _indexes(run, score)
     return score
 
 
@@ -211,15 +219,62 @@ def _leftovers(run: Harness, score: Score) -> None:
     before = sorted(as_tuples(mainstem.open_table(base).scan().to_arrow()))
     table_files.age(base)
     last = mainstem.open_table(base)
-    for index in [index for index in last.indexes() if run.indexers and index.state != "ready"]:
-        last.drop_index(index.name, if_exists=True)  # somebody died while he built it
+    dead = [index for index in last.indexes() if run.indexers and index.state != "ready"]
+    for index in sorted(dead, key=lambda index: index.kind in ("column_stats", "record_index")):
+        last.drop_index(index.name, if_exists=True)  # somebody died while he built it, or what rests on it
     score.actions["rollback"] += len(last.rollback_failed_writes())
     for service in last.run_services(if_due=False):
         if service.error is not None:
             score.wrong.append(f"{service.service} fails afterwards: {service.error}")
-    if (report := mainstem.open_table(base).validate_metadata()) is not None and not report.ok:
-        score.wrong += [f"metadata: {difference}" for difference in report.differences[:_SHOWN]]
+    _validated(base, score)
     # What Flink's killed workers staged and never told is swept by age, much later.
     score.wrong += [left for left in table_files.leftovers(base) if not left.startswith("own file flink/")]
     if sorted(as_tuples(mainstem.open_table(base).scan().to_arrow())) != before:
         score.wrong.append("services change the table's rows")
+
+
+def _indexes(run: Harness, score: Score) -> None:
+    """Reads with a filter are the full read's rows, by the indexes that are left, and by one of each kind."""
+    base = run.place.table
+    whole = mainstem.open_table(base).scan().to_arrow()
+    _filtered(base, whole, score)
+    for kind in KINDS:
+        if kind not in _ready(base):
+            build(mainstem.open_table(base), kind)
+    if _ready(base) != {"files", *KINDS}:
+        score.wrong.append(f"in the end these indexes are ready: {sorted(_ready(base))}")
+    _validated(base, score)
+    _filtered(base, whole, score)
+
+
+def _ready(base: Path) -> set[str]:
+    return {index.kind for index in mainstem.open_table(base).indexes() if index.state == "ready"}
+
+
+def _filtered(base: Path, whole: pa.Table, score: Score) -> None:
+    keys, values = whole["id"].to_pylist(), whole["value"].to_pylist()
+    times = sorted(whole["ts"].to_pylist())
+    field = pc.field
+    filters = [
+        *(field("id") == key for key in keys[:: max(1, len(keys) // 20)]),
+        field("_hoodie_record_key").isin(keys[::97]),
+        *(field("value") == value for value in values[:: max(1, len(values) // 20)]),
+        (field("city") == "a") & field("value").isin(values[::101]),
+        field("ts") > times[len(times) * 9 // 10],
+        (field("ts") < times[len(times) // 10]) & (field("city") == "b"),
+        field("amount") < 5.0,
+        pc.utf8_upper(field("value")) == values[-1].upper(),
+        field("value") == "nobody's",
+    ]
+    for one in filters:
+        found = sorted(as_tuples(mainstem.open_table(base).scan(filter=one).to_arrow()))
+        expected = sorted(as_tuples(whole.filter(one)))
+        if found != expected:
+            score.wrong.append(f"{one}: {len(found)} rows, of {len(expected)} in the full read")
+    score.filters += len(filters)
+
+
+def _validated(base: Path, score: Score) -> None:
+    report = mainstem.open_table(base).validate_metadata()
+    if report is not None and not report.ok:
+        score.wrong += [f"metadata: {difference}" for difference in report.differences[:_SHOWN]]

@@ -9,13 +9,21 @@ import json
 import random
 import sys
 import time
+from collections.abc import Sequence
 
 import mainstem
 from mainstem.errors import MainstemError
 from tests.multiprocess.writer_worker import Journal
 
-#: kind -> columns; a secondary index needs the record index
-KINDS = {"column_stats": ("ts", "amount"), "record_index": (), "secondary_index": ("value",)}
+#: kind -> columns, and what else belongs to it. A secondary index needs the record index, partition
+#: statistics need those of columns.
+KINDS: dict[str, tuple[Sequence[str], dict]] = {
+    "column_stats": (("ts", "amount"), {}),
+    "partition_stats": ((), {}),
+    "record_index": ((), {}),
+    "secondary_index": (("value",), {}),
+    "expr_index": (("value",), {"name": "by_end", "options": {"expr": "upper", "type": "column_stats"}}),
+}
 _PAUSE_S = {"build": (0.2, 2), "drop": (3, 8)}
 
 
@@ -39,7 +47,13 @@ def _build(table: mainstem.Table, kind: str, chance: random.Random) -> None:
     if there and chance.random() < 0.2:
         table.reindex(there[0])
     else:
-        table.create_index(kind, KINDS[kind])
+        build(table, kind)
+
+
+def build(table: mainstem.Table, kind: str) -> None:
+    """An index of this kind, and what it rests on."""
+    columns, more = KINDS[kind]
+    table.create_index(kind, columns, **more)
 
 
 def _drop(table: mainstem.Table, kind: str, chance: random.Random) -> None:

@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="default: one that nobody knows")
     parser.add_argument("--without", default="", help="writers to leave out, for instance spark-1,python-0")
     parser.add_argument("--sabotage", choices=sorted(SABOTAGE), default="", help="what python-0 does wrong")
-    parser.add_argument("--indexes", action="store_true", help="two build indexes, one drops them")
+    parser.add_argument("--no-indexes", action="store_true", help="nobody builds indexes and drops them")
     parser.add_argument("--keep", help="a folder for the table, journals and logs, which stays")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left running
@@ -49,7 +49,7 @@ def main() -> int:
     with ZooKeeperEnsemble() as ensemble:
         run = Harness(
             ensemble, folder, seed=seed, session_s=SESSION_S, writers=writers, sabotage=sabotage,
-            indexers=INDEXERS if given.indexes else (),
+            indexers=() if given.no_indexes else INDEXERS,
         )  # fmt: skip
         try:
             run.run(given.seconds)

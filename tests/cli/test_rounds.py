@@ -56,6 +56,7 @@ def test_one_round_tells_of_every_service(run, path: Path) -> None:
         "clean: nothing to do",
         "metadata: nothing to do",
         "archive: nothing to do",
+        "vectors: nothing to do",
     ]
     code, out, _ = run(path, "--once", "--json", "--only", "compact,clean", *EVERY_2)
     found = [json.loads(line) for line in out.splitlines()]

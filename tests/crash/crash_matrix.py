@@ -27,12 +27,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 import mainstem
 from mainstem.errors import MainstemError
 from mainstem.metadata.partitions import ready_partitions
 from mainstem.readers.state import TableState
+from mainstem.services import metadata_compaction
 from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import load_config
 from tests.crash import crash_worker
@@ -94,10 +96,13 @@ def check_answers(path: Path, rows: list[dict]) -> None:
     """What indexes cut of a filtered query passes the filter nowhere."""
     if not rows or not (path / ".hoodie/metadata").is_dir():
         return
-    meant = sorted(row["value"] for row in rows)[len(rows) // 2 :]
-    late = opened(path).scan(columns=["value"], filter=pc.field("value") >= meant[0]).to_arrow()
-    if sorted(late["value"].to_pylist()) != meant:
-        raise Broken(f"with the filter {late['value'].to_pylist()}, expected {meant}")
+    one = sorted(rows, key=lambda row: row["value"])[len(rows) // 2]
+    value = pc.field("value")
+    for asked in (value >= one["value"], value == one["value"], pc.field("id") == one["id"]):
+        meant = pa.Table.from_pylist(rows).filter(asked)["id"].to_pylist()
+        found = opened(path).scan(columns=["id"], filter=asked).to_arrow()["id"].to_pylist()
+        if sorted(found) != sorted(meant):
+            raise Broken(f"with the filter {asked} {sorted(found)}, expected {sorted(meant)}")
 
 
 def check_metadata(path: Path) -> None:
@@ -212,8 +217,20 @@ def _indexed_templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object
         table.compact()
         table.upsert(rows("old3-", 4, "0246"))
 
+    def compaction_planned(path: Path) -> None:
+        table = _written(path, 2, **INDEXED)
+        assert metadata_compaction.schedule(table.writer_context(), if_due=False)
+
+    def keyed(path: Path) -> None:
+        """With indexes of keys: record index and a secondary one."""
+        table = _written(path, 0, index=False, **INDEXED)
+        table.create_index("secondary_index", ["value"], name="by_value")
+        table.upsert(rows("old0-", 1, "0246"))
+
     return {
         "upsert_indexed": ("upsert", lambda path: _written(path, **INDEXED)),
+        "upsert_keys_indexed": ("upsert", keyed),
+        "bulk_insert_keys_indexed": ("bulk_insert", keyed),
         "bulk_insert_indexed": ("bulk_insert", lambda path: _written(path, **INDEXED)),
         "roll_back_indexed": ("roll_back", lambda path: _dead_writer(path, run, **INDEXED)),
         "compact_indexed": ("compact", lambda path: _written(path, 2, **INDEXED)),
@@ -223,6 +240,7 @@ def _indexed_templates(run: Run) -> dict[str, tuple[str, Callable[[Path], object
         "first_index_indexed": ("create_index", lambda path: _written(path, 2)),
         "reindex_indexed": ("reindex", lambda path: _written(path, 2, **INDEXED)),
         "drop_index_indexed": ("drop_index", lambda path: _written(path, 2, **INDEXED)),
+        "drop_index_compacting_indexed": ("drop_index", compaction_planned),
         "compact_metadata_indexed": ("compact_metadata", lambda path: _written(path, 2, **INDEXED)),
     }
 

@@ -36,6 +36,8 @@ from mainstem.writers.staged import Stager
 SCHEMA = pa.schema(
     [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("value", pa.string())]
 )
+VECTORS = pa.schema([("id", pa.string()), ("v", pa.list_(pa.float32(), 3))])
+VECTOR_OPTIONS = {"engine": "flat", "metric": "l2", "clusters": "2"}
 GUARD = StreamGuard("stream", 0)
 SINK = "t1"
 PROPERTIES = {"hoodie.mainstem.fsync": "false", "hoodie.mainstem.lock.expire_ms": "600000"}
@@ -164,7 +166,29 @@ def recover(path: str) -> None:
     table.archive()
 
 
+def create_vectors(path: str) -> None:
+    """A table of vectors, on which the actions below have something to do."""
+    mainstem.create_table(
+        path, VECTORS, record_key="id", buckets=2,
+        properties={**PROPERTIES, "hoodie.mainstem.exclusive": True, "hoodie.metadata.enable": "true"},
+    ).upsert(vectors(range(12), 1))  # fmt: skip
+
+
+def vectors(keys: range, salt: int) -> pa.Table:
+    """One vector of whole numbers per key, of two groups that are far apart: as many clusters."""
+    values = [[float((key * salt) % 7), float(key % 5), 100.0 * (key % 2) + salt] for key in keys]
+    return pa.table({"id": [f"{key:02d}" for key in keys], "v": values}, schema=VECTORS)
+
+
+def create_vector_index(path: str) -> None:
+    serviced(path).create_index("vector", ["v"], options=VECTOR_OPTIONS)
+
+
 ACTIONS = {
+    "create_vector_index": create_vector_index,
+    "refresh_vector_index": lambda path: serviced(path).refresh_index("v"),
+    "drop_vector_index": lambda path: serviced(path).drop_index("v"),
+    "tend_vector_indexes": lambda path: serviced(path).run_services("vectors"),
     "create": create, "upsert": upsert, "bulk_insert": bulk_insert, "abort": abort,
     "roll_back": roll_back, "restore": restore, "recover": recover,
     "compact": lambda path: serviced(path).compact(),
@@ -243,6 +267,10 @@ def warm_up() -> None:
             "create_index", "reindex", "drop_index", "compact_metadata", "recover",
         ):  # fmt: skip
             ACTIONS[action](f"{folder}/t")
+        create_vectors(f"{folder}/v")
+        for action in ("create", "refresh", "drop"):
+            ACTIONS[f"{action}_vector_index"](f"{folder}/v")
+        ACTIONS["tend_vector_indexes"](f"{folder}/v")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ EVERY = {"upsert": 13, "bulk_insert": 13, "abort": 20, "roll_back": 13}
 # The same actions with a metadata table, and builds of indexes, which are longer: about four.
 EVERY_INDEXED = 23
 EVERY |= {"create_index_indexed": 31, "reindex_indexed": 41, "first_index_indexed": 61}
+EVERY |= {"upsert_keys_indexed": 47, "bulk_insert_keys_indexed": 61}
 SEED = 1  # of the steps; `make crash` takes all of them
 ACTIONS = sorted(templates(lambda *given: {}))
 

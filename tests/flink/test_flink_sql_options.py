@@ -129,6 +129,8 @@ def test_an_unknown_hoodie_option_is_refused_by_name() -> None:
         ({"hoodie.datasource.query.type": "read_optimized", "read.streaming.enabled": "true"}, "base files"),
         ({"clean.retain_commits": "3", "hoodie.clean.commits.retained": "4"}, "contradicts"),
         ({"ordering.fields": "a", "precombine.field": "b"}, "contradicts"),
+        *(({"hoodie.vector.columns": text}, "expected column:dimension")
+          for text in ("a:0", "a:4:4", ":4", "a:", "a:x", "a:4,A:4", "a:65537", "a b:4")),
         ({"path": "data/t1"}, "relative"),
         ({"path": "s3://bucket/t1"}, "scheme"),
         ({"path": ""}, "path"),
@@ -184,6 +186,13 @@ def test_options_of_services_go_on_under_hudis_names() -> None:
     passed = parsed(**{"compaction.delta_commits": "7", "clean.retain_commits": "3"}).passed
     assert passed["hoodie.compact.inline.max.delta.commits"] == "7"
     assert passed[COMMITS_RETAINED] == "3"
+
+
+def test_vector_columns_are_parsed_as_in_hudi() -> None:
+    assert parsed(**{"hoodie.vector.columns": "Embedding:4, codes ,x: 16,"}).vectors == {
+        "embedding": 4, "codes": 128, "x": 16,
+    }  # fmt: skip
+    assert parsed().vectors == {}
 
 
 def test_reading_is_parsed_once() -> None:

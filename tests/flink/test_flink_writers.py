@@ -179,6 +179,9 @@ TYPES = {
     "ltz": ("TIMESTAMP_LTZ(3)", "TO_TIMESTAMP_LTZ(1700000000123, 3)"),
     "a": ("ARRAY<BIGINT>", "ARRAY[9007199254740993, CAST(NULL AS BIGINT)]"),
     "aa": ("ARRAY<ARRAY<STRING>>", "ARRAY[ARRAY['x', 'y'], ARRAY['z']]"),
+    "v": ("ARRAY<FLOAT>", "ARRAY[CAST(0.5 AS FLOAT), CAST(-1 AS FLOAT)]"),
+    "vd": ("ARRAY<DOUBLE>", "ARRAY[CAST('0.1' AS DOUBLE), CAST('-1e300' AS DOUBLE)]"),
+    "V8": ("ARRAY<TINYINT>", "ARRAY[CAST(-128 AS TINYINT), CAST(127 AS TINYINT)]"),
     "m": ("MAP<STRING, INT>", "MAP['one', 1, 'none', CAST(NULL AS INT)]"),
     "r": ("ROW<x INT, y ROW<z STRING, m MAP<STRING, BIGINT>>>",
           "CAST(ROW(1, ROW('z', MAP['m', CAST(5 AS BIGINT)])) AS"
@@ -194,7 +197,8 @@ EXPECTED = {
     "ts3": dt.datetime(1500, 1, 1, 0, 0, 0, 1000, tzinfo=UTC),
     "ts6": dt.datetime(2026, 1, 1, 0, 0, 0, 123456, tzinfo=UTC),
     "ltz": dt.datetime(2023, 11, 14, 22, 13, 20, 123000),
-    "a": [9007199254740993, None], "aa": [["x", "y"], ["z"]], "m": [("one", 1), ("none", None)],
+    "a": [9007199254740993, None], "aa": [["x", "y"], ["z"]],
+    "v": [0.5, -1.0], "vd": [0.1, -1e300], "V8": [-128, 127], "m": [("one", 1), ("none", None)],
     "r": {"x": 1, "y": {"z": "z", "m": [("m", 5)]}},
 }  # fmt: skip
 
@@ -204,7 +208,8 @@ def test_values_of_all_types_and_nulls_are_unchanged(environment, tmp_path):
     batches = {"python.fn-execution.arrow.batch.size": "2", "table.local-time-zone": "Asia/Kolkata"}
     flink = environment("200 ms", 1, **batches)
     columns = ", ".join(f"`{name}` {kind}" for name, (kind, _) in TYPES.items())
-    sink = table(flink, "types_sink", tmp_path / "t", columns + ", PRIMARY KEY (k) NOT ENFORCED")
+    vectors = {"hoodie.vector.columns": "v:2, vd:2, v8:2"}
+    sink = table(flink, "types_sink", tmp_path / "t", columns + ", PRIMARY KEY (k) NOT ENFORCED", **vectors)
     source = numbers(flink, "types_source", 9, 1000)
     texts = [expression.format("id") for _, expression in TYPES.values()]
     # Every third row is full; nulls in between, and several batches for one worker.
@@ -213,6 +218,9 @@ def test_values_of_all_types_and_nulls_are_unchanged(environment, tmp_path):
     found = {row.pop("k"): row for row in rows_of(tmp_path / "t")}
     full, empty = EXPECTED, dict.fromkeys(EXPECTED)
     assert found == {str(i): full if i % 3 == 0 else empty for i in range(1, 10)}
+    stored = mainstem.open_table(tmp_path / "t").schema
+    for name, kind in (("v", b"VECTOR(2)"), ("vd", b"VECTOR(2, DOUBLE)"), ("V8", b"VECTOR(2, INT8)")):
+        assert stored.field(name).metadata == {b"hudi_type": kind}
 
 
 def test_arrays_of_rows_are_refused_before_anything_runs(environment, tmp_path):

@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from mainstem.errors import CorruptTable
 from mainstem.formats.avro_columns import decode_many, decode_records, encode_records
 from mainstem.formats.avro_cursors import Cursors, read_numbers
-from mainstem.formats.avro_rows import zigzag
+from mainstem.formats.avro_rows import Malformed, zigzag
 from mainstem.formats.avro_schema import avro_to_arrow
-from mainstem.formats.record_starts import framed_starts
+from mainstem.formats.record_starts import framed_starts, joined_starts
 from tests.formats.avro_cases import KINDS, fastavro_bytes, tables
 
 
@@ -287,6 +287,34 @@ def test_records_of_different_first_fields_and_of_hidden_patterns_are_found() ->
         content = b"".join(len(d).to_bytes(4, "big") + d for d in data)
         expected = np.cumsum([0, *(len(d) + 4 for d in data)])
         assert (framed_starts(memoryview(content), 2000) == expected).all()
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_records_of_several_parts_are_found_together_and_each_part_ends_where_it_says(alike: bool) -> None:
+    chance = random.Random(7)
+    parts = []
+    for part in range(5):
+        first = b"\x02\x06abc" if alike else b"\x02\x06ab%d" % part
+        bodies = [first + bytes(chance.randrange(40)) for _ in range(chance.choice([0, 150, 400]))]
+        parts.append(b"".join(len(body).to_bytes(4, "big") + body for body in bodies))
+    counts = [len(framed_starts(memoryview(p), n)) - 1 for p, n in ((p, _records(p)) for p in parts)]
+    assert sum(counts) >= 512
+    data = memoryview(b"".join(parts))
+    told = [(len(p), n) for p, n in zip(parts, counts, strict=True)]
+    assert (joined_starts(data, told) == framed_starts(data, sum(counts))).all()
+    size = len(parts[0])
+    longer = [(size + 1, counts[0]), (len(parts[1]) - 1, counts[1])]
+    fuller = [(size, counts[0] + 1), (len(parts[1]), counts[1] - 1)]
+    for wrong in (longer, fuller):
+        with pytest.raises(Malformed):
+            joined_starts(data, [*wrong, *told[2:]])
+
+
+def _records(data: bytes) -> int:
+    at = count = 0
+    while at < len(data):
+        at, count = at + 4 + int.from_bytes(data[at : at + 4], "big"), count + 1
+    return count
 
 
 def test_empty_parts_between_others_do_no_harm_and_their_bytes_are_corrupt() -> None:

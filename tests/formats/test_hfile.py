@@ -8,6 +8,7 @@ for no entry, CRC32 checksums), put together here; round trips of anything; sing
 
 from __future__ import annotations
 
+import itertools
 import struct
 import zipfile
 import zlib
@@ -32,6 +33,7 @@ from mainstem.formats.log_file import (
     delete_block,
     empty_group_block,
     hfile_block,
+    hfile_blocks,
     read_blocks,
 )
 from tests.formats.golden_logs import GOLDEN
@@ -150,6 +152,44 @@ def test_hfile_blocks_of_java_are_read_and_written_again() -> None:
         made = {"hfile.CREATE_TIME_TS": b""}
         assert {**again.hfile().info, **made} == {**java.info, **made}
         assert _blocks_of(bytes(again.content)) == _blocks_of(bytes(block.content))
+
+
+@pytest.mark.parametrize("rows", [40, 4000])
+def test_blocks_of_several_file_groups_are_the_same_together_as_one_by_one(rows: int) -> None:
+    numbers = [f"{number * 7919 % 100_000:05d}" for number in range(rows)]
+    bounds = [0, 0, rows // 3, rows // 3 + 1, rows, rows]
+    groups = [sorted(numbers[low:high]) for low, high in itertools.pairwise(bounds)]
+    keys = pa.array([key for group in groups for key in group])
+    for values in (
+        pa.array([f"v{n}" * (n % 5) for n in range(rows)]).cast(pa.binary()),
+        pa.DictionaryArray.from_arrays(
+            pa.array([n % 2 for n in range(rows)], pa.int32()), pa.array([b"x" * 900, b""])
+        ),
+    ):
+        made = hfile_blocks("20260101000000000", SCHEMA, keys, values, bounds)
+        expected = [
+            hfile_block("20260101000000000", SCHEMA, keys[low:high], values[low:high])
+            for low, high in itertools.pairwise(bounds)
+        ]
+        assert [b"".join(block) for block in made] == [b"".join(block) for block in expected]
+
+
+def test_entries_out_of_order_are_sorted_or_refused_in_blocks_of_several_file_groups() -> None:
+    keys = [f"{number:04d}" for number in range(200)]
+    values = pa.array([key.encode() for key in keys])
+
+    def blocks(some: list[str]) -> list[bytes]:
+        found = hfile_blocks("20260101000000000", SCHEMA, pa.array(some), values, [0, 100, 200])
+        return [b"".join(block) for block in found]
+
+    one, other = blocks([keys[1], keys[0], *keys[2:]])
+    (sorted_block,) = read_blocks(memoryview(one), path="f")
+    assert sorted_block.hfile().rows()[0].to_pylist() == [key.encode() for key in keys[:100]]
+    assert other == blocks(keys)[1]
+    with pytest.raises(Invalid, match="twice"):
+        blocks([*keys[:199], keys[198]])
+    with pytest.raises(Invalid, match="32767"):
+        blocks([*keys[:199], "z" * 40_000])
 
 
 def test_deletes_of_index_entries_are_written_as_java_does() -> None:

@@ -57,12 +57,14 @@ from mainstem.truetime.zk_lock import in_line
 from mainstem.writers.ordinals import StreamWrite, allocate, stream_folder
 from mainstem.writers.task import decode_result
 from tests.formats.golden_logs import GOLDEN
+from tests.fuzz.column_targets import COLUMN_TARGETS
 from tests.fuzz.corpus import INSTANT, TABLE, TEXT, blocks, golden, names, small_log
 from tests.fuzz.files import folder as _folder
 from tests.fuzz.files import in_file as _in_file
 from tests.fuzz.harness import Target
 from tests.fuzz.metadata_targets import METADATA_TARGETS
 from tests.fuzz.own_targets import OWN_TARGETS
+from tests.fuzz.vector_targets import VECTOR_TARGETS
 
 # ----------------------------------------------------------------------------------- log files
 
@@ -499,8 +501,10 @@ TARGETS = [
            lambda: [json.dumps({"instant": INSTANT, "rows": 0, "files": []}).encode()]),
     Target("schemas with column ids", _column_ids, _column_id_seeds),
     Target("arguments of the command", _arguments, _argument_seeds, _any, slow=True),
+    *COLUMN_TARGETS,
     *OWN_TARGETS,
     *METADATA_TARGETS,
+    *VECTOR_TARGETS,
     _whole("savepoint_restore"),
     _whole("archive_lsm"),
 ]  # fmt: skip

@@ -56,7 +56,6 @@ REFUSED = {
     "schema_evolution_widen": "bucket count",
     "schema_on_read": "hive_style_partitioning",
     "schema_on_read_types": "bucket count",
-    "vectors": "VECTOR(4)",
     "vectors_cow": "COPY_ON_WRITE",
 }
 
@@ -113,7 +112,7 @@ class Continued:
         self.table.archive()
 
     def update(self, keys: list[tuple[str, str]]) -> None:
-        """New versions of rows, with higher ordering values and another text."""
+        """New versions of rows, with higher ordering values and another text, or vectors turned round."""
         keys = [key for key in keys if key in self.rows]
         self._step += 1
         for key in keys:
@@ -133,6 +132,8 @@ class Continued:
                 new[name] += 1000
         taken = {*config.record_key, *config.partition_fields, *config.ordering}
         for field in self.schema:
+            if pa.types.is_fixed_size_list(field.type) and new[field.name] is not None:
+                new[field.name] = new[field.name][::-1]
             free = field.name not in taken and not field.name.startswith("_hoodie") and field.name != "op"
             if free and pa.types.is_string(field.type):
                 new[field.name] = f"ours {self._step}"

@@ -55,7 +55,7 @@ FEATURES = (
     ("schema_evolution*", QUERY, "schema evolution by name: added and widened columns, nested too"),
     ("schema_on_read*", QUERY, "schema on read: renamed, dropped and re-added columns"),
     ("upgraded_8_to_9*", LAYOUT, "tables that Java upgraded from version 8 to 9 (read)"),
-    ("vectors*", TYPES, "VECTOR (read)"),
+    ("vectors*", TYPES, "VECTOR of FLOAT, DOUBLE and INT8, as Hudi 1.2 stores it"),
 )
 
 

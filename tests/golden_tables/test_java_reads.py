@@ -283,14 +283,3 @@ def test_the_example_of_the_document_runs(unpacked, capsys):
     ]
     assert names["titles"].column("title").null_count == 0
     assert 0 < names["rest"].num_rows < 16
-
-
-@pytest.mark.parametrize("action", ["upsert", "delete", "compact"])
-def test_a_table_with_vectors_is_not_written(action, tmp_path):
-    path = unpack("vectors.logs", tmp_path)
-    table = mainstem.open_table(path, properties={"hoodie.bucket.index.num.buckets": "1"})
-    rows = table.scan(columns=table.schema.names).to_arrow()
-    given = {"upsert": [rows], "delete": [rows.select(["id"])], "compact": []}[action]
-    with pytest.raises(Unsupported, match=r"'f' is a VECTOR\(4\)"):
-        getattr(table, action)(*given)
-    assert encoded(mainstem.open_table(path).scan(columns=rows.schema.names).to_arrow()) == encoded(rows)

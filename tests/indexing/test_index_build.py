@@ -10,11 +10,11 @@ and scans by way of the index and without it give the same rows.
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import mainstem
@@ -28,8 +28,9 @@ from mainstem.storage import paths
 from mainstem.table import properties
 from mainstem.timeline.index_records import load_index_plan
 from mainstem.writers import indexed
-from tests.indexing.dying import Died, Dying
-from tests.services.city_table import QUICK, aged, content, make, rows
+from mainstem.writers.context import WriterContext
+from tests.indexing.dying import Died, deaths
+from tests.services.city_table import QUICK, aged, content, layered, make, rows
 
 pytestmark = pytest.mark.supports("Indexes", "listed, built, rebuilt and dropped while writers run")
 
@@ -48,14 +49,7 @@ def maintained(monkeypatch):
 
 @pytest.fixture
 def table(tmp_path: Path) -> mainstem.Table:
-    """Base files, log files on them and beside them, and files that a clean may remove."""
-    table = make(tmp_path / "t", hoodie__clean__commits__retained="1")
-    table.upsert(rows(range(10), 1))
-    table.compact()
-    table.upsert(rows(range(5), 2))
-    table.compact()
-    table.upsert(rows(range(3), 3))
-    return table
+    return layered(make(tmp_path / "t", hoodie__clean__commits__retained="1"))
 
 
 def opened(table: mainstem.Table, **more: str) -> mainstem.Table:
@@ -287,6 +281,66 @@ def test_what_a_writer_left_out_that_did_not_look_at_the_lists_is_made_up_for(ta
     assert "blind2" in content(table)["value"].to_pylist()
 
 
+class Passing:
+    """A clock on which time passes when it is told to; ``sleep_ms`` does what ``on_sleep`` says."""
+
+    def __init__(self, clock: object) -> None:
+        self._clock, self._passed = clock, 0
+        self.on_sleep: Callable[[], object] = lambda: None
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._clock, name)
+
+    def monotonic_ms(self) -> float:
+        return self._clock.monotonic_ms() + self._passed
+
+    def sleep_ms(self, _: float) -> None:
+        self.on_sleep()
+
+    def passes(self, seconds: int) -> None:
+        self._passed += 1000 * seconds
+
+
+def on_a_clock(table: mainstem.Table) -> tuple[WriterContext, Passing]:
+    ctx = opened(table).index_context()
+    clock = Passing(ctx.seams.clock)
+    ctx.seams = dataclasses.replace(ctx.seams, clock=clock)
+    return ctx, clock
+
+
+@pytest.mark.filterwarnings("ignore::mainstem.timeline.publish.MixedWritersWarning")
+def test_however_long_a_build_takes_a_write_of_another_engine_has_time_to_end_behind_it(table, monkeypatch):
+    txn = opened(table).begin()
+    txn.write(rows(range(4), 10, "theirs"))
+    unmark(table, txn.instant)
+    ctx, clock = on_a_clock(table)
+    clock.on_sleep = txn.commit
+    at(monkeypatch, "read", lambda: clock.passes(24 * 3600))
+    creating.create_index(ctx, "files", [], {})
+    check(table)
+    assert "theirs2" in content(table)["value"].to_pylist()
+
+
+@pytest.mark.filterwarnings("ignore::mainstem.timeline.publish.MixedWritersWarning")
+def test_a_build_that_does_not_catch_up_with_writers_that_leave_it_out_ends(table, monkeypatch):
+    ctx, clock = on_a_clock(table)
+    real, rounds = build._Build._complete, []
+
+    def complete(self, coverage):
+        rounds.append(clock.passes(400))
+        assert len(rounds) < 10
+        with monkeypatch.context() as blind:
+            blind.setattr(indexed, "_prepare", lambda *_: None)
+            blind.setattr(indexed, "_maintained", lambda *_: indexed.Maintained())
+            opened(table).upsert(rows(range(4), 10 + len(rounds)))
+        return real(self, coverage)
+
+    monkeypatch.setattr(build._Build, "_complete", complete)
+    with pytest.raises(Unavailable, match=f"did not catch up within {INDEX_TIMEOUT}"):
+        creating.create_index(ctx, "files", [], {})
+    assert len(rounds) == 3 and listed(table) == {"": "", ".inflight": ""}
+
+
 def test_a_clean_that_did_not_look_at_the_lists_stops_the_build(table, monkeypatch):
     def act() -> None:
         with monkeypatch.context() as blind:
@@ -383,26 +437,6 @@ def test_a_builder_that_stood_still_until_it_counted_as_dead_publishes_nothing(t
 # --------------------------------------------------------------------------------------- crashes
 
 
-def steps(table: mainstem.Table, folder: Path, kind: str):
-    """A copy of the table for some calls that changes something, at which the builder died."""
-    for calls in range(0, 400, 4 if kind == "files" else 9):
-        copy = folder / f"copy{calls}"
-        shutil.copytree(table.path, copy)
-        ctx = mainstem.open_table(copy, QUICK).index_context()
-        storage = Dying(str(copy), sync=False)
-        ctx.seams = ctx.publisher._seams = dataclasses.replace(ctx.seams, storage=storage)
-        ctx.publisher._reader._storage = ctx.heartbeats._storage = storage
-        storage.calls_left = calls
-        try:
-            creating.create_index(ctx, kind, [], {})
-            return
-        except Died:
-            yield mainstem.open_table(copy, QUICK)
-        finally:
-            shutil.rmtree(copy)
-    raise AssertionError("it never ended")
-
-
 def building(table: mainstem.Table) -> list[str]:
     return [i.requested for i in opened(table).timeline() if i.action == "indexing" and not i.is_completed]
 
@@ -413,10 +447,16 @@ def test_a_builder_that_dies_at_any_call_hinders_nobody_and_the_next_ends_it(tab
     states = set()
     if kind != "files":
         table.create_index("files")
-    for number, copy in enumerate(steps(table, tmp_path, kind)):
+
+    def make_index(ctx: WriterContext) -> None:
+        creating.create_index(ctx, kind, [], {})
+
+    died = deaths(table.path, tmp_path, make_index, QUICK, every=5 if kind == "files" else 11)
+    for number, copy in enumerate(mainstem.open_table(path, QUICK) for path in died):
         found = listed(copy)
         states.add((found[""], found[".inflight"]))
         assert content(copy).equals(before)
+        assert content(copy, filter=pc.field("ts") >= 0).equals(before)
         aged(copy)
         if number % 2:
             opened(copy).upsert(rows(range(4), 30, "after"))
@@ -499,6 +539,36 @@ def test_columns_that_cannot_be_indexed_are_refused_and_nothing_changes(tmp_path
     with pytest.raises(Invalid, match=why):
         opened(table).create_index("column_stats", columns)
     assert opened(table).indexes() == []
+
+
+@pytest.mark.filterwarnings("ignore::mainstem.timeline.publish.MixedWritersWarning")
+def test_options_that_no_index_has_are_refused_and_the_time_for_catching_up_is_one(table):
+    for kind, option in (("column_stats", "hoodie.bogus"), ("files", "expr"), ("column_stats", "bogus")):
+        with pytest.raises(Invalid, match=f"the option '{option}' of an index of the kind {kind}"):
+            table.create_index(kind, options={option: "1"})
+    txn = opened(table).begin()
+    txn.write(rows(range(4), 10))
+    unmark(table, txn.instant)
+    with pytest.raises(Unavailable, match="did not end within"):
+        opened(table).create_index("files", options={INDEX_TIMEOUT: "0"})
+    with pytest.raises(Invalid, match=INDEX_TIMEOUT):
+        opened(table).create_index("files", options={INDEX_TIMEOUT: "soon"})
+    assert listed(table) == {"": "", ".inflight": ""}
+
+
+def test_a_partition_with_hudis_name_for_all_of_them_and_a_metadata_table_exclude_each_other(tmp_path):
+    strange = rows([1], 1).set_column(1, "city", pa.array(["__all_partitions__"]))
+    table = make(tmp_path / "without")
+    table.upsert(strange)
+    with pytest.raises(Invalid, match="means all partitions by this name"):
+        table.create_index("files")
+    assert listed(table) == {"": "", ".inflight": ""} and content(table).num_rows == 1
+    table = make(tmp_path / "with")
+    table.create_index("files")
+    with pytest.raises(Invalid, match="means all partitions by this name"):
+        table.upsert(strange)
+    opened(table).upsert(rows([2], 2))
+    check(table)
 
 
 def test_kinds_that_are_not_built_or_not_maintained_are_refused_and_nothing_changes(table, monkeypatch):

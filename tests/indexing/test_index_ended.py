@@ -1,6 +1,7 @@
 """Goal: the empty plan of an index action that somebody ended, and died before it was away, does not stay.
 
-Method: a dropper dies between the two steps; another index is created.
+Method: a dropper dies between the two steps; another index is created, or a round of services comes, after
+which a completed commit may be taken back.
 """
 
 from __future__ import annotations
@@ -9,15 +10,20 @@ from pathlib import Path
 
 import pytest
 
+import mainstem
+from mainstem.errors import Invalid
 from mainstem.indexing import drop as dropping
 from mainstem.indexing.plan import emptied_plans, schedule
 from mainstem.storage.local import LocalStorage
 from mainstem.timeline.active import load_timeline
 from tests.services.city_table import aged, make, rows
 
+pytestmark = pytest.mark.supports("Indexes", "listed, built, rebuilt and dropped while writers run")
 
-@pytest.mark.supports("Indexes", "listed, built, rebuilt and dropped while writers run")
-def test_the_next_index_that_is_created_clears_it_away(tmp_path: Path, monkeypatch) -> None:
+
+@pytest.fixture
+def table(tmp_path: Path) -> mainstem.Table:
+    """The dropper of an index under construction died when it had made the plan empty."""
     table = make(tmp_path / "t")
     table.upsert(rows(range(5), 1))
     table.create_index("files")
@@ -27,11 +33,30 @@ def test_the_next_index_that_is_created_clears_it_away(tmp_path: Path, monkeypat
     def died(*given: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(dropping, "take_back", died)
-    with pytest.raises(KeyboardInterrupt):
-        table.drop_index("column_stats")
-    monkeypatch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dropping, "take_back", died)
+        with pytest.raises(KeyboardInterrupt):
+            table.drop_index("column_stats")
+    assert ended(table)
+    return table
+
+
+def ended(table: mainstem.Table) -> list[str]:
     storage = LocalStorage(table.path)
-    assert emptied_plans(storage, load_timeline(storage))
+    return emptied_plans(storage, load_timeline(storage))
+
+
+def test_the_next_index_that_is_created_clears_it_away(table) -> None:
     table.create_index("column_stats")
-    assert not emptied_plans(storage, load_timeline(storage))
+    assert not ended(table)
+
+
+def test_a_round_of_services_clears_it_away_and_a_commit_is_taken_back(table) -> None:
+    newest = table.upsert(rows(range(3), 2)).instant
+    with pytest.raises(Invalid, match=r"the index action .* is not finished"):
+        table.rollback(newest)
+    (run,) = table.run_services("metadata")
+    assert run.error is None and not ended(table)
+    assert table.rollback(newest).instant == newest
+    assert set(table.scan().to_arrow()["ts"].to_pylist()) == {1}
+    assert table.validate_metadata().ok

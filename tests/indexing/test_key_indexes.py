@@ -8,7 +8,6 @@ Afterwards ``validate_metadata`` finds nothing missing, and queries by key and b
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from pathlib import Path
 
@@ -18,12 +17,14 @@ import pytest
 
 import mainstem
 from mainstem.errors import Invalid, MainstemError, Unsupported
-from mainstem.indexing import build, creating
+from mainstem.indexing import build, creating, first_keys
 from mainstem.indexing.first_keys import FirstKeys
+from mainstem.indexing.first_rows import here
 from mainstem.options import GLOBAL_GROUPS, PARTITION_GROUPS, RECORD_GROUP_BYTES, RECORD_GROWTH
 from mainstem.storage import paths
+from mainstem.storage.local import LocalStorage
 from mainstem.table import properties
-from tests.indexing.dying import Died, Dying
+from tests.indexing.dying import Died, deaths, doomed
 from tests.services.city_table import QUICK, SCHEMA, aged, content, make, rows
 
 pytestmark = [
@@ -235,11 +236,7 @@ def test_a_writer_that_dies_with_a_new_partition_takes_no_group_of_another_write
         here = mainstem.open_table(copy, QUICK)
         txn = here.begin()
         txn.write(brought("one", 5))
-        ctx = txn._ctx
-        storage = Dying(str(copy), sync=False)
-        ctx.seams = ctx.publisher._seams = dataclasses.replace(ctx.seams, storage=storage)
-        ctx.publisher._reader._storage = ctx.heartbeats._storage = storage
-        storage.calls_left = calls
+        doomed(txn._ctx, calls)
         try:
             txn.commit()
             ended += 1
@@ -357,6 +354,42 @@ def test_a_value_too_long_for_an_index_is_refused_by_name_before_anything_is_vis
     check(table)
 
 
+@pytest.mark.parametrize(("size", "portions"), [(2**30, [4]), (1, [1, 1, 1, 1])])
+def test_keys_of_few_file_groups_at_a_time_are_in_memory(tmp_path, monkeypatch, size, portions):
+    table = create(tmp_path / "t", True)
+    table.upsert(rows(range(20), 1))
+    table.create_index("files")
+    monkeypatch.setattr(first_keys, "_AT_ONCE_BYTES", size)
+    seen, run = [], here(LocalStorage(table.path))
+
+    def counted(work, pieces, told):
+        seen.append(len(pieces))
+        return run(work, pieces, told)
+
+    creating.create_index(opened(table).index_context(), "record_index", [], {}, run=counted)
+    assert seen == portions
+    check(table, range(20))
+
+
+def test_fractions_for_a_column_with_a_secondary_index_are_refused_when_they_are_written(tmp_path):
+    table = plain(tmp_path / "t")
+    narrow = rows(range(4), 1)
+    narrow = narrow.append_column("count", pa.array(range(4), pa.int32()))
+    table.upsert(narrow)
+    table.create_index("secondary_index", ["count"])
+    txn = opened(table).begin()
+    halves = narrow.set_column(narrow.num_columns - 1, "count", pa.array([0.5, 1, 2, 3]))
+    with pytest.raises(Invalid, match=r"'count'.*secondary index, which holds no fractions"):
+        txn.write(halves)
+    txn.declare(halves.schema)
+    txn.write(narrow.set_column(narrow.num_columns - 1, "count", pa.array([2**40, 1, 2, 3])))
+    txn.commit()
+    assert asked(opened(table), pc.field("count") == 2**40)["file_slices_read"] <= 1
+    opened(table).drop_index("count")
+    opened(table).upsert(halves)
+    assert opened(table).scan(filter=pc.field("count") == 0.5).to_arrow().num_rows == 1
+
+
 def test_a_table_with_a_merger_of_its_own_has_no_secondary_index(tmp_path):
     mainstem.register_merger(MERGER, lambda older, newer: newer)
     table = plain(
@@ -372,31 +405,21 @@ def test_a_builder_that_dies_at_any_call_leaves_an_index_that_the_next_builds_wh
     table = make(tmp_path / "t")
     table.upsert(rows(range(12), 1))
     table.create_index("files")
-    deaths = 0
-    for calls in range(0, 400, 29):
-        copy = tmp_path / f"copy{calls}"
-        shutil.copytree(table.path, copy)
+
+    def build(ctx):
+        creating.create_index(ctx, "secondary_index", ["value"], {})
+
+    died = 0
+    for copy in deaths(table.path, tmp_path, build, QUICK, every=29):
+        died += 1
         here = mainstem.open_table(copy, QUICK)
-        ctx = here.index_context()
-        storage = Dying(str(copy), sync=False)
-        ctx.seams = ctx.publisher._seams = dataclasses.replace(ctx.seams, storage=storage)
-        ctx.publisher._reader._storage = ctx.heartbeats._storage = storage
-        storage.calls_left = calls
-        try:
-            creating.create_index(ctx, "secondary_index", ["value"], {})
-            break
-        except Died:
-            pass
-        deaths += 1
+        for filter in (pc.field("id") == "k03", pc.field("value") == "v3"):
+            asked(here, filter)
         aged(here)
         opened(here).upsert(rows(range(10, 14), 2, "moved"))
         opened(here).create_index("secondary_index", ["value"])
         check(here, range(14))
-        shutil.rmtree(copy)
-    else:
-        raise AssertionError("it never ended")
-    check(mainstem.open_table(copy, QUICK), range(12))
-    assert deaths >= 5
+    assert died >= 5
 
 
 def test_a_value_that_a_writer_in_flight_brings_back_is_in_a_secondary_index_built_meanwhile(tmp_path):

@@ -276,11 +276,14 @@ class JavaHudi:
         return self.read(path, changes_options(after, until))
 
     def write(
-        self, path: str | Path, rows: pa.Table, options: Mapping[str, str], mode: str = "append"
+        self, path: str | Path, rows: pa.Table, options: Mapping[str, str], mode: str = "append",
+        types: Mapping[str, str] | None = None,
     ) -> float:
-        """One commit by Java; the seconds that it took."""
+        """One commit by Java; the seconds that it took. ``types``: column -> "VECTOR(4)"."""
         name = self.rows_file(rows)
-        answer = self.call("write", path=str(path), rows=name, options=dict(options), mode=mode)
+        answer = self.call(
+            "write", path=str(path), rows=name, options=dict(options), mode=mode, types=dict(types or {})
+        )
         os.unlink(name)
         return float(answer["seconds"])
 

@@ -120,6 +120,11 @@ class Worker:
         shutil.rmtree(folder)
         return {"out": out}
 
+    def column_metadata(self, path: str) -> dict:
+        """Column -> its metadata, as Java's reader shows it."""
+        frame = self._spark.read.format("hudi").load(path)
+        return {"columns": {field.name: field.metadata for field in frame.schema}}
+
     def read_many(self, path: str, out: str, queries: list[dict]) -> dict:
         """Several queries of one table in one job: Parquet files in the folder ``out``.
 
@@ -134,10 +139,23 @@ class Worker:
         reduce(lambda one, other: one.unionByName(other), frames).coalesce(2).write.parquet(out)
         return {}
 
-    def write(self, path: str, rows: str, options: dict, mode: str = "append") -> dict:
-        """Writes the rows of a Parquet file as one Hudi commit; answers with the seconds."""
+    def write(
+        self, path: str, rows: str, options: dict, mode: str = "append", types: dict | None = None
+    ) -> dict:
+        """Writes the rows of a Parquet file as one Hudi commit; answers with the seconds.
+
+        ``types``: column -> what Hudi's column metadata ``hudi_type`` says of it, for lists without nulls.
+        """
+        from pyspark.sql.types import ArrayType, StructField, StructType
+
         start = time.perf_counter()
         frame = self._spark.read.parquet(rows)
+        if types:
+            fields = {field.name: field for field in frame.schema}
+            for name, kind in types.items():
+                array = ArrayType(fields[name].dataType.elementType, False)
+                fields[name] = StructField(name, array, True, {"hudi_type": kind})
+            frame = self._spark.createDataFrame(frame.collect(), StructType([*fields.values()]))
         frame.write.format("hudi").options(**options).mode(mode).save(path)
         return {"seconds": time.perf_counter() - start}
 
@@ -281,6 +299,27 @@ class Worker:
         client = self._client(path, options)
         try:
             client.commitLogCompaction(instant, client.logCompact(instant), self._none())
+        finally:
+            client.close()
+        return {}
+
+    def schedule_index(self, path: str, options: dict, kinds: list[str]) -> dict:
+        """Plans an INDEX action (HoodieIndexer's) of MetadataPartitionTypes; its instant or null."""
+        types = self._jvm.java.util.ArrayList()
+        for kind in kinds:
+            types.add(getattr(self._jvm.org.apache.hudi.metadata.MetadataPartitionType, kind))
+        client = self._client(path, options)
+        try:
+            instant = client.scheduleIndexing(types, self._jvm.java.util.ArrayList())
+            return {"instant": instant.get() if instant.isPresent() else None}
+        finally:
+            client.close()
+
+    def run_index(self, path: str, options: dict, instant: str) -> dict:
+        """Executes a planned INDEX action, catch-up included."""
+        client = self._client(path, options)
+        try:
+            client.index(instant)
         finally:
             client.close()
         return {}

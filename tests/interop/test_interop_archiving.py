@@ -153,3 +153,29 @@ def test_a_java_archiver_finds_what_a_dead_one_of_ours_left(java: JavaHudi, tabl
     fill(table, 3)
     table.archive()
     check_same(java, table)
+
+
+def test_java_takes_nothing_for_pending_beside_restores_and_cleans_that_were_archived(
+    java: JavaHudi, path: str
+) -> None:
+    """It would lay the log files of archived commits on newer base files, and show old rows."""
+    bounds = {**BOUNDS, "hoodie.clean.fileversions.retained": "1"}
+    table = mainstem.create_table(
+        path, SCHEMA, record_key="id", partition_by="city", buckets=2, name="archived", properties=bounds
+    )
+    fill(table, 2)
+    table.savepoint()
+    (saved,) = table.savepoints()
+    fill(table, 1)
+    table.restore(saved.instant)
+    table.delete_savepoint(saved.instant)
+    for turn in range(3):
+        fill(table, 2)
+        table.compact()
+        if turn == 1:
+            assert table.clean()
+    fill(table, 3)
+    assert table.archive().instants > 6
+    assert {"restore", "clean"} <= {i.action for i in archive_of(table).instants()}
+    assert {i.action for i in table.timeline()} == {"deltacommit"}
+    check_same(java, table)

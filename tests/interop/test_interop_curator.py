@@ -61,8 +61,9 @@ class Party:
         os.replace(self.folder / "hold.new", self.folder / "hold")
 
     def log(self) -> list[dict]:
+        """Whole lines: readers see the begin of one that is being written over the end of a page."""
         path = self.folder / "log"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
 
     def holder(self, kind: str | None = None) -> int:
         """The process that entered last and has not left yet; waits for one of that kind."""

@@ -6,6 +6,8 @@ slices. (What Java's own writes do to such indexes says docs/metadata.md.)
 
 from __future__ import annotations
 
+import os
+
 import pyarrow as pa
 import pytest
 from java_hudi import JavaHudi
@@ -61,3 +63,25 @@ def test_java_reads_through_indexes_of_keys_of_a_partitioned_table(java: JavaHud
     assert found == 1 and files < every
     for where in ("id = 47", "name = 'n47-120'", "name = 'n3-100'"):
         assert java.files_read(path, THROUGH, where)[0] == 1
+
+
+def test_java_reads_by_a_record_index_of_partitions_whose_names_hold_dots_and_dashes(
+    java: JavaHudi, path: str
+) -> None:
+    table = mainstem.create_table(
+        path, SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2, name="dots"
+    )
+    cities = ("v1.2", "a-b_c")
+    for at, city in enumerate(cities):
+        rows = rows_of(range(10 * at, 10 * at + 10), 100)
+        table.upsert(rows.set_column(1, "city", pa.array([city] * 10)))
+    table.create_index("record_index")
+    later = rows_of(range(5, 15), 110)
+    later = later.set_column(1, "city", pa.array([cities[i // 10] for i in range(5, 15)]))
+    mainstem.open_table(path).upsert(later)
+    assert any("%2E" in name for name in os.listdir(f"{path}/.hoodie/metadata/record_index"))
+    for at, city in enumerate(cities):
+        for key in (10 * at + 2, 10 * at + 4 + at, 10 * at + 8):
+            where = f"city = '{city}' and id = {key}"
+            assert java.files_read(path, THROUGH, where)[0] == 1, where
+        assert java.files_read(path, THROUGH, f"city = '{city}' and id = {99 + at}")[0] == 0

@@ -20,8 +20,10 @@ from mainstem.indexing.spill import spilled
 from mainstem.metadata.build.bootstrap import (
     Place,
     Sorter,
-    record_index_groups,
-    secondary_index_groups,
+    check_single,
+    pair_rows,
+    placed_rows,
+    sort_keys,
     table_groups,
 )
 from mainstem.metadata.build.bounds import lower_bound, upper_bound
@@ -44,7 +46,7 @@ from mainstem.metadata.build.stats import (
 )
 from mainstem.metadata.keys import V1, V2, file_groups, hashed_texts
 from mainstem.metadata.partitions import Content
-from mainstem.metadata.records import decode, schema_of_version
+from mainstem.metadata.records import decode, encode, schema_of_version
 
 NAN, INF = math.nan, math.inf
 SCHEMA = schema_of_version(9)
@@ -345,8 +347,10 @@ def slices(rows: int, parts: int):
 
 def whole(groups: int, **options) -> list[dict]:
     found = []
-    for group, keys, values in record_index_groups(slices(5000, 7), groups, schema_text=SCHEMA, **options):
-        texts = keys.cast(pa.string())
+    places, sorter = sort_keys(slices(5000, 7), groups, **options)
+    for group, texts, numbers in sorter.sorted_groups():
+        check_single(texts, numbers, places)
+        keys, values = encode(Content.RECORDS, placed_rows(texts, numbers, places), SCHEMA)
         assert keys.to_pylist() == sorted(keys.to_pylist())
         assert set(file_groups(texts, groups).tolist()) <= {group}
         found += decode(Content.RECORDS, keys, values, SCHEMA).to_pylist()
@@ -379,10 +383,26 @@ def test_many_runs_give_the_same_groups_as_one_and_are_gone_afterwards(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
+def test_keys_of_less_than_a_run_are_sorted_at_once_into_the_same_groups():
+    found = []
+    for size in (1, 2**20):
+        sorter = Sorter(7, run_bytes=size)
+        for number in range(3):
+            sorter.add(pa.array([f"{n * 7919 % 500}é" for n in range(number, 500)]), number)
+        parts = list(sorter.sorted_parts())
+        found.append([(g, k, n) for keys, numbers, groups in parts
+                      for g, k, n in zip(groups.tolist(), keys.to_pylist(), numbers.tolist(), strict=True)])
+        assert len(parts) == (7 if size == 1 else 1)
+    assert found[0] == found[1]
+    assert list(Sorter(7).sorted_parts()) == []
+
+
 def test_a_key_in_two_places_is_refused_with_both():
     two = [(Place("p", FILE_ID, "20260101000000000"), [pa.array(["k"])]) for _ in range(2)]
+    places, sorter = sort_keys(two, 1)
+    ((_, keys, numbers),) = sorter.sorted_groups()
     with pytest.raises(Invalid, match=r"'k' lies in partition 'p'.*partitioned one"):
-        list(record_index_groups(two, 4, schema_text=SCHEMA))
+        check_single(keys, numbers, places)
 
 
 @pytest.mark.parametrize("version", [V1, V2])
@@ -391,9 +411,11 @@ def test_a_secondary_index_has_every_pair_once(version):
     values = pa.array([None if n % 10 == 0 else f"v{n % 7}$" for n in range(1000)])
     batches = [secondary_rows(values.slice(low, 300), keys.slice(low, 300)) for low in range(0, 1000, 300)]
     found: list[str] = []
-    made = secondary_index_groups([*batches, batches[0]], 5, schema_text=SCHEMA, version=version)
-    for group, stored, raw in made:
-        rows = decode(Content.SECONDARY, stored, raw, SCHEMA)
+    sorter = Sorter(5, secondary_version=version)
+    for batch in [*batches, batches[0]]:
+        sorter.add(batch.column("key"), 0)
+    for group, keys, _ in sorter.sorted_groups():
+        rows = decode(Content.SECONDARY, *encode(Content.SECONDARY, pair_rows(keys), SCHEMA), SCHEMA)
         hashed = hashed_texts(rows["key"].combine_chunks(), version) if len(rows) else rows["key"]
         assert set(file_groups(hashed, 5).tolist()) <= {group} if len(rows) else True
         found += rows["key"].to_pylist()

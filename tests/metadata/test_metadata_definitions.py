@@ -119,3 +119,16 @@ def test_a_path_of_definitions_outside_the_table_is_refused(tmp_path: Path) -> N
     for path in ("../index.json", "/etc/index.json", "a/../../x"):
         with pytest.raises(MainstemError, match="leaves the table"):
             defs.read_definitions(LocalStorage(str(tmp_path)), TableConfig({defs.PATH_KEY: path}))
+
+
+def test_a_file_that_java_is_writing_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    whole = json.dumps({"indexDefinitions": {}, "by": "Java"}).encode()
+
+    states = [b"", b"", whole[:9], whole]
+
+    class BeingWritten(LocalStorage):
+        def read(self, path: str, **bounds: int) -> bytes:
+            return states.pop(0)
+
+    found = defs.read_definitions(BeingWritten(str(tmp_path)), TableConfig({}))
+    assert found.other == {"by": "Java"} and not states

@@ -10,14 +10,18 @@ import shutil
 import warnings
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import mainstem
+from mainstem.metadata import commit_rows
 from mainstem.readers.listing import query_listing
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from tests.golden_tables.tables import encoded, expectations, unpack
 from tests.metadata.metadata_tables import WITH_METADATA, state_of
+from tests.services.city_table import make, rows
 
 FALLBACK = "folders are listed instead"
 
@@ -114,6 +118,23 @@ def test_metadata_that_is_damaged_or_behind_is_not_used(damage, tmp_path: Path) 
         found = table(path, metadata=True).scan().to_arrow()
     assert encoded(found) == expected
     assert encoded(table(path, metadata=False).scan().to_arrow()) == expected
+
+
+def test_files_of_a_partition_that_java_let_be_called_like_all_are_found(monkeypatch, tmp_path) -> None:
+    made = make(tmp_path / "t", hoodie__metadata__enable="true")
+    real = commit_rows.files_rows
+
+    def as_java(files, deleted):
+        found = real({"a": files["__all_partitions__"]}, deleted)
+        for at in (0, 1):
+            name = pc.replace_substring_regex(found.column(at), "^a$", "__all_partitions__")
+            found = found.set_column(at, found.schema.field(at), name)
+        return found
+
+    monkeypatch.setattr(commit_rows, "files_rows", as_java)
+    made.upsert(rows([1], 1).set_column(1, "city", pa.array(["__all_partitions__"])))
+    with pytest.warns(UserWarning, match="is called '__all_partitions__'"):
+        assert mainstem.open_table(made.path).scan().to_arrow().num_rows == 1
 
 
 def test_while_a_clean_is_under_way_folders_are_listed(tmp_path: Path) -> None:

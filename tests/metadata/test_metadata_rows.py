@@ -10,6 +10,7 @@ import datetime
 import decimal
 import random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -17,8 +18,9 @@ from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 from mainstem.formats.log_file import BlockKind, read_blocks
 from mainstem.metadata import statistics
 from mainstem.metadata.encoding_few import FEW
+from mainstem.metadata.keyed_rows import KeyedRows
 from mainstem.metadata.partitions import Content, content_of
-from mainstem.metadata.records import SCHEMAS, decode, encode, schema_of_version
+from mainstem.metadata.records import SCHEMAS, decode, encode, encode_keyed, schema_of_version
 from tests.golden_tables.tables import unpack
 
 UUID = "94e5e473-c7c4-471d-9290-f11ded97537b"
@@ -77,6 +79,23 @@ def test_few_rows_have_the_same_bytes_as_among_many(content: Content, version: i
     assert many.num_rows > FEW
     assert set(keys.to_pylist()) == {key.encode() for key in few["key"].to_pylist()}
     assert values.to_pylist() == [expected[key] for key in keys.to_pylist()]
+
+
+@pytest.mark.parametrize("copies", [3, 2 * FEW])
+@pytest.mark.parametrize("content", [Content.RECORDS, Content.SECONDARY])
+def test_rows_of_an_index_of_keys_have_the_same_bytes_by_their_kinds(content: Content, copies: int) -> None:
+    text = schema_of_version(9)
+    kinds = rows_of(content, copies)
+    groups = []
+    for number in range(4):
+        keys = pa.array(sorted(f"{number}-{key}" for key in kinds["key"].to_pylist()))
+        which = np.arange(len(keys))[::-1].copy()
+        groups.append(KeyedRows(keys, which, kinds if number < 2 else kinds.slice(0)))
+    groups.insert(1, groups[0].slice(0, 0))
+    keys, values = encode_keyed(content, groups, text)
+    expected = [encode(content, group.table(), text) for group in groups]
+    assert keys.to_pylist() == [key for some, _ in expected for key in some.to_pylist()]
+    assert values.to_pylist() == [value for _, some in expected for value in some.to_pylist()]
 
 
 def test_statistics_of_version_8_have_no_value_type() -> None:

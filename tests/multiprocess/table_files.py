@@ -21,7 +21,9 @@ _ARCHIVE = re.compile(r"^manifest_(\d+)$")
 METADATA_TIMELINE = ".hoodie/metadata/.hoodie/timeline"
 _COMPLETES_AS = {"compaction": "commit", "logcompaction": "deltacommit"}
 #: files that a quiet table has in .hoodie/.mainstem, the one current epoch marker aside
-_PERMANENT = {"fence/made-here", "lock-identity", "locks/removal", "table-identity"}
+_PERMANENT = {
+    "fence/made-here", "lock-identity", "locks/removal", "table-identity", "vector-index.properties",
+}  # fmt: skip
 #: and notes: of streams' batches, and of a time that left the timeline
 _NOTES = ("streams/", "fence/newest-")
 
@@ -157,7 +159,8 @@ def age(base: Path) -> None:
         os.utime(begun, (past, past))
     for waiting in (base / METADATA_TIMELINE).glob("*.*.*"):
         os.utime(waiting, (past, past))
-    for folder in (".heartbeat", ".mainstem/locks", ".mainstem/prepared"):
+    builders = "metadata/vector_index/.builders"
+    for folder in (".heartbeat", ".mainstem/locks", ".mainstem/prepared", builders):
         for name in _files(base / ".hoodie" / folder):
             os.utime(base / ".hoodie" / folder / name, (past, past))
 

@@ -59,8 +59,8 @@ class Journal:
 
 
 def entries(path: Path) -> list[dict]:
-    """What a journal holds."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """What a journal holds; a line whose end is still being written is seen next time."""
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
 
 
 def stream(path: str, properties: dict[str, str], writer: int, journal: str, stop: str) -> None:

@@ -52,18 +52,6 @@ def create(folder, partition_by=("city",), **properties):
     return table
 
 
-def _reads_when_asked() -> bool:
-    try:
-        ds.InMemoryDataset(pa.table({"x": [1]}).to_reader())
-    except TypeError:
-        return False
-    return True
-
-
-# pyarrow 16 and 17: Table.dataset says so and names the way round (test_an_old_pyarrow_is_told).
-lazy = pytest.mark.skipif(not _reads_when_asked(), reason="this pyarrow has no lazy datasets")
-
-
 class Watched(LocalStorage):
     """Remembers the partitions whose files were opened."""
 
@@ -103,7 +91,6 @@ def asked(monkeypatch):
 
 
 @pytest.mark.supports("Engines", "DuckDB, with columns and filters pushed down")
-@lazy
 def test_duckdb_pushes_columns_and_filters_into_the_table(table, asked):
     duckdb = pytest.importorskip("duckdb")
     trips = table.dataset()  # noqa: F841 - DuckDB finds it by its name
@@ -128,7 +115,6 @@ def test_duckdb_takes_a_plan_as_a_stream(table):
 
 
 @pytest.mark.supports("Engines", "Polars, with columns and filters pushed down")
-@lazy
 def test_polars_pushes_columns_and_filters_into_the_table(table, asked):
     pl = pytest.importorskip("polars")
     lazy = pl.scan_pyarrow_dataset(table.dataset())
@@ -147,7 +133,6 @@ def test_pandas_gets_a_frame_in_one_line(table):
     assert len(table.scan().to_pandas()) == 50
 
 
-@lazy
 def test_the_page_on_reading_runs_as_it_stands(tmp_path):
     pytest.importorskip("duckdb"), pytest.importorskip("polars"), pytest.importorskip("pandas")
     schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("fare", pa.float64())])
@@ -164,7 +149,6 @@ def test_the_page_on_reading_runs_as_it_stands(tmp_path):
 
 
 @pytest.mark.supports("Engines", "pyarrow datasets and scanners")
-@lazy
 def test_a_dataset_answers_as_pyarrows_own(table):
     lazy, whole = table.dataset(), ds.dataset(table.scan().to_arrow())
     for columns in (None, ["name", "id"], [], {"twice": field("ts") * 2, "id": field("id")}):
@@ -188,12 +172,23 @@ def by(table):
     return [(name, "ascending") for name in table.schema.names]
 
 
-@lazy
 def test_functions_that_scan_the_object_underneath_get_the_rows_too(table):
-    assert ds.Scanner.from_dataset(table.dataset()).to_table().num_rows == 50
+    made = table.dataset()
+    assert ds.Scanner.from_dataset(made).to_table().num_rows == 50
+    few = ds.Scanner.from_dataset(made, columns=["id"], filter=field("id") < 7)
+    assert few.to_table().num_rows == 7
+    with pytest.raises(Unsupported, match="read only"):
+        table.dataset().filesystem.delete_file("table.arrow")
 
 
-@lazy
+def test_nothing_is_read_before_a_dataset_is_asked(table, monkeypatch):
+    def read(*given):
+        raise AssertionError(given)
+
+    monkeypatch.setattr(LocalStorage, "open_input", read)
+    assert table.dataset().filter(field("id") < 7).schema.names[-4:] == SCHEMA.names
+
+
 def test_a_dataset_shows_what_was_committed_meanwhile_and_as_of_does_not(tmp_path):
     table = create(tmp_path / "t")
     first = table.timeline()[-1].requested
@@ -202,7 +197,6 @@ def test_a_dataset_shows_what_was_committed_meanwhile_and_as_of_does_not(tmp_pat
     assert now.count_rows() == 60 and then.count_rows() == 50
 
 
-@lazy
 def test_what_a_dataset_cannot_do_is_refused(table):
     with pytest.raises(Unsupported):
         table.dataset().replace_schema(SCHEMA)
@@ -275,9 +269,3 @@ def test_paths_of_another_style_than_the_table_says_leave_nothing_unread(tmp_pat
     for city in CITIES:
         found = snapshot.scan(LocalStorage(str(tmp_path / "t")), filter=field("city") == city).to_arrow()
         assert found.num_rows == 10, city
-
-
-@pytest.mark.skipif(_reads_when_asked(), reason="this pyarrow has lazy datasets")
-def test_an_old_pyarrow_is_told_what_to_use_in_place_of_a_dataset(table):
-    with pytest.raises(Unsupported, match=r"pyarrow .* use to_reader\(\) or to_arrow\(\)"):
-        table.dataset()

@@ -33,6 +33,7 @@ VALUES = [
     (pa.binary(), b"\x00\xff", '"AP8="', '"\\u0000ÿ"'),
     (pa.decimal128(5, 2), decimal.Decimal("-1.50"), '"-1.50"', "[-1, -1, 106]"),
     (pa.list_(pa.int32()), [1, None], "[1,null]", "[1, null]"),
+    (pa.list_(pa.float32(), 2), [1.5, -2.0], "[1.5,-2.0]", "[0, 0, -64, 63, 0, 0, 0, -64]"),  # a vector
     (NESTED, {"a": 1, "b": None}, '{"a":1}', '{"a": 1, "b": null}'),
     (pa.map_(pa.string(), pa.int64()), [("k", 1), ("n", None)], '{"k":1}', '{"k": 1, "n": null}'),
     (pa.list_(NESTED), [{"a": None, "b": "x"}], '[{"b":"x"}]', '[{"a": null, "b": "x"}]'),

@@ -14,6 +14,10 @@ import pyarrow.compute as pc
 import pytest
 
 import mainstem
+from mainstem.indexing.build import create
+from mainstem.indexing.spec import IndexSpec
+from mainstem.metadata.definitions import PARTITIONED, Definition
+from mainstem.metadata.partitions import RECORD_INDEX
 from mainstem.readers.explain import Explanation
 from mainstem.storage import paths
 
@@ -122,6 +126,27 @@ def as_by_another_engine(table: mainstem.Table) -> None:
     path.write_bytes(path.read_bytes().replace(b"mainstem.writer", b"strangers.write"))
 
 
+def test_a_global_record_index_of_java_is_kept_up_and_never_asked(tmp_path: Path) -> None:
+    """The commit that brings a key to a second partition replaces its entry; nobody notices until the index
+    is compared with the data, so no look-up before that could be right."""
+    table = mainstem.create_table(
+        tmp_path / "t", SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2,
+        properties=FAST,
+    )  # fmt: skip
+    table.upsert(rows(["a0", "a1"], "bari", "anna"))
+    mainstem.open_table(table.path).create_index("files")
+    definition = Definition(RECORD_INDEX, RECORD_INDEX, "", (), {PARTITIONED: "false"}, "V1")
+    create(table.index_context(), IndexSpec(RECORD_INDEX, 2, definition=definition))
+    mainstem.open_table(table.path).upsert(rows(["new"], "bari", "anna"))
+    mainstem.open_table(table.path).upsert(rows(["new"], "oslo", "berta"))
+    found, read = asked(mainstem.open_table(table.path), pc.field("id") == "new")
+    assert len(found) == 2 and "record index" not in [cut.index for cut in read.cuts]
+    (report,) = (p for p in table.validate_metadata().partitions if p.partition == RECORD_INDEX)
+    assert report.counts["ambiguous"] == 1 and not report.counts["missing"] and not report.counts["different"]
+    mainstem.open_table(table.path).reindex(RECORD_INDEX)  # one for each partition
+    assert mainstem.open_table(table.path).validate_metadata().ok
+
+
 def test_values_that_readers_take_from_the_path_are_not_looked_up_as_files_hold_them(tmp_path: Path) -> None:
     slashes = {"hoodie.datasource.write.slash.separated.date.partitioning": "true"}
     table = mainstem.create_table(
@@ -134,6 +159,10 @@ def test_values_that_readers_take_from_the_path_are_not_looked_up_as_files_hold_
     for day, keys in (("2026/01/02", ["a", "b"]), ("2026/01/03", ["c", "d"])):
         found, _ = asked(table, pc.field("city") == day)
         assert [key for key, _ in found] == keys
+    assert table.validate_metadata().ok
+    table.compact()
+    mainstem.open_table(table.path).reindex("secondary_index_city")
+    assert mainstem.open_table(table.path).validate_metadata().ok
 
 
 def test_keys_of_partitions_with_dots_and_dashes_in_their_names_are_found(tmp_path: Path) -> None:

@@ -61,3 +61,13 @@ def aged(table: mainstem.Table) -> None:
             os.utime(file, (old, old))
     for file in base_files(table):
         os.utime(file, (old, old))
+
+
+def layered(table: mainstem.Table) -> mainstem.Table:
+    """The table with base files, log files on them and beside them, and files that a clean may remove."""
+    table.upsert(rows(range(10), 1))
+    table.compact()
+    table.upsert(rows(range(5), 2))
+    table.compact()
+    table.upsert(rows(range(3), 3))
+    return table

@@ -29,6 +29,7 @@ from mainstem.errors import CorruptTable, Invalid, LeaseLost, RolledBack, Unavai
 from mainstem.lsm_archive import data_file
 from mainstem.lsm_archive.manifest import load_manifest
 from mainstem.lsm_archive.reader import Archive
+from mainstem.readers.history import check_nothing_undone
 from mainstem.readers.state import TableState
 from mainstem.services import archiving
 from mainstem.storage import paths
@@ -50,6 +51,8 @@ SMALL = {
     "hoodie.keep.max.commits": "4",
     "hoodie.compact.inline.trigger.strategy": "TIME_ELAPSED",
 }
+
+BY_COMMITS = {"hoodie.clean.policy": "KEEP_LATEST_COMMITS", "hoodie.clean.commits.retained": "1"}
 
 
 @pytest.fixture
@@ -253,21 +256,47 @@ def test_commits_that_the_compaction_trigger_counts_stay(tmp_path):
     assert active(table)[0] == compaction.requested
 
 
-def test_cleans_and_rollbacks_go_along_but_not_the_newest_clean(table):
+def test_cleans_go_along_and_what_the_newest_one_kept_is_still_known(table):
     cleans = []
     for number in range(3):
         fill(table, 2, 10 * number)
         table.compact()
         fill(table, 2, 10 * number + 5)
         table.compact()
-        cleans += [c.requested for c in table.clean()]
+        cleans += [c.requested for c in reopened(table, **BY_COMMITS).clean()]
     assert len(cleans) > 1
-    fill(table, 3, 90)
-    before = answers(table)
+    (first, *_) = fill(table, 3, 90)
+    before, kept = answers(table), TableState.load(LocalStorage(table.path), table.config).earliest_retained
     table.archive()
-    there = [i.requested for i in table.timeline() if i.action == "clean"]
-    assert there == cleans[-1:] and set(cleans[:-1]) <= set(archived(table))
+    assert not [i.requested for i in table.timeline() if i.action == "clean"]
+    assert set(cleans) <= set(archived(table))
     assert answers(table) == before
+    state = TableState.load(LocalStorage(table.path), table.config)
+    assert kept is not None and state.earliest_retained == kept < first
+    with pytest.raises(Invalid, match=f"before {kept}, the oldest commit that the cleaner kept"):
+        table.scan(as_of=cleans[0]).to_arrow()
+    assert len(table.scan(as_of=first).to_arrow())
+
+
+def test_no_restore_stays_on_a_timeline_whose_younger_commits_are_archived(table):
+    # Java would take the archived commits for pending ones, and put their log files on newer base files.
+    done = [table.upsert(rows(range(3), n, f"w{n}-")) for n in range(2)]
+    table.savepoint(done[0].instant)
+    listed = TableState.load(LocalStorage(table.path), table.config)
+    table.restore(done[0].instant)
+    table.delete_savepoint(done[0].instant)
+    restore = next(i.requested for i in table.timeline() if i.action == "restore")
+    fill(table, 5, 10)
+    table.compact()
+    fill(table, 3, 20)
+    before = answers(table)
+    assert reopened(table).archive().last > restore
+    assert restore in archived(table) and not list(Path(table.path, paths.TIMELINE).glob(f"{restore}*"))
+    assert answers(table) == before
+    with pytest.raises(Invalid, match=f"before the restore {restore}"):
+        table.scan(as_of_completion=done[0].completion_time).to_arrow()
+    with pytest.raises(FileNotFoundError, match=f"{done[1].instant} was taken back"):
+        check_nothing_undone(listed)
 
 
 @pytest.mark.parametrize(
@@ -403,6 +432,15 @@ def test_a_slice_is_not_cut_differently_because_an_instant_was_archived(table):
     assert answers(table) == before
     table.compact()
     assert content(table)["value"].to_pylist() == [row["value"] for row in before[0]]
+
+
+def test_a_listing_that_saw_an_archived_instant_half_deleted_misses_nothing(table):
+    fill(table, 8)
+    before = answers(table)
+    table.archive()
+    for time in archived(table):  # seen before it was deleted, and the completed file no more
+        Path(table.path, paths.timeline_file(f"{time}.deltacommit.requested")).touch()
+    assert answers(table) == before
 
 
 def test_a_reader_that_listed_before_and_asks_after_misses_nothing(table):

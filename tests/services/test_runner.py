@@ -24,8 +24,9 @@ import pytest
 import mainstem
 from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.services import compaction, runner
-from mainstem.services.after_commit import Due
+from mainstem.services.after_commit import Due, Refreshes
 from mainstem.services.background import Background
+from mainstem.services.progress import silent
 from mainstem.services.run_options import SERVICES, RunOptions
 from mainstem.services.runner import Round, ServiceRun, ServiceWarning, warn_of_failures
 from mainstem.storage import paths
@@ -194,21 +195,30 @@ def test_one_job_plans_and_another_executes(path: Path) -> None:
     "given, after, beside",
     [
         ("", "", ""),
-        ("hoodie.compact.inline=true", "compact", ""),
+        ("hoodie.compact.inline=true", "compact", "vectors"),
         ("hoodie.clean.automatic=true hoodie.archive.automatic=true", "clean archive", ""),
         ("hoodie.clean.automatic=true hoodie.clean.async=true", "", "clean"),
         ("hoodie.clean.automatic=true hoodie.clean.async.enabled=true", "", "clean"),
         ("hoodie.archive.automatic=true hoodie.archive.async=true", "", "archive"),
         ("hoodie.log.compaction.inline=true", "log-compact", ""),
         ("hoodie.log.compaction.enable=true", "", "log-compact"),
-        ("hoodie.datasource.compaction.async.enable=true", "", "compact"),
-        ("hoodie.mainstem.services.automatic=true", "", "compact clean archive"),
-        ("hoodie.mainstem.services.automatic=true hoodie.compact.inline=true", "compact", "clean archive"),
-        ("hoodie.mainstem.services.automatic=true hoodie.clean.async=false", "clean", "compact archive"),
-        ("hoodie.mainstem.services.automatic=true clean.async.enabled=false", "", "compact archive"),
+        ("hoodie.datasource.compaction.async.enable=true", "", "compact vectors"),
+        ("hoodie.mainstem.services.automatic=true", "", "compact clean archive vectors"),
+        (
+            "hoodie.mainstem.services.automatic=true hoodie.compact.inline=true", "compact",
+            "clean archive vectors",
+        ),
+        (
+            "hoodie.mainstem.services.automatic=true hoodie.clean.async=false", "clean",
+            "compact archive vectors",
+        ),
+        (
+            "hoodie.mainstem.services.automatic=true clean.async.enabled=false", "",
+            "compact archive vectors",
+        ),
         (
             "hoodie.mainstem.services.automatic=true hoodie.datasource.compaction.async.enable=false", "",
-            "clean archive",
+            "clean archive vectors",
         ),
         ("hoodie.mainstem.services.automatic=true hoodie.table.services.enabled=false", "", ""),
         ("hoodie.compact.inline=true hoodie.table.services.enabled=false", "", ""),
@@ -397,6 +407,49 @@ def test_a_failed_round_beside_commits_is_repeated_without_another_commit(path: 
         commit(table, 2)
         eventually(lambda: "commit" in actions(table))
     assert failing.calls >= 3
+
+
+def test_vector_indexes_are_looked_at_after_compactions_and_not_all_the_time(path: Path) -> None:
+    table = opened(path)
+    ctx = table.writer_context()
+    now, looked, failing = [1_000.0], [], [False]
+    clock = SimpleNamespace(monotonic_ms=lambda: now[0])
+
+    def look(*_: object) -> list:
+        looked.append(now[0])
+        now[0] += 100  # so long it takes
+        if failing[0]:
+            raise Invalid("a row holds NaN")
+        return []
+
+    refreshes = Refreshes(replace(ctx, seams=replace(ctx.seams, clock=clock)), look)
+
+    def commits(count: int = 1) -> bool:
+        commit(table, count)
+        due = [refreshes.are_due(ctx.publisher.timeline()) for _ in range(count)][-1]
+        list(refreshes.run(ctx, True, silent))  # as the round of another service's
+        return due
+
+    assert not commits() and not looked
+    table.compact()
+    assert commits() and len(looked) == 1
+    assert not commits() and len(looked) == 1
+    table.compact()
+    now[0] += 399  # it has taken 100
+    assert not commits() and len(looked) == 1
+    now[0] += 1
+    assert commits() and len(looked) == 2
+    now[0] += 400
+    for _ in range(Refreshes.COMMITS - 1):
+        assert not refreshes.are_due(ctx.publisher.timeline())
+    assert commits() and len(looked) == 3, "every so many commits, for what was written since"
+    table.compact()
+    now[0] += 400
+    failing[0] = True
+    with pytest.raises(Invalid, match="NaN"):
+        commits()
+    now[0] += 400
+    assert not commits() and len(looked) == 4, "what failed is not tried again at every commit"
 
 
 ENDS_AT_ONCE = """

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 
 from mainstem.errors import Invalid
 from mainstem.spark.index_sql import wished
-from mainstem.spark.index_syntax import CREATE, DROP, REBUILD, SHOW, parse
+from mainstem.spark.index_syntax import CREATE, DROP, REBUILD, REFRESH, SHOW, parse
 
 pytestmark = pytest.mark.spark
 
@@ -39,7 +39,7 @@ def test_other_statements_are_not_ours(text):
         ("SHOW INDEXES ON table", SHOW, "", ("table",), False),
         ("REINDEX ON t", REBUILD, "", ("t",), False),
         ("REINDEX INDEX i ON t;;", REBUILD, "i", ("t",), False),
-        ("REFRESH INDEX i ON t", REBUILD, "i", ("t",), False),
+        ("REFRESH INDEX i ON t", REFRESH, "i", ("t",), False),
     ],
 )  # fmt: skip
 def test_statements_are_read_as_spark_and_hudi_write_them(text, verb, name, table, lenient):
@@ -100,6 +100,14 @@ def test_what_is_wished_follows_hudis_rules(what, kind, partition, columns, opti
     assert (found.kind, found.partition, found.columns) == (kind, partition, columns)
     assert found.options == options
     assert found.name == (partition.partition("_index_")[2] or None)
+
+
+def test_a_vector_index_has_one_column_a_name_and_the_options_of_its_engine():
+    statement = parse("CREATE INDEX v ON t USING vector(embedding) OPTIONS (engine='hnsw', clusters=4)")
+    assert statement is not None and statement.problem is None
+    found = wished(statement, ("id",))
+    assert (found.kind, found.name, found.columns) == ("vector", "v", ("embedding",))
+    assert found.options == {"engine": "hnsw", "clusters": "4"}
 
 
 def test_an_index_of_which_a_table_has_one_keeps_its_name_and_that_is_told():

@@ -18,6 +18,7 @@ from pyspark.sql import types as T
 import mainstem
 from mainstem.engines.target import open_or_create
 from mainstem.errors import Invalid, Unavailable, Unsupported
+from mainstem.formats.avro_schema import arrow_to_avro, avro_to_arrow
 from mainstem.spark.batch_ids import BatchIds, Found, guard_ids
 from mainstem.spark.options import ReadOptions, WriteOptions
 from mainstem.spark.types import arrow_schema, fit_for_spark, spark_schema
@@ -238,6 +239,30 @@ FLAT = T.StructType(
         T.StructField("local", T.TimestampNTZType()),
     ]
 )
+
+
+VECTORS = T.StructType(
+    [
+        T.StructField("floats", T.ArrayType(T.FloatType(), False), True, {"hudi_type": "VECTOR(2)"}),
+        T.StructField("wide", T.ArrayType(T.DoubleType(), False), True, {"hudi_type": "VECTOR(2, DOUBLE)"}),
+        T.StructField("int8s", T.ArrayType(T.ByteType(), False), True, {"hudi_type": "VECTOR(2, INT8)"}),
+        T.StructField("more", T.ArrayType(T.FloatType(), False), True, {"hudi_type": "VECTOR(2)"}),
+    ]
+)
+
+
+def test_vectors_map_there_and_back_with_the_column_metadata_of_hudi() -> None:
+    lists = arrow_schema(VECTORS)
+    assert lists.field("int8s").metadata == {b"hudi_type": b"VECTOR(2, INT8)"}
+    stored = avro_to_arrow(arrow_to_avro(lists, table_name="t", meta_fields=False))
+    assert stored.field("int8s").type == pa.list_(pa.field("element", pa.int8(), nullable=False), 2)
+    assert spark_schema(stored) == VECTORS
+    (batch,) = fit_for_spark(pa.table([pa.array([[1, 2], None], stored.field(3).type)], ["more"]),
+                             arrow_schema(T.StructType([VECTORS["more"]])))  # fmt: skip
+    assert batch.column(0).to_pylist() == [[1.0, 2.0], None]
+    wrong = T.StructType([T.StructField("v", T.StringType(), True, {"hudi_type": "VECTOR(2)"})])
+    with pytest.raises(Invalid, match=r"'v' is marked hudi_type=VECTOR\(2\)"):
+        arrow_to_avro(arrow_schema(wrong), table_name="t", meta_fields=False)
 
 
 def test_flat_types_map_there_and_back() -> None:

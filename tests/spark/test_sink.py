@@ -21,6 +21,8 @@ import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
+from pyspark.sql import types as T
+
 import mainstem
 from mainstem import spark as ms
 from mainstem.errors import Invalid, Unsupported
@@ -110,17 +112,20 @@ def _forget_last_batch(checkpoint: Path) -> None:
 
 
 def _all_flat_types(spark: SparkSession) -> DataFrame:
-    from tests.spark.test_options import FLAT
+    from tests.spark.test_options import FLAT, VECTORS
 
     moment = dt.datetime(2013, 3, 10, 2, 30, 0, 123456)  # a time that New York's clocks skipped
     utc = moment.replace(tzinfo=dt.UTC)
     full = (True, -5, 2**40, 0.5, 1e300, decimal.Decimal("-12.3400"), "é\n𝄞", b"\0\xff",
-            dt.date(1969, 12, 31), utc, moment)  # fmt: skip
-    empty = (None, None, 1, None, None, None, None, None, None, None, None)
-    return spark.createDataFrame([full, empty], FLAT).withColumnRenamed("i64", "id")
+            dt.date(1969, 12, 31), utc, moment,
+            [0.5, -0.0], [1e300, 0.1], [-128, 127], [4.0, 1.0])  # fmt: skip
+    empty = (None, None, 1, *[None] * 12)
+    schema = T.StructType([*FLAT, *VECTORS])
+    return spark.createDataFrame([full, empty], schema).withColumnRenamed("i64", "id")
 
 
 @pytest.mark.versions
+@pytest.mark.supports("Engines", "Spark: VECTOR columns, by the column metadata of Hudi")
 def test_all_flat_types_round_trip_on_both_ways_and_through_the_data_source(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -138,6 +143,9 @@ def test_all_flat_types_round_trip_on_both_ways_and_through_the_data_source(
         found = back.select(*df.columns).orderBy("id")
         assert found.collect() == expected
         assert [f.dataType for f in found.schema] == [f.dataType for f in df.schema]
+        assert [f.metadata for f in found.schema] == [f.metadata for f in df.schema]
+        table = mainstem.open_table(tmp_path / way)
+        assert table.schema.field("int8s").metadata == {b"hudi_type": b"VECTOR(2, INT8)"}
 
 
 def test_driver_executors_and_shuffle_write_the_same_rows_into_the_same_buckets(

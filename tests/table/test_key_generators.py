@@ -278,9 +278,9 @@ def test_equal_keys_of_different_rows_are_warned_about(tmp_path: Path) -> None:
         table.upsert(one(a="x,r:y", r="z"))
 
 
-def test_the_example_of_the_documentation_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_examples_of_the_documentation_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (Path(__file__).parents[2] / "docs" / "keys.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
     exec(code, {"folder": str(tmp_path)})
     promised = re.findall(r"print\(.*# (.*)", code)
     assert capsys.readouterr().out.splitlines() == promised

@@ -8,6 +8,7 @@ indexes that come and go under a writer, by an edit of the table's list just bef
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,8 @@ import pyarrow.compute as pc
 import pytest
 
 import mainstem
-from mainstem.errors import Unsupported
+from mainstem.errors import CorruptTable, Unavailable, Unsupported
+from mainstem.metadata.commit import MetadataCommit
 from mainstem.readers.state import TableState
 from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import load_config
@@ -176,6 +178,60 @@ def test_a_writer_leaves_an_index_that_was_dropped_while_it_wrote(table: mainste
     assert txn.instant not in table_files.metadata_timeline(Path(table.path))[0]
 
 
+@pytest.mark.parametrize(
+    ("moment", "before"),
+    [((indexed, "_prepare"), True), ((indexed, "_prepare"), False), ((MetadataCommit, "_ready"), True)],
+    ids=["before its rows are made", "before the lock", "under the lock"],
+)
+def test_a_metadata_table_that_java_deletes_while_a_writer_is_at_work_is_survived(table, moment, before):
+    """As a Java writer with ``hoodie.metadata.enable=false`` does: the lists first, then the folder."""
+    table.upsert(rows("0123", 1))
+    table.create_index("column_stats", ["v"])
+    real, done = getattr(*moment), []
+
+    def deleted() -> None:
+        if not done:
+            done.append(set_properties(table, **{"hoodie.table.metadata.partitions": ""}))
+            shutil.rmtree(Path(table.path, ".hoodie/metadata"))
+
+    def step(*given: object) -> object:
+        if before:
+            deleted()
+        made = real(*given)
+        deleted()
+        return made
+
+    txn = mainstem.open_table(table.path, METADATA).begin()
+    txn.write(rows("2345", 2))
+    with patch.object(*moment, step):
+        if moment[0] is MetadataCommit:  # Java asks for no lock
+            with pytest.raises(Unavailable, match="nothing was published"):
+                txn.commit()
+        else:
+            txn.commit()
+    mainstem.open_table(table.path, METADATA).upsert(rows("2345", 3))
+    again = mainstem.open_table(table.path, METADATA)
+    assert sorted(again.scan().to_arrow()["v"].to_pylist()) == [1, 1, 3, 3, 3, 3]
+    assert {index.state for index in again.indexes()} == {"left over"}
+    again.create_index("column_stats", ["v"])
+    assert again.validate_metadata().ok
+    found = mainstem.open_table(table.path).scan(filter=pc.field("v") > 2)
+    assert found.to_arrow().num_rows == 4
+
+
+def test_a_metadata_table_that_is_gone_stops_writers_and_is_dropped_by_name(table: mainstem.Table) -> None:
+    table.upsert(rows("0123", 1))
+    shutil.rmtree(Path(table.path, ".hoodie/metadata"))
+    with pytest.raises(CorruptTable, match="there is none; drop its indexes"):
+        table.upsert(rows("4567", 2))
+    with pytest.warns(UserWarning, match="folders are listed instead"):
+        assert mainstem.open_table(table.path).scan().to_arrow().num_rows == 4
+    mainstem.open_table(table.path).drop_index("files")
+    mainstem.open_table(table.path, METADATA).upsert(rows("4567", 2))
+    mainstem.open_table(table.path).create_index("files")
+    assert mainstem.open_table(table.path).validate_metadata().ok
+
+
 def test_an_index_that_is_not_maintained_stops_a_writer_before_anything_is_visible(
     table: mainstem.Table,
 ) -> None:
@@ -264,3 +320,19 @@ def test_what_tasks_on_other_machines_wrote_is_in_the_indexes_and_what_lost_atte
     report = table.validate_metadata()
     assert report is not None and report.ok, report
     assert table.scan(filter=pc.field("v") == 7).to_arrow().num_rows == 8
+
+
+def test_names_that_only_begin_like_file_groups_hide_none_of_them(tmp_path: Path) -> None:
+    table = mainstem.create_table(tmp_path / "t", SCHEMA, record_key="id", buckets=2, properties=METADATA)
+    table.upsert(rows("0123", 1))
+    table.create_index("record_index")
+    folder = Path(table.path, ".hoodie/metadata/record_index")
+    groups = {file.name.lstrip(".").partition("_")[0] for file in folder.glob("*record-index*")}
+    assert len(groups) > 1
+    for group in groups:
+        for number in range(20):
+            (folder / f".{group}_{number}.log").touch()
+            (folder / f"{group}_{number}.tmp").touch()
+    table.upsert(rows("456789", 2))
+    report = table.validate_metadata()
+    assert report.ok, report.differences

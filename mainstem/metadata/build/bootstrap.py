@@ -22,7 +22,8 @@ from mainstem.errors import Invalid
 from mainstem.formats.hfile_entries import ROW_BYTES_MAX
 from mainstem.limits import MIB
 from mainstem.metadata.build.rows import record_index_rows
-from mainstem.metadata.keys import V2, file_groups, hashed_texts
+from mainstem.metadata.key_order import key_order
+from mainstem.metadata.keys import file_groups, hashed_texts
 from mainstem.metadata.partitions import Content, in_keys
 from mainstem.metadata.records import SCHEMAS, encode
 
@@ -91,6 +92,21 @@ class Sorter:
         pieces = [run.slice(low, size) for low, size in zip(starts[:-1], sizes, strict=True)]
         self._runs.append((pieces.__getitem__ if self.keep is None else self.keep(pieces), sizes))
 
+    def sorted_parts(self) -> Iterator[tuple[pa.Array, np.ndarray, np.ndarray]]:
+        """Keys by file group, in a group sorted by unsigned bytes, their numbers, and their file groups. One
+        part where all of it is less than a run, else one for each file group."""
+        if self._runs:
+            for group, keys, numbers in self.sorted_groups():
+                yield keys, numbers, np.full(len(keys), group, np.int64)
+        elif self._waiting:
+            table = pa.concat_tables(self._waiting).combine_chunks()
+            keys = _whole(table.column("key"))
+            order = key_order(keys)
+            group = file_groups(hashed_texts(keys, self.secondary_version), self.groups)
+            small = group.astype(np.min_scalar_type(self.groups))  # radix sort
+            order = order[np.argsort(small[order], kind="stable")]
+            yield keys.take(pa.array(order)), table.column("number").to_numpy()[order], group[order]
+
     def sorted_groups(self) -> Iterator[tuple[int, pa.Array, np.ndarray]]:
         """File group, its keys sorted by unsigned bytes, their numbers; every group, empty ones too."""
         self._close_run()
@@ -109,24 +125,6 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-
-
-def record_index_groups(
-    slices: Iterable[tuple[Place, Iterable[pa.Array | pa.ChunkedArray]]],
-    groups: int,
-    *,
-    schema_text: str,
-    keep: Keep | None = None,
-) -> Iterator[Group]:
-    """The record index of these slices (their merged record keys, batch by batch).
-
-    Of a partitioned index, call it with the slices of one partition of the data at a time. Raises ``Invalid``
-    for a key that lies in two places: one index cannot name both.
-    """
-    places, sorter = sort_keys(slices, groups, keep=keep)
-    for group, keys, numbers in sorter.sorted_groups():
-        check_single(keys, numbers, places)
-        yield (group, *encode(Content.RECORDS, placed_rows(keys, numbers, places), schema_text))
 
 
 def sort_keys(
@@ -171,22 +169,6 @@ def placed_rows(keys: pa.Array, numbers: np.ndarray, places: list[Place]) -> pa.
 def _row_of_each(places: tuple[Place, ...]) -> pa.Table:
     made = (record_index_rows(pa.array([""]), p.partition, p.file_id, p.instant) for p in places)
     return pa.concat_tables([SCHEMAS[Content.RECORDS].empty_table(), *made]).combine_chunks()
-
-
-def secondary_index_groups(
-    batches: Iterable[pa.Table],
-    groups: int,
-    *,
-    schema_text: str,
-    version: str = V2,
-    keep: Keep | None = None,
-) -> Iterator[Group]:
-    """A secondary index of rows of ``build.rows.secondary_rows``, in any order."""
-    sorter = Sorter(groups, secondary_version=version, keep=keep)
-    for rows in batches:
-        sorter.add(rows.column("key"), 0)
-    for group, keys, _ in sorter.sorted_groups():
-        yield (group, *encode(Content.SECONDARY, pair_rows(keys), schema_text))
 
 
 def check_lengths(keys: pa.Array, partition: str) -> None:

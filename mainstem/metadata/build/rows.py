@@ -16,7 +16,7 @@ from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import value_type
 from mainstem.formats.base_file import BLOOM_KEY
 from mainstem.formats.bloom_filter import DYNAMIC, SIMPLE, TYPE_CODE_KEY
-from mainstem.metadata.file_ids import fields_of
+from mainstem.metadata.file_ids import id_fields
 from mainstem.metadata.keys import bloom_keys, secondary_keys
 from mainstem.metadata.partitions import ALL_PARTITIONS, Content, in_keys
 from mainstem.metadata.records import SCHEMAS
@@ -32,8 +32,14 @@ def files_rows(
     """Rows of ``files``: partition -> file name -> size in bytes, and the names that are gone.
 
     The row that names all partitions has those of ``files``, and tombstones of ``deleted_partitions``.
-    Raises ``Invalid`` for an empty file: Java's readers stop at one.
+    Raises ``Invalid`` for an empty file: Java's readers stop at one. So it does for a partition that is
+    called like the row of all partitions: the rows of both would be one.
     """
+    if ALL_PARTITIONS in {*files, *(deleted or {})}:
+        raise Invalid(
+            f"the partition {ALL_PARTITIONS!r} of the data: Hudi's metadata table means all partitions by"
+            " this name; write its rows to another partition, or do without a metadata table"
+        )
     empty = [f"{p}/{name}" for p, names in files.items() for name, size in names.items() if size <= 0]
     if empty:
         raise Invalid(f"{empty[0]} is empty: no Java reader would read the table any more, remove the file")
@@ -126,7 +132,7 @@ def record_index_rows(
 
 
 def _encoding(file_id: str) -> pa.Scalar:
-    return fields_of(pa.array([file_id]))["fileIdEncoding"][0]
+    return pa.scalar(id_fields(file_id)["fileIdEncoding"], pa.int32())
 
 
 def instant_ms(instant: str, zone: tzinfo = UTC) -> int:

@@ -1,0 +1,133 @@
+"""The parts of a commit's metadata that no engine can do without, bare: what the figures of a table with a
+metadata table are held against.
+
+A table without metadata is written through a storage that adds, at the same places, what a delta commit of
+a twin's metadata table was made of, and nothing else: keys sorted by Arrow and entries compressed by ISA-L;
+the same files, of the same bytes, written and synced together with the commit's own; under the lock the
+same files created and linked, and the folders synced before the commit's last link. No row is made,
+encoded, checked or looked up.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from isal import isal_zlib
+
+from mainstem.client import Table
+from mainstem.formats.log_file import BlockKind, read_blocks
+from mainstem.opening import local_seams
+from mainstem.storage import paths
+from mainstem.storage.local import LocalStorage
+from mainstem.storage.protocol import LogSink
+from mainstem.table.properties import load_config
+
+_LEVEL, _GZIP = 2, 31  # as log blocks are compressed; a gzip member
+_TIMELINE = paths.METADATA_TIMELINE
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What one delta commit of a metadata table was made of: per partition its log files, the entries of each
+    as plain bytes and all keys in no order; and the completed file."""
+
+    logs: dict[str, list[tuple[bytes, bytes]]]
+    keys: dict[str, pa.Array]
+    completed: bytes
+
+    @classmethod
+    def of_newest(cls, table: Path) -> Pattern:
+        """Of the newest delta commit of this table's metadata table."""
+        timeline = table / _TIMELINE
+        done = max(f for f in timeline.iterdir() if f.name.endswith(".deltacommit"))
+        instant = done.name.partition("_")[0]
+        logs: dict[str, list[tuple[bytes, bytes]]] = {}
+        keys: dict[str, pa.Array] = {}
+        for file in sorted((table / paths.METADATA).glob(f"*/.*_{instant}.log.*")):
+            entries = [block.hfile().rows() for block in _hfiles(file)]
+            plain = b"".join(cell for pair in entries for column in pair for cell in column.to_pylist())
+            logs.setdefault(file.parent.name, []).append((plain, file.read_bytes()))
+            keys[file.parent.name] = pa.concat_arrays(
+                [keys.get(file.parent.name, pa.array([], pa.binary())), *(found for found, _ in entries)]
+            )
+        chance = np.random.default_rng(2)
+        mixed = {name: found.take(pa.array(chance.permutation(len(found)))) for name, found in keys.items()}
+        return cls(logs, mixed, done.read_bytes())
+
+
+def _hfiles(file: Path) -> list:
+    blocks = read_blocks(memoryview(file.read_bytes()), path=file.name)
+    return [block for block in blocks if block.kind == BlockKind.HFILE_DATA]
+
+
+class BareStorage(LocalStorage):
+    """A local storage whose commits do the work of ``pattern``, too."""
+
+    pattern: Pattern | None = None
+
+    def __init__(self, base: str, *, sync: bool) -> None:
+        super().__init__(base, sync=sync)
+        self._waiting: list[tuple[str, str]] = []
+        self._count = 0
+
+    @property
+    def _own(self) -> str:
+        return f"{os.getpid()}-{self._count}"
+
+    def settle(self, sinks: Sequence[LogSink], folders: Iterable[str], *, durable: bool) -> None:
+        if self.pattern is not None and sinks:
+            sinks = [*sinks, *self._written(self.pattern)]
+        super().settle(sinks, folders, durable=durable)
+
+    def _written(self, pattern: Pattern) -> list[LogSink]:
+        self._count += 1
+        sinks = []
+        files = [(partition, *log) for partition, logs in pattern.logs.items() for log in logs]
+        for keys in pattern.keys.values():
+            keys.take(pc.sort_indices(keys))
+        for number, (partition, plain, data) in enumerate([*files, ("", b"", pattern.completed)]):
+            packer = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _GZIP)
+            packer.compress(plain)
+            packer.flush()
+            private = paths.prepared(f"bare{self._own}", f"{number:016x}")
+            sinks.append(self.open_sink(private))
+            sinks[-1].append([data])
+            folder = f"{paths.METADATA}/{partition}" if partition else _TIMELINE
+            self._waiting.append((private, f"{folder}/bare-{self._own}-{number}"))
+        return sinks
+
+    def link(self, source: str, target: str) -> None:
+        if self._waiting and target.startswith(f"{paths.TIMELINE}/"):
+            for state in ("requested", "inflight"):
+                self.create(f"{_TIMELINE}/bare-{self._own}.{state}", b"", durable=False)
+            for private, name in self._waiting:
+                super().link(private, name)
+            folders = {name.rpartition("/")[0] for _, name in self._waiting}
+            super().settle([], folders, durable=True)
+            for private, _ in self._waiting:
+                self.delete(private)
+            self._waiting.clear()
+        super().link(source, target)
+
+
+def opened(
+    path: Path, options: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Table, Callable[[Pattern], None]]:
+    """A table without metadata, and what gives it the work of a pattern."""
+    given, config = dict(options), load_config(LocalStorage(str(path)))
+    seams = local_seams(str(path), config, given)
+    storage = BareStorage(seams.storage.base, sync=seams.storage.durable)
+
+    def give(pattern: Pattern) -> None:
+        for folder in (*(f"{paths.METADATA}/{partition}" for partition in pattern.logs), _TIMELINE):
+            storage.make_folder(folder)
+        storage.pattern = pattern
+
+    return Table(replace(seams, storage=storage), config, given), give

@@ -1,0 +1,187 @@
+"""``vector_join``: the nearest rows of a table for every row of a DataFrame, searched by Spark's tasks.
+
+Every task searches its part of the queries, some thousands at once, as ``Table.search`` does: by the vector
+index with what is fresh, or exactly. A worker process keeps the table open, with the graphs that it loaded.
+All tasks ask for the table as of the newest instant that was completed when the join was made. Beside a write
+that began before that instant and is still under way there is no such moment (its rows may yet belong to it):
+then each task asks for the newest rows that there are when it asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.client import Table, open_table
+from mainstem.errors import Invalid
+from mainstem.limits import SEARCH_HITS_MAX
+from mainstem.readers.conditions import conditions
+from mainstem.readers.state import TableState
+from mainstem.spark.options import local_path
+from mainstem.spark.tasks import gathered
+from mainstem.spark.types import arrow_schema, fit_for_spark, spark_schema
+from mainstem.spark.workers import ensure_python
+from mainstem.storage.local import LocalStorage
+from mainstem.vectors.asking import DISTANCE, QUERY_INDEX
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Before the names of query columns that the table has, too (``HoodieVectorSearchPlanBuilder``).
+PREFIX = "_hudi_query_"
+_QUERIES_TOGETHER = 5000
+_HITS_TOGETHER = min(SEARCH_HITS_MAX, 500_000)
+
+
+@dataclass(frozen=True)
+class _Join:
+    """What a task needs to know. ``names``: query column -> its name in the answer."""
+
+    path: str
+    properties: tuple[tuple[str, str], ...]
+    column: str
+    query_column: str
+    names: tuple[tuple[str, str], ...]
+    k: int
+    metric: str | None
+    filter: pc.Expression | None
+    as_of: str | None
+    ef: int | None
+    exact: bool
+    columns: tuple[str, ...]
+    max_distance: float | None
+    schema: pa.Schema
+
+
+def vector_join(
+    path: str,
+    column: str,
+    queries: DataFrame,
+    query_column: str,
+    k: int,
+    *,
+    metric: str | None = None,
+    filter: str | pc.Expression | None = None,
+    as_of: str | None = None,
+    ef: int | None = None,
+    exact: bool = False,
+    columns: Sequence[str] | None = None,
+    max_distance: float | None = None,
+    properties: Mapping[str, object] | None = None,
+) -> DataFrame:
+    """The ``k`` rows of the table at ``path`` whose ``column`` is nearest to each row's ``query_column``.
+
+    Columns: those of the table but the searched one (or ``columns``), those of ``queries`` but the query
+    (with the prefix ``_hudi_query_`` where the table has the name), ``_hudi_query_index`` (long, one for each
+    query) and ``_hudi_distance``: as of Hudi's ``hudi_vector_search_batch``. Queries that are null have no
+    rows. ``filter`` (an expression, or a text as of ``option("filter", ...)``), ``metric``, ``as_of``, ``ef``
+    and ``exact`` are those of ``Table.search``; rows beyond ``max_distance`` are left out. ``properties`` are
+    those of ``open_table``. Raises ``Invalid`` for columns that are not there or hold no vectors; queries of
+    another dimension fail in the tasks.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    ensure_python(queries.sparkSession)
+    given = tuple(sorted((str(key), str(value)) for key, value in (properties or {}).items()))
+    table = open_search(local_path(path), given)
+    kind = queries.schema[query_column].dataType if query_column in queries.columns else None
+    if not isinstance(kind, T.ArrayType):
+        there = ", ".join(queries.columns)
+        raise Invalid(f"queries have no column {query_column!r} of arrays of numbers; they have {there}")
+    filter = filter_on(table, filter)
+    shown = _columns(table, column, columns)
+    corpus = table.scan(columns=shown).schema
+    others = [field for field in queries.schema if field.name != query_column]
+    names = {f.name: PREFIX + f.name if f.name in shown else f.name for f in others}
+    answer = T.StructType(
+        [
+            *spark_schema(corpus),
+            *(T.StructField(names[f.name], f.dataType, True, f.metadata) for f in others),
+            T.StructField(QUERY_INDEX, T.LongType(), True),
+            T.StructField(DISTANCE, T.DoubleType(), True),
+        ]
+    )
+    repeated = {name for name in answer.names if answer.names.count(name) > 1}
+    if repeated:
+        raise Invalid(f"the answer would have {', '.join(sorted(repeated))} twice; rename query columns")
+    join = _Join(
+        table.path, given, column, query_column, tuple(names.items()), k, metric, filter,
+        as_of or moment_of(table), ef, exact, tuple(shown), max_distance, arrow_schema(answer),
+    )  # fmt: skip
+    asked = queries.filter(F.col(f"`{query_column}`").isNotNull())
+    asked = asked.withColumn(QUERY_INDEX, F.monotonically_increasing_id())
+    return asked.mapInArrow(partial(_joined, join), answer)
+
+
+@lru_cache(maxsize=8)
+def open_search(path: str, properties: tuple[tuple[str, str], ...]) -> Table:
+    """The table, kept open by this process: its graphs are loaded once."""
+    return open_table(path, dict(properties))
+
+
+def filter_on(table: Table, filter: str | pc.Expression | None) -> pc.Expression | None:
+    """A filter for ``Table.search`` from a text or an expression."""
+    return conditions(filter, table.scan().schema, "filter") if isinstance(filter, str) else filter
+
+
+def _columns(table: Table, column: str, columns: Sequence[str] | None) -> list[str]:
+    known = table.scan().schema.names
+    if column not in known:
+        raise Invalid(f"no column {column!r}; the table has {', '.join(known)}", table=table.path)
+    return list(columns) if columns is not None else [name for name in known if name != column]
+
+
+def moment_of(table: Table) -> str | None:
+    """The requested time as of which a join's tasks read; None where none is settled."""
+    state = TableState.load(LocalStorage(table.path), table.config)
+    newest = max((i.requested for i in state.timeline.completed), default=None)
+    pending = state.first_pending_write
+    unsettled = newest is None or (pending is not None and pending.requested <= newest)
+    return None if unsettled else newest
+
+
+def _joined(join: _Join, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One task."""
+    table = open_search(join.path, join.properties)
+    length = max(1, min(_QUERIES_TOGETHER, _HITS_TOGETHER // max(join.k, 1)))
+    for rows in gathered(batches):
+        for start in range(0, len(rows), length):
+            yield from fit_for_spark(_nearest(join, table, rows.slice(start, length)), join.schema)
+
+
+def _nearest(join: _Join, table: Table, rows: pa.Table) -> pa.Table:
+    found = table.search(
+        join.column,
+        matrix(rows.column(join.query_column), join.query_column),
+        join.k,
+        filter=join.filter,
+        as_of=join.as_of,
+        metric=join.metric,
+        ef=join.ef,
+        exact=join.exact,
+        columns=list(join.columns),
+    )
+    if join.max_distance is not None:
+        found = found.filter(pc.less_equal(found.column(DISTANCE), join.max_distance))
+    asked = rows.take(found.column(QUERY_INDEX))
+    columns = {name: found.column(name) for name in join.columns}
+    columns |= {shown: asked.column(name) for name, shown in join.names}
+    columns |= {QUERY_INDEX: asked.column(QUERY_INDEX), DISTANCE: found.column(DISTANCE)}
+    return pa.table(columns)
+
+
+def matrix(vectors: pa.ChunkedArray, name: str) -> np.ndarray:
+    """float64 (q, d) of lists of one length; ``Invalid`` where they are not."""
+    lists = vectors.combine_chunks()
+    lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
+    if len(lengths) and (lengths != lengths[0]).any():
+        raise Invalid(f"vectors of {name!r} have {lengths.min()} to {lengths.max()} values, not all as many")
+    values = pc.list_flatten(lists).cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return values.reshape(len(lists), -1)

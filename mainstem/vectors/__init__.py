@@ -1,0 +1,1 @@
+"""Vector indexes: engines, versions on storage, exact distances, searches."""

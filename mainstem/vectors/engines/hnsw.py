@@ -1,0 +1,349 @@
+"""Engine ``hnsw``: a graph of near neighbours by layers, built and searched by the library usearch.
+
+usearch has wheels for every platform and is maintained; hnswlib has no wheels. Options: ``m`` (also
+``connectivity``) edges per vector, ``ef_construction`` (``expansion_add``) how widely a build searches,
+``ef`` (``expansion_search``) how widely a search does, 0 for what ``effort`` measures.
+
+How metrics are put to a library whose graphs are best under distances: cosine searches unit vectors; for
+inner products every vector gets one more value that makes all of them equally long, so that the nearest by
+euclidean distance is the one with the largest product (else parts of the graph cannot be reached).
+
+usearch follows the edges of a file without looking, so ``load`` checks every one of them first. A graph has
+no masks: more neighbours are asked for until enough of them are allowed, and where few rows are allowed, or
+edges do not lead to enough of them, the vectors of the file are compared one by one.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from mainstem import limits
+from mainstem.errors import CorruptTable, Invalid
+from mainstem.vectors.distances import COSINE, DOT, L2, nearest
+from mainstem.vectors.engines import framing
+from mainstem.vectors.engines.effort import EFFORTS, held_back, measured
+from mainstem.vectors.engines.walks import FEW_ROWS, FEW_SHARE, LARGEST, asked_of, stored_of
+
+_OPTIONS = {
+    "m": framing.Number(16, 2, 256),
+    "ef_construction": framing.Number(128, 4, 10_000),
+    "ef": framing.Number(0, 0, limits.VECTOR_EFFORT_MAX),
+}
+_ALIASES = {
+    "connectivity": "m",
+    "expansion_add": "ef_construction",
+    "ef_search": "ef",
+    "expansion_search": "ef",
+}
+# usearch's format 2: matrix of vectors, this head (magic, version, kinds, counts), the graph's own, levels.
+_MATRIX = struct.Struct("<II")
+_HEAD = struct.Struct("<7s3H4BQQQ?")
+_HEAD_BYTES = 64
+_GRAPH = struct.Struct("<5Q")
+_NODE_HEAD_BYTES = 10
+_FORMAT_MAJOR = 2
+# Metric (l2sq, ip), float32, unsigned 64-bit keys, 32-bit slots.
+_KINDS = (b"e\x0b\x0e\x0f", b"i\x0b\x0e\x0f")
+_LEVELS = 64
+_CHUNK = 65_536
+_VIEWS = 4
+
+
+class _Hnsw:
+    name = "hnsw"
+    exact = False
+    anywhere = True
+
+    def check(self, options: framing.Options) -> dict[str, object]:
+        _library()
+        return framing.checked(self.name, _OPTIONS, options, _ALIASES)
+
+    def build(
+        self, vectors: np.ndarray, metric: str, options: framing.Options, threads: int = 0, seed: int = 0
+    ) -> bytearray:
+        """usearch draws the layers of its rows by itself: with one thread it is always the same draw."""
+        chosen = self.check(options)
+        values = framing.as_float32(vectors)
+        count, dimension = values.shape
+        if not count:
+            return bytearray(framing.footer(self.name, metric, dimension, 0, 0))
+        if metric != COSINE and max(values.max(), -values.min()) >= LARGEST:
+            raise Invalid(f"engine hnsw takes values up to {LARGEST}: choose the engine flat, or scale them")
+        # What was read from a file is nobody else's. No second copy of the vectors is held from here on.
+        stored = stored_of(metric, values, own=not isinstance(vectors, np.ndarray))
+        values = stored[:, :dimension]
+        index = _library()(
+            ndim=stored.shape[1],
+            metric="ip" if metric == COSINE else "l2sq",
+            dtype="f32",
+            connectivity=chosen["m"],
+            expansion_add=chosen["ef_construction"],
+            enable_key_lookups=False,
+        )
+        effort = int(chosen["ef"])
+        held = np.zeros(count, bool) if effort else held_back(count)
+        _add(index, stored, ~held, threads)
+        if held.any():
+            search = partial(_tried, index, metric, threads)
+            effort = measured(metric, values, held, EFFORTS, search)
+            _add(index, stored, held, threads)
+        with tempfile.TemporaryDirectory(prefix="mainstem-") as folder:
+            file = Path(folder, "graph")
+            try:  # not into memory, beside the vectors and the graph
+                index.save(str(file))
+                data = None
+            except (OSError, RuntimeError):  # no room for it
+                data = index.save(None)
+            del index, stored, values
+            if data is None:
+                data = _read_back(file)
+        body = len(data)
+        data += framing.footer(self.name, metric, dimension, count, body, effort)
+        return data
+
+    def load(
+        self, data: framing.Buffer, dimension: int, metric: str, count: int | None = None
+    ) -> _Graph:
+        file = framing.opened(self.name, data, dimension, metric, count)
+        return _Graph(file.body, file.count, file.effort, dimension, metric)
+
+
+class _Graph:
+    """A file that usearch looks at where it lies; one view per effort, as an effort is a view's state."""
+
+    oversample = 1
+
+    def __init__(
+        self, body: framing.Buffer, count: int, effort: int, dimension: int, metric: str
+    ) -> None:
+        self.count, self.dimension = count, dimension
+        self._body, self._metric, self._effort = body, metric, effort or EFFORTS[0]
+        self._views: dict[int, object] = {}
+        self._width = dimension + (metric == DOT)
+        if count:
+            self._vectors, self._keys = _read(memoryview(body), count, self._width, metric)
+            if metric == DOT:
+                # All stored vectors are equally long: the square of that length.
+                self._length = float(np.square(self._vectors[0], dtype=np.float64).sum())
+
+    def search(
+        self,
+        queries: np.ndarray,
+        k: int,
+        ef: int | None = None,
+        allowed: np.ndarray | None = None,
+        threads: int = 0,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        queries, possible = framing.checked_search(self.count, self.dimension, queries, k, allowed)
+        labels, distances = framing.nothing(len(queries), k)
+        if not possible or not len(queries):
+            return labels, distances
+        rows = np.arange(len(queries))
+        for asked in self._widths(possible, allowed) if np.abs(queries).max() < LARGEST else ():
+            found = self._walk(queries[rows], asked, ef or self._effort, allowed, possible, threads)
+            labels[rows, :possible], distances[rows, :possible] = found
+            rows = rows[found[0][:, -1] < 0]
+            if not len(rows):
+                return labels, distances
+        slots = None if allowed is None else allowed[self._keys]
+        found, apart = nearest(
+            self._metric, queries[rows], self._vectors[:, : self.dimension], possible, allowed=slots
+        )
+        labels[rows, :possible], distances[rows, :possible] = self._keys[found], apart
+        return labels, distances
+
+    def _widths(self, possible: int, allowed: np.ndarray | None) -> Iterator[int]:
+        """How many neighbours to ask the graph for, try by try; none if comparing all is faster."""
+        few = max(FEW_ROWS, int(self.count * FEW_SHARE))
+        if self.count <= FEW_ROWS or possible > few:
+            return
+        if allowed is None:
+            yield possible
+            return
+        share = np.count_nonzero(allowed) / self.count
+        if share <= FEW_SHARE:
+            return
+        asked = int(possible / share * 1.5) + 1
+        while asked <= few:
+            yield asked
+            asked *= 4
+
+    def _walk(
+        self,
+        queries: np.ndarray,
+        asked: int,
+        effort: int,
+        allowed: np.ndarray | None,
+        possible: int,
+        threads: int,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The first ``possible`` allowed of the ``asked`` nearest: labels (-1: not found) and distances."""
+        view = self._view(max(effort, 1 << (asked - 1).bit_length()))
+        labels, apart = _answers(view, asked_of(self._metric, queries), asked, threads)
+        none = labels < 0
+        if allowed is not None:
+            none |= ~allowed[np.where(none, 0, labels)]
+        if none.any():
+            labels[none], apart[none] = -1, np.inf
+            order = np.argsort(none, axis=1, kind="stable")[:, :possible]
+            labels, apart = np.take_along_axis(labels, order, 1), np.take_along_axis(apart, order, 1)
+        else:
+            labels, apart = labels[:, :possible], apart[:, :possible]
+        if self._metric == L2:
+            apart = np.sqrt(np.maximum(apart, 0))
+        elif self._metric == DOT:
+            squares = np.square(queries, dtype=np.float64).sum(axis=1, keepdims=True)
+            apart = (apart - squares - self._length) / 2
+        return labels, apart
+
+    def _view(self, effort: int) -> object:
+        found = self._views.get(effort)
+        if found is None:
+            found = _library()(
+                ndim=self._width,
+                metric="ip" if self._metric == COSINE else "l2sq",
+                dtype="f32",
+                enable_key_lookups=False,
+            )
+            found.view(self._body)
+            found.expansion_search = effort
+            with suppress(KeyError, RuntimeError):  # another thread may have been faster
+                while len(self._views) >= _VIEWS:
+                    del self._views[next(iter(self._views))]
+            self._views[effort] = found
+        return found
+
+
+def _read(data: memoryview, count: int, width: int, metric: str) -> tuple[np.ndarray, np.ndarray]:
+    """Stored vectors and their keys in the file's order; ``CorruptTable`` if usearch must not see it.
+
+    Checked: both headers, that the nodes take exactly the bytes that are there, that keys are 0..n-1, each
+    once, and that every edge leads to a vector.
+    """
+    try:
+        rows, stride = _MATRIX.unpack_from(data)
+        if (rows, stride) != (count, 4 * width):
+            raise CorruptTable(
+                f"an hnsw file has {rows} vectors of {stride} bytes, expected {count} of {4 * width}"
+            )
+        start = _MATRIX.size + rows * stride
+        head = _HEAD.unpack_from(data, start)
+        size, edges, base_edges, top, entry = _GRAPH.unpack_from(data, start + _HEAD_BYTES)
+    except struct.error:
+        raise CorruptTable("an hnsw file ends within its headers") from None
+    magic, major, _, _, *kinds, present, deleted, values, multi = head
+    expected = {
+        "magic": (magic, b"usearch"),
+        "version": (major, _FORMAT_MAJOR),
+        "kinds of metric, number, key and slot": (bytes(kinds), _KINDS[metric == COSINE]),
+        "present and deleted": ((present, deleted, bool(multi)), (count, 0, False)),
+        "values": (values, width),
+        "nodes": (size, count),
+    }
+    for what, (found, wanted) in expected.items():
+        if found != wanted:
+            raise CorruptTable(f"an hnsw file says {found!r} for {what}, expected {wanted!r}")
+    if not (2 <= edges <= base_edges <= 1024 and top <= _LEVELS and entry < count):
+        raise CorruptTable(f"an hnsw file has impossible bounds: {edges}, {base_edges}, {top}, {entry}")
+    at = start + _HEAD_BYTES + _GRAPH.size
+    keys = _check_nodes(data[at:], count, (edges, base_edges, top, entry))
+    return np.frombuffer(data, "<f4", rows * width, _MATRIX.size).reshape(rows, width), keys
+
+
+def _check_nodes(data: memoryview, count: int, bounds: tuple[int, int, int, int]) -> np.ndarray:
+    """Keys of the nodes, whose levels and edges are all possible."""
+    edges, base_edges, top, entry = bounds
+    if len(data) < 2 * count:
+        raise CorruptTable("an hnsw file ends within its levels")
+    levels = np.frombuffer(data, "<i2", count).astype(np.int64)
+    if levels.min() < 0 or levels.max() != top or levels[entry] != top:
+        raise CorruptTable("an hnsw file has impossible levels")
+    low, high = 4 + 4 * base_edges, 4 + 4 * edges
+    sizes = _NODE_HEAD_BYTES + low + high * levels
+    ends = np.cumsum(sizes)
+    raw = np.frombuffer(data, np.uint8, offset=2 * count)
+    if ends[-1] != len(raw):
+        raise CorruptTable(f"the nodes of an hnsw file take {ends[-1]} bytes; there are {len(raw)}")
+    starts = ends - sizes
+    keys = _numbers(raw, starts, 8, "<u8")[:, 0]
+    seen = np.zeros(count, bool)
+    seen[keys[keys < count].astype(np.int64)] = True
+    if not seen.all() or (_numbers(raw, starts + 8, 2, "<i2")[:, 0] != levels).any():
+        raise CorruptTable("the nodes of an hnsw file do not have the keys 0 to n-1 and their levels")
+    for level in range(top + 1):
+        nodes = np.flatnonzero(levels >= level)
+        first = starts[nodes] + _NODE_HEAD_BYTES + (low + high * (level - 1) if level else 0)
+        _check_edges(raw, first, base_edges if level == 0 else edges, levels, level)
+    return keys.astype(np.int64)
+
+
+def _check_edges(raw: np.ndarray, first: np.ndarray, most: int, levels: np.ndarray, level: int) -> None:
+    """Lists of edges at ``first``: no more than fit, each to a node of that level or above."""
+    for at in range(0, len(first), _CHUNK):
+        lists = _numbers(raw, first[at : at + _CHUNK], 4 + 4 * most, "<u4")
+        used = np.arange(most)[None, :] < lists[:, :1]
+        targets = lists[:, 1:][used]
+        if (lists[:, 0] > most).any() or (targets >= len(levels)).any() or (levels[targets] < level).any():
+            raise CorruptTable(f"an edge of an hnsw file leads to no node of its level {level}")
+
+
+def _numbers(raw: np.ndarray, starts: np.ndarray, width: int, kind: str) -> np.ndarray:
+    """``width`` bytes at each of ``starts``, as numbers of ``kind``."""
+    windows = np.lib.stride_tricks.sliding_window_view(raw, width)
+    return windows[starts].view(kind)
+
+
+def _add(index: object, stored: np.ndarray, rows: np.ndarray, threads: int) -> None:
+    """Adds the marked rows, by runs of neighbours: usearch refers to them where they lie, without a copy."""
+    edges = np.flatnonzero(np.diff(rows.astype(np.int8), prepend=0, append=0))
+    for first, end in edges.reshape(-1, 2):
+        index.add(np.arange(first, end, dtype=np.uint64), stored[first:end], copy=False, threads=threads)
+
+
+def _read_back(file: Path) -> bytearray:
+    with file.open("rb") as opened:
+        data = bytearray(os.fstat(opened.fileno()).st_size)
+        if opened.readinto(data) != len(data):
+            raise OSError(f"{file} was cut while it was read")
+    return data
+
+
+def _tried(
+    index: object, metric: str, threads: int, queries: np.ndarray, k: int, effort: int
+) -> np.ndarray:
+    """Labels that a graph in the making finds."""
+    index.expansion_search = effort
+    return _answers(index, asked_of(metric, queries), k, threads)[0]
+
+
+def _answers(
+    index: object, queries: np.ndarray, k: int, threads: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """What usearch finds: labels (q, k), -1 for none, and its own distances in float64."""
+    answer = index.search(queries, k, threads=threads)
+    labels, apart = np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), np.inf)
+    if len(queries) == 1:  # usearch answers one query without a batch's frame
+        labels[0, : len(answer.keys)], apart[0, : len(answer.keys)] = answer.keys, answer.distances
+        return labels, apart
+    there = np.arange(k) < answer.counts[:, None]
+    labels[there], apart[there] = answer.keys[there], answer.distances[there]
+    return labels, apart
+
+
+def _library() -> type:
+    try:
+        from usearch.index import Index
+    except ImportError as error:
+        raise framing.missing("usearch", "hnsw", error) from error
+    return Index
+
+
+ENGINE = _Hnsw()

@@ -1,0 +1,93 @@
+"""Neighbours that were found, and which of them are the nearest of each query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+# Offsets of texts have 31 bits.
+_CHUNK_BYTES_MAX = 1 << 31
+
+
+@dataclass(frozen=True)
+class Hits:
+    """One row per neighbour, of any query: the number of the query, the number of the file slice in the
+    snapshot, the record key, and the distance (float64)."""
+
+    query: np.ndarray
+    slice: np.ndarray
+    key: pa.Array
+    distance: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+    def take(self, places: np.ndarray) -> Hits:
+        """These rows, in this order."""
+        return Hits(
+            self.query[places], self.slice[places], self.key.take(pa.array(places)), self.distance[places]
+        )
+
+
+def nothing() -> Hits:
+    """No neighbours."""
+    return Hits(np.zeros(0, np.int64), np.zeros(0, np.int64), pa.array([], pa.string()), np.zeros(0))
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column of keys as one array."""
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
+def one_chunk(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same texts in one chunk, of which taking a few does not copy the others; as they are where one
+    chunk cannot hold them."""
+    if column.num_chunks < 2 or column.nbytes > _CHUNK_BYTES_MAX:
+        return column
+    return pa.chunked_array([whole(column)])
+
+
+def joined(parts: Sequence[Hits]) -> Hits:
+    """All of them, in order."""
+    parts = [part for part in parts if len(part)]
+    if len(parts) < 2:
+        return parts[0] if parts else nothing()
+    return Hits(
+        np.concatenate([p.query for p in parts]),
+        np.concatenate([p.slice for p in parts]),
+        pa.concat_arrays([p.key.cast(pa.string()) for p in parts]),
+        np.concatenate([p.distance for p in parts]),
+    )
+
+
+def nearest_of(hits: Hits, k: int, partitions: Sequence[str]) -> Hits:
+    """The ``k`` nearest of each query, query by query, ascending; ties by record key, then partition.
+
+    ``partitions``: path of the partition of each slice.
+    """
+    order = np.lexsort((hits.distance, hits.query))
+    if _ties(hits, order):
+        table = pa.table(
+            {
+                "query": hits.query,
+                "distance": hits.distance,
+                "key": hits.key,
+                "partition": pa.array([partitions[at] for at in hits.slice.tolist()], pa.string()),
+            }
+        )
+        ascending = [(name, "ascending") for name in table.column_names]
+        order = pc.sort_indices(table, sort_keys=ascending).to_numpy()
+    query = hits.query[order]
+    starts = np.flatnonzero(np.r_[True, query[1:] != query[:-1]]) if len(query) else np.zeros(0, np.int64)
+    rank = np.arange(len(query)) - np.repeat(starts, np.diff(np.r_[starts, len(query)]))
+    return hits.take(order[rank < k])
+
+
+def _ties(hits: Hits, order: np.ndarray) -> bool:
+    query, distance = hits.query[order], hits.distance[order]
+    same = (query[1:] == query[:-1]) & (distance[1:] == distance[:-1])
+    return bool(same.any())
