@@ -59,9 +59,10 @@ def connect(t_env: TableEnvironment) -> Environment:
         return t_env
     if not hasattr(t_env, "_j_tenv"):
         raise Invalid(f"connect needs a pyflink TableEnvironment, not a {type(t_env).__name__}")
-    from mainstem.flink.workers import check_release, ensure_workers
+    from mainstem.flink.workers import check_release, ensure_workers, keep_java_thread
 
     check_release()
+    keep_java_thread()
     ensure_workers(t_env)
     return Environment(t_env)
 

@@ -27,6 +27,31 @@ def check_release() -> None:
         )
 
 
+def keep_java_thread() -> None:
+    """Let Python's garbage collector talk to Java on connections of its own.
+
+    Java runs what comes in on a connection in a thread of that connection, and the planner keeps in a thread
+    what it planned with (``RelMetadataQueryBase.THREAD_PROVIDERS``). py4j's connections are a pool: whenever
+    some Python thread, such as ZooKeeper's, happened to collect a Java object while a statement was planned,
+    the next step of planning could come to another Java thread and fail there with a NullPointerException.
+    """
+    from py4j.java_gateway import GatewayClient
+    from pyflink.java_gateway import get_gateway
+
+    client = get_gateway()._gateway_client
+    if "garbage_collect_object" in vars(client):
+        return
+    apart = GatewayClient(
+        gateway_parameters=client.gateway_parameters, gateway_property=client.gateway_property
+    )
+
+    def collect(target: str) -> None:
+        if client.is_connected:
+            apart.garbage_collect_object(target)
+
+    client.garbage_collect_object = collect
+
+
 def stream_environment(env: TableEnvironment) -> StreamTableEnvironment:
     """``env`` as one that makes streams of tables; the same catalogs, functions, settings and planner."""
     from pyflink.table import StreamTableEnvironment

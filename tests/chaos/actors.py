@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 _END_S = 120.0
+_ERROR = re.compile(r"(Caused by)?: \S|[\w.]+(Error|Exception)\b")
 
 
 def session_members(leader: int) -> dict[int, str]:
@@ -134,8 +136,10 @@ class Actor:
         self.process.wait()
 
     def tail(self) -> str:
-        """The end of its log."""
-        return self.log.read_text(errors="replace")[-4000:] if self.log.exists() else ""
+        """The end of its log, behind the errors that traces of Java begin with."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        named = [line[:500] for line in text.splitlines() if _ERROR.match(line)]
+        return "\n".join([*named[-5:], text[-4000:]])
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ explained or refused, which runs no job; that a refusal leaves the table alone i
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -515,3 +517,25 @@ def test_rows_that_are_inserted_are_selected(t, path) -> None:
         t.execute_sql(again).wait(200_000)
     with t.execute_sql("select uuid, age, `partition` from t1").collect() as found:
         assert sorted(tuple(row) for row in found) == [("a", 11, "p"), ("b", 2, "q")]
+
+
+def test_java_objects_that_other_threads_collect_leave_planning_in_its_java_thread(t) -> None:
+    # Otherwise Flink's planner fails now and then: it does not find what it keeps in that thread.
+    from pyflink.java_gateway import get_gateway
+
+    java = get_gateway().jvm.java.lang
+    objects = [java.Object() for _ in range(500)]
+
+    def collect() -> None:
+        while objects:
+            objects.pop()
+            time.sleep(0.0003)  # both threads come first now and then
+
+    collector = threading.Thread(target=collect)
+    collector.start()
+    threads = set()
+    while collector.is_alive():
+        threads.add(java.Thread.currentThread().getName())
+        time.sleep(0.0003)
+    collector.join()
+    assert len(threads) == 1
