@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 import mainstem
-from benchmarks import FOLDER, Row, asked, bound, row, work_folder
+from benchmarks import FOLDER, Row, bound, row, work_folder
 from benchmarks.vectors_peer import DIMENSION, alone, batch, race
 
 K, QUERIES, SINGLES = 10, 1000, 200
@@ -171,9 +171,8 @@ def _lance_searches(
 
 
 def _writers(keys: int, rounds: int, seconds: float) -> list[Row]:
-    """Four writers with an index on the table, without one, without one but the files that it takes, and
-    LanceDB's merge_insert, in turns; medians."""
-    ours = dict.fromkeys(("plain", "indexed", "bare"), sys.executable)
+    """Four writers with an index on the table, without one, and LanceDB's merge_insert, in turns; medians."""
+    ours = dict.fromkeys(("plain", "indexed"), sys.executable)
     systems = {**ours, "lance": str(LANCE)}
     if not LANCE.exists():
         del systems["lance"]
@@ -201,9 +200,8 @@ def _writers(keys: int, rounds: int, seconds: float) -> list[Row]:
         for fsync in (True, False):
             synced = "fsync" if fsync else "no fsync"
             work = f"upserts of {rows:,} rows by 4 writers into {keys:,} rows, index on, {synced}"
-            ours, plain, bare = (rates[name, rows, fsync] for name in ("indexed", "plain", "bare"))
-            note = f"bound: without an index and the files of the metadata table bare {bare / plain:.2f}x"
-            found.append(_beside(work, ours, "without an index", plain, asked(0.8, bare / plain), note))
+            ours, plain = (rates[name, rows, fsync] for name in ("indexed", "plain"))
+            found.append(_beside(work, ours, "without an index", plain, 0.8))
         if "lance" not in systems:
             found.append(row(work, ours, "rows/s", against="LanceDB merge_insert", note="not installed"))
             continue
@@ -212,9 +210,7 @@ def _writers(keys: int, rounds: int, seconds: float) -> list[Row]:
     return found
 
 
-def _beside(
-    work: str, ours: float, against: str, theirs: float, target: float | None, note: str = ""
-) -> Row:
+def _beside(work: str, ours: float, against: str, theirs: float, target: float | None, note: str = "") -> Row:
     return row(work, ours, "/s", against=against, baseline=float(theirs), target=target, note=note)
 
 

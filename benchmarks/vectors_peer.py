@@ -20,7 +20,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -79,10 +78,6 @@ def _make(system: str, folder: Path, keys: int) -> None:
     table.bulk_insert(first)
     if system == "indexed":
         table.create_index("vector", ["v"], options={"metric": "l2"})
-    if system == "bare":  # what it has to write comes from a copy with an index
-        like = mainstem.open_table(shutil.copytree(folder / "t", folder / "like"))
-        like.create_index("vector", ["v"], options={"metric": "l2"})
-        like.upsert(first.slice(0, 500))
 
 
 def _index(folder: Path) -> None:
@@ -113,7 +108,7 @@ def _write(spec: dict, folder: Path) -> dict[str, int]:
         return batch(chance.random((rows, DIMENSION), dtype=np.float32), 0, keys)
 
     batches = [made(size) for _ in range(_BATCHES)]
-    writer = _WRITERS[spec["system"]](folder, spec["fsync"])
+    writer = _BEGUN[spec["system"]](folder, spec["fsync"])
     writer(made(50))  # imports and first touches are not part of the race
     rows = conflicts = turn = 0
     end = together.wait_for_the_start() + spec["seconds"]
@@ -130,20 +125,7 @@ def _write(spec: dict, folder: Path) -> dict[str, int]:
 def _own_writer(folder: Path, fsync: bool):
     import mainstem
 
-    return _upserts(mainstem.open_table(folder / "t", {"hoodie.mainstem.fsync": fsync}))
-
-
-def _bare_writer(folder: Path, fsync: bool):
-    """Without a metadata table, and with the files that one would take, bare."""
-    from benchmarks import bare_metadata
-
-    options = {"hoodie.mainstem.fsync": str(fsync).lower(), "hoodie.mainstem.exclusive": "true"}
-    table, give = bare_metadata.opened(folder / "t", options)
-    give(bare_metadata.Pattern.of_newest(folder / "like"))
-    return _upserts(table)
-
-
-def _upserts(table: Any):
+    table = mainstem.open_table(folder / "t", {"hoodie.mainstem.fsync": fsync})
 
     def write(made: pa.Table) -> bool:
         table.upsert(made)
@@ -169,7 +151,7 @@ def _lance_writer(folder: Path, fsync: bool):
     return write
 
 
-_WRITERS = {"plain": _own_writer, "indexed": _own_writer, "bare": _bare_writer, "lance": _lance_writer}
+_BEGUN = {"plain": _own_writer, "indexed": _own_writer, "lance": _lance_writer}
 
 
 def _search(folder: Path) -> None:

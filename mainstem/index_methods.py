@@ -33,9 +33,9 @@ class IndexMethods:
 
     def indexes(self) -> list[Index]:
         """The table's indexes by name, each with its kind, columns and state (``ready``, ``building``,
-        ``planned``, ``left over``), and ``files``, the listing that all of them rest on; [] for a table
-        without metadata table. Vector indexes come last; one is ``lost`` where its files went with the
-        metadata table's folder: searches are exact until it is refreshed.
+        ``planned``, ``left over``), and ``files``, the listing that they rest on. Vector indexes, which need
+        no metadata table, come last; one is ``lost`` where its files went with the metadata table's folder:
+        searches are exact until it is refreshed.
 
         Raises ``CorruptTable`` for
         damaged definitions or plans.

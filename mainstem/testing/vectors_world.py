@@ -47,11 +47,14 @@ def nearest(rows: Iterable[Row], query: list[float], k: int) -> Found:
 
 
 class Vectors(Compacted):
-    """``compacted`` with a vector index."""
+    """``compacted`` with a vector index; where the seed is even, no metadata table is made for its sake."""
 
     scenario = "vectors"
     schema = SCHEMA.append(pa.field(COLUMN, pa.list_(pa.float32())))
     busy_calls = 8_000
+
+    def more_properties(self) -> dict[str, str]:
+        return {**super().more_properties(), "hoodie.metadata.enable": str(bool(self.seed % 2)).lower()}
 
     def build(self) -> None:
         super().build()

@@ -1,9 +1,9 @@
 """Vector indexes from their creation to their end: create, refresh, build anew, drop, and a round's part.
 
-**Create**: the metadata table is made where there is none; [[ the index is listed ]] (``listing``); its first
-version is built (``building``). While there is none searches are exact. A build that fails takes the index
-off the list again; a process that dies leaves an index without a version, which a refresh or a round of
-services completes, and which creating it again replaces.
+**Create**: [[ the index is listed ]] (``listing``); its first version is built (``building``). While there is
+none searches are exact. A build that fails takes the index off the list again; a process that dies leaves an
+index without a version, which a refresh or a round of services completes, and which creating it again
+replaces. The metadata table has no part in it, but for the folder: it is made by what needs it, not here.
 
 **Drop**: [[ the index leaves the list ]], then its files go (``tidying``). Its column keeps its id.
 
@@ -18,15 +18,10 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, naming
-from mainstem.indexing import lists
-from mainstem.indexing.build import deadline_ms
-from mainstem.indexing.creating import create_index as create_partition
 from mainstem.indexing.drop import Dropped
 from mainstem.indexing.first_rows import Run
-from mainstem.indexing.needs import await_whole
 from mainstem.indexing.status import BUILDING, LEFT_OVER, READY, Index
 from mainstem.limits import FILE_NAME_BYTES_MAX, VECTOR_CLUSTERS_MAX
-from mainstem.metadata.partitions import FILES
 from mainstem.options import VECTOR, VECTOR_AFTER_COMPACTION, VECTOR_FRESH_PERCENT, flag, whole_number
 from mainstem.readers.snapshot import read_spec, scan
 from mainstem.readers.state import TableState
@@ -166,7 +161,6 @@ def create(
 def _created(ctx: WriterContext, wish: VectorIndex, progress: Progress, run: Run | None) -> Refreshed:
     column_of(scan(ctx.seams.storage).schema, wish)
     tidy(ctx)
-    _provide_files(ctx)
 
     def listed(before: VectorIndexes) -> VectorIndexes:
         _check_free(ctx, before, wish)
@@ -226,15 +220,6 @@ def _check_free(ctx: WriterContext, before: VectorIndexes, wish: VectorIndex) ->
     named = before.called(wish.name)
     if named is not None and named.column != wish.column:
         raise Invalid(f"a vector index is called {wish.name!r} already, on column {named.column!r}")
-
-
-def _provide_files(ctx: WriterContext) -> None:
-    """The metadata table, below whose folder vector indexes are; as every index has it."""
-    if FILES not in lists.ready(load_config(ctx.seams.storage)):
-        try:
-            create_partition(ctx, FILES, [], {})
-        except Invalid:
-            await_whole(ctx, [FILES], deadline_ms(ctx))  # somebody else began at the same moment
 
 
 def _unlist(ctx: WriterContext, index: VectorIndex) -> VectorIndexes:
@@ -304,7 +289,6 @@ def drop(ctx: WriterContext, name: str) -> Dropped:
 
 def _listed_again(ctx: WriterContext, index: VectorIndex) -> VectorIndex:
     """The list is where it belongs again, after the metadata table's folder was removed."""
-    _provide_files(ctx)
     found = change_indexes(
         ctx, lambda before: VectorIndexes(tuple(replace(i, lost=False) for i in before.found), before.kept)
     )

@@ -54,8 +54,9 @@ def _put(ctx: WriterContext, section: Guarded, path: str, data: bytes) -> None:
     if _content(storage, path) == data:
         return
     folder = path.rpartition("/")[0]
-    if storage.make_folder(folder):
-        storage.sync_folder(folder.rpartition("/")[0])
+    if storage.make_folder(folder):  # maybe with the metadata table's, in which it is
+        above = folder.rpartition("/")[0]
+        storage.sync_folders(filter(None, [above, above.rpartition("/")[0]]))
     private = paths.prepared(_OWNER, f"{ctx.seams.random.getrandbits(64):016x}")
     storage.create(private, data, durable=True)
     try:

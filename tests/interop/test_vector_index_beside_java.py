@@ -1,7 +1,7 @@
 """Goal: Java 1.2.0 neither sees nor minds the folder of vector indexes, and searches find what Java commits.
 
 Method: Java makes a table of vectors with a metadata table; we make an index. Java writes, deletes, compacts
-the data and the metadata table, cleans, rolls back, makes a savepoint and restores it. After each step Java
+the data and the metadata table, cleans, rolls back, makes a savepoint and restores it. A table without a metadata table gets one from Java, or none. After each step Java
 reads through the metadata table, and a search by the index equals brute force over Java's rows. Where Java
 removed the metadata table's folder the index says so, searches are exact, and a refresh brings it back.
 """
@@ -124,3 +124,43 @@ def test_java_does_all_that_it_does_beside_a_vector_index(java: JavaHudi, path: 
     java.write(path, rows_of(range(50, 60), 6), options(), types=TYPES)
     mainstem.open_table(path, OURS).refresh_index("v")
     check(java, path, through={})
+
+
+def test_java_begins_its_metadata_table_beside_an_index_of_a_table_without_one(
+    java: JavaHudi, path: str
+) -> None:
+    off = {**options(100), "hoodie.metadata.enable": "false"}
+    java.write(path, rows_of(range(30), 1), off, mode="overwrite", types=TYPES)
+    table = mainstem.open_table(path, OURS)
+    table.create_index("vector", ["v"], options={"engine": "flat", "metric": "l2", "clusters": 2})
+    assert [index.name for index in table.indexes()] == ["v"]
+    before = files(path)
+    check(java, path, through={})
+
+    java.write(path, rows_of(range(20, 40), 2), options(), types=TYPES)
+    assert [index.name for index in mainstem.open_table(path, OURS).indexes()] == ["files", "v"]
+    assert files(path) == before
+    check(java, path)
+    java.compact(path, options())
+    java.clean(path, options())
+    check(java, path)
+    assert files(path) == before
+    table = mainstem.open_table(path, OURS)
+    table.upsert(rows_of(range(50, 60), 3))
+    assert table.refresh_index("v").built
+    check(java, path)
+
+
+def test_java_writers_without_a_metadata_table_leave_an_index_alone(java: JavaHudi, path: str) -> None:
+    off = {**options(), "hoodie.metadata.enable": "false"}
+    table = mainstem.create_table(
+        path, rows_of(range(1), 0).schema, record_key="id",
+        name=NAME, ordering=["ts"], vectors=TYPES, properties=OURS
+    )
+    table.upsert(rows_of(range(30), 1))
+    table.create_index("vector", ["v"], options={"engine": "flat", "metric": "l2", "clusters": 2})
+    before = files(path)
+    for step, keys in enumerate([range(20, 40), range(50, 60)], 2):
+        java.write(path, rows_of(keys, step), off, types=TYPES)
+        assert files(path) == before
+        check(java, path, through={})
