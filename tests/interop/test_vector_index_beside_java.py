@@ -1,9 +1,10 @@
 """Goal: Java 1.2.0 neither sees nor minds the folder of vector indexes, and searches find what Java commits.
 
 Method: Java makes a table of vectors with a metadata table; we make an index. Java writes, deletes, compacts
-the data and the metadata table, cleans, rolls back, makes a savepoint and restores it. A table without a metadata table gets one from Java, or none. After each step Java
-reads through the metadata table, and a search by the index equals brute force over Java's rows. Where Java
-removed the metadata table's folder the index says so, searches are exact, and a refresh brings it back.
+the data and the metadata table, cleans, rolls back, makes a savepoint and restores it. A table without a
+metadata table gets one from Java, or none. After each step Java reads through the metadata table where there
+is one, and a search by the index equals brute force over Java's rows. Where Java removed the metadata table's
+folder the index says so, searches are exact, and a refresh brings it back.
 """
 
 from __future__ import annotations
