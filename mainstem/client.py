@@ -102,12 +102,6 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
         marked = rules.delete_field is not None or DELETED_COLUMN in self.schema.names
         return cautions(rules, timed_deletes=marked)
 
-    def _schema_text(self) -> str:
-        from mainstem.readers.schema import schema_text
-        from mainstem.readers.state import TableState
-
-        return schema_text(TableState.load(self._seams.storage, self._config))
-
     def timeline(self) -> list[Instant]:
         """Instants of the active timeline in their highest state, by requested time."""
         from mainstem.timeline.active import load_timeline
@@ -436,6 +430,8 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
         from mainstem.formats.avro_schema import arrow_to_avro
         from mainstem.merge.rules import merge_rules
         from mainstem.metadata.column_types import held_columns
+        from mainstem.readers.schema import schema_text
+        from mainstem.readers.state import TableState
         from mainstem.table.keygen import KeyGenerator
         from mainstem.table.schema import arrow_user_schema
         from mainstem.writers.schemas import fills_missing
@@ -453,7 +449,8 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
             warnings.warn(PARTIAL_BLOCKS_WARNING, stacklevel=4)
         elif operation == UPDATE_COLUMNS:
             self._check_update_columns(rules)
-        user_schema = self._schema_text()
+        # Another writer's newer schema is met under the lock (``writers.schemas``).
+        user_schema = schema_text(TableState.of(ctx.seams.storage, self._config, ctx.publisher.timeline()))
         arrow = arrow_user_schema(user_schema)
         for role, names in (
             ("record key", config.record_key),

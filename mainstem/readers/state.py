@@ -76,10 +76,16 @@ class TableState:
     @classmethod
     def load(cls, storage: Storage, config: TableConfig) -> TableState:
         """List the timeline now. Raises ``Unsupported`` for tables that cannot be read right."""
+        return cls.of(storage, config, steady_timeline(storage))
+
+    @classmethod
+    def of(cls, storage: Storage, config: TableConfig, listed: ActiveTimeline) -> TableState:
+        """The state that a listing shows; ``load`` where a hole in it would matter."""
         config.check_readable(storage.base)
-        listed = steady_timeline(storage)
         timeline = shown_timeline(storage, listed)
-        undone = frozenset(listed.completion_times.keys() - timeline.completion_times.keys())
+        undone: frozenset[str] = frozenset()
+        if timeline is not listed:
+            undone = frozenset(listed.completion_times.keys() - timeline.completion_times.keys())
         return cls(storage, config, timeline, Archive.load(storage, config.history), undone=undone)
 
     @property

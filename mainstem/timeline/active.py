@@ -5,7 +5,8 @@ Only names are read: a completed file's name carries its completion time, so no 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from bisect import insort
+from collections.abc import Container, Iterable, Iterator
 from functools import cached_property
 
 from mainstem.storage import paths
@@ -24,13 +25,18 @@ from mainstem.timeline.instant import (
 )
 
 
+def _place(instant: Instant) -> tuple[str, str]:
+    return instant.requested, instant.action
+
+
 class ActiveTimeline:
     """An immutable view of one listing; the highest state of each instant counts.
 
     ``names`` are the raw file names. Lists are ordered by requested time. ``floor``: a time that
     ``newest_time`` does not fall below. ``parsed`` holds what names mean, for the views of one reader;
     names of earlier states of a completed instant, two thirds of all, are not even parsed. ``fresh``: the
-    only names whose times may lie above the floor; None: any.
+    only names whose times may lie above the floor; None: any. ``before``: a view that shows all other names
+    and no more, so that a commit's cost does not grow with the commits before it.
     """
 
     def __init__(
@@ -39,11 +45,14 @@ class ActiveTimeline:
         parsed: dict[str, Instant | None],
         floor: str = "",
         fresh: frozenset[str] | None = None,
+        before: ActiveTimeline | None = None,
     ) -> None:
         self.names = frozenset(names)
         self._parsed = parsed
         self._floor = floor
         self._fresh = fresh
+        # Not the view itself: each would hold on to all views before it.
+        self._before = None if before is None else (before._done, before._open, before.completed)
 
     def _instant(self, name: str) -> Instant | None:
         if name not in self._parsed:
@@ -53,27 +62,51 @@ class ActiveTimeline:
     @cached_property
     def _done(self) -> dict[str, Instant]:
         """Completed instants by ``requested time.action``."""
-        found = (self._instant(name) for name in self.names if "_" in name)
-        return {f"{i.requested}.{i.action}": i for i in found if i is not None}
+        done = {} if self._before is None else dict(self._before[0])
+        done.update((f"{i.requested}.{i.action}", i) for i in self._new)
+        return done
+
+    @property
+    def _new(self) -> Iterator[Instant]:
+        """What completed names mean that no view before this one showed."""
+        names = self.names if self._before is None or self._fresh is None else self._fresh
+        found = (self._instant(name) for name in names if "_" in name)
+        return (instant for instant in found if instant is not None)
+
+    @cached_property
+    def _open(self) -> list[str]:
+        """Names of earlier states but those of completed instants."""
+        done, names, found = self._done, self.names, []
+        if self._before is not None and self._fresh is not None:
+            names = (*self._before[1], *self._fresh)
+        for name in names:
+            stem, _, state = name.rpartition(".")
+            if "_" not in name and not (state in (REQUESTED, INFLIGHT) and stem in done):
+                found.append(name)
+        return found
 
     @cached_property
     def instants(self) -> list[Instant]:
         """Each instant once, in its highest state."""
-        return sorted([*self._done.values(), *self.pending], key=lambda i: (i.requested, i.action))
+        return sorted([*self._done.values(), *self.pending], key=_place)
 
     @cached_property
     def completed(self) -> list[Instant]:
-        return sorted(self._done.values(), key=lambda i: (i.requested, i.action))
+        if self._before is not None:
+            found = list(self._before[2])
+            for instant in self._new:
+                insort(found, instant, key=_place)
+            if len(found) == len(self._done):  # else one was completed twice
+                return found
+        return sorted(self._done.values(), key=_place)
 
     @cached_property
     def pending(self) -> list[Instant]:
         # Looked at twice per commit under the lock, so not by way of ``instants``.
         done = self._done
         best: dict[str, tuple[str, Instant]] = {}
-        for name in self.names:
+        for name in self._open:
             stem, _, state = name.rpartition(".")
-            if "_" in name or (state in (REQUESTED, INFLIGHT) and stem in done):
-                continue
             instant = None if self._without_plan(stem, state) else self._instant(name)
             if instant is None:
                 continue
@@ -84,7 +117,7 @@ class ActiveTimeline:
                 # Two names of one state (a commit beside a compaction) are told apart by the names.
                 if other is None or rank > 0 or (rank == 0 and name < other[0]):
                     best[key] = name, instant
-        return sorted((i for _, i in best.values()), key=lambda i: (i.requested, i.action))
+        return sorted((i for _, i in best.values()), key=_place)
 
     def _without_plan(self, stem: str, state: str) -> bool:
         planned = state == INFLIGHT and stem.rpartition(".")[2] in PLANNED_ACTIONS
@@ -174,7 +207,8 @@ class TimelineReader:
             known = {}
         # Never below what was seen before, even if that was rolled back since: only safer.
         fresh = names - last.names if last.names else None
-        self._last = ActiveTimeline(names, known, last.newest_time, fresh)
+        before = last if fresh is not None and len(names) == len(last.names) + len(fresh) else None
+        self._last = ActiveTimeline(names, known, last.newest_time, fresh, before)
         return self._last
 
 

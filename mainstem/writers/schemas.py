@@ -8,9 +8,9 @@ commit without rows, requested later still, says them first.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import pyarrow as pa
 
@@ -129,5 +129,6 @@ def _compared(spec: WriteSpec, newest: str, *, later: bool) -> Moved | None:
 
 
 def _newest_first(timeline: ActiveTimeline) -> list[str]:
-    """Files of the newest completed delta commits; by name, as this runs under the lock."""
-    return heapq.nlargest(_LOOKED_AT_MAX, (n for n in timeline.names if n.endswith(f".{DELTACOMMIT}")))
+    """Files of the newest completed delta commits."""
+    found = (i.file_name for i in reversed(timeline.completed) if i.action == DELTACOMMIT)
+    return list(islice(found, _LOOKED_AT_MAX))
