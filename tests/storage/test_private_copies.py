@@ -5,6 +5,7 @@ Method: copies in memory and in files without a name; the file is overwritten, c
 
 from __future__ import annotations
 
+import mmap
 import tempfile
 from pathlib import Path
 
@@ -13,11 +14,16 @@ import pytest
 from mainstem.storage.folder import FolderStorage
 from mainstem.storage.local import LocalStorage
 
-SIZE = 1_000_003  # no whole number of pages
+SIZE = 5_000_003  # no whole number of pages, and more than a large one
 
 
+@pytest.mark.parametrize("large_pages", [True, False])
 @pytest.mark.parametrize("spill", [False, True])
-def test_a_private_copy_stays_when_the_file_changes_in_its_place(tmp_path: Path, spill: bool) -> None:
+def test_a_private_copy_stays_when_the_file_changes_in_its_place(
+    tmp_path: Path, spill: bool, large_pages: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not large_pages:
+        monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 9_999, raising=False)  # as on a system that has none
     path, content = tmp_path / "a/f", bytes(range(251)) * (SIZE // 251 + 1)
     path.parent.mkdir()
     path.write_bytes(content[:SIZE])
