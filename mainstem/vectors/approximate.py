@@ -30,6 +30,7 @@ _MORE, _MORE_SHARE = 6, 0.1
 # From this share of a cluster's rows on, comparing them all is cheaper than a walk through its graph.
 _MOST = 0.3
 
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 # How widely a glance searches, per engine whose narrow searches find something near; how many rows a cluster
 # has at least, as small ones are compared row by row; and which share of them must be allowed.
 _GLANCE = {"hnsw": 16}
@@ -48,10 +49,9 @@ def search_plan(
     """The ``k`` nearest rows of each query among those of the plan (that pass), and how many clusters were
     searched. ``clusters``: only so many, those whose centroids are nearest to the query; None: all that can
     hold one of the nearest rows."""
-    opened = made.opened
-    masks = _allowed(made) if passing is None else passing.allowed
-    fresh = _of_fresh(made, asked, metric, passing)
-    used = [at for at, cluster in enumerate(opened.clusters) if len(cluster.slices)]
+    masks = made.allowed if passing is None else passing.allowed
+    fresh = of_fresh(made, asked, metric, passing)
+    used = made.used
     if clusters is not None and clusters < len(used):
         chosen = _nearest_clusters(made, asked, clusters)
         tasks = [(at, np.flatnonzero((chosen == at).any(axis=1))) for at in used]
@@ -61,10 +61,6 @@ def search_plan(
         found = _everywhere(made, asked, metric, masks, used, fresh)
     hits = nearest_of(joined([found.measured(), fresh]), asked.k, made.snapshot.partitions)
     return hits, len(found.searched)
-
-
-def _allowed(made: Plan) -> list[np.ndarray | None]:
-    return [None if mask is None else ~mask for mask in made.masked]
 
 
 def _everywhere(
@@ -119,8 +115,7 @@ class _Candidates:
     def of(
         cls, made: Plan, asked: Question, metric: str, masks: Sequence[np.ndarray | None]
     ) -> _Candidates:
-        wanted = asked.k + max(_MORE, int(asked.k * _MORE_SHARE))
-        wanted *= max((cluster.graph.oversample for cluster in made.opened.clusters), default=1)
+        wanted = wanted_of(made, asked)
         none = np.full((len(asked.queries), 0), -1, np.int64)
         queries = asked.queries.astype(np.float32)
         apart = np.zeros(none.shape, np.float32)
@@ -134,7 +129,7 @@ class _Candidates:
                 continue
             whole = len(mine) == len(self.queries)
             cluster, queries = self.made.opened.clusters[at], self.queries if whole else self.queries[mine]
-            part = _of_cluster(cluster, queries, self.wanted, self.asked.ef, self.masks[at], self.metric)
+            part = of_cluster(cluster, queries, self.wanted, self.asked.ef, self.masks[at], self.metric)
             self.searched.add(at)
             found, apart = part if whole else _spread(part, mine, len(self.queries))
             labels.append(found)
@@ -154,12 +149,12 @@ class _Candidates:
         """Those of the queries ``rows`` that a glance at a cluster shows something near for. ``worst``: of
         each of them the distance of its k-th nearest so far."""
         cluster, mask = self.made.opened.clusters[at], self.masks[at]
-        effort, near = _GLANCE.get(self.made.opened.version.engine), _NEAR.get(self.metric)
         there = len(cluster.slices)
-        if effort is None or near is None or self.asked.ef is not None or there < _GLANCE_ROWS:
+        standing = there if mask is None else int(np.count_nonzero(mask))
+        glance = glance_of(self.made, self.asked, self.metric, there, standing)
+        if glance is None:
             return rows
-        if mask is not None and np.count_nonzero(mask) < _GLANCE_SHARE * there:
-            return rows
+        effort, near = glance
         queries = self.queries[rows]
         labels, apart = cluster.graph.search(queries, 1, effort, mask, _threads(queries))
         return rows[(labels[:, 0] < 0) | (apart[:, 0] <= worst * near)]
@@ -186,7 +181,29 @@ class _Candidates:
         return joined(parts)
 
 
-def _of_cluster(
+def wanted_of(made: Plan, asked: Question) -> int:
+    """How many neighbours are asked of each graph."""
+    more = asked.k + max(_MORE, int(asked.k * _MORE_SHARE))
+    return more * max((cluster.graph.oversample for cluster in made.opened.clusters), default=1)
+
+
+def glance_of(
+    made: Plan, asked: Question, metric: str, rows: int, standing: int
+) -> tuple[int, float] | None:
+    """How widely a glance at a cluster of so many rows searches, and how many times the k-th distance what it
+    finds may be away; None where there are no glances."""
+    effort, near = _GLANCE.get(made.opened.version.engine), _NEAR.get(metric)
+    if effort is None or near is None or asked.ef is not None or rows < _GLANCE_ROWS:
+        return None
+    return None if standing < _GLANCE_SHARE * rows else (effort, near)
+
+
+def walk_pays(wanted: int, standing: int) -> bool:
+    """Whether a graph is asked for so many of a cluster's rows, instead of comparing all of them."""
+    return wanted <= _MOST * standing
+
+
+def of_cluster(
     cluster: OpenCluster,
     queries: np.ndarray,
     wanted: int,
@@ -194,12 +211,13 @@ def _of_cluster(
     mask: np.ndarray | None,
     metric: str,
 ) -> Found:
+    """The ``wanted`` nearest rows of a cluster, as many as there are; the mask says which are."""
     rows = len(cluster.slices)
     possible = rows if mask is None else int(np.count_nonzero(mask))
     wanted = min(wanted, possible)
     if not wanted or not len(queries):
         return np.zeros((len(queries), 0), np.int64), np.zeros((len(queries), 0), np.float32)
-    if wanted > _MOST * possible:
+    if not walk_pays(wanted, possible):
         return nearest(metric, queries, cluster.vectors, wanted, allowed=mask)
     labels, distances = cluster.graph.search(queries, wanted, ef, mask, _threads(queries))
     short = np.flatnonzero(labels[:, -1] < 0)
@@ -223,7 +241,8 @@ def _spread(part: Found, rows: np.ndarray, queries: int) -> Found:
     return labels, distances
 
 
-def _of_fresh(made: Plan, asked: Question, metric: str, passing: Passing | None) -> Hits:
+def of_fresh(made: Plan, asked: Question, metric: str, passing: Passing | None = None) -> Hits:
+    """The nearest fresh rows (that pass) of each query, ascending."""
     if not len(made.keys):
         return nothing()
     if passing is None:
@@ -244,5 +263,7 @@ def _nearest_clusters(made: Plan, asked: Question, clusters: int) -> np.ndarray:
 
 def in_range(question: Question) -> bool:
     """Whether graphs can be asked: the queries' numbers have a place in float32."""
-    with np.errstate(over="ignore"):
+    if float(np.abs(question.queries).max(initial=0)) <= _FLOAT32_MAX:
+        return True
+    with np.errstate(over="ignore"):  # a little more than the largest is rounded to it
         return bool(np.isfinite(question.queries.astype(np.float32)).all())

@@ -143,9 +143,10 @@ def _queries(vectors: Any) -> tuple[np.ndarray | tuple[str, ...], bool]:
         )
     several = found.ndim == 2
     found = np.ascontiguousarray(np.atleast_2d(found))
-    bad = ~np.isfinite(found).all(axis=1)
-    if bad.any():
-        raise Invalid(f"query {np.flatnonzero(bad)[0]} holds NaN or infinity, which is near to nothing")
+    there = np.isfinite(found)
+    if not there.all():
+        query = np.flatnonzero(~there.all(axis=1))[0]
+        raise Invalid(f"query {query} holds NaN or infinity, which is near to nothing")
     return found, several
 
 

@@ -41,7 +41,8 @@ def metric_named(name: str | None) -> str:
 
 
 def pair_distances(metric: str, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """float64 (p,): distance of ``left[i]`` and ``right[i]``; (p, d) each, numbers of any type."""
+    """float64 (p,): distance of ``left[i]`` and ``right[i]``; (p, d) each, numbers of any type; ``left`` may
+    also be one for all (1, d)."""
     left, right = np.asarray(left, np.float64), np.asarray(right, np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         if metric == L2:

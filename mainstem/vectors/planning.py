@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from mainstem.merge.rules import KEY_COLUMN
 from mainstem.readers.split import Split
 from mainstem.storage.protocol import Storage
 from mainstem.vectors.delta import Delta, DoubleKeys, Kind, NotByIndex, delta_of, kind_of
-from mainstem.vectors.hits import one_chunk
+from mainstem.vectors.hits import Texts, one_chunk
 from mainstem.vectors.opened import Opened, contained, mark
 from mainstem.vectors.snapshots import Snapshot
 
@@ -74,7 +75,31 @@ class Plan:
     kinds: dict[str, int]
     cached: int
 
-    @property
+    @cached_property
+    def used(self) -> list[int]:
+        """Numbers of the clusters that have rows."""
+        return [at for at, cluster in enumerate(self.opened.clusters) if len(cluster.slices)]
+
+    @cached_property
+    def allowed(self) -> list[np.ndarray | None]:
+        """Per cluster one boolean per label that stands, None where all do."""
+        return [None if mask is None else ~mask for mask in self.masked]
+
+    @cached_property
+    def standing(self) -> list[int]:
+        """Of each cluster how many rows stand."""
+        return [
+            len(cluster.slices) if mask is None else int(np.count_nonzero(mask))
+            for cluster, mask in zip(self.opened.clusters, self.allowed, strict=True)
+        ]
+
+    @cached_property
+    def key_texts(self) -> list[Texts | None]:
+        """Of each cluster where its keys lie, None where not in one piece."""
+        keys = [cluster.keys for cluster in self.opened.clusters]
+        return [Texts.of(column.chunk(0)) if column.num_chunks == 1 else None for column in keys]
+
+    @cached_property
     def masked_rows(self) -> int:
         """Rows of the version that do not stand."""
         return sum(int(np.count_nonzero(mask)) for mask in self.masked if mask is not None)

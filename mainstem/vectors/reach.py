@@ -8,6 +8,8 @@ Under inner products length counts as well, and nothing can be told.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from mainstem.vectors.distances import COSINE, DOT
@@ -28,6 +30,7 @@ class Reach:
         self._half = squares / 2 if metric not in (COSINE, DOT) else np.zeros(len(squares))
         between = squares[:, None] + squares[None, :] - 2 * self._centroids @ self._centroids.T
         self._between = np.sqrt(np.maximum(between, 0))
+        self._divisor = np.where(self._between > 0, self._between, np.inf)
 
     def least(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(q,): the cluster on whose side of all planes the query lies, and (q, c): a distance that no row of
@@ -46,3 +49,17 @@ class Reach:
             return first, np.where(far > 0, far * far / 2, 0)
         rounding = _ROUNDING * (np.linalg.norm(queries, axis=1, keepdims=True) + self._largest)
         return first, far - rounding
+
+    def of_one(self, query: np.ndarray) -> tuple[int, list[float]]:
+        """The same for one query (d,)."""
+        norm = math.sqrt(query.dot(query))
+        if self._metric == COSINE and norm > 0:
+            query = query / norm
+        suits = self._centroids.dot(query) - self._half
+        first = int(suits.argmax())
+        if self._metric == DOT:
+            return first, [-math.inf] * len(suits)
+        far = (suits[first] - suits) / self._divisor[first] * (1 - _SLACK) - _SLACK
+        if self._metric == COSINE:
+            return first, np.where(far > 0, far * far / 2, 0).tolist()
+        return first, (far - _ROUNDING * (norm + self._largest)).tolist()

@@ -19,7 +19,7 @@ from mainstem.vectors.distances import pair_distances
 from mainstem.vectors.hits import Hits
 
 PARTITION_COLUMN = "_hoodie_partition_path"
-_PLACE = "\0place"
+_DISTANCE_FIELD, _QUERY_FIELD = pa.field(DISTANCE, pa.float64()), pa.field(QUERY_INDEX, pa.int64())
 
 
 def result(
@@ -36,38 +36,40 @@ def result(
     removed a file meanwhile."""
     spec = splits[0].spec
     told = _told(splits, hits, names, spec, config)
-    rows = _read(storage, splits, hits, asked, names, metric) if told is None else told
-    rows = rows.append_column(pa.field(DISTANCE, pa.float64()), pa.array(hits.distance))
-    if asked.several:
-        rows = rows.append_column(pa.field(QUERY_INDEX, pa.int64()), pa.array(hits.query))
+    distances, queries = pa.array(hits.distance), [pa.array(hits.query)] if asked.several else []
+    beside = [_DISTANCE_FIELD, _QUERY_FIELD] if asked.several else [_DISTANCE_FIELD]
+    if told is not None:
+        fields = [spec.schema.field(name) for name in names]
+        return pa.Table.from_arrays([*told, distances, *queries], schema=pa.schema([*fields, *beside]))
+    rows = _read(storage, splits, hits, asked, names, metric)
+    for field, values in zip(beside, (distances, *queries), strict=True):
+        rows = rows.append_column(field, values)
     return rows
 
 
 def empty_result(schema: pa.Schema, names: Sequence[str], asked: Question) -> pa.Table:
     """No rows, in the schema of ``result``."""
-    fields = [schema.field(name) for name in names] + [pa.field(DISTANCE, pa.float64())]
-    return pa.schema(fields + ([pa.field(QUERY_INDEX, pa.int64())] if asked.several else [])).empty_table()
+    fields = [schema.field(name) for name in names] + [_DISTANCE_FIELD]
+    return pa.schema(fields + ([_QUERY_FIELD] if asked.several else [])).empty_table()
 
 
 def _told(
     splits: Sequence[Split], hits: Hits, names: Sequence[str], spec: ReadSpec, config: TableConfig
-) -> pa.Table | None:
+) -> list[pa.Array] | None:
     """The columns without reading rows, where key and partition tell them all."""
     if spec.virtual_key:
         return None
-    columns: dict[str, pa.Array] = {}
+    columns: list[pa.Array] = []
     for name in names:
         if name == KEY_COLUMN:
-            columns[name] = hits.key
+            columns.append(hits.key)
         elif name == PARTITION_COLUMN:
-            columns[name] = pa.array([splits[at].partition for at in hits.slice.tolist()], pa.string())
+            columns.append(pa.array([splits[at].partition for at in hits.slice.tolist()], pa.string()))
         elif _is_key(name, spec, config):
-            columns[name] = hits.key.cast(spec.schema.field(name).type)
+            columns.append(hits.key.cast(spec.schema.field(name).type))
         else:
             return None
-    if not columns:
-        return pa.table({_PLACE: pa.nulls(len(hits))}).select([])
-    return pa.table(columns, pa.schema([spec.schema.field(name) for name in names]))
+    return columns
 
 
 def _is_key(name: str, spec: ReadSpec, config: TableConfig) -> bool:

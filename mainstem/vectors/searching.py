@@ -42,7 +42,8 @@ from mainstem.vectors.planning import Deltas, Plan, passing, plan
 from mainstem.vectors.rows import empty_result, result
 from mainstem.vectors.scanning import search_splits
 from mainstem.vectors.serving import Served, Serving
-from mainstem.vectors.snapshots import Signs, Snapshot, how_read, signs
+from mainstem.vectors.single import search_one
+from mainstem.vectors.snapshots import Listing, Signs, Snapshot, how_read, listing, signs
 
 _ATTEMPTS = 4
 # Snapshots remembered: that of now, and those of moments that are asked for again and again.
@@ -51,11 +52,21 @@ _SNAPSHOTS = 8
 
 @dataclass
 class _Ready:
-    """What one moment's searches share."""
+    """What one moment's searches share. ``listed``: the last listing with these signs. ``read``: what makes
+    the values of a column (``how_read``), by column."""
 
     signs: Signs
     snapshot: Snapshot
+    listed: Listing
     plans: dict[tuple[str, str], Plan] = field(default_factory=dict)
+    read: dict[str, str] = field(default_factory=dict)
+
+    def how_read(self, column: str) -> str:
+        """What makes the values of a column, found once."""
+        found = self.read.get(column)
+        if found is None:
+            found = self.read[column] = how_read(self.snapshot.spec, column)
+        return found
 
 
 class Searcher:
@@ -133,7 +144,7 @@ class Searcher:
         if served.lost is not None and asked.metric is None:
             raise served.lost
         metric = asked.metric or (served.index.metric if served.index is not None else COSINE)
-        why = "exact=True" if exact else served.why or _unfit(served, asked, metric, ready.snapshot)
+        why = "exact=True" if exact else served.why or _unfit(served, asked, metric, ready)
         if not why:
             try:
                 found = self._by_index(asked, filter, ready, served, clusters)
@@ -169,7 +180,10 @@ class Searcher:
         made, cached = self._plan(asked.column, ready, opened)
         metric, version = opened.version.metric, opened.version
         chosen = None if filter is None else passing(self._storage, made, filter)
-        hits, searched = search_plan(made, asked, metric, chosen, clusters)
+        if chosen is None and len(asked.queries) == 1 and (clusters is None or clusters >= len(made.used)):
+            hits, searched = search_one(made, asked, metric)
+        else:
+            hits, searched = search_plan(made, asked, metric, chosen, clusters)
         return hits, SearchExplanation(
             asked.column,
             metric,
@@ -190,12 +204,15 @@ class Searcher:
 
     def _moment(self, until: str | None) -> _Ready:
         """The snapshot; that of the last search while timeline and properties show the same."""
-        seen = signs(self._storage, until)
+        listed = listing(self._storage)
         with self._mutex:
             known = self._ready.get(until)
-            if known is None or known.signs != seen:
-                snapshot = Snapshot.load(self._storage, until, damaged=self._damaged, use=self._use)
-                known = self._ready[until] = _Ready(seen, snapshot)
+            if known is None or known.listed != listed:
+                seen = signs(listed, until)
+                if known is None or known.signs != seen:
+                    snapshot = Snapshot.load(self._storage, until, damaged=self._damaged, use=self._use)
+                    known = self._ready[until] = _Ready(seen, snapshot, listed)
+                known.listed = listed
             self._ready.move_to_end(until)
             while len(self._ready) > _SNAPSHOTS:
                 self._ready.popitem(last=False)
@@ -227,7 +244,7 @@ class Searcher:
             return self._serving.of(column)
 
 
-def _unfit(served: Served, asked: Question, metric: str, snapshot: Snapshot) -> str:
+def _unfit(served: Served, asked: Question, metric: str, ready: _Ready) -> str:
     """Why the version cannot answer this question; "" if it can."""
     assert served.opened is not None
     version = served.opened.version
@@ -237,7 +254,7 @@ def _unfit(served: Served, asked: Question, metric: str, snapshot: Snapshot) -> 
         return f"the index holds vectors of {version.dimension} values; refresh it"
     if version.dimension != asked.queries.shape[1]:
         return "the index holds no vectors yet"
-    if version.reading not in ("", how_read(snapshot.spec, asked.column)):
+    if version.reading not in ("", ready.how_read(asked.column)):
         return "the column, or how rows are merged, is not what it was when the index was made; refresh it"
     if not in_range(asked):
         return "numbers of the queries are too large for float32"

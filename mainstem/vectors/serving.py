@@ -23,7 +23,7 @@ from mainstem.storage.protocol import FileInfo, Storage
 from mainstem.vectors.engines import engine
 from mainstem.vectors.manifest import VectorIndex, Version
 from mainstem.vectors.opened import Opened
-from mainstem.vectors.versions import list_digest, read_indexes, read_version, version_numbers
+from mainstem.vectors.versions import list_digest, numbers_of, read_indexes, read_version
 
 _ATTEMPTS = 4
 # Versions that this process has warned of; above so many it begins anew.
@@ -60,6 +60,7 @@ class Serving:
         self._storage = storage
         self._served: dict[str, Served] = {}
         self._damaged: dict[tuple[str, int], _Damage] = {}
+        self._numbers: dict[str, tuple[list[str], list[int]]] = {}
 
     def of(self, column: str) -> Served:
         """The newest whole version of the column's index, opened.
@@ -84,7 +85,7 @@ class Serving:
         """Whether there is nothing newer, or nothing newer that is known to be whole."""
         if known.index is None or (known.opened is None and not known.passed):
             return False
-        numbers = version_numbers(self._storage, known.index.id)
+        numbers = self._listed(known.index.id)
         if known.opened is not None and known.opened.version.number in numbers:
             numbers = numbers[: numbers.index(known.opened.version.number)]
         elif known.opened is not None:
@@ -92,6 +93,15 @@ class Serving:
         return len(numbers) == len(known.passed) and all(
             self._damage(known.index.id, number) is not None for number in numbers
         )
+
+    def _listed(self, column_id: str) -> list[int]:
+        """Numbers of the versions that are listed now, newest first; names that are the same are not parsed
+        again."""
+        names = self._storage.names(paths.vector_column(column_id))
+        known = self._numbers.get(column_id)
+        if known is None or known[0] != names:
+            known = self._numbers[column_id] = names, numbers_of(names)
+        return known[1]
 
     def _damage(self, column_id: str, number: int) -> _Damage | None:
         """What is remembered of a version, if its files look as they did."""
@@ -121,7 +131,7 @@ class Serving:
     def _whole(self, index: VectorIndex, known: Served | None, passed: dict[int, str]) -> Iterator[Opened]:
         """Versions that are whole, newest first; what keeps others from serving is added to ``passed``."""
         storage = self._storage
-        numbers = version_numbers(storage, index.id)
+        numbers = self._listed(index.id)
         for column_id, number in list(self._damaged):
             if column_id == index.id and number not in numbers:
                 del self._damaged[column_id, number]

@@ -69,17 +69,27 @@ Signs = tuple[frozenset[str], bytes]
 """By which a snapshot is known to be the newest: names on the timeline, and the table's properties."""
 
 
-def signs(storage: Storage, until: str | None) -> Signs:
-    """While these are the same, rows are the same.
+Listing = tuple[list[str], bytes]
+"""The names on the timeline as they are listed, and the table's properties."""
 
-    Writes under way show no rows, so the names of their first states are left out; a view of the past is
-    refused beside them, so there they count. Properties say by which rules rows are merged.
-    """
+
+def listing(storage: Storage) -> Listing:
+    """Of now. While it is the same, so are the signs."""
     names = storage.names(paths.TIMELINE)
     try:
         properties = storage.read(paths.PROPERTIES, max_bytes=PROPERTIES_BYTES_MAX)
     except FileNotFoundError:  # Java is replacing them
         properties = b""
+    return names, properties
+
+
+def signs(listed: Listing, until: str | None) -> Signs:
+    """While these are the same, rows are the same.
+
+    Writes under way show no rows, so the names of their first states are left out; a view of the past is
+    refused beside them, so there they count. Properties say by which rules rows are merged.
+    """
+    names, properties = listed
     if until is not None:
         return frozenset(names), properties
     return frozenset(name for name in names if not name.endswith(_PENDING_WRITES)), properties

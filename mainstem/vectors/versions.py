@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -85,7 +85,11 @@ def indexes(storage: Storage) -> list[VectorIndex]:
 
 def version_numbers(storage: Storage, column_id: str) -> list[int]:
     """Numbers of the folders of versions, newest first, whatever is in them."""
-    names = storage.names(paths.vector_column(column_id))
+    return numbers_of(storage.names(paths.vector_column(column_id)))
+
+
+def numbers_of(names: Iterable[str]) -> list[int]:
+    """Those of the versions with folders of these names, newest first."""
     found = (paths.parse_vector_version(name) for name in names)
     return sorted((number for number in found if number is not None), reverse=True)
 

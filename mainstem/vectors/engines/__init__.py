@@ -52,6 +52,20 @@ class Graph(Protocol):
         """
 
 
+class Walkable(Graph, Protocol):
+    """A graph that answers one query with less beside the walk. Not every engine has one."""
+
+    def prepared(self, query: np.ndarray) -> np.ndarray | None:
+        """One query, float32 (1, dimension), as ``walked`` of all graphs of this engine, metric and dimension
+        takes it; None where it is to be asked of ``search``."""
+
+    def walked(
+        self, asked: np.ndarray, k: int, ef: int | None, allowed: np.ndarray | None, there: int
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """What ``search`` finds for a prepared query: labels and distances (k,); None where that is to be
+        asked, as a walk alone does not find it. ``there``: how many rows are allowed; 1 <= k <= there."""
+
+
 class Engine(Protocol):
     """Builds files and loads them. Without state: one object serves everybody.
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -126,7 +126,7 @@ class _Graph:
     ) -> None:
         self.count, self.dimension = count, dimension
         self._body, self._metric, self._effort = body, metric, effort or EFFORTS[0]
-        self._views: dict[int, object] = {}
+        self._views: dict[int, _View] = {}
         self._width = dimension + (metric == DOT)
         if count:
             self._vectors, self._keys = _read(memoryview(body), count, self._width, metric)
@@ -147,7 +147,8 @@ class _Graph:
         if not possible or not len(queries):
             return labels, distances
         rows = np.arange(len(queries))
-        for asked in self._widths(possible, allowed) if np.abs(queries).max() < LARGEST else ():
+        there = None if allowed is None else int(np.count_nonzero(allowed))
+        for asked in self._widths(possible, there) if np.abs(queries).max() < LARGEST else ():
             found = self._walk(queries[rows], asked, ef or self._effort, allowed, possible, threads)
             labels[rows, :possible], distances[rows, :possible] = found
             rows = rows[found[0][:, -1] < 0]
@@ -160,15 +161,45 @@ class _Graph:
         labels[rows, :possible], distances[rows, :possible] = self._keys[found], apart
         return labels, distances
 
-    def _widths(self, possible: int, allowed: np.ndarray | None) -> Iterator[int]:
-        """How many neighbours to ask the graph for, try by try; none if comparing all is faster."""
+    def prepared(self, query: np.ndarray) -> np.ndarray | None:
+        """One query, float32 (1, dimension), as ``walked`` of every graph of the index takes it; None where
+        its numbers are none that a graph is walked with."""
+        if not np.abs(query).max() < LARGEST:
+            return None
+        return np.ascontiguousarray(asked_of(self._metric, query))
+
+    def walked(
+        self, asked: np.ndarray, k: int, ef: int | None, allowed: np.ndarray | None, there: int
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """What ``search`` finds for one prepared query, without a batch's frame: labels and distances (k,);
+        None where that is to be asked, as a walk is not faster or does not find enough. ``there``: how many
+        rows are allowed; ``k`` at most so many, and at least one."""
+        width = next(self._widths(k, None if allowed is None else there), 0)
+        found = self._view(_wide(ef or self._effort, width)).nearest(asked, width) if width else None
+        if found is None:
+            return None
+        labels, apart = found
+        if allowed is not None:
+            kept = np.flatnonzero(allowed[labels])[:k]
+            if len(kept) < k:
+                return None
+            labels, apart = labels[kept], apart[kept]
+        if self._metric == L2:
+            return labels, np.sqrt(np.maximum(apart, 0))
+        if self._metric == DOT:
+            return labels, self._products(asked[:, : self.dimension], apart[None, :])[0].astype(np.float32)
+        return labels, apart
+
+    def _widths(self, possible: int, there: int | None) -> Iterator[int]:
+        """How many neighbours to ask the graph for, try by try; none if comparing all is faster. ``there``:
+        how many rows are allowed, None for all."""
         few = max(FEW_ROWS, int(self.count * FEW_SHARE))
         if self.count <= FEW_ROWS or possible > few:
             return
-        if allowed is None:
+        if there is None:
             yield possible
             return
-        share = np.count_nonzero(allowed) / self.count
+        share = there / self.count
         if share <= FEW_SHARE:
             return
         asked = int(possible / share * 1.5) + 1
@@ -186,8 +217,8 @@ class _Graph:
         threads: int,
     ) -> tuple[np.ndarray, np.ndarray]:
         """The first ``possible`` allowed of the ``asked`` nearest: labels (-1: not found) and distances."""
-        view = self._view(max(effort, 1 << (asked - 1).bit_length()))
-        labels, apart = _answers(view, asked_of(self._metric, queries), asked, threads)
+        view = self._view(_wide(effort, asked))
+        labels, apart = _answers(view.index, asked_of(self._metric, queries), asked, threads)
         none = labels < 0
         if allowed is not None:
             none |= ~allowed[np.where(none, 0, labels)]
@@ -200,26 +231,72 @@ class _Graph:
         if self._metric == L2:
             apart = np.sqrt(np.maximum(apart, 0))
         elif self._metric == DOT:
-            squares = np.square(queries, dtype=np.float64).sum(axis=1, keepdims=True)
-            apart = (apart - squares - self._length) / 2
+            apart = self._products(queries, apart)
         return labels, apart
 
-    def _view(self, effort: int) -> object:
+    def _products(self, queries: np.ndarray, apart: np.ndarray) -> np.ndarray:
+        """Minus the inner products, of squared distances between vectors that are made equally long."""
+        squares = np.square(queries, dtype=np.float64).sum(axis=1, keepdims=True)
+        return (apart - squares - self._length) / 2
+
+    def _view(self, effort: int) -> _View:
         found = self._views.get(effort)
         if found is None:
-            found = _library()(
+            index = _library()(
                 ndim=self._width,
                 metric="ip" if self._metric == COSINE else "l2sq",
                 dtype="f32",
                 enable_key_lookups=False,
             )
-            found.view(self._body)
-            found.expansion_search = effort
+            index.view(self._body)
+            index.expansion_search = effort
+            found = _View(index, self._vectors)
             with suppress(KeyError, RuntimeError):  # another thread may have been faster
                 while len(self._views) >= _VIEWS:
                     del self._views[next(iter(self._views))]
             self._views[effort] = found
         return found
+
+
+class _View:
+    """usearch's index over a graph's bytes, for one effort. One query costs usearch's Python class several
+    times what its compiled part takes beside the walk, so that part is asked itself, where it answers like
+    the class."""
+
+    def __init__(self, index: object, vectors: np.ndarray) -> None:
+        self.index = index
+        self._compiled = _compiled(index, np.array(vectors[:1]))
+
+    def nearest(self, asked: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Labels and usearch's distances (k,) of one query; None where fewer are found."""
+        if self._compiled is None:
+            answer = self.index.search(asked, k, threads=1)
+            labels, apart = answer.keys, answer.distances
+        else:
+            keys, distances, counts, *_ = self._compiled(asked, count=k, exact=False, threads=1)
+            if counts[0] < k:
+                return None
+            labels, apart = keys[0], distances[0]
+        return (labels.astype(np.int64), apart) if len(labels) == k else None
+
+
+def _compiled(index: object, query: np.ndarray) -> Callable[..., tuple] | None:
+    """The search of usearch's compiled part, None where a release of it has none with the same answers."""
+    k = min(2, len(index))
+    answer = index.search(query, k, threads=1)
+    try:
+        search = index._compiled.search_many
+        keys, apart, counts, *_ = search(query, count=k, exact=False, threads=1)
+        same = keys.shape == apart.shape == (1, k) and int(counts[0]) == len(answer.keys)
+        same = same and np.array_equal(keys[0, : counts[0]], answer.keys)
+        return search if same and np.array_equal(apart[0, : counts[0]], answer.distances) else None
+    except (AttributeError, TypeError, ValueError, IndexError):
+        return None
+
+
+def _wide(effort: int, asked: int) -> int:
+    """How widely a walk searches at least that is to find so many."""
+    return max(effort, 1 << (asked - 1).bit_length())
 
 
 def _read(data: memoryview, count: int, width: int, metric: str) -> tuple[np.ndarray, np.ndarray]:
