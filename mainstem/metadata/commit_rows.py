@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate, pairwise
 
 import pyarrow as pa
@@ -33,6 +32,7 @@ from mainstem.metadata.commit_stats import partition_stats
 from mainstem.metadata.definitions import Definition, Definitions, read_definitions
 from mainstem.metadata.keyed_rows import KeyedRows
 from mainstem.metadata.keys import file_groups
+from mainstem.metadata.known_groups import KnownGroups
 from mainstem.metadata.partitions import COLUMN_STATS, FILES, Content, Kind, file_id, kind_of
 from mainstem.metadata.records import SCHEMAS, encode, encode_keyed
 from mainstem.storage import paths
@@ -49,36 +49,30 @@ class Maintained:
     definitions: tuple[Definition | None, ...] = ()
 
     @classmethod
-    def now(cls, storage: Storage, config: TableConfig, changes: FileChanges) -> Maintained:
+    def now(
+        cls,
+        storage: Storage,
+        config: TableConfig,
+        changes: FileChanges,
+        known: KnownGroups,
+        *,
+        locked: bool = False,
+    ) -> Maintained:
         """By the table's lists, as far as these changes are concerned. A partition that somebody has only
         begun to make may have no groups yet: its rows come from the files that are completed by the time when
-        it has."""
+        it has. ``locked``: the lists were read under the table lock, which is still held."""
         found = []
         touched = frozenset(changes.added if changes.new_keys else ())
         for partition in dict.fromkeys(config.metadata_partitions):
-            ids = (file_id(FILES, 0),) if partition == FILES else _file_ids(storage, partition)
+            files = partition == FILES
+            ids = (file_id(FILES, 0),) if files else known.ids(storage, partition, locked=locked)
             found.append((partition, groups_touched(partition, ids, touched)))
         indexes = [partition for partition, _ in found if partition != FILES]
-        known = read_definitions(storage, config) if indexes else Definitions()
-        return cls(tuple(found), tuple(map(known.get, indexes)))
+        definitions = read_definitions(storage, config) if indexes else Definitions()
+        return cls(tuple(found), tuple(map(definitions.get, indexes)))
 
     def __bool__(self) -> bool:
         return bool(self.groups)
-
-
-def _file_ids(storage: Storage, partition: str) -> tuple[str, ...]:
-    """One of the names that begin with the same file id is parsed for all of them: until a compaction a group
-    has as many log files as there were commits. Where that one is no name of Hudi's, all are."""
-    names = set(storage.names(f"{paths.METADATA}/{partition}")) - {paths.PARTITION_METAFILE}
-    one_of = {name.partition("_")[0]: name for name in names}
-    found = {head: _file_id(name) for head, name in one_of.items()}
-    unsure = {head for head, known in found.items() if known is None}
-    others = {_file_id(name) for name in names if name.partition("_")[0] in unsure} if unsure else set()
-    return tuple(sorted({known for known in {*found.values(), *others} if known is not None}))
-
-
-#: nearly all names that are parsed were there when the folder was listed before
-_file_id = lru_cache(maxsize=4096)(paths.file_id_of)
 
 
 def action_rows(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.metadata.commit_expressions import check_expressions
+from mainstem.metadata.known_groups import KnownGroups
 from mainstem.options import WriterOptions
 from mainstem.seams import Seams
 from mainstem.table.properties import LOCAL_ZONE, TableConfig, load_config
@@ -36,6 +37,8 @@ class WriterContext:
     mutex: threading.Lock = field(default_factory=threading.Lock)
     #: partition -> buckets whose constant file id was seen there (see ``BucketAppender``)
     known_buckets: dict[str, set[int]] = field(default_factory=dict)
+    #: file groups of the indexes, as commits saw them under the lock
+    known_groups: KnownGroups = field(default_factory=KnownGroups)
     #: file of this process's latest commit and the schema in it: the next one need not read it again
     own_schema: tuple[str, str] = ("", "")
     #: called with the timeline after each commit of this process; must not raise

@@ -56,7 +56,8 @@ def publish_with_metadata(
 
         def may(section: Section, made_for: Maintained = made_for) -> T | _Moved | None:
             decision = decide(section)
-            return _Moved() if decision is None and _maintained(ctx, changes) != made_for else decision
+            moved = decision is None and _maintained(ctx, changes, True) != made_for
+            return _Moved() if moved else decision
 
         try:
             published = ctx.publisher.publish(
@@ -80,8 +81,9 @@ def publish_with_metadata(
     )
 
 
-def _maintained(ctx: WriterContext, changes: FileChanges) -> Maintained:
-    return Maintained.now(ctx.seams.storage, load_config(ctx.seams.storage), changes)
+def _maintained(ctx: WriterContext, changes: FileChanges, locked: bool = False) -> Maintained:
+    storage = ctx.seams.storage
+    return Maintained.now(storage, load_config(storage), changes, ctx.known_groups, locked=locked)
 
 
 def _prepare(
@@ -94,7 +96,7 @@ def _prepare(
     storage = ctx.seams.storage
     config = load_config(storage)
     config.check_metadata(ctx.base)
-    maintained = Maintained.now(storage, config, changes)
+    maintained = Maintained.now(storage, config, changes, ctx.known_groups)
     if not maintained:
         if settle is not None:
             settle([])
