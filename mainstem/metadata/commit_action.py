@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from mainstem.metadata.build.ranges import Range, base_file_ranges, ranges_of
 from mainstem.metadata.build.rows import bloom_of_footer
 from mainstem.metadata.definitions import Definitions, read_definitions
 from mainstem.metadata.partitions import COLUMN_STATS, Kind, kind_of
+from mainstem.metadata.written import WrittenRows, as_decoded
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import TableConfig
@@ -31,20 +33,28 @@ class FileChanges:
     """What one action did to the data table's files: partition -> name -> bytes, and the names that went.
 
     ``new_keys``: whether record keys may be in the files that the table did not have; compactions write
-    what was there already.
+    what was there already. ``written``: path -> rows of all data blocks of an added log file, in their order,
+    for those whose writer still has them.
     """
 
     added: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     deleted: Mapping[str, frozenset[str]] = field(default_factory=dict)
     new_keys: bool = True
+    written: Mapping[str, Sequence[WrittenRows]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def of_stats(cls, stats: Iterable[Any], *, new_keys: bool = True) -> FileChanges:
+    def of_stats(
+        cls,
+        stats: Iterable[Any],
+        *,
+        new_keys: bool = True,
+        written: Mapping[str, Sequence[WrittenRows]] = MappingProxyType({}),
+    ) -> FileChanges:
         """Files of write stats (``WriteStat``, ``CompactionStat``, ``LogCompactionStat``)."""
         added: dict[str, dict[str, int]] = {}
         for stat in stats:
             added.setdefault(stat.partition, {})[stat.file_name] = stat.size_bytes
-        return cls(added, new_keys=new_keys)
+        return cls(added, new_keys=new_keys, written=written)
 
     @classmethod
     def of_names(cls, deleted: Mapping[str, Iterable[str]]) -> FileChanges:
@@ -138,15 +148,18 @@ class Action:
     @cached_property
     def _decoded_together(self) -> Mapping[str, list[Rows]]:
         """Path of each log file of a small action -> its rows in all indexed columns: what indexes need of
-        some small blocks, decoded at once, costs hardly more than of one block for one index."""
+        some small blocks, decoded at once, costs hardly more than of one block for one index. What the
+        writer still has is not decoded."""
         logs = [(p, name) for p, name in self.changes.files() if paths.parse_base_name(name) is None]
         if sum(self.changes.added[p][name] for p, name in logs) > _TOGETHER_BYTES:
             return {}
         columns = sorted(self._indexed)
-        found: dict[str, list[Rows]] = {}
+        found = self._still_there(columns)
         waiting: dict[str, list[tuple[LogBlock, list[Rows], int]]] = {}
         for p, name in logs:
             path = paths.in_partition(p, name)
+            if path in found:
+                continue
             rows = found[path] = []
             for block in read_blocks(self.storage.view(path), path=path):
                 if block.kind == BlockKind.AVRO_DATA:
@@ -162,6 +175,19 @@ class Action:
             for (block, rows, at), (_, count) in zip(blocks, parts, strict=True):
                 rows[at] = Rows(table.slice(low, count), block.partial)
                 low += count
+        return found
+
+    def _still_there(self, columns: list[str]) -> dict[str, list[Rows]]:
+        """Path of each log file whose writer has its rows -> these, in all indexed columns."""
+        batches: dict[int, pa.Table | None] = {}
+        found = {}
+        for path, written in self.changes.written.items():
+            for one in written:
+                if id(one.batch) not in batches:
+                    batches[id(one.batch)] = as_decoded(one.batch, one.schema_text, columns)
+            tables = [(batches[id(one.batch)], one) for one in written]
+            if all(table is not None for table, _ in tables):
+                found[path] = [Rows(table.slice(one.low, one.count), one.partial) for table, one in tables]
         return found
 
     def _ranges(self, partition: str, name: str, columns: list[str]) -> list[Range]:

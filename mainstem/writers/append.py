@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, RolledBack, Unavailable
 from mainstem.formats.java_properties import format_properties
+from mainstem.limits import MIB
+from mainstem.metadata.written import WrittenRows
 from mainstem.storage import paths
 from mainstem.storage.protocol import LogSink, Storage
 from mainstem.table.bucket import file_id_bucket, nbcc_file_id
@@ -23,6 +25,8 @@ from mainstem.writers.fit import as_table
 from mainstem.writers.spec import WriteSpec
 
 _OPEN_FILES_MAX = 400
+# Rows of a larger transaction are not kept until it commits.
+_WRITTEN_BYTES_MAX = 8 * MIB
 
 
 @dataclass
@@ -56,6 +60,9 @@ class BucketAppender:
         self._closed: list[WriteStat] = []
         self._folders: set[str] = set()
         self.rows = 0
+        #: path -> rows of all data blocks of a log file, for the commit's metadata; small transactions only
+        self.written: dict[str, list[WrittenRows]] = {}
+        self._written_bytes = 0
         #: a batch was left half-written (full disk, interrupt): these files must not be published
         self.torn = False
 
@@ -104,18 +111,29 @@ class BucketAppender:
     def _append(self, slab: Slab) -> None:
         encoded = self._encoder.blocks(slab, self.file_id)
         self.torn = True  # until the whole batch is appended: a half-written block must not commit
+        self._written_bytes += slab.rows.nbytes
+        if self._written_bytes > _WRITTEN_BYTES_MAX:
+            self.written.clear()
         for place, blocks in zip(slab.places, encoded, strict=True):
             self._append_blocks(place, blocks)
 
     def _append_blocks(self, place: Place, blocks: Blocks) -> None:
         log = self._log(*place)
         log.sink.append(blocks.buffers)
+        self._note(log.stat, blocks)
         log.stat.writes += blocks.writes
         log.stat.deletes += blocks.deletes
         log.stat.blocks += blocks.count
         log.stat.size_bytes = log.sink.size
         if log.sink.size >= self._spec.log_bytes_max:
             self._close_log(place)
+
+    def _note(self, stat: WriteStat, blocks: Blocks) -> None:
+        if blocks.writes and blocks.rows is None:  # encoded elsewhere
+            self._written_bytes = _WRITTEN_BYTES_MAX + 1
+            self.written.clear()
+        elif self._written_bytes <= _WRITTEN_BYTES_MAX:
+            self.written.setdefault(stat.path, []).extend([blocks.rows] if blocks.rows is not None else [])
 
     def _log(self, partition: str, bucket: int) -> _OpenLog:
         key = (partition, bucket)
@@ -257,6 +275,7 @@ class BucketAppender:
         for stat in self._closed:
             self._storage.delete(stat.path)
         self._closed.clear()
+        self.written.clear()
 
 
 class FileIds:

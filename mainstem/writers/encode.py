@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro
 from mainstem.formats.base_file import BaseFileFormat
 from mainstem.formats.log_file import Header, data_blocks, delete_block
 from mainstem.formats.vectors import taken
+from mainstem.metadata.written import WrittenRows
 from mainstem.table.bucket import bucket_ids
 from mainstem.table.schema import arrow_user_schema
 from mainstem.writers.arrange import (
@@ -53,6 +55,8 @@ class Blocks:
     writes: int
     deletes: int
     count: int
+    #: the rows of the data block
+    rows: WrittenRows | None = None
 
 
 class BucketEncoder:
@@ -131,21 +135,38 @@ class BucketEncoder:
             before = np.concatenate(([0], np.cumsum(~slab.deleted)))
             bounds = before[np.array(bounds)].tolist()
         data: list[list[bytes | memoryview]] = [[] for _ in slab.places]
+        written: list[WrittenRows | None] = [None for _ in slab.places]
         if rows.num_rows:
             file_ids = [file_id(*place) for place in slab.places]
-            data = self._data_blocks(self.with_meta(slab.places, file_ids, bounds, rows, keys), bounds)
-        return [self._joined(slab, i, data[i], bounds[i + 1] - bounds[i]) for i in range(len(slab.places))]
+            table = self.with_meta(slab.places, file_ids, bounds, rows, keys)
+            schema = self._schema_of(table)
+            data = self._data_blocks(table, bounds, schema)
+            if self.spec.block_format == "avro":
+                written = [
+                    WrittenRows(table, low, high - low, schema, self.spec.partial_blocks)
+                    for low, high in pairwise(bounds)
+                ]
+        return [
+            self._joined(slab, i, data[i], bounds[i + 1] - bounds[i], written[i])
+            for i in range(len(slab.places))
+        ]
 
-    def _joined(self, slab: Slab, i: int, data: list[bytes | memoryview], writes: int) -> Blocks:
+    def _joined(
+        self, slab: Slab, i: int, data: list[bytes | memoryview], writes: int, rows: WrittenRows | None
+    ) -> Blocks:
         gone, count = self._delete_block(slab, i)
-        return Blocks([*data, *gone], writes, count, bool(data) + bool(gone))
+        return Blocks([*data, *gone], writes, count, bool(data) + bool(gone), rows if data else None)
 
-    def _data_blocks(self, table: pa.Table, bounds: list[int]) -> list[list[bytes | memoryview]]:
+    def _schema_of(self, table: pa.Table) -> str:
         spec = self.spec
-        schema, extra = spec.log_schema, {}
-        if spec.partial_blocks:
-            schema = arrow_to_avro(table.schema, table_name=spec.table_name, meta_fields=True)
-            extra = {Header.IS_PARTIAL: "true"}
+        if not spec.partial_blocks:
+            return spec.log_schema
+        return arrow_to_avro(table.schema, table_name=spec.table_name, meta_fields=True)
+
+    def _data_blocks(
+        self, table: pa.Table, bounds: list[int], schema: str
+    ) -> list[list[bytes | memoryview]]:
+        spec = self.spec
         return data_blocks(
             spec.instant,
             schema,
@@ -153,7 +174,7 @@ class BucketEncoder:
             bounds,
             block_format=spec.block_format,  # type: ignore[arg-type]
             compression=self.layout.compression,
-            extra=extra,
+            extra={Header.IS_PARTIAL: "true"} if spec.partial_blocks else {},
         )
 
     def _delete_block(self, slab: Slab, i: int) -> tuple[list[bytes | memoryview], int]:

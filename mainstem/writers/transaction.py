@@ -369,7 +369,7 @@ class Transaction:
                 published = publish_with_metadata(
                     ctx,
                     self.instant,
-                    FileChanges.of_stats(stats),
+                    FileChanges.of_stats(stats, written=self._appender.written if self._appender else {}),
                     lambda time: f"{self.instant}_{time}.{DELTACOMMIT}",
                     prepared=prepared,
                     decide=self._may_complete,
@@ -506,6 +506,8 @@ class Transaction:
     def _end(self, outcome: Outcome) -> Outcome:
         self._outcome = outcome
         self._ended = True
+        if self._appender is not None:
+            self._appender.written.clear()
         return outcome
 
     def _fail(self) -> None:
