@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from mainstem.errors import CorruptTable
+from mainstem.formats.avro_datum import datum_writer
 from mainstem.limits import (
     SCHEMA_BYTES_MAX,
     SCHEMA_DEPTH_MAX,
@@ -34,11 +35,7 @@ def encode_container(
     schema_text: str, record: Mapping[str, Any], metadata: Mapping[str, bytes] | None = None
 ) -> bytes:
     """One record as an Avro container (codec null), the header holding ``metadata`` too."""
-    import fastavro
-
-    body = io.BytesIO()
-    fastavro.schemaless_writer(body, _parsed(schema_text.encode()), dict(record))
-    datum = body.getvalue()
+    datum = datum_writer(schema_text)(record)
     # Our mark comes first: a few hundred bytes of the file tell whose it is.
     entries = {**(metadata or {}), "avro.schema": schema_text.encode()}
     out = [MAGIC, _long(len(entries))]

@@ -1,0 +1,140 @@
+"""One Avro record, given as Python values, to bytes: what timeline files hold.
+
+A writer is put together once per schema, of one closure per field. That takes a fourth of the time of
+``fastavro``'s, which walks the schema and tries the branches of each union for every value: a commit writes
+a record of forty fields for each file of its own and of the metadata table. Bytes are the same.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from mainstem.errors import Invalid, Unsupported
+from mainstem.formats.avro_rows import zigzag
+
+Put = Callable[[Any, bytearray], None]
+_SMALL = [zigzag(number) for number in range(64)]
+_DOUBLE, _FLOAT = struct.Struct("<d"), struct.Struct("<f")
+
+
+@lru_cache(maxsize=64)
+def datum_writer(schema_text: str) -> Callable[[Mapping[str, Any]], bytes]:
+    """A function that encodes a record of this schema; fields that a record lacks have their defaults.
+
+    ``Invalid`` for a null where the schema has none. ``Unsupported`` for schemas with parts that Hudi's
+    timeline has not (enums, fixed, unions of two types).
+    """
+    put = _put(json.loads(schema_text), {}, "record")
+
+    def encode(record: Mapping[str, Any]) -> bytes:
+        out = bytearray()
+        put(record, out)
+        return bytes(out)
+
+    return encode
+
+
+def _put(node: Any, named: dict[str, Put], name: str) -> Put:
+    if isinstance(node, list):
+        return _put_union(node, named, name)
+    if isinstance(node, str):
+        return named.get(node.rpartition(".")[2]) or _put_plain(node, name)
+    kind = node["type"]
+    if kind == "record":
+        return _put_record(node, named)
+    if kind == "array":
+        return _put_array(_put(node["items"], named, name))
+    if kind == "map":
+        return _put_map(_put(node["values"], named, name))
+    return _put_plain(kind, name)
+
+
+def _put_union(branches: list[Any], named: dict[str, Put], name: str) -> Put:
+    others = [branch for branch in branches if branch != "null"]
+    if len(branches) != 2 or len(others) != 1:
+        raise Unsupported(f"the field {name!r} of a timeline file is a union of {len(others)} types")
+    null, value = branches.index("null"), branches.index(others[0])
+    no, yes, put = zigzag(null), zigzag(value), _put(others[0], named, name)
+
+    def write(item: Any, out: bytearray) -> None:
+        if item is None:
+            out += no
+        else:
+            out += yes
+            put(item, out)
+
+    return write
+
+
+def _put_record(node: dict[str, Any], named: dict[str, Put]) -> Put:
+    fields = [(f["name"], f.get("default"), _put(f["type"], named, f["name"])) for f in node["fields"]]
+
+    def write(item: Mapping[str, Any], out: bytearray) -> None:
+        get = item.get
+        for name, default, put in fields:
+            put(get(name, default), out)
+
+    named[node["name"].rpartition(".")[2]] = write
+    return write
+
+
+def _put_array(put: Put) -> Put:
+    def write(items: Any, out: bytearray) -> None:
+        if items:
+            out += zigzag(len(items))
+            for item in items:
+                put(item, out)
+        out.append(0)
+
+    return write
+
+
+def _put_map(put: Put) -> Put:
+    def write(items: Mapping[str, Any], out: bytearray) -> None:
+        if items:
+            out += zigzag(len(items))
+            for key, item in items.items():
+                _put_text(key, out)
+                put(item, out)
+        out.append(0)
+
+    return write
+
+
+def _put_plain(kind: Any, name: str) -> Put:
+    put = _PLAIN.get(kind) if isinstance(kind, str) else None
+    if put is None:
+        raise Unsupported(f"the field {name!r} of a timeline file is of the type {kind!r:.80}")
+
+    def write(item: Any, out: bytearray) -> None:
+        if item is None:
+            raise Invalid(f"the field {name!r} of a timeline file is null, which it cannot be")
+        put(item, out)
+
+    return write
+
+
+def _put_text(item: str | bytes, out: bytearray) -> None:
+    data = item.encode() if isinstance(item, str) else item
+    size = len(data)
+    out += _SMALL[size] if size < 64 else zigzag(size)
+    out += data
+
+
+def _put_number(item: int, out: bytearray) -> None:
+    out += _SMALL[item] if 0 <= item < 64 else zigzag(item)
+
+
+_PLAIN: dict[str, Put] = {
+    "boolean": lambda item, out: out.append(1 if item else 0),
+    "int": _put_number,
+    "long": _put_number,
+    "float": lambda item, out: out.extend(_FLOAT.pack(item)),
+    "double": lambda item, out: out.extend(_DOUBLE.pack(item)),
+    "string": _put_text,
+    "bytes": _put_text,
+}
