@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -244,6 +244,18 @@ def put_field(number: int, value: int | bytes) -> bytes:
     if isinstance(value, int):
         return bytes((number << 3,)) + put_varint(value)
     return bytes((number << 3 | 2,)) + put_varint(len(value)) + value
+
+
+def put_numbers(fields: Iterable[tuple[int, int]]) -> bytes:
+    """Fields with unsigned numbers of up to 64 bits, as ``put_field`` makes each of them."""
+    made = bytearray()
+    for number, value in fields:
+        made.append(number << 3)
+        while value > 127:
+            made.append(value & 127 | 128)
+            value >>= 7
+        made.append(value)
+    return bytes(made)
 
 
 def read_fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:

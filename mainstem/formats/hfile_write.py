@@ -34,7 +34,7 @@ from mainstem.formats.hfile_entries import (
 
 BLOCK_BYTES = limits.MIB  # hoodie.hfile.block.size
 BLOOM_BLOCK = "bloomFilter"
-_COMPARATOR = b"org.apache.hudi.io.storage.HoodieHBaseKVComparator"
+_COMPARATOR_FIELD = layout.put_field(11, b"org.apache.hudi.io.storage.HoodieHBaseKVComparator")
 _FEW = 64
 _NO_BLOCK = 2**64 - 1
 
@@ -239,15 +239,17 @@ class _File:
         self, info: dict[str, bytes], schema_text: str | None, entries: int, data_bytes: int
     ) -> bytes:
         load_on_open, _ = self._append(layout.ROOT, b"".join(self._root))
-        self._append(layout.ROOT, b"".join(self._metas))
+        if self._metas:
+            self._append(layout.ROOT, b"".join(self._metas))
+        else:
+            self._add(_empty_index(self._codec))
         schema = _schema_pair(schema_text) if schema_text is not None else b""
         file_info, _ = self._append(layout.INFO, _info_message(info, len(schema)), known=schema)
         numbers = [
             (1, file_info), (2, load_on_open), (3, data_bytes), (5, len(self._root)),
             (6, len(self._metas)), (7, entries), (8, 1), (9, self._first), (10, max(0, self._last)),
         ]  # fmt: skip
-        message = b"".join(layout.put_field(number, value) for number, value in numbers)
-        message += layout.put_field(11, _COMPARATOR) + layout.put_field(12, self._codec)
+        message = layout.put_numbers(numbers) + _COMPARATOR_FIELD + layout.put_field(12, self._codec)
         trailer = layout.TRAILER + layout.put_varint(len(message)) + message
         self._parts.append(trailer.ljust(layout.TRAILER_BYTES - 4, b"\0"))
         self._parts.append(struct.pack(">i", layout.MAJOR_VERSION))
@@ -266,12 +268,23 @@ class _File:
 
 def _info_message(info: dict[str, bytes], follows: int) -> bytes:
     """The message up to its last ``follows`` bytes."""
-    message = b"".join(_pair(name, value) for name, value in info.items())
+    pairs = (_short_pair if len(value) <= _SHORT else _pair for value in info.values())
+    message = b"".join(pair(name, value) for pair, (name, value) in zip(pairs, info.items(), strict=True))
     return layout.PROTOBUF + layout.put_varint(len(message) + follows) + message
 
 
 def _pair(name: str, value: bytes) -> bytes:
     return layout.put_field(1, layout.put_field(1, name.encode()) + layout.put_field(2, value))
+
+
+#: numbers, of which the file groups of a commit have the same
+_SHORT = 8
+_short_pair = lru_cache(maxsize=1024)(_pair)
+
+
+@lru_cache(maxsize=4)
+def _empty_index(codec: int) -> list[bytes | memoryview]:
+    return layout.make_block(layout.ROOT, b"", codec)
 
 
 @lru_cache(maxsize=16)

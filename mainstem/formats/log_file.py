@@ -280,13 +280,13 @@ def data_blocks(
         raise Invalid(
             f"a log block format {block_format!r}: {' and '.join(sorted(_BLOCK_KINDS))} are written"
         )
-    headers = {Header.INSTANT_TIME: instant, Header.SCHEMA: schema_text, **(extra or {})}
+    headers = _entries({Header.INSTANT_TIME: instant, Header.SCHEMA: schema_text, **(extra or {})})
     if block_format == "parquet":
         contents = _parquet_contents(schema_text, batch, bounds, compression)
     else:
         contents = _avro_contents(schema_text, batch, bounds)
     return [
-        _block(_BLOCK_KINDS[block_format], headers, content) if high > low or keep_empty else []
+        _framed(_BLOCK_KINDS[block_format], headers, content) if high > low or keep_empty else []
         for content, low, high in zip(contents, bounds[:-1], bounds[1:], strict=True)
     ]
 
@@ -368,9 +368,9 @@ def hfile_blocks(
     instant: str, schema_text: str, keys: pa.Array, values: pa.Array, bounds: Sequence[int]
 ) -> Iterator[list[bytes | memoryview]]:
     """``hfile_block`` of each range of rows ``bounds[i]:bounds[i + 1]``, which is cheaper for all at once."""
-    headers = {Header.INSTANT_TIME: instant, Header.SCHEMA: schema_text}
+    headers = _entries({Header.INSTANT_TIME: instant, Header.SCHEMA: schema_text})
     for content in write_log_hfiles(keys, values, bounds, schema_text=schema_text):
-        yield _block(BlockKind.HFILE_DATA, headers, [content])
+        yield _framed(BlockKind.HFILE_DATA, headers, [content])
 
 
 def empty_group_block(instant: str) -> list[bytes | memoryview]:
@@ -393,10 +393,19 @@ def rollback_block(instant: str, target: str) -> list[bytes | memoryview]:
 def _block(
     kind: BlockKind, headers: Mapping[Header, str], content: Sequence[bytes | memoryview]
 ) -> list[bytes | memoryview]:
-    entries = b"".join(
-        _ENTRY.pack(key, len(text)) + text
-        for key, text in ((key, headers[key].encode()) for key in sorted(headers))
-    )
+    return _framed(kind, _entries(headers), content)
+
+
+def _entries(headers: Mapping[Header, str]) -> tuple[int, bytes]:
+    """How many headers there are, and their bytes."""
+    texts = ((key, headers[key].encode()) for key in sorted(headers))
+    return len(headers), b"".join(_ENTRY.pack(key, len(text)) + text for key, text in texts)
+
+
+def _framed(
+    kind: BlockKind, headers: tuple[int, bytes], content: Sequence[bytes | memoryview]
+) -> list[bytes | memoryview]:
+    count, entries = headers
     length = sum(len(part) for part in content)
     size = _PREFIX.size - 14 + len(entries) + 8 + length + 4 + 8
     if size > limits.LOG_BLOCK_BYTES_MAX - 14:
@@ -404,7 +413,7 @@ def _block(
             f"a log block of {size} bytes; Hudi reads at most {limits.LOG_BLOCK_BYTES_MAX}: write "
             "smaller batches"
         )
-    head = _PREFIX.pack(MAGIC, size, _LOG_VERSION, kind, len(headers)) + entries + _LONG.pack(length)
+    head = _PREFIX.pack(MAGIC, size, _LOG_VERSION, kind, count) + entries + _LONG.pack(length)
     return [head, *content, struct.pack(">iq", 0, size + 6)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -68,6 +69,7 @@ def id_fields(text: str) -> dict[str, int | str]:
     return dict(zip(_NAMES, _fields(text), strict=True))
 
 
+@lru_cache(maxsize=4096)  # a table has few file groups
 def _fields(text: str) -> tuple[int, int, int, str, int]:
     match = _UUID.match(text)
     if match is None:

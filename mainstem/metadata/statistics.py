@@ -24,6 +24,7 @@ the table's version.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -85,6 +86,7 @@ class Storing:
     type_info: str | None
 
 
+@lru_cache(maxsize=256)
 def storing(column_type: pa.DataType, version: str) -> Storing | None:
     """How values of this Arrow type are stored; None for types that Hudi keeps no statistics of.
 

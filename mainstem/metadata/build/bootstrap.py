@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from mainstem.errors import Invalid
 from mainstem.formats.hfile_entries import ROW_BYTES_MAX
 from mainstem.limits import MIB
-from mainstem.metadata.build.rows import record_index_rows
+from mainstem.metadata.build.rows import id_encoding, instant_ms
 from mainstem.metadata.key_order import key_order
 from mainstem.metadata.keys import file_groups, hashed_texts
 from mainstem.metadata.partitions import Content, in_keys
@@ -167,8 +167,16 @@ def placed_rows(keys: pa.Array, numbers: np.ndarray, places: list[Place]) -> pa.
 
 @lru_cache(maxsize=4)  # the places of one index are the same for all its file groups
 def _row_of_each(places: tuple[Place, ...]) -> pa.Table:
-    made = (record_index_rows(pa.array([""]), p.partition, p.file_id, p.instant) for p in places)
-    return pa.concat_tables([SCHEMAS[Content.RECORDS].empty_table(), *made]).combine_chunks()
+    rows = len(places)
+    columns = [
+        pa.array([""] * rows, pa.string()),
+        pa.array([place.partition for place in places], pa.string()),
+        pa.array([place.file_id for place in places], pa.string()),
+        pa.array([instant_ms(place.instant) for place in places], pa.int64()),
+        pa.array([id_encoding(place.file_id) for place in places], pa.int32()),
+        pa.nulls(rows, pa.int64()),
+    ]
+    return pa.table(columns, SCHEMAS[Content.RECORDS])
 
 
 def check_lengths(keys: pa.Array, partition: str) -> None:

@@ -125,14 +125,15 @@ def record_index_rows(
         pa.repeat(pa.scalar(partition), rows),  # "" of a non-partitioned table, here alone
         pa.repeat(pa.scalar(file_id), rows),
         pa.repeat(pa.scalar(instant_ms(instant, zone), pa.int64()), rows),
-        pa.repeat(_encoding(file_id), rows),
+        pa.repeat(pa.scalar(id_encoding(file_id), pa.int32()), rows),
         pa.nulls(rows, pa.int64()),
     ]
     return pa.table(columns, SCHEMAS[Content.RECORDS])
 
 
-def _encoding(file_id: str) -> pa.Scalar:
-    return pa.scalar(id_fields(file_id)["fileIdEncoding"], pa.int32())
+def id_encoding(file_id: str) -> int:
+    """How a row of ``record_index`` holds this file id."""
+    return id_fields(file_id)["fileIdEncoding"]
 
 
 def instant_ms(instant: str, zone: tzinfo = UTC) -> int:

@@ -176,7 +176,8 @@ def _storable(found: Range, version: str, *, whole: bool = False) -> Range | Non
     high = found.high if high is None and whole else high
     if high is None or not _has_type(found, version):
         return None
-    return replace(found, low=lower_bound(found.low), high=high)
+    low = lower_bound(found.low)
+    return found if low is found.low and high is found.high else replace(found, low=low, high=high)
 
 
 def _has_type(found: Range, version: str) -> bool:
