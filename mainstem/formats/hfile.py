@@ -154,7 +154,7 @@ class HFile:
             return self._matching(self.blocks, lambda found: pc.is_in(found, value_set=keys))
         blocks = self._holding(keys)
         if len(keys) < _FEW_KEYS:
-            wanted = [key for key in keys.to_pylist() if key is not None]
+            wanted = keys.to_pylist()
             return self._joined(list(self._worked(blocks, lambda entries: entries.of(wanted))))
         return self._matching(blocks, lambda found: pc.is_in(found, value_set=_within(keys, found)))
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -129,7 +129,7 @@ def split_secondary(keys: pa.Array, *, path: str = "") -> tuple[pa.Array, pa.Arr
     if len(cut) and int(cut.min()) < 0:
         wrong = keys[int(np.flatnonzero(cut < 0)[0])].as_py()
         raise CorruptTable(f"the key {wrong[:80]!r} of a secondary index has no '$'", path=path)
-    values, record_keys = _cut(keys, cut)
+    values, record_keys = _pieces(keys, [cut, cut + 1], [0, 2])
     plain = pc.equal(values, _NULL)
     values = pc.if_else(plain, pa.scalar(None, pa.string()), _unescaped(values))
     return values, _unescaped(record_keys)
@@ -155,27 +155,17 @@ def _separator(key: bytes) -> int:
     return -1
 
 
-def _cut(keys: pa.Array, cut: np.ndarray) -> tuple[pa.Array, pa.Array]:
-    """What lies before and behind byte ``cut`` of each key: every second value of one array of both."""
-    rows = len(keys)
-    if not rows:
-        return keys, keys
-    ends = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + rows + 1].astype(np.int64)
-    offsets = np.empty(3 * rows + 1, np.int32)
-    offsets[0:-1:3], offsets[-1] = ends[:-1], ends[-1]
-    offsets[1::3], offsets[2::3] = ends[:-1] + cut, ends[:-1] + cut + 1
-    whole = pa.Array.from_buffers(pa.string(), 3 * rows, [None, pa.py_buffer(offsets), keys.buffers()[2]])
-    first = np.arange(0, 3 * rows, 3)
-    return whole.take(pa.array(first)), whole.take(pa.array(first + 2))
-
-
-def _heads(keys: pa.Array, sizes: np.ndarray) -> pa.Array:
-    """The first ``sizes`` bytes of each key: every second value of one array of heads and rests."""
-    rows, begins = len(keys), offsets_of(keys)
-    offsets = np.empty(2 * rows + 1, np.int32)
-    offsets[::2], offsets[1::2] = begins, begins[:-1] + sizes
-    whole = pa.Array.from_buffers(pa.string(), 2 * rows, [None, pa.py_buffer(offsets), keys.buffers()[2]])
-    return whole.take(pa.array(np.arange(0, 2 * rows, 2)))
+def _pieces(keys: pa.Array, cuts: Sequence[np.ndarray], wanted: Sequence[int]) -> list[pa.Array]:
+    """Some of the pieces of each key, by their numbers, when it is cut at these bytes: all pieces lie one
+    behind the other in one array of them."""
+    rows, begins, count = len(keys), offsets_of(keys), len(cuts) + 1
+    offsets = np.empty(count * rows + 1, np.int32)
+    offsets[::count] = begins
+    for place, cut in enumerate(cuts, 1):
+        offsets[place::count] = begins[:-1] + cut
+    buffers = [None, pa.py_buffer(offsets), keys.buffers()[2]]
+    whole = pa.Array.from_buffers(pa.string(), count * rows, buffers)
+    return [whole.take(pa.array(np.arange(number, count * rows, count))) for number in wanted]
 
 
 def _unescaped(values: pa.Array) -> pa.Array:
@@ -205,8 +195,4 @@ def hashed_texts(keys: pa.Array, secondary_version: str | None = None) -> pa.Arr
     if secondary_version != V2 or not len(keys):
         return keys
     cut = _separators(keys)
-    if int(cut.min()) >= 0:
-        return _heads(keys, cut + 1)
-    known = pa.array(cut >= 0)
-    values = _cut(keys.filter(known), cut[cut >= 0])[0]
-    return pc.replace_with_mask(keys, known, pc.binary_join_element_wise(values, "", _SEPARATOR))
+    return _pieces(keys, [np.where(cut >= 0, cut + 1, np.diff(offsets_of(keys)))], [0])[0]

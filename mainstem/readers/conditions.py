@@ -171,12 +171,13 @@ class _Reader:
             single, double = quoted.groups()
             given = double.replace('""', '"') if single is None else single.replace("''", "'")
         else:
-            given = self._upto_joint(ends).strip()
+            text = self._upto_joint(ends)
+            given = text.strip()
             if not given:
                 self._fail("a value")
             if given.lower() == "null":
                 self._fail("a value ('is null' finds nulls; the text stands in quotes)")
-            self._at += len(self._upto_joint(ends))
+            self._at += len(text)
         try:
             return pa.scalar(given).cast(kind)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

@@ -40,6 +40,8 @@ from mainstem.timeline.instant import RESTORE, ROLLBACK
 
 Kept = TypeVar("Kept")
 
+# Every rollback, not those of completed commits alone (``timeline.restore_records.taking_back``): plans
+# of Java do not say whether their instant was completed.
 _TAKING_BACK = (ROLLBACK, RESTORE)
 BUCKET_HASH, PARTITION_PATH = "bucket hash", "partition path"
 
