@@ -59,6 +59,8 @@ def _put_union(branches: list[Any], named: dict[str, Put], name: str) -> Put:
         raise Unsupported(f"the field {name!r} of a timeline file is a union of {len(others)} types")
     null, value = branches.index("null"), branches.index(others[0])
     no, yes, put = zigzag(null), zigzag(value), _put(others[0], named, name)
+    if others[0] in ("int", "long"):
+        return _put_number_or_null(no, yes)
 
     def write(item: Any, out: bytearray) -> None:
         if item is None:
@@ -66,6 +68,18 @@ def _put_union(branches: list[Any], named: dict[str, Put], name: str) -> Put:
         else:
             out += yes
             put(item, out)
+
+    return write
+
+
+def _put_number_or_null(no: bytes, yes: bytes) -> Put:
+    small = [yes + zigzag(number) for number in range(64)]  # most of what a file's record says
+
+    def write(item: int | None, out: bytearray) -> None:
+        if item is None:
+            out += no
+        else:
+            out += small[item] if 0 <= item < 64 else yes + zigzag(item)
 
     return write
 
