@@ -1,9 +1,10 @@
 """The rows that an action adds to each partition of the metadata table, by file group.
 
 Statistics are read from the files that the action wrote, when they are whole and before anybody sees
-them. So they are the same whoever wrote the files: a transaction, tasks of Spark executors, staged rows of
-Flink, a bulk insert, a service. A row describes one file, whose name nobody else uses, so that the rows of
-concurrent writers never meet, or commutes with theirs (``commit_stats``).
+them, or made of the very rows where their writer still has these (``written``). So they are the same whoever
+wrote the files: a transaction, tasks of Spark executors, staged rows of Flink, a bulk insert, a service. A
+row describes one file, whose name nobody else uses, so that the rows of concurrent writers never meet, or
+commutes with theirs (``commit_stats``).
 """
 
 from __future__ import annotations
