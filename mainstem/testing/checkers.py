@@ -74,7 +74,7 @@ class Watch:
         self._epoch_of.clear()
         self.rolled_back.clear()
         for name in names:
-            if name is not None and name.action == "rollback" and name.completion is None:
+            if name is not None and name.action == "rollback" and name.state == "requested":
                 self._note_rollback(name)
             elif name is not None and name.action == "restore" and name.state == "requested":
                 self._note_restore(name)

@@ -109,6 +109,8 @@ class ServiceRules:
 
     def takes_back(self, rollback: str, target: str, plan: bytes) -> bool:
         """Whether a rollback's plan takes a completed instant back on purpose; that must be the newest."""
+        if target in self.ledger.undone and self.ledger.restored.get(target) == rollback:
+            return True  # known from before a crash of the machine
         commit = self.ledger.commits.get(target)
         if commit is None or not self.ledger.stands(target) or b"mainstem.rolled.back.completion" not in plan:
             return False
