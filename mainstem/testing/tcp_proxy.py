@@ -83,8 +83,8 @@ class TcpProxy:
             finally:
                 self._open.discard(back)
                 back.transport.abort()
-        except OSError:  # the server is away: the client sees its connection end
-            pass
+        except (OSError, asyncio.CancelledError):
+            pass  # the server is away: the client sees its connection end; or the proxy ends
         finally:
             self._open.discard(writer)
             writer.transport.abort()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Container, Iterable, Iterator
 from functools import cached_property
+from itertools import chain
 
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -53,6 +54,8 @@ class ActiveTimeline:
         self._fresh = fresh
         # Not the view itself: each would hold on to all views before it.
         self._before = None if before is None else (before._done, before._open, before.completed)
+        # What it does not show.
+        self._added = self.names if before is None or fresh is None else fresh
 
     def _instant(self, name: str) -> Instant | None:
         if name not in self._parsed:
@@ -69,17 +72,14 @@ class ActiveTimeline:
     @property
     def _new(self) -> Iterator[Instant]:
         """What completed names mean that no view before this one showed."""
-        names = self.names if self._before is None or self._fresh is None else self._fresh
-        found = (self._instant(name) for name in names if "_" in name)
+        found = (self._instant(name) for name in self._added if "_" in name)
         return (instant for instant in found if instant is not None)
 
     @cached_property
     def _open(self) -> list[str]:
         """Names of earlier states but those of completed instants."""
-        done, names, found = self._done, self.names, []
-        if self._before is not None and self._fresh is not None:
-            names = (*self._before[1], *self._fresh)
-        for name in names:
+        done, found = self._done, []
+        for name in chain(() if self._before is None else self._before[1], self._added):
             stem, _, state = name.rpartition(".")
             if "_" not in name and not (state in (REQUESTED, INFLIGHT) and stem in done):
                 found.append(name)

@@ -83,7 +83,7 @@ def kind_of(split: Split, covered: CoveredSlice | None) -> Kind:
     """How a slice stands to what a version covers of its file group."""
     if covered is None:
         return Kind.NEW
-    logs = _names(split.log_files)
+    logs = names_of(split.log_files)
     if _base(split) != covered.base_file or not logs.issuperset(covered.log_files):
         return Kind.OTHER
     return Kind.SAME if len(logs) == len(set(covered.log_files)) else Kind.GROWN
@@ -94,7 +94,7 @@ def delta_of(storage: Storage, split: Split, column: str, opened: Opened, before
     files are some of this one's. ``FileNotFoundError`` where a clean removed a file."""
     covered = opened.covered(split.partition, split.file_id)
     kind = kind_of(split, covered)
-    logs = _names(split.log_files)
+    logs = names_of(split.log_files)
     if before is not None:
         known: frozenset[str] = before.logs
     elif kind is Kind.GROWN and covered is not None:
@@ -151,7 +151,7 @@ def _compared(storage: Storage, split: Split, column: str, opened: Opened, kind:
         masked[theirs[same]] = False
     chosen = np.flatnonzero(fresh)
     return Delta(
-        kind, _names(split.log_files), tuple(pieces), masked, keys.take(pa.array(chosen)), vectors[chosen]
+        kind, names_of(split.log_files), tuple(pieces), masked, keys.take(pa.array(chosen)), vectors[chosen]
     )
 
 
@@ -218,5 +218,6 @@ def _base(split: Split) -> str | None:
     return None if split.base_file is None else split.base_file.rsplit("/", 1)[-1]
 
 
-def _names(logs: Sequence[str]) -> frozenset[str]:
+def names_of(logs: Sequence[str]) -> frozenset[str]:
+    """Names of the log files at these paths."""
     return frozenset(path.rsplit("/", 1)[-1] for path in logs)

@@ -15,7 +15,7 @@ from mainstem.limits import VECTOR_DELTA_BYTES_MAX
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.readers.split import Split
 from mainstem.storage.protocol import Storage
-from mainstem.vectors.delta import Delta, DoubleKeys, Kind, NotByIndex, delta_of, kind_of
+from mainstem.vectors.delta import Delta, DoubleKeys, Kind, NotByIndex, delta_of, kind_of, names_of
 from mainstem.vectors.hits import Texts, one_chunk
 from mainstem.vectors.opened import Opened, contained, mark
 from mainstem.vectors.snapshots import Snapshot
@@ -117,7 +117,7 @@ def plan(storage: Storage, snapshot: Snapshot, column: str, opened: Opened, delt
         if kind is Kind.SAME:
             continue
         key = (opened.version.token, split.partition, split.file_id, split.base_file, snapshot.view.until)
-        logs = frozenset(path.rsplit("/", 1)[-1] for path in split.log_files)
+        logs = names_of(split.log_files)
         before, whole = deltas.find(key, logs)
         if before is not None and whole:
             found[number] = before
@@ -131,7 +131,7 @@ def plan(storage: Storage, snapshot: Snapshot, column: str, opened: Opened, delt
         try:
             return delta_of(storage, split, column, opened, item[2])
         except NotByIndex as error:
-            return Refusal(frozenset(path.rsplit("/", 1)[-1] for path in split.log_files), error.message)
+            return Refusal(names_of(split.log_files), error.message)
 
     for (number, key, _), delta in zip(missing, storage.side_by_side(made, missing), strict=True):
         deltas.keep(key, delta)

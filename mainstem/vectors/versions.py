@@ -111,7 +111,7 @@ def versions(
 
     What is wrong with a manifest is added to ``damaged``, or raised where that is not given.
     """
-    return list(_drawn(storage, index, damaged))
+    return list(_whole_versions(storage, index, damaged))
 
 
 def newest_version(
@@ -119,10 +119,10 @@ def newest_version(
 ) -> Version | None:
     """The active version: the newest that is whole; None while there is none. ``damaged`` as of
     ``versions``."""
-    return next(_drawn(storage, index, damaged), None)
+    return next(_whole_versions(storage, index, damaged), None)
 
 
-def _drawn(
+def _whole_versions(
     storage: Storage, index: VectorIndex, damaged: list[MainstemError] | None
 ) -> Iterator[Version]:
     for number in version_numbers(storage, index.id):
@@ -155,7 +155,7 @@ def open_keys(storage: Storage, version: Version, cluster: int) -> pa.Table:
     """
     part = version.clusters[cluster]
     path = version.path(part.keys)
-    view = _whole(storage, version, part.keys)
+    view = _content(storage, version, part.keys)
     try:
         table = plain_table(view, KEYS, part.rows)
     except CorruptTable as error:
@@ -170,7 +170,7 @@ def open_vectors(storage: Storage, version: Version, cluster: int) -> np.ndarray
     """The vectors of a cluster in label order: (rows, dimension) of the version's element type, read-only.
     Errors as of ``open_keys``."""
     part = version.clusters[cluster]
-    view = _whole(storage, version, part.vectors)
+    view = _content(storage, version, part.vectors)
     values = np.frombuffer(view, ELEMENTS[version.element])
     return values.reshape(part.rows, version.dimension)
 
@@ -183,7 +183,7 @@ def open_graph(storage: Storage, version: Version, cluster: int) -> Graph:
     from mainstem.vectors.engines import engine
 
     part = version.clusters[cluster]
-    view = _whole(storage, version, part.graph)
+    view = _content(storage, version, part.graph)
     try:
         return engine(version.engine).load(view, version.dimension, version.metric, part.rows)
     except CorruptTable as error:
@@ -202,7 +202,7 @@ def check_files(storage: Storage, version: Version) -> None:
         _check_sum(checksum, path, file)
 
 
-def _whole(storage: Storage, version: Version, file: StoredFile) -> memoryview:
+def _content(storage: Storage, version: Version, file: StoredFile) -> memoryview:
     """All bytes of a file, as they were written, in memory of our own."""
     path = version.path(file)
     _check_size(storage, path, file)

@@ -14,6 +14,10 @@ import pytest
 from java_hudi import JavaHudi, nbcc_options
 
 import mainstem
+from mainstem.readers.schema import schema_text
+from mainstem.readers.state import TableState
+from mainstem.storage.local import LocalStorage
+from mainstem.table.properties import load_config
 
 pytestmark = pytest.mark.supports("Engines", "Java Hudi 1.2.0 reads, searches and writes our VECTOR columns")
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
@@ -114,7 +118,9 @@ def test_schemas_of_java_and_ours_are_the_same_text(java: JavaHudi, path: str) -
     buckets = {key: OPTIONS[key] for key in ("hoodie.index.type", "hoodie.bucket.index.num.buckets")}
     table = mainstem.open_table(path, properties={"hoodie.mainstem.fsync": "false", **buckets})
     ours = mainstem.create_table(f"{path}-2", SCHEMA, record_key="id", name="v", vectors=TYPES)
-    assert table._schema_text() == ours.properties["hoodie.table.create.schema"]
+    storage = LocalStorage(path)
+    found = schema_text(TableState.load(storage, load_config(storage)))
+    assert found == ours.properties["hoodie.table.create.schema"]
     more = rows(range(5, 12), 2)
     table.upsert(more)
     assert plain(java.read(path)) == expected(rows(range(9), 1), more)

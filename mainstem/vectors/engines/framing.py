@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ _FOOTER = struct.Struct("<8sI12s12sIQQI4s")
 _MAGIC, _END, _FORMAT = b"MSVECTOR", b"VEND", 1
 FOOTER_BYTES = _FOOTER.size
 Options = Mapping[str, object]
+Figure = TypeVar("Figure", int, float)
 
 
 @dataclass(frozen=True)
@@ -36,13 +38,7 @@ class Number:
 
     def read(self, name: str, value: object) -> int:
         """The value of ``name`` from text or a number; ``Invalid`` if it is none or out of bounds."""
-        try:
-            number = int(str(value).strip())
-        except ValueError:
-            raise Invalid(f"option {name} must be a whole number, not {value!r}") from None
-        if not self.least <= number <= self.most:
-            raise Invalid(f"option {name} must lie between {self.least} and {self.most}, not {number}")
-        return number
+        return _read(int, "a whole number", name, value, self.least, self.most)
 
 
 @dataclass(frozen=True)
@@ -55,13 +51,17 @@ class Decimal:
 
     def read(self, name: str, value: object) -> float:
         """The value of ``name`` from text or a number; ``Invalid`` if it is none or out of bounds."""
-        try:
-            number = float(str(value).strip())
-        except ValueError:
-            raise Invalid(f"option {name} must be a number, not {value!r}") from None
-        if not self.least <= number <= self.most:
-            raise Invalid(f"option {name} must lie between {self.least} and {self.most}, not {number}")
-        return number
+        return _read(float, "a number", name, value, self.least, self.most)
+
+
+def _read(kind: type[Figure], called: str, name: str, value: object, least: Figure, most: Figure) -> Figure:
+    try:
+        number = kind(str(value).strip())
+    except ValueError:
+        raise Invalid(f"option {name} must be {called}, not {value!r}") from None
+    if not least <= number <= most:
+        raise Invalid(f"option {name} must lie between {least} and {most}, not {number}")
+    return number
 
 
 def checked(
