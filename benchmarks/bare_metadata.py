@@ -2,10 +2,10 @@
 metadata table are held against.
 
 A table without metadata is written through a storage that adds, at the same places, what a delta commit of
-a twin's metadata table was made of, and nothing else: keys sorted by Arrow and entries compressed by ISA-L;
-the same files, of the same bytes, written and synced together with the commit's own; under the lock the
-same files created and linked, and the folders synced before the commit's last link. No row is made,
-encoded, checked or looked up.
+a twin's metadata table was made of, and nothing else: the file groups of keys hashed by NumPy, keys sorted
+and entries put together by Arrow, and compressed by ISA-L; the same files, of the same bytes, written and
+synced together with the commit's own; under the lock the same files created and linked, and the folders
+synced before the commit's last link. No row is encoded, checked or looked up, and no statistics are taken.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ from mainstem.storage.local import LocalStorage
 from mainstem.storage.protocol import LogSink
 from mainstem.table.properties import load_config
 
-_LEVEL, _GZIP = 2, 31  # as log blocks are compressed; a gzip member
+_LEVEL, _GZIP = 1, 31  # as log blocks are compressed; a gzip member
+_HEAD, _TAIL = b"\0" * 10, b"\0" * 10  # of an entry: lengths before the key, a cell's constants behind it
+_ENTRIES = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 _TIMELINE = paths.METADATA_TIMELINE
 
 
 @dataclass(frozen=True)
 class Pattern:
     """What one delta commit of a metadata table was made of: per partition its log files, the entries of each
-    as plain bytes and all keys in no order; and the completed file."""
+    as plain bytes, and all entries' keys and values in no order; and the completed file."""
 
     logs: dict[str, list[tuple[bytes, bytes]]]
-    keys: dict[str, pa.Array]
+    entries: dict[str, pa.Table]
     completed: bytes
 
     @classmethod
@@ -49,22 +51,37 @@ class Pattern:
         done = max(f for f in timeline.iterdir() if f.name.endswith(".deltacommit"))
         instant = done.name.partition("_")[0]
         logs: dict[str, list[tuple[bytes, bytes]]] = {}
-        keys: dict[str, pa.Array] = {}
+        entries: dict[str, list[pa.Table]] = {}
         for file in sorted((table / paths.METADATA).glob(f"*/.*_{instant}.log.*")):
-            entries = [block.hfile().rows() for block in _hfiles(file)]
-            plain = b"".join(cell for pair in entries for column in pair for cell in column.to_pylist())
+            found = [block.hfile().rows() for block in _hfiles(file)]
+            plain = b"".join(cell for pair in found for column in pair for cell in column.to_pylist())
             logs.setdefault(file.parent.name, []).append((plain, file.read_bytes()))
-            keys[file.parent.name] = pa.concat_arrays(
-                [keys.get(file.parent.name, pa.array([], pa.binary())), *(found for found, _ in entries)]
-            )
-        chance = np.random.default_rng(2)
-        mixed = {name: found.take(pa.array(chance.permutation(len(found)))) for name, found in keys.items()}
+            tables = [pa.table([key, value], ["key", "value"]).cast(_ENTRIES) for key, value in found]
+            entries.setdefault(file.parent.name, []).extend(tables)
+        chance, mixed = np.random.default_rng(2), {}
+        for name, tables in entries.items():
+            whole = pa.concat_tables(tables).combine_chunks()
+            mixed[name] = whole.take(pa.array(chance.permutation(whole.num_rows))).combine_chunks()
         return cls(logs, mixed, done.read_bytes())
 
 
 def _hfiles(file: Path) -> list:
     blocks = read_blocks(memoryview(file.read_bytes()), path=file.name)
     return [block for block in blocks if block.kind == BlockKind.HFILE_DATA]
+
+
+def _bare_rows(entries: pa.Table) -> None:
+    """What the format asks of the keys and values of a partition: Java's hash of each key, which names its
+    file group, their order, and the bytes of the entries one after another."""
+    keys, values = (column.chunk(0) for column in entries.columns)
+    lengths = np.diff(np.frombuffer(keys.buffers()[1], np.int32)[: len(keys) + 1])
+    if (width := int(lengths.min(initial=0))) == lengths.max(initial=0):  # else it costs more
+        hashes = np.zeros(len(keys), np.uint32)
+        for column in np.frombuffer(keys.buffers()[2], np.uint8)[: width * len(keys)].reshape(-1, width).T:
+            hashes = hashes * np.uint32(31) + column
+    order = pc.sort_indices(keys)
+    parts = pa.scalar(_HEAD), keys.take(order), pa.scalar(_TAIL), values.take(order), pa.scalar(b"")
+    pc.binary_join_element_wise(*parts)
 
 
 class BareStorage(LocalStorage):
@@ -90,8 +107,8 @@ class BareStorage(LocalStorage):
         self._count += 1
         sinks = []
         files = [(partition, *log) for partition, logs in pattern.logs.items() for log in logs]
-        for keys in pattern.keys.values():
-            keys.take(pc.sort_indices(keys))
+        for entries in pattern.entries.values():
+            _bare_rows(entries)
         for number, (partition, plain, data) in enumerate([*files, ("", b"", pattern.completed)]):
             packer = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _GZIP)
             packer.compress(plain)

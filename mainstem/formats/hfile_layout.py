@@ -23,7 +23,7 @@ from mainstem.formats.avro_rows import Malformed
 try:  # Intel's ISA-L inflates three times as fast as zlib and deflates four times as fast, to a tenth more
     from isal import isal_zlib as fastest
 
-    _LEVEL, _FAST = 3, 2
+    _LEVEL, _FAST = 3, 1
 except ImportError:  # a machine that it has no wheel for
     import zlib as fastest  # type: ignore[no-redef]
 

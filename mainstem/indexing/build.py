@@ -37,7 +37,8 @@ finishes it. After 7, before 8, too.
 **A process that stopped and wakes up**: its action is gone, or it lost its ticket, and nothing of it is
 published. Marker logs, base files and inflight files that it still makes carry the time of its action,
 which is on no timeline and never given again; it removes them when it finds out, and creating the index
-clears them away.
+clears them away. An index that was made meanwhile says itself how many file groups it has
+(``metadata.metafile``): what is beside them belongs to none.
 
 Hudi: ``RunIndexActionExecutor``, ``HoodieBackedTableMetadataWriter.buildMetadataPartitions``. Java lists
 an index as whole before it has caught up (here in 8), builds two in one action and destroys the first,
@@ -50,7 +51,6 @@ from dataclasses import dataclass, field
 
 from mainstem.errors import Invalid, MainstemError, OutcomeUnknown, Unavailable
 from mainstem.formats.hfile_write import write_hfile
-from mainstem.formats.java_properties import format_properties
 from mainstem.formats.log_file import empty_group_block
 from mainstem.indexing import lists
 from mainstem.indexing.coverage import Coverage
@@ -63,6 +63,7 @@ from mainstem.indexing.spec import IndexSpec
 from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.creation import BaseFileStat, put_table
 from mainstem.metadata.definitions import check, read_definitions, replace_definitions
+from mainstem.metadata.metafile import metafile
 from mainstem.metadata.partitions import FILES, data_partition_of, is_partitioned_group
 from mainstem.metadata.record_schema import commit_schema, schema_of_version
 from mainstem.metadata.taking_back import metadata_partition, take_back
@@ -285,10 +286,9 @@ class _Build:
         names that hold the action's time."""
         storage = self.ctx.seams.storage
         storage.make_folder(self.folder)
-        metafile = format_properties(
-            {"commitTime": self.action, "partitionDepth": "1"}, comments=("partition metadata", self.action)
-        )
-        private = prepare(self.ctx, self.action, metafile)
+        # Groups of new partitions of the data are made by writers.
+        count = None if self.spec.by_partition is not None else len(self.spec.group_ids)
+        private = prepare(self.ctx, self.action, metafile(self.action, count))
         try:
             storage.delete(paths.checksum_file(paths.partition_metafile(self.folder)))
             section.replace(private, paths.partition_metafile(self.folder))

@@ -15,16 +15,14 @@ from collections.abc import Iterator
 
 from mainstem.errors import Invalid, Unavailable
 from mainstem.formats.avro_container import OUR_MARK
-from mainstem.formats.java_properties import parse_properties
 from mainstem.indexing import lists
 from mainstem.indexing.build import Built, finish
 from mainstem.indexing.drop import Dropped, drop, end_emptied
 from mainstem.indexing.needs import live_builders
 from mainstem.indexing.plan import plan_file, planned_builds
-from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.metadata.metafile import made
 from mainstem.metadata.setting_aside import to_rebuild
 from mainstem.metadata.taking_back import metadata_partition
-from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import load_config
 from mainstem.timeline.instant import INDEXING
@@ -72,10 +70,5 @@ def _is_ours(storage: Storage, action: str) -> bool:
 def _made_by_an_action(ctx: WriterContext, partition: str) -> bool:
     """Whether what lies there was begun by an index action that is completed, and not by a writer of Java's
     since."""
-    path = paths.partition_metafile(metadata_partition(partition))
-    try:
-        data = ctx.seams.storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
-    except FileNotFoundError:
-        return False
-    made = parse_properties(data, path=path).get("commitTime", "")
-    return any(i.requested == made and i.action == INDEXING for i in ctx.timeline().completed)
+    instant = made(ctx.seams.storage, metadata_partition(partition)).instant
+    return any(i.requested == instant and i.action == INDEXING for i in ctx.timeline().completed)

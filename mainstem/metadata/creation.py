@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mainstem.formats.hfile_write import write_hfile
-from mainstem.formats.java_properties import format_properties
 from mainstem.formats.log_file import empty_group_block
+from mainstem.metadata.metafile import metafile
 from mainstem.metadata.partitions import Content
 from mainstem.metadata.record_schema import commit_schema, schema_of_version
 from mainstem.metadata.records import encode
@@ -123,11 +123,8 @@ def put_partition(
     """Step 2, durable; returns the content of the instant's completed file."""
     folder = metadata_partition(partition)
     schema = schema_of_version(table_version)
-    metafile = format_properties(
-        {"commitTime": instant, "partitionDepth": "1"}, comments=("partition metadata", instant)
-    )
     storage.make_folder(folder)
-    storage.create(paths.partition_metafile(folder), metafile, durable=True)
+    storage.create(paths.partition_metafile(folder), metafile(instant), durable=True)
     stats: list[WriteStat] = []
     for group in groups:
         name = paths.log_name(group.file_id, instant, 1, _TOKEN)

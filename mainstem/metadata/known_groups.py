@@ -26,6 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from mainstem.metadata.metafile import Made, made
 from mainstem.metadata.partitions import RECORD_INDEX, is_partitioned_group
 from mainstem.metadata.taking_back import metadata_partition
 from mainstem.storage import paths
@@ -52,27 +53,28 @@ class KnownGroups:
         if known is not None and storage.stat(f"{folder}/{known.proof.name}") == known.proof:
             return known.ids
         if not locked:
-            return _ids(storage.names(folder))
+            return _ids(storage.names(folder), made(storage, folder))
         metafile = paths.partition_metafile(folder)
-        made = storage.stat(metafile)
+        written = storage.stat(metafile)
         names = storage.names(folder)
-        ids, proof = _ids(names), _proof(names)
+        ids, proof = _ids(names, made(storage, folder)), _proof(names)
         found = None if proof is None else storage.stat(f"{folder}/{proof}")
-        if found is None or made is None or storage.stat(metafile) != made:
+        if found is None or written is None or storage.stat(metafile) != written:
             self._known.pop(partition, None)
         elif partition != RECORD_INDEX or not any(map(is_partitioned_group, ids)):
             self._known[partition] = _Known(ids, found)
         return ids
 
 
-def _ids(names: list[str]) -> tuple[str, ...]:
-    """One of the names that begin with the same file id is parsed for all of them: until a compaction a group
-    has as many log files as there were commits. Where that one is no name of Hudi's, all are."""
+def _ids(names: list[str], index: Made) -> tuple[str, ...]:
+    """File ids of the index. One of the names that begin with the same file id is parsed for all of them:
+    until a compaction a group has as many log files as there were commits. Where that one is no name of
+    Hudi's, all are."""
     one_of = {name.partition("_")[0]: name for name in names if name != paths.PARTITION_METAFILE}
     found = {head: _file_id(name) for head, name in one_of.items()}
     unsure = {head for head, known in found.items() if known is None}
     others = {_file_id(name) for name in names if name.partition("_")[0] in unsure} if unsure else set()
-    return tuple(sorted({known for known in {*found.values(), *others} if known is not None}))
+    return tuple(sorted(known for known in {*found.values(), *others} if known and index.has(known)))
 
 
 #: nearly all names that are parsed were there when the folder was listed before

@@ -31,6 +31,7 @@ from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.definitions import Definitions, read_definitions
 from mainstem.metadata.keys import V2, file_groups, hashed_texts
 from mainstem.metadata.merging import Block, merge, shown
+from mainstem.metadata.metafile import made
 from mainstem.metadata.partitions import (
     ALL_PARTITIONS,
     FILES,
@@ -195,6 +196,7 @@ class MetadataTable:
         """
         if visible_only and partition in self._groups:
             return self._groups[partition]
+        index = made(self.folder, partition)
         names = [entry.name for entry in self.folder.entries(partition) if not entry.is_folder]
         bases = (base.instant for base in map(paths.parse_hfile_name, names) if base is not None)
         if visible_only and any(map(self.validity.ahead, bases)):
@@ -207,6 +209,7 @@ class MetadataTable:
             visible_only=visible_only,
             parse_base=paths.parse_hfile_name,
         )
+        found = [group for group in found if index.has(group.file_id)]
         if visible_only:
             self._groups[partition] = found
         return found

@@ -28,8 +28,7 @@ import pyarrow.compute as pc
 
 from mainstem.formats.avro_container import OUR_MARK, decode_container
 from mainstem.formats.avro_schema import META_FIELDS
-from mainstem.formats.java_properties import parse_properties
-from mainstem.limits import PROPERTIES_BYTES_MAX, TIMELINE_FILE_BYTES_MAX
+from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.metadata.definitions import Definition
 from mainstem.metadata.keys import (
     bloom_keys,
@@ -38,6 +37,7 @@ from mainstem.metadata.keys import (
     secondary_prefixes,
     split_secondary,
 )
+from mainstem.metadata.metafile import made
 from mainstem.metadata.partitions import (
     BLOOM_FILTERS,
     COLUMN_STATS,
@@ -127,14 +127,10 @@ class Indexes:
 
     def _built_since(self, partition: str) -> bool:
         """Whether an index was built after this view: it knows nothing of rows that are gone since."""
-        path = self._metadata.folder.outer(paths.partition_metafile(partition))
-        try:
-            data = self._state.storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
-        except FileNotFoundError:
-            return False  # where an index has none, nothing of ours built it
-        made = parse_properties(data, path=path).get("commitTime", "")
-        done = self._metadata.timeline.completion_times.get(made, made)
-        return max(made, done) > self._state.timeline.newest_time
+        # Where an index has no metafile, nothing of ours built it.
+        instant = made(self._metadata.folder, partition).instant
+        done = self._metadata.timeline.completion_times.get(instant, instant)
+        return max(instant, done) > self._state.timeline.newest_time
 
     @cached_property
     def _doubtful(self) -> set[str]:

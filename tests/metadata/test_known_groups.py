@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 
 import mainstem
 from mainstem.formats.log_file import empty_group_block
 from mainstem.metadata.commit import MetadataCommit
 from mainstem.metadata.known_groups import KnownGroups
-from mainstem.options import STATS_GROUPS
+from mainstem.options import GLOBAL_GROUPS, STATS_GROUPS
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from tests.services.city_table import QUICK, make, rows
@@ -108,6 +109,29 @@ def test_an_index_whose_files_a_compaction_and_a_clean_replaced_is_listed_again(
     for time in range(2, 30):
         writer.upsert(rows(range(5), time))
         mainstem.open_table(table.path, QUICK).run_services("metadata")
+    check(table)
+
+
+@pytest.mark.parametrize("completed", [True, False], ids=["of a commit", "of a builder that was ended"])
+def test_files_that_a_process_makes_of_an_index_that_is_no_more_are_not_file_groups(table, completed) -> None:
+    """It stood still while the index was dropped and made anew of fewer file groups."""
+    name, least, most = "secondary_index_value", GLOBAL_GROUPS[0][0], GLOBAL_GROUPS[1][0]
+    table.create_index("record_index")
+    for count in (7, 2):
+        if count == 2:
+            commit = opened(table).upsert(rows(range(20), 2)).instant
+            opened(table).drop_index(name)
+        options = {least: str(count), most: str(count)}
+        opened(table).create_index("secondary_index", columns=["value"], options=options)
+    late = commit if completed else str(int(commit) + 1)
+    for group in range(2, 7):
+        file = paths.log_name(f"secondary-index-value-{group:04d}-0", late, 1, "0-0-0")
+        content = b"".join(empty_group_block(late))
+        LocalStorage(table.path).create(f".hoodie/metadata/{name}/{file}", content, durable=False)
+    opened(table).upsert(rows(range(15, 30), 3))
+    for key in range(30):
+        scan = opened(table).scan(filter=pc.field("value") == f"v{key}")
+        assert scan.explain().cuts[0].index == "secondary index" and scan.to_arrow().num_rows == 1, key
     check(table)
 
 
