@@ -65,9 +65,9 @@ versions: ## the tests that depend on versions, with the newest Spark and pyarro
 	@failed=0; for group in newest $(OLDEST); do \
 	$(ENVIRONMENT) run $$group -- -m pytest $(VERSIONED) $(ARGS) || failed=1; done; exit $$failed
 
-interop: setup-dev ## Java Hudi 1.2.0 reads and writes beside us
+interop: setup-dev ## Java Hudi 1.2.0 reads and writes beside us; 20 minutes
 	@$(ENVIRONMENT) install interop
-	@$(ENVIRONMENT) run dev -- -m pytest tests/interop -q $(ARGS)
+	@$(ENVIRONMENT) run dev -- -m pytest tests/interop $(TWO) -q $(ARGS)
 
 # Tests that failed, once more, each alone: .ci/run names them. PART is the target of which they are.
 again:
