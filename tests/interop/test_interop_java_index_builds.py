@@ -9,6 +9,7 @@ nothing afterwards.
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from indexed_tables import (
@@ -21,6 +22,10 @@ from indexed_tables import (
     rows_of,
 )
 from java_hudi import JavaHudi
+
+from mainstem.metadata.known_groups import KnownGroups
+from mainstem.options import STATS_GROUPS
+from mainstem.storage.local import LocalStorage
 
 pytestmark = pytest.mark.supports("Indexes", "listed, built, rebuilt and dropped while writers run")
 #: kind of Java's indexer -> its option
@@ -53,6 +58,29 @@ def test_java_builds_an_index_beside_our_writers(kind: str, java: JavaHudi, path
     agree(java, path)
     opened(path).reindex(name)
     agree(java, path)
+
+
+def test_java_makes_an_index_of_more_file_groups_where_ours_was(java: JavaHudi, path: str) -> None:
+    """What ours said of its file groups goes with it."""
+    created(path)
+    table, folder = opened(path), Path(path, ".hoodie", "metadata", "column_stats")
+    table.create_index("column_stats", columns=["id", "ts"], options={STATS_GROUPS: "1"})
+    agree(java, path)
+    assert len(groups(folder)) == 1
+    opened(path).drop_index("column_stats")
+    given = options(**{BUILDS["COLUMN_STATS"]: "true", STATS_GROUPS: "3"})
+    instant = java.call("schedule_index", path=path, options=given, kinds=["COLUMN_STATS"])["instant"]
+    java.call("run_index", path=path, options=given, instant=instant)
+    opened(path).upsert(rows_of(range(40, 50), 130))
+    assert len(groups(folder)) == 3
+    agree(java, path)
+    our_answers_are_whole(path)
+
+
+def groups(folder: Path) -> set[str]:
+    """File ids of the index in this folder, as we count them."""
+    storage = LocalStorage(str(folder.parents[2]))
+    return set(KnownGroups().ids(storage, folder.name, locked=False))
 
 
 def test_java_builds_indexes_by_sql_and_drops_them_while_a_transaction_of_ours_is_open(
