@@ -63,7 +63,7 @@ from mainstem.indexing.spec import IndexSpec
 from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.creation import BaseFileStat, put_table
 from mainstem.metadata.definitions import check, read_definitions, replace_definitions
-from mainstem.metadata.metafile import metafile
+from mainstem.metadata.metafile import index_metafile
 from mainstem.metadata.partitions import FILES, data_partition_of, is_partitioned_group
 from mainstem.metadata.record_schema import commit_schema, schema_of_version
 from mainstem.metadata.taking_back import metadata_partition, take_back
@@ -288,7 +288,7 @@ class _Build:
         storage.make_folder(self.folder)
         # Groups of new partitions of the data are made by writers.
         count = None if self.spec.by_partition is not None else len(self.spec.group_ids)
-        private = prepare(self.ctx, self.action, metafile(self.action, count))
+        private = prepare(self.ctx, self.action, index_metafile(self.action, count))
         try:
             storage.delete(paths.checksum_file(paths.partition_metafile(self.folder)))
             section.replace(private, paths.partition_metafile(self.folder))

@@ -20,9 +20,8 @@ from mainstem.indexing.build import Built, finish
 from mainstem.indexing.drop import Dropped, drop, end_emptied
 from mainstem.indexing.needs import live_builders
 from mainstem.indexing.plan import plan_file, planned_builds
-from mainstem.metadata.metafile import made
+from mainstem.metadata.metafile import read_metafile
 from mainstem.metadata.setting_aside import to_rebuild
-from mainstem.metadata.taking_back import metadata_partition
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import load_config
 from mainstem.timeline.instant import INDEXING
@@ -70,5 +69,5 @@ def _is_ours(storage: Storage, action: str) -> bool:
 def _made_by_an_action(ctx: WriterContext, partition: str) -> bool:
     """Whether what lies there was begun by an index action that is completed, and not by a writer of Java's
     since."""
-    instant = made(ctx.seams.storage, metadata_partition(partition)).instant
+    instant = read_metafile(ctx.seams.storage, partition).instant
     return any(i.requested == instant and i.action == INDEXING for i in ctx.timeline().completed)

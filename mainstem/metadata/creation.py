@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from mainstem.formats.hfile_write import write_hfile
 from mainstem.formats.log_file import empty_group_block
-from mainstem.metadata.metafile import metafile
+from mainstem.metadata.metafile import index_metafile
 from mainstem.metadata.partitions import Content
 from mainstem.metadata.record_schema import commit_schema, schema_of_version
 from mainstem.metadata.records import encode
@@ -124,7 +124,7 @@ def put_partition(
     folder = metadata_partition(partition)
     schema = schema_of_version(table_version)
     storage.make_folder(folder)
-    storage.create(paths.partition_metafile(folder), metafile(instant), durable=True)
+    storage.create(paths.partition_metafile(folder), index_metafile(instant), durable=True)
     stats: list[WriteStat] = []
     for group in groups:
         name = paths.log_name(group.file_id, instant, 1, _TOKEN)

@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mainstem.metadata.metafile import Made, made
+from mainstem.metadata.metafile import Metafile, read_metafile
 from mainstem.metadata.partitions import RECORD_INDEX, is_partitioned_group
 from mainstem.metadata.taking_back import metadata_partition
 from mainstem.storage import paths
@@ -53,20 +53,20 @@ class KnownGroups:
         if known is not None and storage.stat(f"{folder}/{known.proof.name}") == known.proof:
             return known.ids
         if not locked:
-            return _ids(storage.names(folder), made(storage, folder))
+            return _ids(storage.names(folder), read_metafile(storage, partition))
         metafile = paths.partition_metafile(folder)
-        written = storage.stat(metafile)
+        made = storage.stat(metafile)
         names = storage.names(folder)
-        ids, proof = _ids(names, made(storage, folder)), _proof(names)
+        ids, proof = _ids(names, read_metafile(storage, partition)), _proof(names)
         found = None if proof is None else storage.stat(f"{folder}/{proof}")
-        if found is None or written is None or storage.stat(metafile) != written:
+        if found is None or made is None or storage.stat(metafile) != made:
             self._known.pop(partition, None)
         elif partition != RECORD_INDEX or not any(map(is_partitioned_group, ids)):
             self._known[partition] = _Known(ids, found)
         return ids
 
 
-def _ids(names: list[str], index: Made) -> tuple[str, ...]:
+def _ids(names: list[str], index: Metafile) -> tuple[str, ...]:
     """File ids of the index. One of the names that begin with the same file id is parsed for all of them:
     until a compaction a group has as many log files as there were commits. Where that one is no name of
     Hudi's, all are."""

@@ -10,23 +10,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mainstem.formats.java_properties import format_properties, parse_properties
+from mainstem.formats.java_properties import parse_properties
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.metadata.partitions import file_id, group_index
+from mainstem.metadata.taking_back import metadata_partition
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
+from mainstem.table.partitions import MADE_BY, metafile_text
 
-_INSTANT, _DEPTH, _GROUPS = "commitTime", "partitionDepth", "hoodie.mainstem.file.groups"
+_GROUPS = "hoodie.mainstem.file.groups"
 _DIGITS_MAX = 9
 
 
 @dataclass(frozen=True)
-class Made:
+class Metafile:
     """Of the index in ``partition``. ``instant``: requested time of the action that made it, "" if it is not
-    told; ``groups``: of how many file groups, None where that is not told, or writers add to them."""
+    told, None where there is no metafile; ``groups``: of how many file groups, None where that is not told,
+    or writers add to them."""
 
     partition: str
-    instant: str = ""
+    instant: str | None = None
     groups: int | None = None
 
     def has(self, group_id: str) -> bool:
@@ -37,25 +40,20 @@ class Made:
         return number is not None and number < self.groups and group_id == file_id(self.partition, number)
 
 
-def made(storage: Storage, folder: str) -> Made:
-    """What the metafile in an index's folder tells; nothing where there is none.
-
-    ``CorruptTable`` for one that is not read as properties.
-    """
-    path, partition = paths.partition_metafile(folder), folder.rpartition("/")[2]
+def read_metafile(storage: Storage, partition: str) -> Metafile:
+    """What the metafile of an index of the table in ``storage`` tells. ``CorruptTable`` for one that is not
+    read as properties."""
+    path = paths.partition_metafile(metadata_partition(partition))
     try:
         data = storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
     except FileNotFoundError:
-        return Made(partition)
+        return Metafile(partition)
     told = parse_properties(data, path=path)
     count = told.get(_GROUPS, "")
     whole = count.isascii() and count.isdigit() and len(count) <= _DIGITS_MAX
-    return Made(partition, told.get(_INSTANT, ""), int(count) if whole else None)
+    return Metafile(partition, told.get(MADE_BY, ""), int(count) if whole else None)
 
 
-def metafile(instant: str, groups: int | None = None) -> bytes:
+def index_metafile(instant: str, groups: int | None = None) -> bytes:
     """The content of the metafile of an index that ``instant`` makes of so many file groups."""
-    counted = {} if groups is None else {_GROUPS: str(groups)}
-    return format_properties(
-        {_INSTANT: instant, _DEPTH: "1", **counted}, comments=("partition metadata", instant)
-    )
+    return metafile_text(instant, 1, {} if groups is None else {_GROUPS: str(groups)})

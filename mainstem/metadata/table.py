@@ -31,7 +31,7 @@ from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.definitions import Definitions, read_definitions
 from mainstem.metadata.keys import V2, file_groups, hashed_texts
 from mainstem.metadata.merging import Block, merge, shown
-from mainstem.metadata.metafile import made
+from mainstem.metadata.metafile import read_metafile
 from mainstem.metadata.partitions import (
     ALL_PARTITIONS,
     FILES,
@@ -196,7 +196,7 @@ class MetadataTable:
         """
         if visible_only and partition in self._groups:
             return self._groups[partition]
-        index = made(self.folder, partition)
+        index = read_metafile(self.folder.inner, partition)
         names = [entry.name for entry in self.folder.entries(partition) if not entry.is_folder]
         bases = (base.instant for base in map(paths.parse_hfile_name, names) if base is not None)
         if visible_only and any(map(self.validity.ahead, bases)):

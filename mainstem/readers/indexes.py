@@ -37,7 +37,7 @@ from mainstem.metadata.keys import (
     secondary_prefixes,
     split_secondary,
 )
-from mainstem.metadata.metafile import made
+from mainstem.metadata.metafile import read_metafile
 from mainstem.metadata.partitions import (
     BLOOM_FILTERS,
     COLUMN_STATS,
@@ -127,8 +127,9 @@ class Indexes:
 
     def _built_since(self, partition: str) -> bool:
         """Whether an index was built after this view: it knows nothing of rows that are gone since."""
-        # Where an index has no metafile, nothing of ours built it.
-        instant = made(self._metadata.folder, partition).instant
+        instant = read_metafile(self._state.storage, partition).instant
+        if instant is None:
+            return False  # where an index has no metafile, nothing of ours built it
         done = self._metadata.timeline.completion_times.get(instant, instant)
         return max(instant, done) > self._state.timeline.newest_time
 

@@ -18,8 +18,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mainstem.errors import CorruptTable, Unsupported
-from mainstem.formats.java_properties import parse_properties
-from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.metadata.metafile import read_metafile
 from mainstem.metadata.partitions import FILES, ready_partitions
 from mainstem.readers.state import TableState
 from mainstem.storage import paths
@@ -83,7 +82,7 @@ def _files(state: TableState) -> dict[str, dict[str, int]]:
         files = table.files()
     if FILES not in ready_partitions(load_config(state.storage).raw):
         raise FileNotFoundError("the metadata table was dropped while it was read")
-    if _made(state, table) > table.timeline.newest_time:
+    if _made(state) > table.timeline.newest_time:
         raise FileNotFoundError("the metadata table was built anew while it was read")
     return files
 
@@ -94,13 +93,14 @@ def _left_out(state: TableState, table: MetadataTable) -> str | None:
     missing = [i for i in described if table.validity.completion(i.requested) is None]
     if not missing:
         return None
-    made = table.validity.completion(_made(state, table))
+    made = table.validity.completion(_made(state))
     # What was completed before the metadata table was made was in the folders that it was made from.
     return next((i.requested for i in missing if made is None or (i.completion or "") > made), None)
 
 
-def _made(state: TableState, table: MetadataTable) -> str:
+def _made(state: TableState) -> str:
     """Requested time of the instant that made ``files``."""
-    path = table.folder.outer(paths.partition_metafile(FILES))
-    data = state.storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
-    return parse_properties(data, path=path).get("commitTime", "")
+    instant = read_metafile(state.storage, FILES).instant
+    if instant is None:
+        raise FileNotFoundError("the metadata table was removed while it was read")
+    return instant

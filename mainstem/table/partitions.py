@@ -1,14 +1,19 @@
-"""Partition discovery: folders that hold a partition metafile (FileSystemBackedTableMetadata)."""
+"""Partition discovery: folders that hold a partition metafile (FileSystemBackedTableMetadata); its text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from mainstem.errors import CorruptTable
+from mainstem.formats.java_properties import format_properties
 from mainstem.limits import PARTITION_DEPTH_MAX
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
+
+#: of a partition metafile: requested time of the instant that made the partition
+MADE_BY = "commitTime"
 
 
 @dataclass(frozen=True)
@@ -17,6 +22,13 @@ class PartitionListing:
 
     partition: str
     names: tuple[str, ...]
+
+
+def metafile_text(instant: str, depth: int, more: Mapping[str, str] = MappingProxyType({})) -> bytes:
+    """The metafile of a partition that ``instant`` makes, ``depth`` folders below the table's; with ``more``
+    properties (``HoodiePartitionMetadata``)."""
+    told = {MADE_BY: instant, "partitionDepth": str(depth), **more}
+    return format_properties(told, comments=("partition metadata", instant))
 
 
 def list_partitions(storage: Storage, *, partitioned: bool) -> Iterator[PartitionListing]:

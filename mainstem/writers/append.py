@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, RolledBack, Unavailable
-from mainstem.formats.java_properties import format_properties
 from mainstem.limits import MIB
 from mainstem.metadata.written import WrittenRows
 from mainstem.storage import paths
 from mainstem.storage.protocol import LogSink, Storage
 from mainstem.table.bucket import file_id_bucket, nbcc_file_id
+from mainstem.table.partitions import metafile_text
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.timeline.instant import DELTACOMMIT, REQUESTED
 from mainstem.writers.encode import Blocks, BucketEncoder, Place, Slab
@@ -176,14 +176,10 @@ class BucketAppender:
         if self._storage.stat(metafile) is not None:
             return
         depth = len(partition.split("/")) if partition else 0
-        text = format_properties(
-            {"commitTime": self._spec.instant, "partitionDepth": str(depth)},
-            comments=("partition metadata", self._spec.instant),
-        )
         # Whole or not at all: Java fails on the half-written one of a writer that was killed, for ever.
         private = paths.prepared(self._spec.instant, f"{self._token}-partition")
         self._storage.delete(private)  # an attempt of the same name that was killed
-        self._storage.create(private, text, durable=True)
+        self._storage.create(private, metafile_text(self._spec.instant, depth), durable=True)
         try:
             if partition:
                 self._storage.make_folder(partition)
