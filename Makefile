@@ -99,7 +99,7 @@ chaos: SECONDS = 3600
 chaos: setup-dev ## everybody on one table under a failing ZooKeeper ensemble for SECONDS=3600, from SEED= if given; then Flink jobs killed, streaming reads too
 	@failed=0; $(ENVIRONMENT) run dev -- -m tests.chaos.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS) || failed=1; \
 	FLINK_KILLS_SECONDS=$$(($(SECONDS) > 1200 ? $(SECONDS) / 100 : 12)) \
-	$(ENVIRONMENT) run dev -- -m pytest -q $(KILLS) || [ $$? = 5 ] || failed=1; \
+	$(ENVIRONMENT) run dev -- -m pytest -q --at-once $(KILLS) || [ $$? = 5 ] || failed=1; \
 	$(ENVIRONMENT) run dev -- -m tests.chaos.stream_read --seconds $$(($(SECONDS) > 1200 ? $(SECONDS) / 6 : 75)) \
 	$(if $(SEED),--seed $(SEED)) || failed=1; exit $$failed
 

@@ -37,8 +37,13 @@ def kept_checkpoints(folder: Path, every_ms: int) -> dict[str, str]:
 
 
 def restarts(pause_ms: int) -> dict[str, str]:
-    """Settings of a job that is started again after every failure."""
+    """Settings of a job that is started again after every failure.
+
+    A Python worker that stands still, or dies while rows are being sent to it, is noticed by nothing but a
+    checkpoint that is not completed, for which Flink waits ten minutes unless it is told.
+    """
     return {
+        "execution.checkpointing.timeout": "30 s",
         "restart-strategy.type": "fixed-delay",
         "restart-strategy.fixed-delay.attempts": "1000000",
         "restart-strategy.fixed-delay.delay": f"{pause_ms} ms",

@@ -3,6 +3,8 @@
 `--support-report FILE` adds this run's results to a JSON file (group -> feature -> tests that passed);
 `scripts/support_table.py` makes README's table of it.
 
+`--at-once` tells failures when they happen, too: a run that is ended from outside has told them then.
+
 `--outcomes FOLDER` notes there, for `.ci/run`, which tests failed. Tests in `NOTHING_LOST` and those with
 that mark look for lost, doubled or changed rows while processes die: a failure of theirs counts at once.
 
@@ -46,6 +48,7 @@ NOTHING_LOST = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--support-report", metavar="FILE", help="add what passed tests prove to this JSON file")
+    parser.addoption("--at-once", action="store_true", help="tell failures when they happen, too")
     parser.addoption("--outcomes", metavar="FOLDER", help="note there which tests failed")
 
 
@@ -119,9 +122,22 @@ class _Outcomes:
             self.running.rename(self.folder / self.running.name.replace("running", "ended"))
 
 
+class _AtOnce:
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+            terminal.write_line(f"\n{report.nodeid} failed after {report.duration:.0f} s:", red=True)
+            terminal.write_line(report.longreprtext)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         return
+    if config.getoption("--at-once"):
+        config.pluginmanager.register(_AtOnce(config))
     if path := config.getoption("--support-report"):
         config.pluginmanager.register(_SupportReport(Path(path).absolute()))
     if path := config.getoption("--outcomes"):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from mainstem.engines.target import exists
 from mainstem.errors import Invalid, MainstemError, Unavailable
 from mainstem.flink.committer import Committer
+from mainstem.flink.local_cluster import LocalCluster
 from mainstem.flink.pipeline import Insert, Planned
 from mainstem.flink.recovery import check_exactly_once, check_state
 from mainstem.flink.workers import ensure_workers, java_field, stream_environment
@@ -56,8 +57,9 @@ def execute(planned: Sequence[Planned], others: StatementSet | None = None) -> I
     committers = _committers(inserts, outcomes.append)
     for committer in committers:
         committer.commit_pending()
-    client = _client(_submit(env, inserts, others))
-    return InsertResult(client, committers, outcomes, [insert.target.sink for insert in inserts])
+    job = _submit(env, inserts, others)
+    sinks = [insert.target.sink for insert in inserts]
+    return InsertResult(_client(job), LocalCluster(job), committers, outcomes, sinks)
 
 
 def _committers(inserts: Sequence[Insert], on_outcome: Callable[[Outcome], None]) -> list[Committer]:
@@ -137,10 +139,16 @@ class InsertResult:
     """
 
     def __init__(
-        self, client: JobClient, committers: Sequence[Committer], outcomes: list[Outcome], sinks: list[str]
+        self,
+        client: JobClient,
+        cluster: LocalCluster,
+        committers: Sequence[Committer],
+        outcomes: list[Outcome],
+        sinks: list[str],
     ) -> None:
         self.outcomes = outcomes
         self._client = client
+        self._cluster = cluster
         self._committers = list(committers)
         self._sinks = sinks
         self._result = client.get_job_execution_result()
@@ -164,6 +172,8 @@ class InsertResult:
     def wait(self, timeout_ms: int | None = None) -> None:
         """Until the job has ended and what its checkpoints completed is committed.
 
+        Meanwhile task managers of a local cluster that end themselves are followed by others.
+
         Raises ``Unavailable`` after ``timeout_ms``, while the job goes on; errors of ``Committer``, and what
         PyFlink raises for a job that failed or was cancelled.
         """
@@ -173,6 +183,7 @@ class InsertResult:
                 raise Unavailable(
                     f"the job {self._client.get_job_id()} did not end within {timeout_ms} ms; it goes on"
                 )
+            self._cluster.look()
             time.sleep(_PAUSE_S)
         self._settle()
         self._result.result()

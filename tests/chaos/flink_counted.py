@@ -33,6 +33,7 @@ def main(given: dict) -> None:
     settings = {
         **kept_checkpoints(Path(given["checkpoints"]), given["every_ms"]),
         **restarts(200),
+        "task.cancellation.timeout": "20000",
         "parallelism.default": str(given["tasks"]),
         **given["settings"],
     }

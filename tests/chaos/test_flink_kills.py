@@ -20,6 +20,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -130,12 +131,12 @@ class Run:
             waiting += sum(parse_line(line, source=name).rows for line in lines)
         return self.rows() + waiting >= self.count
 
-    def kill_one_worker(self) -> None:
+    def signal_one_worker(self, number: int, what: str = "worker") -> None:
         workers = [pid for pid in self.job.members() if b"pyflink.fn_execution" in command_of(pid)]
         if workers:
             with suppress(ProcessLookupError):
-                os.kill(self.chance.choice(workers), signal.SIGKILL)
-                self.kills.append("worker")
+                os.kill(self.chance.choice(workers), number)
+                self.kills.append(what)
 
     def rows(self) -> int:
         return rows_written(self.table)
@@ -190,11 +191,21 @@ def test_rows_of_killed_python_workers_come_once(start, source, tasks):
     run.start(tasks)
     run.wait_for_progress()
     while not run.ended() and len(run.kills) < KILLS:
-        run.kill_one_worker()
+        run.signal_one_worker(signal.SIGKILL)
         pause = time.monotonic() + run.chance.uniform(0.3, 6)
         wait_for(lambda pause=pause: time.monotonic() > pause or run.ended(), 200)
     run.wait()
     assert run.kills
+    run.check()
+
+
+def test_a_job_whose_python_worker_stands_still_goes_on_when_its_checkpoint_has_expired(start):
+    run = start("endless")
+    run.start(2)
+    run.wait_for_progress()
+    run.signal_one_worker(signal.SIGSTOP, "none, a worker stopped")
+    assert run.kills
+    run.wait()
     run.check()
 
 
@@ -263,8 +274,19 @@ class Cluster:
         }  # fmt: skip
         self.job_manager = self._start("jobmanager.sh")
         self.managers: dict[str, Actor] = {}
+        self._mutex, self._ended = threading.RLock(), threading.Event()
         for _ in range(2):
             self._start_manager()
+        self._supervisor = threading.Thread(target=self._supervise)
+        self._supervisor.start()
+
+    def _supervise(self) -> None:
+        """Another task manager for one that ended itself, which Flink's do when a task cannot be closed."""
+        while not self._ended.wait(1):
+            with self._mutex:
+                ended = [name for name, actor in self.managers.items() if actor.process.poll() is not None]
+                for name in ended:
+                    self.kill_manager(name)
 
     def _start(self, script: str, *arguments: str) -> Actor:
         command = ["bash", str(self._bin / script), "start-foreground", *arguments]
@@ -281,8 +303,9 @@ class Cluster:
 
     def kill_manager(self, name: str) -> None:
         """With its workers; another one comes."""
-        self.managers.pop(name).end()
-        self._start_manager()
+        with self._mutex:
+            self.managers.pop(name).end()
+            self._start_manager()
 
     def kill_job_manager(self) -> None:
         """With all that it knows; another one comes, which knows no job."""
@@ -290,6 +313,8 @@ class Cluster:
         self.job_manager = self._start("jobmanager.sh")
 
     def end(self) -> None:
+        self._ended.set()
+        self._supervisor.join()
         for actor in self._all:
             actor.end()
 
@@ -307,7 +332,7 @@ class Cluster:
         return found
 
     def _ask(self, what: str) -> dict:
-        with urlopen(f"http://localhost:{self.port}/{what}") as answer:
+        with urlopen(f"http://localhost:{self.port}/{what}", timeout=60) as answer:
             return json.load(answer)
 
     def settings(self) -> dict[str, str]:
