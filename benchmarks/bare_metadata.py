@@ -30,7 +30,7 @@ from mainstem.storage.protocol import LogSink
 from mainstem.table.properties import load_config
 
 _LEVEL, _GZIP = 1, 31  # as log blocks are compressed; a gzip member
-_HEAD, _TAIL = b"\0" * 10, b"\0" * 10  # of an entry: lengths before the key, a cell's constants behind it
+_HEAD, _TAIL = b"\0" * 10, b"\0" * 11  # of an entry: lengths before the key, a cell's constants behind it
 _ENTRIES = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 _TIMELINE = paths.METADATA_TIMELINE
 
@@ -38,7 +38,7 @@ _TIMELINE = paths.METADATA_TIMELINE
 @dataclass(frozen=True)
 class Pattern:
     """What one delta commit of a metadata table was made of: per partition its log files, the entries of each
-    as plain bytes, and all entries' keys and values in no order; and the completed file."""
+    as plain bytes, and all entries' keys and what lies behind them, in no order; and the completed file."""
 
     logs: dict[str, list[tuple[bytes, bytes]]]
     entries: dict[str, pa.Table]
@@ -61,6 +61,8 @@ class Pattern:
         chance, mixed = np.random.default_rng(2), {}
         for name, tables in entries.items():
             whole = pa.concat_tables(tables).combine_chunks()
+            behind = pc.binary_join_element_wise(pa.scalar(_TAIL), whole["value"], b"")
+            whole = whole.set_column(1, _ENTRIES.field(1), behind)
             mixed[name] = whole.take(pa.array(chance.permutation(whole.num_rows))).combine_chunks()
         return cls(logs, mixed, done.read_bytes())
 
@@ -80,8 +82,7 @@ def _bare_rows(entries: pa.Table) -> None:
         for column in np.frombuffer(keys.buffers()[2], np.uint8)[: width * len(keys)].reshape(-1, width).T:
             hashes = hashes * np.uint32(31) + column
     order = pc.sort_indices(keys)
-    parts = pa.scalar(_HEAD), keys.take(order), pa.scalar(_TAIL), values.take(order), pa.scalar(b"")
-    pc.binary_join_element_wise(*parts)
+    pc.binary_join_element_wise(pa.scalar(_HEAD), keys.take(order), values.take(order), b"")
 
 
 class BareStorage(LocalStorage):

@@ -2,13 +2,15 @@
 
 The builder yields to the writer (``nice``), as one on a machine that has nothing else to do would: what is
 measured is what a build takes of a writer by locks, files and the rows that it has to add. The writer
-upserts new batches of the same keys without a pause; commits before the builder's first step and those
-while it works are compared. Services of the metadata table, too, run in the builder's process.
+upserts new batches of the same keys without a pause. Its commits while the builder works are compared with
+those into a twin of the table that has no metadata, in turn: the builder stands still meanwhile (SIGSTOP),
+for what a commit takes drifts by a half within minutes. Services of the metadata table, too, run in the
+builder's process.
 
-Two bounds are measured with a twin of the table that has no metadata: the writer beside a process of the
-same ``nice`` that takes as much processor time and writes as many bytes per second as the builder did, and
-touches no table; and the same with the unavoidable parts of the rows that a writer must add for an index
-that is being built (``bare_metadata``: sorting, compressing and the files).
+Two bounds are measured with the twin, in turn too: the writer beside a process of the same ``nice`` that
+takes as much processor time and writes as many bytes per second as the builder did, and touches no table;
+and the same with the unavoidable parts of the rows that a writer must add for an index that is being built
+(``bare_metadata``: sorting, compressing and the files).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -36,9 +39,9 @@ from mainstem.errors import MainstemError
 
 FIRST, OTHERS = ("record_index", []), (("column_stats", ["ts", "fare"]), ("secondary_index", ["ticket"]))
 BATCH = 10_000
-_ALONE_S = 5.0
+_BESIDE_S, _ALONE_S = 3.0, 1.5
 _NICE = 15
-_TURNS = 3
+_TURNS = 6
 
 
 def run(folder: Path, rows: int) -> list[Row]:
@@ -50,27 +53,34 @@ def run(folder: Path, rows: int) -> list[Row]:
     read_tables.compacted(table)
     twin = folder / "twin"
     shutil.copytree(path, twin)
-    os.sync()  # what is written back later would slow down the first commits, which are the baseline
+    os.sync()  # what is written back later would slow down the first commits
     without = {**read_tables.FAST, "hoodie.table.services.enabled": "false"}
-    writer = _Writer(mainstem.open_table(str(path), without))
-    writer.commits(lambda: len(writer.taken) < 5)  # what is opened once
-    alone = writer.commits(_until(time.monotonic() + _ALONE_S))
+    writer, plain = (_Writer(mainstem.open_table(str(place), without)) for place in (path, twin))
+    for one in (writer, plain):
+        one.commits(lambda one=one: len(one.taken) < 5)  # what is opened once
+    alone, beside = [], []
     command = [sys.executable, "-m", "benchmarks.index_writers", "build", str(path)]
     builder = subprocess.Popen(command, cwd=FOLDER.parent, text=True, stdout=subprocess.PIPE)
     try:
-        beside = writer.commits(lambda: builder.poll() is None)
+        while builder.poll() is None:
+            beside += writer.commits(_until(time.monotonic() + _BESIDE_S, lambda: builder.poll() is None))
+            builder.send_signal(signal.SIGSTOP)
+            alone += plain.commits(_until(time.monotonic() + _ALONE_S))
+            builder.send_signal(signal.SIGCONT)
         built = json.loads(builder.stdout.read())
     finally:
         builder.kill()
         builder.wait()
     if builder.returncode:
         raise RuntimeError("the builder failed")
-    limits = _bounds(twin, bare_metadata.Pattern.of_newest(path), built)
+    built["seconds"] -= sum(alone)  # in which it stood still
+    limits = _bounds(plain, twin, bare_metadata.Pattern.of_newest(path), built)
     before, meanwhile = _rate(alone), _rate(beside)
     what = f"upserts of {BATCH:,} rows while three indexes are built on {rows:,} rows"
+    target = asked(0.85, limits["rows"])
     return [
         row(
-            what, meanwhile, "rows/s", against="before", baseline=before, target=asked(0.85, limits["rows"]),
+            what, meanwhile, "rows/s", against="without, in turn", baseline=before, target=target,
             note=f"{len(beside)} commits in {sum(beside):.1f} s, p50 {_ms(beside)} after {_ms(alone)}; builds"
             f" took {built['seconds']:.1f} s and {built['cpu']:.1f} s of processor time; bounds: beside a"
             f" process that takes as much {limits['load']:.2f}x, with the bare files of the index rows"
@@ -80,22 +90,23 @@ def run(folder: Path, rows: int) -> list[Row]:
     ]  # fmt: skip
 
 
-def _bounds(twin: Path, pattern: bare_metadata.Pattern, built: dict[str, float]) -> dict[str, float]:
+def _bounds(
+    plain: _Writer, twin: Path, pattern: bare_metadata.Pattern, built: dict[str, float]
+) -> dict[str, float]:
     """Rates beside such a load, without and with the bare part of index rows, over those alone; in turn."""
-    plain = _Writer(mainstem.open_table(str(twin), read_tables.FAST))
     table, give = bare_metadata.opened(twin, read_tables.FAST)
     give(pattern)
     bare = _Writer(table)
     taken: dict[str, list[float]] = {"alone": [], "load": [], "rows": []}
     spec = json.dumps({**built, "folder": str(twin.parent)})
     for _ in range(_TURNS):
-        taken["alone"] += plain.commits(_until(time.monotonic() + _ALONE_S / _TURNS))
+        taken["alone"] += plain.commits(_until(time.monotonic() + _ALONE_S))
         burner = subprocess.Popen([sys.executable, "-m", "benchmarks.index_writers", "burn", spec],
                                   cwd=FOLDER.parent)  # fmt: skip
         try:
             time.sleep(1.0)
             for name, writer in (("load", plain), ("rows", bare)):
-                taken[name] += writer.commits(_until(time.monotonic() + _ALONE_S / _TURNS))
+                taken[name] += writer.commits(_until(time.monotonic() + _ALONE_S))
         finally:
             burner.kill()
             burner.wait()
@@ -131,8 +142,8 @@ def _ms(seconds: list[float]) -> str:
     return f"{1000 * statistics.median(seconds):.0f} ms"
 
 
-def _until(end: float) -> Callable[[], bool]:
-    return lambda: time.monotonic() < end
+def _until(end: float, going_on: Callable[[], bool] = lambda: True) -> Callable[[], bool]:
+    return lambda: time.monotonic() < end and going_on()
 
 
 def build(path: str) -> dict[str, float]:

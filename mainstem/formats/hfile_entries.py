@@ -202,20 +202,45 @@ def _changed(ascending: np.ndarray) -> np.ndarray:
 # ---------------------------------------------------------------------------------------- writing
 
 
-def lengths_of(values: pa.BinaryArray) -> np.ndarray:
+def lengths_of(values: pa.BinaryArray | pa.DictionaryArray) -> np.ndarray:
     """int64 per value: its bytes."""
+    if isinstance(values, pa.DictionaryArray):
+        return lengths_of(values.dictionary)[values.indices.to_numpy()]
     return pc.binary_length(values).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def entries_of(keys: pa.BinaryArray, values: pa.BinaryArray) -> pa.Buffer:
-    """The entries with these keys and values, one after another."""
-    heads = np.empty(len(keys), _HEAD_TYPE)
-    rows = lengths_of(keys)
-    heads["key"], heads["value"], heads["row"] = rows + _EXTRA, lengths_of(values), rows
-    places = np.arange(len(keys) + 1, dtype=np.int32) * np.int32(_HEAD)
-    first = pa.Array.from_buffers(pa.binary(), len(keys), [None, pa.py_buffer(places), pa.py_buffer(heads)])
+def entries_of(keys: pa.BinaryArray, values: pa.BinaryArray | pa.DictionaryArray) -> pa.Buffer:
+    """The entries with these keys and values, one after another; of a dictionary each value is laid out
+    once."""
+    rows, sizes = lengths_of(keys), lengths_of(values)
     tail, end, separator = _constant(_TAIL), _constant(b"\0"), _constant(b"")
-    return pc.binary_join_element_wise(first, keys, tail, values, end, separator).buffers()[2]
+    if not isinstance(values, pa.DictionaryArray):
+        parts = _written_heads(rows, sizes), keys, tail, values, end, separator
+        return pc.binary_join_element_wise(*parts).buffers()[2]
+    ends = pc.binary_join_element_wise(tail, values.dictionary, end, separator)
+    if len(keys) and 0 < rows.min() == rows.max() and len(set(lengths_of(ends).tolist())) == 1:
+        return _alike(keys, ends, values.indices.to_numpy())
+    parts = _written_heads(rows, sizes), keys, ends.take(values.indices), separator
+    return pc.binary_join_element_wise(*parts).buffers()[2]
+
+
+def _alike(keys: pa.BinaryArray, ends: pa.BinaryArray, which: np.ndarray) -> pa.Buffer:
+    """Entries of one size: ``ends[which[i]]`` comes behind each key."""
+    first = int(np.frombuffer(keys.buffers()[1], np.int32)[keys.offset])
+    width, end = len(keys[0].as_py()), len(ends[0].as_py())
+    made = np.empty(len(keys), [("head", f"V{_HEAD}"), ("key", f"V{width}"), ("end", f"V{end}")])
+    sizes = np.array([width]), np.array([end - len(_TAIL) - 1])
+    made["head"] = np.frombuffer(_written_heads(*sizes).buffers()[2], f"V{_HEAD}")
+    made["key"] = np.frombuffer(keys.buffers()[2], f"V{width}", len(keys), first)
+    made["end"] = np.frombuffer(ends.buffers()[2], f"V{end}", len(ends))[which]
+    return pa.py_buffer(made)
+
+
+def _written_heads(rows: np.ndarray, values: np.ndarray) -> pa.BinaryArray:
+    heads = np.empty(len(rows), _HEAD_TYPE)
+    heads["key"], heads["value"], heads["row"] = rows + _EXTRA, values, rows
+    places = np.arange(len(rows) + 1, dtype=np.int32) * np.int32(_HEAD)
+    return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(places), pa.py_buffer(heads)])
 
 
 def entry_of(key: bytes, value: bytes) -> bytes:

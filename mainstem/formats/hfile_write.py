@@ -100,7 +100,9 @@ def _together(keys: pa.Array, values: pa.Array, bounds: Sequence[int]) -> list[_
     once."""
     if len(keys) > limits.CHUNK_ROWS or len(values) != len(keys) or keys.null_count or values.null_count:
         return None
-    keys, values = keys.cast(pa.binary()), values.cast(pa.binary())
+    keys = keys.cast(pa.binary())
+    if not isinstance(values, pa.DictionaryArray) or values.dictionary.null_count:
+        values = values.cast(pa.binary())
     ascending = pc.less(keys[:-1], keys[1:]).to_numpy(zero_copy_only=False)
     ascending[[at - 1 for at in bounds[1:-1] if 0 < at < len(keys)]] = True
     sizes = lengths_of(keys)

@@ -22,7 +22,7 @@ from mainstem.metadata.build.expressions import Expression
 from mainstem.metadata.build.ranges import column_at
 from mainstem.metadata.build.rows import secondary_rows
 from mainstem.metadata.definitions import Definition
-from mainstem.metadata.keys import NULL_PREFIX, bloom_keys, file_groups, hashed_texts
+from mainstem.metadata.keys import NULL_PREFIX, bloom_keys, file_groups
 from mainstem.metadata.merging import shown
 from mainstem.metadata.partitions import (
     NON_PARTITIONED,
@@ -134,7 +134,7 @@ def _stored_rows(
     report.rows += rows.num_rows
     keys = rows["key"].combine_chunks()
     keys = keys if isinstance(keys, pa.Array) else pa.array([], pa.string())
-    right = file_groups(hashed_texts(keys, version), len(stored)) == group
+    right = file_groups(keys, len(stored), version) == group
     if not right.all():
         wrong = keys.filter(pa.array(~right)).to_pylist()
         report.add_all("misplaced", ((key, f"it lies in file group {group}") for key in wrong))

@@ -15,7 +15,7 @@ from mainstem.formats.avro_decode import decode_many
 from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
 from mainstem.limits import MIB
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.metadata.build.ranges import Range, base_file_ranges, ranges_of
+from mainstem.metadata.build.ranges import Range, base_file_ranges, ranges_of, ranges_of_slices
 from mainstem.metadata.build.rows import bloom_of_footer
 from mainstem.metadata.definitions import Definitions, read_definitions
 from mainstem.metadata.partitions import COLUMN_STATS, Kind, kind_of
@@ -69,10 +69,23 @@ class FileChanges:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a file. ``partial``: they hold only the columns that an update set."""
+    """Rows of a file: ``count`` from ``low`` on of a batch. ``partial``: they hold only the columns that an
+    update set."""
 
-    table: pa.Table
+    batch: pa.Table
+    low: int
+    count: int
     partial: bool
+
+    @classmethod
+    def all_of(cls, batch: pa.Table, partial: bool) -> Rows:
+        """All rows of a batch."""
+        return cls(batch, 0, batch.num_rows, partial)
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """The rows."""
+        return self.batch if self.count == self.batch.num_rows else self.batch.slice(self.low, self.count)
 
 
 @dataclass(frozen=True)
@@ -94,7 +107,9 @@ class Action:
         """(partition, name) of each added file -> ranges of the columns that ``column_stats`` is on."""
         definition = self.definitions.get(COLUMN_STATS)
         columns = [] if definition is None else list(definition.fields)
-        return {(p, name): self._ranges(p, name, columns) for p, name in self.changes.files()}
+        found = {file: [] for file in self.changes.files()}
+        found |= self._ranges_together(columns)
+        return {file: found[file] or self._ranges(*file, columns) for file in found}
 
     @cached_property
     def new_rows(self) -> Mapping[tuple[str, str], list[Rows]]:
@@ -124,17 +139,17 @@ class Action:
         if together is not None and self._indexed.issuperset(columns):
             for rows in together:
                 there = [column for column in columns if column in rows.table.column_names]
-                yield Rows(rows.table.select(there), rows.partial)
+                yield Rows.all_of(rows.table.select(there), rows.partial)
             return
         if paths.parse_base_name(name) is None:
             for block in read_blocks(self.storage.view(path), path=path):
                 if block.kind in _DATA:
-                    yield Rows(block.table(columns), block.partial)
+                    yield Rows.all_of(block.table(columns), block.partial)
             return
         with pq.ParquetFile(self.storage.open_input(path)) as source:
             there = [column for column in columns if column in source.schema_arrow.names]
             for batch in source.iter_batches(columns=there):
-                yield Rows(pa.Table.from_batches([batch]), False)
+                yield Rows.all_of(pa.Table.from_batches([batch]), False)
 
     @cached_property
     def _indexed(self) -> frozenset[str]:
@@ -165,15 +180,15 @@ class Action:
                 if block.kind == BlockKind.AVRO_DATA:
                     waiting.setdefault(block.schema_text, []).append((block, rows, len(rows)))
                 if block.kind in _DATA:
-                    rows.append(Rows(pa.table({}), block.partial))
+                    rows.append(Rows.all_of(pa.table({}), block.partial))
                 if block.kind == BlockKind.PARQUET_DATA:
-                    rows[-1] = Rows(block.table(columns), block.partial)
+                    rows[-1] = Rows.all_of(block.table(columns), block.partial)
         for schema_text, blocks in waiting.items():
             parts = [block.records() for block, _, _ in blocks]
             places = [(block.path, block.content_offset + 8) for block, _, _ in blocks]
             table, low = decode_many(parts, schema_text, columns, places=places), 0
             for (block, rows, at), (_, count) in zip(blocks, parts, strict=True):
-                rows[at] = Rows(table.slice(low, count), block.partial)
+                rows[at] = Rows(table, low, count, block.partial)
                 low += count
         return found
 
@@ -187,8 +202,24 @@ class Action:
                     batches[id(one.batch)] = as_decoded(one.batch, one.schema_text, columns)
             tables = [(batches[id(one.batch)], one) for one in written]
             if all(table is not None for table, _ in tables):
-                found[path] = [Rows(table.slice(one.low, one.count), one.partial) for table, one in tables]
+                found[path] = [Rows(table, one.low, one.count, one.partial) for table, one in tables]
         return found
+
+    def _ranges_together(self, columns: list[str]) -> dict[tuple[str, str], list[Range]]:
+        """Ranges of log files with the rows of one block, as far as several hold rows of one batch."""
+        if not self._indexed.issuperset(column.partition(".")[0] for column in columns):
+            return {}
+        of_batch: dict[int, list[tuple[tuple[str, str], Rows]]] = {}
+        for file in self.changes.files():
+            found = self._decoded_together.get(paths.in_partition(*file), [])
+            if len(found) == 1 and found[0].count:
+                of_batch.setdefault(id(found[0].batch), []).append((file, found[0]))
+        made = {}
+        for together in of_batch.values():
+            slices = [(rows.low, rows.count) for _, rows in together]
+            ranges = ranges_of_slices(together[0][1].batch, slices, columns)
+            made |= {file: some for (file, _), some in zip(together, ranges, strict=True)}
+        return made
 
     def _ranges(self, partition: str, name: str, columns: list[str]) -> list[Range]:
         """Ranges of the columns that a file has; of a log file that only deletes, that it has nothing, as

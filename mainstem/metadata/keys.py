@@ -137,8 +137,15 @@ def split_secondary(keys: pa.Array, *, path: str = "") -> tuple[pa.Array, pa.Arr
 
 def _separators(keys: pa.Array) -> np.ndarray:
     """Byte of the first unescaped ``$`` of each key, -1 where there is none."""
+    data, begins = _data_of(keys), offsets_of(keys).astype(np.int64)
+    begins -= begins[0]
+    places = np.flatnonzero(np.frombuffer(data, np.uint8) == ord(_SEPARATOR))
+    odd = b"\\" in data
+    alike = not odd and len(places) == len(keys)
+    if alike and (places >= begins[:-1]).all() and (places < begins[1:]).all():
+        return places - begins[:-1]  # one for each, as nearly always
     found = pc.find_substring(keys, _SEPARATOR).to_numpy(zero_copy_only=False).astype(np.int64)
-    if b"\\" not in _data_of(keys):
+    if not odd:
         return found
     escaped = pc.match_substring(keys, "\\").to_numpy(zero_copy_only=False)
     for row in np.flatnonzero(escaped).tolist():  # rare: values with a backslash, '$' or NUL
@@ -176,15 +183,17 @@ def _unescaped(values: pa.Array) -> pa.Array:
 # -------------------------------------------------------------------------------------- file groups
 
 
-def file_groups(texts: pa.Array, groups: int) -> np.ndarray:
-    """int64 per text: the file group that Java's hash names (``mapRecordKeyToFileGroupIndex``).
+def file_groups(texts: pa.Array, groups: int, secondary_version: str | None = None) -> np.ndarray:
+    """int64 per stored key: the file group that Java's hash names (``mapRecordKeyToFileGroupIndex``), under
+    version V2 of a secondary index the hash of ``hashed_texts``.
 
     ``abs(abs(h) % groups)`` of ``String.hashCode``; Java's ``abs(-2**31)`` is negative and its remainder
     keeps the sign, so the result is that of the absolute value in 64 bits.
     """
     if groups <= 1:
         return np.zeros(len(texts), np.int64)
-    hashes = java_string_hash(texts).view(np.int32).astype(np.int64)
+    lengths = _hashed_bytes(texts) if secondary_version == V2 and len(texts) else None
+    hashes = java_string_hash(texts, lengths).view(np.int32).astype(np.int64)
     return np.abs(hashes) % groups
 
 
@@ -194,5 +203,9 @@ def hashed_texts(keys: pa.Array, secondary_version: str | None = None) -> pa.Arr
     keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     if secondary_version != V2 or not len(keys):
         return keys
+    return _pieces(keys, [_hashed_bytes(keys)], [0])[0]
+
+
+def _hashed_bytes(keys: pa.Array) -> np.ndarray:
     cut = _separators(keys)
-    return _pieces(keys, [np.where(cut >= 0, cut + 1, np.diff(offsets_of(keys)))], [0])[0]
+    return np.where(cut >= 0, cut + 1, np.diff(offsets_of(keys)))

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +27,11 @@ def file_id_bucket(file_id: str) -> int | None:
     return int(head) if len(head) == 8 and head.isdigit() and head.isascii() else None
 
 
-def java_string_hash(values: pa.Array) -> np.ndarray:
-    """``String.hashCode`` of each value as uint32 (wrapping); null gives 0. UTF-16 code units."""
+def java_string_hash(values: pa.Array, lengths: np.ndarray | None = None) -> np.ndarray:
+    """``String.hashCode`` of each value as uint32 (wrapping); null gives 0. UTF-16 code units.
+
+    ``lengths``: of how many of its first bytes, which end with a character.
+    """
     values = _string_array(values)
     count = len(values)
     if count == 0:
@@ -36,16 +40,18 @@ def java_string_hash(values: pa.Array) -> np.ndarray:
     offsets = np.frombuffer(filled.buffers()[1], np.int32)[filled.offset : filled.offset + count + 1]
     data = filled.buffers()[2]
     units = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
+    starts, sizes = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
+    sizes = sizes if lengths is None else np.minimum(sizes, lengths)
     used = units[offsets[0] : offsets[-1]]
     if used.size == 0 or int(used.max()) < 0x80:
-        return _hash_units(units, starts, lengths)
+        return _hash_units(units, starts, sizes)
     ascii_rows = pc.string_is_ascii(filled).to_numpy(zero_copy_only=False)
     result = np.zeros(count, np.uint32)
-    result[ascii_rows] = _hash_units(units, starts[ascii_rows], lengths[ascii_rows])
+    result[ascii_rows] = _hash_units(units, starts[ascii_rows], sizes[ascii_rows])
     wide = np.flatnonzero(~ascii_rows)
     # Non-ASCII keys are rare: they alone are turned into UTF-16.
-    encoded = [text.encode("utf-16-le") for text in filled.take(pa.array(wide)).to_pylist()]
+    pieces = (units[at : at + size].tobytes() for at, size in zip(starts[wide], sizes[wide], strict=True))
+    encoded = [piece.decode().encode("utf-16-le") for piece in pieces]
     wide_lengths = np.array([len(e) // 2 for e in encoded], np.int64)
     wide_starts = np.concatenate(([0], np.cumsum(wide_lengths)[:-1]))
     joined = np.frombuffer(b"".join(encoded), np.uint16)
@@ -53,38 +59,50 @@ def java_string_hash(values: pa.Array) -> np.ndarray:
     return result
 
 
+# What is laid out at once: rows, and units of a matrix in which each row is as long as the longest text.
+_ROWS_AT_ONCE, _UNITS_AT_ONCE = 1 << 14, 1 << 20
+
+
 def _hash_units(units: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The hash is a sum of units times powers of 31, of which the last unit has the lowest."""
     result = np.zeros(len(starts), np.uint32)
-    if len(starts) == 0:
-        return result
-    longest = int(lengths.max())
-    same = int(lengths.min()) == longest
-    thirty_one = np.uint32(31)
-    if same:
-        if int(starts[-1] - starts[0]) == longest * (len(starts) - 1):
-            # Values of one length lying side by side (ids, dates): a plain matrix of units.
-            block = units[starts[0] : starts[0] + longest * len(starts)]
-            columns = np.ascontiguousarray(block.reshape(len(starts), longest).T)
-            for column in columns:
-                result *= thirty_one
-                result += column
-            return result
-        for at in range(longest):
-            result *= thirty_one
-            result += units[starts + at]
-        return result
-    order = np.argsort(-lengths, kind="stable")
-    starts, lengths = starts[order], lengths[order]
-    ordered = np.zeros(len(starts), np.uint32)
-    # Rows sorted by falling length: those still running are a prefix.
-    running = np.searchsorted(-lengths, -np.arange(longest), side="left")
-    for at in range(longest):
-        alive = int(running[at])
-        head = ordered[:alive]
-        head *= thirty_one
-        head += units[starts[:alive] + at]
-    result[order] = ordered
+    waiting = [(low, min(low + _ROWS_AT_ONCE, len(starts))) for low in range(0, len(starts), _ROWS_AT_ONCE)]
+    while waiting:
+        low, high = waiting.pop()
+        rows = high - low
+        if rows > 1 and rows * int(lengths[low:high].max()) > _UNITS_AT_ONCE:
+            half = low + rows // 2
+            waiting += [(low, half), (half, high)]
+        else:
+            result[low:high] = _hash_few(units, starts[low:high], lengths[low:high])
     return result
+
+
+def _hash_few(units: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    longest, shortest = int(lengths.max()), int(lengths.min())
+    if not longest:
+        return np.zeros(len(starts), np.uint32)
+    rows, first, end = len(starts), int(starts[0]), int(starts[-1] + lengths[-1])
+    if longest == shortest and end - first == longest * rows:
+        block = units[first:end].reshape(rows, longest)  # ids, dates: values that lie side by side
+    else:
+        # The units up to the end of each; what lies before a text counts as nought.
+        begin = int(starts.min())
+        room = np.concatenate([np.zeros(longest, units.dtype), units[begin : int((starts + lengths).max())]])
+        whole = np.ndarray((len(room) - longest + 1,), f"V{longest * room.itemsize}", room, 0, room.strides)
+        block = whole[starts + lengths - begin].view(room.dtype).reshape(rows, longest)
+        if shortest < longest:
+            small = np.min_scalar_type(longest)
+            block *= np.arange(longest, dtype=small) >= (longest - lengths).astype(small)[:, None]
+    return block.astype(np.uint32) @ _powers(longest)
+
+
+@lru_cache(maxsize=256)
+def _powers(count: int) -> np.ndarray:
+    """uint32: falling powers of 31, wrapping, down to 1."""
+    found = np.full(count, 31, np.uint32)
+    found[0] = 1
+    return np.multiply.accumulate(found, dtype=np.uint32)[::-1].copy()
 
 
 def _string_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:

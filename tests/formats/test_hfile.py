@@ -271,6 +271,19 @@ def test_many_entries_of_different_sizes_are_taken_apart_without_walking_along_t
         assert _pairs(hfile) == sorted(pairs.items())
 
 
+@given(st.lists(st.tuples(st.binary(max_size=3), st.integers(0, 2)), min_size=1, max_size=9),
+       st.lists(st.binary(max_size=2), min_size=3, max_size=3), st.booleans())  # fmt: skip
+def test_entries_are_the_same_whether_their_values_are_a_dictionary(rows, known, alike) -> None:
+    if alike:
+        rows = [(key.ljust(3, b"-"), at) for key, at in rows]
+        known = [value.ljust(2, b"-") for value in known]
+    keys = pa.array([b"before", *(key for key, _ in rows)]).slice(1)
+    numbers = pa.array([2, *(at for _, at in rows)], pa.int32())
+    values = pa.DictionaryArray.from_arrays(numbers, pa.array(known, pa.binary())).slice(1)
+    plain = pa.array([known[at] for _, at in rows], pa.binary())
+    assert bytes(entries_of(keys, values)) == bytes(entries_of(keys, plain))
+
+
 def test_values_that_look_like_entries_are_values() -> None:
     tail = b"\x00\x7f\xff\xff\xff\xff\xff\xff\xff\x04"
     fake = bytes(entries_of(pa.array([b"fake"]), pa.array([b"value"]))) + tail

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import arrow_to_avro
@@ -35,6 +37,7 @@ from mainstem.metadata.build.ranges import (
     indexed_columns,
     joined,
     ranges_of,
+    ranges_of_slices,
 )
 from mainstem.metadata.build.rows import files_rows, record_index_rows, removed_blooms, secondary_rows
 from mainstem.metadata.build.stats import (
@@ -105,6 +108,44 @@ def test_fields_of_structs_have_ranges_and_columns_that_are_missing_have_none():
 def test_ranges_of_batches_are_those_of_all_rows():
     batches = [pa.table({"c": pa.array(part, pa.int64())}) for part in ([5, None], [], [-2, 7], [None])]
     assert ranges_of(batches, ["c"]) == ranges_of(pa.concat_tables(batches), ["c"])
+
+
+DRAWN = {
+    "int8": st.integers(-128, 127),
+    "uint64": st.integers(0, 2**64 - 1),
+    "float": st.sampled_from([NAN, INF, -INF, 0.0, -0.0, 1.5, -2.5]),
+    "double": st.sampled_from([NAN, INF, -INF, 0.0, -0.0, 1.5, -2.5]),
+    "date32[day]": st.dates(),
+    "timestamp[us]": st.datetimes(),
+    "time32[ms]": st.times().map(lambda time: time.replace(microsecond=0)),
+    "string": st.sampled_from(["", "a", "b", "\U0010ffff", "\ue000"]),
+    "bool": st.booleans(),
+    "binary": st.binary(max_size=2),
+    "decimal": st.decimals(-9, 9, places=2),
+}
+ARROW = {str(kind): kind for kind in (
+    pa.int8(), pa.uint64(), pa.float32(), pa.float64(), pa.date32(), pa.timestamp("us"), pa.time32("ms"),
+    pa.string(), pa.bool_(), pa.binary(),
+)} | {"decimal": pa.decimal128(9, 2)}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", DRAWN)
+@given(drawn=st.data())
+def test_ranges_of_slices_are_those_of_each_slice(kind, drawn):
+    values = drawn.draw(st.lists(DRAWN[kind] | st.none(), min_size=1, max_size=12))
+    if drawn.draw(st.booleans()):
+        values = [value for value in values if value is not None] or [drawn.draw(DRAWN[kind])]
+    if drawn.draw(st.booleans()):
+        values = values[:1] * len(values)
+    rows = pa.table({"c": pa.array(values, ARROW[kind]), "n": pa.array(range(len(values)))})
+    places = st.integers(0, len(values) - 1).flatmap(
+        lambda low: st.tuples(st.just(low), st.integers(0, len(values) - low))
+    )
+    slices = drawn.draw(st.lists(places, min_size=1, max_size=4))
+    found = ranges_of_slices(rows, slices, ["c", "gone", "n"])
+    alone = [ranges_of(rows.slice(*one), ["c", "gone", "n"]) for one in slices]
+    assert [list(map(shown, one)) for one in found] == [list(map(shown, one)) for one in alone]
+    assert [[r.type for r in one] for one in found] == [[r.type for r in one] for one in alone]
 
 
 def test_joined_ranges_meet_in_the_wider_type_and_are_unknown_without_one():

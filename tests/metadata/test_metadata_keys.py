@@ -96,6 +96,20 @@ def test_the_file_group_of_a_key_is_the_one_that_javas_hash_names(groups: int) -
     assert keys.file_groups(pa.array(texts), groups).tolist() == [java_group(t, groups) for t in texts]
 
 
+def test_the_file_group_is_that_of_the_part_that_is_hashed_however_long_its_neighbours_are() -> None:
+    draw = random.Random(1)
+    letters = ["a", "Z", "7", "é", "漢", "\U0001f600", "$", "\\", "\0"]
+    for count in (1, 300):
+        values = ["".join(draw.choices(letters, k=draw.choice((0, 1, 30)))) for _ in range(count)]
+        values += ["long" * 5_000, None, ""]
+        stored = keys.secondary_keys(pa.array(values), pa.array([f"key{n}" for n in range(len(values))]))
+        for some in (stored, stored.slice(1)):
+            for version in (keys.V1, keys.V2):
+                hashed = keys.hashed_texts(some, version).to_pylist()
+                expected = [java_group(text, 10) for text in hashed]
+                assert keys.file_groups(some, 10, version).tolist() == expected
+
+
 def test_partitions_have_javas_kinds_contents_and_file_ids() -> None:
     assert partitions.kind_of("secondary_index_idx") == Kind.SECONDARY_INDEX
     assert partitions.kind_of("vector_index_a") is None

@@ -50,6 +50,18 @@ def test_the_hash_is_javas(values, expected):
     assert list_hash(*values) == expected
 
 
+def test_hashes_of_many_texts_are_those_of_each_whatever_their_lengths():
+    texts = [text * n for n in (0, 1, 3, 70_000) for text in ("a", "ö", "id-7", "日本", "😀")] * 20
+    texts = [*texts, *(f"{n:05d}" for n in range(40_000)), None]
+    found = java_string_hash(pa.array(texts)).tolist()
+    for at in (*range(400), 20_399, 40_399, len(texts) - 1):
+        units = (texts[at] or "").encode("utf-16-le")
+        expected = 0
+        for low in range(0, len(units), 2):
+            expected = (31 * expected + int.from_bytes(units[low : low + 2], "little")) & 0xFFFFFFFF
+        assert found[at] == expected, at
+
+
 def test_golden_tables_for_every_key_type_are_there():
     assert len(TABLES) == 10
 

@@ -23,7 +23,7 @@ from mainstem.formats.hfile_entries import ROW_BYTES_MAX
 from mainstem.limits import MIB
 from mainstem.metadata.build.rows import id_encoding, instant_ms
 from mainstem.metadata.key_order import key_order
-from mainstem.metadata.keys import file_groups, hashed_texts
+from mainstem.metadata.keys import file_groups
 from mainstem.metadata.partitions import Content, in_keys
 from mainstem.metadata.records import SCHEMAS, encode
 
@@ -59,7 +59,7 @@ class Sorter:
     run_bytes: int = RUN_BYTES
     #: how many keys were added
     rows: int = 0
-    _waiting: list[pa.Table] = field(default_factory=list)
+    _waiting: list[tuple[list[pa.Array], int]] = field(default_factory=list)
     _waiting_bytes: int = 0
     _runs: list[tuple[Callable[[int], pa.RecordBatch], np.ndarray]] = field(default_factory=list)
 
@@ -68,11 +68,18 @@ class Sorter:
         self.rows += len(keys)
         for low in range(0, len(keys), _ROWS_AT_ONCE):
             some = keys.slice(low, _ROWS_AT_ONCE).cast(pa.string())
-            table = pa.table({"key": some, "number": pa.array(np.full(len(some), number, np.int32))})
-            self._waiting.append(table)
-            self._waiting_bytes += table.nbytes
+            self._waiting.append((some.chunks if isinstance(some, pa.ChunkedArray) else [some], number))
+            self._waiting_bytes += some.nbytes + 4 * len(some)
             if self._waiting_bytes >= self.run_bytes:
                 self._close_run()
+
+    def _taken(self) -> tuple[pa.Array, np.ndarray]:
+        """The keys that wait, and their numbers; nothing waits any more."""
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        numbers = np.array([number for _, number in waiting], np.int32)
+        counts = [sum(map(len, chunks)) for chunks, _ in waiting]
+        chunks = [chunk for chunks, _ in waiting for chunk in chunks]
+        return _whole(pa.chunked_array(chunks, pa.string())), np.repeat(numbers, counts)
 
     def settle(self) -> None:
         """Nothing more comes for a while: what is there goes where runs are kept."""
@@ -81,13 +88,12 @@ class Sorter:
     def _close_run(self) -> None:
         if not self._waiting:
             return
-        table = pa.concat_tables(self._waiting).combine_chunks()
-        self._waiting, self._waiting_bytes = [], 0
-        hashed = hashed_texts(_whole(table.column("key")), self.secondary_version)
-        group = file_groups(hashed, self.groups)
+        keys, numbers = self._taken()
+        group = file_groups(keys, self.groups, self.secondary_version)
         starts = np.zeros(self.groups + 1, np.int64)
         np.cumsum(np.bincount(group, minlength=self.groups), out=starts[1:])
-        run = table.take(pa.array(np.argsort(group, kind="stable"))).combine_chunks().to_batches()[0]
+        order = np.argsort(group, kind="stable")
+        run = pa.record_batch([keys.take(pa.array(order)), pa.array(numbers[order])], ["key", "number"])
         sizes = np.diff(starts)
         pieces = [run.slice(low, size) for low, size in zip(starts[:-1], sizes, strict=True)]
         self._runs.append((pieces.__getitem__ if self.keep is None else self.keep(pieces), sizes))
@@ -99,13 +105,12 @@ class Sorter:
             for group, keys, numbers in self.sorted_groups():
                 yield keys, numbers, np.full(len(keys), group, np.int64)
         elif self._waiting:
-            table = pa.concat_tables(self._waiting).combine_chunks()
-            keys = _whole(table.column("key"))
+            keys, numbers = self._taken()
             order = key_order(keys)
-            group = file_groups(hashed_texts(keys, self.secondary_version), self.groups)
+            group = file_groups(keys, self.groups, self.secondary_version)
             small = group.astype(np.min_scalar_type(self.groups))  # radix sort
             order = order[np.argsort(small[order], kind="stable")]
-            yield keys.take(pa.array(order)), table.column("number").to_numpy()[order], group[order]
+            yield keys.take(pa.array(order)), numbers[order], group[order]
 
     def sorted_groups(self) -> Iterator[tuple[int, pa.Array, np.ndarray]]:
         """File group, its keys sorted by unsigned bytes, their numbers; every group, empty ones too."""

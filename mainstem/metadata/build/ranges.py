@@ -133,6 +133,53 @@ def ranges_of(rows: pa.Table | Iterable[pa.Table], columns: Sequence[str]) -> li
     return [_with_nulls(found[name], without[name]) for name in columns if name in found]
 
 
+def ranges_of_slices(
+    batch: pa.Table, slices: Sequence[tuple[int, int]], columns: Sequence[str]
+) -> list[list[Range]]:
+    """``ranges_of`` each of some slices (first row, rows) of a batch. Columns without nulls are looked at
+    once for all slices, as far as that gives the ends: the files of a small commit have some rows each."""
+    found: list[list[Range]] = [[] for _ in slices]
+    for name in columns:
+        column = column_at(batch, name)
+        if column is None:
+            continue
+        kind = value_type(column.type)
+        known = _ends_of_slices(column, kind, slices)
+        for ranges, (low, count), ends in zip(found, slices, known, strict=True):
+            if ends is None:
+                ranges.append(_range(name, column.slice(low, count)))
+            else:
+                ranges.append(Range(name, kind, *ends, count, 0))
+    return found
+
+
+def _ends_of_slices(
+    column: pa.ChunkedArray, kind: pa.DataType, slices: Sequence[tuple[int, int]]
+) -> Sequence[tuple[Any, Any] | None]:
+    """Ends of those slices that they are known of by now; a column of one value is that in all of them."""
+    types, unknown = pa.types, [None] * len(slices)
+    if column.null_count or column.type != kind or not all(count for _, count in slices):
+        return unknown
+    if types.is_string(kind):
+        if column[0] != column[-1]:
+            return unknown
+        ends = pc.min_max(column).as_py()
+        return [(ends["min"], ends["max"])] * len(slices) if ends["min"] == ends["max"] else unknown
+    if types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind):
+        column = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
+    elif not (types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind)):
+        return unknown
+    values = column.to_numpy()
+    values = np.append(values, values[:1])  # so that a slice may end with the column
+    edges = np.array(slices).ravel()
+    edges[1::2] += edges[::2]
+    lows, highs = (f.reduceat(values, edges)[::2].tolist() for f in (np.minimum, np.maximum))
+    ends = zip(lows, highs, strict=True)
+    # A zero may be either zero, and NaN hides the smallest number.
+    return [None if isinstance(low, float) and (low == 0 or high == 0 or low != low) else (low, high)
+            for low, high in ends]  # fmt: skip
+
+
 def _with_nulls(found: Range, count: int) -> Range:
     return replace(found, rows=found.rows + count, nulls=found.nulls + count) if count else found
 
