@@ -61,6 +61,8 @@ def java_string_hash(values: pa.Array, lengths: np.ndarray | None = None) -> np.
 
 # What is laid out at once: rows, and units of a matrix in which each row is as long as the longest text.
 _ROWS_AT_ONCE, _UNITS_AT_ONCE = 1 << 14, 1 << 20
+# Units of a text beyond which it is gone along piece by piece.
+_LONG = 1 << 12
 
 
 def _hash_units(units: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -82,6 +84,9 @@ def _hash_few(units: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.
     longest, shortest = int(lengths.max()), int(lengths.min())
     if not longest:
         return np.zeros(len(starts), np.uint32)
+    if longest > _LONG:
+        each = zip(starts.tolist(), lengths.tolist(), strict=True)
+        return np.array([_hash_long(units[at : at + size]) for at, size in each], np.uint32)
     rows, first, end = len(starts), int(starts[0]), int(starts[-1] + lengths[-1])
     if longest == shortest and end - first == longest * rows:
         block = units[first:end].reshape(rows, longest)  # ids, dates: values that lie side by side
@@ -95,6 +100,14 @@ def _hash_few(units: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.
             small = np.min_scalar_type(longest)
             block *= np.arange(longest, dtype=small) >= (longest - lengths).astype(small)[:, None]
     return block.astype(np.uint32) @ _powers(longest)
+
+
+def _hash_long(units: np.ndarray) -> int:
+    found = 0
+    for low in range(0, len(units), _LONG):
+        some = units[low : low + _LONG].astype(np.uint32)
+        found = (found * pow(31, len(some), 1 << 32) + int(some @ _powers(len(some)))) & 0xFFFFFFFF
+    return found
 
 
 @lru_cache(maxsize=256)

@@ -51,10 +51,10 @@ def test_the_hash_is_javas(values, expected):
 
 
 def test_hashes_of_many_texts_are_those_of_each_whatever_their_lengths():
-    texts = [text * n for n in (0, 1, 3, 70_000) for text in ("a", "ö", "id-7", "日本", "😀")] * 20
+    texts = [text * n for n in (0, 1, 3, 2_050, 9_000) for text in ("a", "ö", "id-7", "日本", "😀")]
     texts = [*texts, *(f"{n:05d}" for n in range(40_000)), None]
     found = java_string_hash(pa.array(texts)).tolist()
-    for at in (*range(400), 20_399, 40_399, len(texts) - 1):
+    for at in (*range(30), 20_399, len(texts) - 2, len(texts) - 1):
         units = (texts[at] or "").encode("utf-16-le")
         expected = 0
         for low in range(0, len(units), 2):
