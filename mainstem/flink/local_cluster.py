@@ -20,6 +20,7 @@ _KIND = "MiniClusterJobClient"
 _PAUSE_S = 2.0
 # What a task manager may take to make itself known, on a busy machine too.
 _START_S = 20.0
+_ANSWER_S = 30
 
 
 class LocalCluster:
@@ -29,10 +30,13 @@ class LocalCluster:
     """
 
     def __init__(self, job: Any) -> None:
+        from pyflink.java_gateway import get_gateway
+
         local = job.getClass().getSimpleName() == _KIND
         self._cluster = java_field(job, "miniCluster") if local else None
-        self._most = 0
-        self._next = time.monotonic()
+        self._seconds = get_gateway().jvm.java.util.concurrent.TimeUnit.SECONDS
+        self._most = 1
+        self._next = time.monotonic() + _START_S
 
     def look(self) -> None:
         """Start another task manager for one that has ended."""
@@ -43,11 +47,12 @@ class LocalCluster:
             return
         self._next = time.monotonic() + _PAUSE_S
         try:
-            there = self._cluster.requestClusterOverview().get().getNumTaskManagersConnected()
+            overview = self._cluster.requestClusterOverview().get(_ANSWER_S, self._seconds)
+            there = overview.getNumTaskManagersConnected()
             self._most = max(self._most, there)
             if there < self._most:
                 _log.warning("a local task manager ended (Flink's log says why): another one starts")
                 self._cluster.startTaskManager()
                 self._next = time.monotonic() + _START_S
-        except (Py4JError, JavaException):  # it is being closed, with the job
+        except (Py4JError, JavaException):  # no answer: it is being closed, with the job
             return
