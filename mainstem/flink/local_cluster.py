@@ -40,11 +40,11 @@ class LocalCluster:
 
     def look(self) -> None:
         """Start another task manager for one that has ended."""
+        if self._cluster is None or time.monotonic() < self._next:
+            return
         from py4j.protocol import Py4JError
         from pyflink.util.exceptions import JavaException
 
-        if self._cluster is None or time.monotonic() < self._next:
-            return
         self._next = time.monotonic() + _PAUSE_S
         try:
             overview = self._cluster.requestClusterOverview().get(_ANSWER_S, self._seconds)

@@ -34,8 +34,6 @@ def zigzag(value: int) -> bytes:
     rest = (value << 1) ^ (value >> 63)
     if rest <= 0x7F:
         return bytes((rest,))
-    if rest <= 0x3FFF:
-        return bytes((rest & 0x7F | 0x80, rest >> 7))
     out = bytearray()
     while rest > 0x7F:
         out.append(rest & 0x7F | 0x80)

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from mainstem import limits
 from mainstem.errors import Invalid
+from mainstem.formats.avro_pieces import offsets_of
 from mainstem.formats.avro_rows import Malformed
 from mainstem.formats.record_starts import walk_lanes
 
@@ -226,7 +227,7 @@ def entries_of(keys: pa.BinaryArray, values: pa.BinaryArray | pa.DictionaryArray
 
 def _alike(keys: pa.BinaryArray, ends: pa.BinaryArray, which: np.ndarray) -> pa.Buffer:
     """Entries of one size: ``ends[which[i]]`` comes behind each key."""
-    first = int(np.frombuffer(keys.buffers()[1], np.int32)[keys.offset])
+    first = int(offsets_of(keys)[0])
     width, end = len(keys[0].as_py()), len(ends[0].as_py())
     made = np.empty(len(keys), [("head", f"V{_HEAD}"), ("key", f"V{width}"), ("end", f"V{end}")])
     sizes = np.array([width]), np.array([end - len(_TAIL) - 1])

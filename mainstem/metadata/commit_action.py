@@ -107,9 +107,8 @@ class Action:
         """(partition, name) of each added file -> ranges of the columns that ``column_stats`` is on."""
         definition = self.definitions.get(COLUMN_STATS)
         columns = [] if definition is None else list(definition.fields)
-        found = {file: [] for file in self.changes.files()}
-        found |= self._ranges_together(columns)
-        return {file: found[file] or self._ranges(*file, columns) for file in found}
+        found = self._ranges_together(columns)
+        return {file: found.get(file) or self._ranges(*file, columns) for file in self.changes.files()}
 
     @cached_property
     def new_rows(self) -> Mapping[tuple[str, str], list[Rows]]:

@@ -165,9 +165,8 @@ def _ends_of_slices(
             return unknown
         ends = pc.min_max(column).as_py()
         return [(ends["min"], ends["max"])] * len(slices) if ends["min"] == ends["max"] else unknown
-    if types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind):
-        column = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
-    elif not (types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind)):
+    column = _as_stored(column, kind)
+    if not (types.is_integer(column.type) or types.is_float32(kind) or types.is_float64(kind)):
         return unknown
     values = column.to_numpy()
     values = np.append(values, values[:1])  # so that a slice may end with the column
@@ -213,14 +212,18 @@ def _ends(column: pa.ChunkedArray, kind: pa.DataType) -> tuple[Any, Any]:
     types = pa.types
     if types.is_floating(kind):
         return _float_ends(column)
-    if types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind):
-        column = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
-    elif column.type != kind:
-        column = column.cast(kind)
-    ends = pc.min_max(column).as_py()
+    ends = pc.min_max(_as_stored(column, kind)).as_py()
     if types.is_decimal(kind):
         return unscaled(ends["min"], kind.scale), unscaled(ends["max"], kind.scale)
     return ends["min"], ends["max"]
+
+
+def _as_stored(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """The values of this type as Avro stores them: dates and times as integers."""
+    types = pa.types
+    if types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind):
+        return column.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
+    return column if column.type == kind else column.cast(kind)
 
 
 def _float_ends(column: pa.ChunkedArray) -> tuple[float, float]:
