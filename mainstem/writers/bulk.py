@@ -98,6 +98,7 @@ class BulkInserter(BucketAppender):
         return super().wrote or bool(self._waiting) or bool(self._closed)
 
     def _append(self, slab: Slab) -> None:
+        self.torn = True  # until the whole batch is taken
         for place, low, high in zip(slab.places, slab.bounds[:-1], slab.bounds[1:], strict=True):
             count = high - low
             rows, keys = slab.rows.slice(low, count), slab.keys.slice(low, count)
@@ -134,12 +135,12 @@ class BulkInserter(BucketAppender):
 
     def finish(self) -> list[WriteStat]:
         """Write the base files, then as ``BucketAppender.finish``."""
-        if not self.torn:
-            self.torn = True
-            for place in sorted(self._waiting):
-                self._write_base(place, self._waiting[place])
-            self._waiting.clear()
-            self.torn = False
+        self._check_whole()
+        self.torn = True  # until all are written
+        for place in sorted(self._waiting):
+            self._write_base(place, self._waiting[place])
+        self._waiting.clear()
+        self.torn = False
         return super().finish()
 
     def _write_base(self, place: Place, tables: list[pa.Table]) -> None:
