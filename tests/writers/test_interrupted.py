@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import signal
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -128,7 +129,7 @@ def test_a_micro_batch_that_is_replayed_after_an_interrupt_anywhere_is_there_onc
             seen = content(table)
             outcome = upsert(other, [key], ts=2, guard=StreamGuard("s", batch))
             expected[f"k{key}"] = f"v{key}"
-            assert content(table) == expected, f"interrupted {plan.after and 'after' or 'before'} {plan.hit}"
+            assert content(table) == expected, f"interrupted after={after} {plan.hit}"
             if f"k{key}" in seen:
                 assert outcome.status == "already_committed"
     assert table.scan().to_arrow().num_rows == len(expected)
@@ -137,7 +138,9 @@ def test_a_micro_batch_that_is_replayed_after_an_interrupt_anywhere_is_there_onc
     assert not [i for i in table.timeline() if not i.is_completed], pending
 
 
-KINDS = (MemoryError, RecursionError, GeneratorExit, SystemExit, RuntimeError, ArithmeticError, KeyboardInterrupt)
+KINDS = (
+    MemoryError, RecursionError, GeneratorExit, SystemExit, RuntimeError, ArithmeticError, KeyboardInterrupt,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("error", KINDS)
@@ -184,10 +187,8 @@ def test_an_abort_that_is_interrupted_anywhere_leaves_nothing_visible_and_is_gon
 
     for at in range(0, calls_of(table, give_up), 3):
         for after in (False, True):
-            try:
+            with suppress(KeyboardInterrupt):
                 give_up(interrupted(table, Plan(at, after=after)))
-            except KeyboardInterrupt:
-                pass
             assert content(table) == {}
     mainstem.open_table(table.path).rollback_failed_writes()
     assert not [i for i in table.timeline() if not i.is_completed]
@@ -273,7 +274,7 @@ def test_a_signal_handler_cannot_abort_a_commit_from_within_but_may_raise(make_t
     assert len(content(table)) == 3, caught.value
 
 
-@pytest.mark.parametrize("call", ["FileLease.check", "FileLease.release", "monotonic_ms", "every_ms", "names"])
+@pytest.mark.parametrize("call", ["Lease.check", "Lease.release", "monotonic_ms", "every_ms", "names"])
 def test_a_lock_that_was_taken_when_the_interrupt_came_is_given_back(make_table, call):
     table = make_table()
     table.upsert(rows([0], ts=0))
@@ -328,7 +329,8 @@ def full_at(table, at, *, kind="append", options=None):
             sink = super().open_sink(path)
             return Sink(sink) if ".log." in path else sink
 
-    return Table(dataclasses.replace(real._seams, storage=Disk(table.path)), real.config, options or {}), state
+    seams = dataclasses.replace(real._seams, storage=Disk(table.path))
+    return Table(seams, real.config, options or {}), state
 
 
 @pytest.mark.parametrize("at", [1, 2])
@@ -358,6 +360,8 @@ def test_a_log_file_whose_closing_at_roll_over_fails_is_not_left_out_of_the_comm
     with pytest.raises(Unavailable):
         txn.write(rows(range(100), ts=1))
     assert state["failed"] == 1
+    with pytest.raises(Invalid, match="halfway"):
+        txn.write(rows(range(100, 200), ts=1))
     with pytest.raises(Invalid, match="halfway"):
         txn.commit()
     txn.abort()
