@@ -171,6 +171,21 @@ class TableState:
         blob = self.archive.metadata(requested)
         return None if blob is None else decode_commit(blob, path=f"archived instant {requested}")
 
+    def archived_writes(
+        self, after: str, until: str | None, leave_out: str = ""
+    ) -> Iterator[tuple[str, CommitMetadata | None]]:
+        """Requested time and metadata of archived writes of this view with ``after < requested <= until``,
+        newest request first; read as they are drawn. None: archived without metadata."""
+        for instant in self.archive.newest_first(after, until):
+            wanted = instant.action in WRITES and instant.action != leave_out
+            if wanted and self.completion(instant.requested) is not None:
+                yield instant.requested, self.metadata(instant.requested)
+
+    @property
+    def is_past(self) -> bool:
+        """Whether this is a view of an earlier moment."""
+        return False
+
     @cached_property
     def earliest_retained(self) -> str | None:
         """Requested time of the oldest commit whose files the newest clean kept whole, active or archived."""
