@@ -1,8 +1,8 @@
 """Goal: what a view of the past once answered it answers for ever, or refuses; archiving changes no answer.
 
-Method: a ledger. After each commit of a table whose columns grow, the view at its completion time and as of its
-requested time is written down with its columns. Instants are archived, compacted and cleaned in between, and
-every answer in the ledger is asked again. Java's archives are asked with golden tables.
+Method: a ledger. After each commit of a table whose columns grow, the view at its completion time and as of
+its requested time is written down with its columns. Instants are archived, compacted and cleaned in between,
+and every answer in the ledger is asked again. Java's archives are asked with golden tables.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SMALL = {
 
 
 def rows(number: int, columns: int, *, wide: bool = False) -> pa.Table:
-    """Four rows with ``columns`` columns beyond those of the table's creation; ``wide``: the first is a long."""
+    """Four rows with ``columns`` columns that the table was not created with; ``wide``: of longs."""
     keys = [f"k{(number + k) % 9:02d}" for k in range(4)]
     made: dict[str, Any] = {
         "id": keys,
