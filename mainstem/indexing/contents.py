@@ -21,6 +21,7 @@ from mainstem.metadata.build.rows import bloom_of_footer
 from mainstem.metadata.build.stats import expression_range
 from mainstem.metadata.partitions import in_keys
 from mainstem.readers.base_rows import open_base
+from mainstem.readers.presence import check_table
 from mainstem.readers.snapshot import make_split, read_spec
 from mainstem.readers.split import Split, read_split
 from mainstem.readers.state import TableState
@@ -148,6 +149,12 @@ class Contents(_Reading):
                 if self._is_written(file, several=written[_writer(entry.name)] > 1):
                     here[file.name] = file
         return found
+
+    def checked(self) -> Contents:
+        """This, after a look whether all that the newest rows need is there. Raises ``CorruptTable`` if not:
+        an index of what is left would be taken for the whole."""
+        check_table(self.state, self.files)
+        return self
 
     def _is_written(self, file: DataFile, *, several: bool) -> bool:
         parsed = paths.parse_log_name(file.name) or paths.parse_base_name(file.name)

@@ -94,7 +94,7 @@ class FirstRows:
     def of_listing(self) -> None:
         """Rows of all files that completed instants wrote. One that a clean removes meanwhile is left out:
         the clean completes later than the listing point, and tells the index itself."""
-        self._rows = self._with(Contents(self.state), lambda file: True)
+        self._rows = self._with(Contents(self.state).checked(), lambda file: True)
 
     def and_of(self, instants: Sequence[Instant]) -> None:
         """And those of the files that these instants wrote, completed since."""
