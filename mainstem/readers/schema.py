@@ -20,6 +20,7 @@ from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 from mainstem.formats.avro_schema import parse_schema as parse_avro_schema
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.readers.expressions import names
 from mainstem.readers.state import TableState
 from mainstem.storage import paths
 from mainstem.table.field_ids import FieldIds, VersionedSchema, check_names, parse_history, parse_schema
@@ -216,7 +217,7 @@ def output_columns(schema: pa.Schema, columns: Sequence[str] | None) -> list[str
 
 
 def filter_columns(schema: pa.Schema, expression: pc.Expression | None) -> Iterable[str]:
-    """Columns that a filter may look at: every column whose name occurs in its text."""
+    """Columns that a filter may look at: all where it does not tell. ``Invalid`` if it is no expression."""
     if expression is None:
         return []
     if not isinstance(expression, pc.Expression):
@@ -224,7 +225,5 @@ def filter_columns(schema: pa.Schema, expression: pc.Expression | None) -> Itera
             f"filter={expression!r}; expected a pyarrow.compute.Expression, such as"
             " pyarrow.compute.field('price') > 10"
         )
-    text = str(expression)
-    if "FieldPath" in text:  # a field by number
-        return list(schema.names)
-    return [name for name in schema.names if name in text]
+    used = names(expression)
+    return [name for name in schema.names if used is None or name in used]

@@ -58,7 +58,15 @@ from mainstem.writers.rollback import (
     roll_back,
     roll_back_failed_writes,
 )
-from mainstem.writers.schemas import Moved, declare, follow, newer_schema, taken_in, with_schema
+from mainstem.writers.schemas import (
+    Moved,
+    declare,
+    follow,
+    newer_schema,
+    newest_schema,
+    taken_in,
+    with_schema,
+)
 from mainstem.writers.spec import BULK_INSERT, UPSERT, WriteSpec
 
 if TYPE_CHECKING:
@@ -437,7 +445,11 @@ class Transaction:
                 published = publish_with_metadata(
                     ctx,
                     self.instant,
-                    FileChanges.of_stats(stats, written=self._appender.written if self._appender else {}),
+                    FileChanges.of_stats(
+                        stats,
+                        schemas=self._schemas,
+                        written=self._appender.written if self._appender else {},
+                    ),
                     lambda time: f"{self.instant}_{time}.{DELTACOMMIT}",
                     prepared=prepared,
                     decide=self._may_complete,
@@ -504,6 +516,11 @@ class Transaction:
             table=self._ctx.base,
             instant=self.instant,
         )
+
+    def _schemas(self) -> Iterator[str]:
+        """Ours, and if that is not enough the table's, which may have columns that our files lack."""
+        yield self._spec.user_schema
+        yield newest_schema(self._ctx.seams.storage, self._ctx.publisher.timeline())
 
     def _extra_metadata(self) -> dict[str, str]:
         extra = dict(self._extra)
