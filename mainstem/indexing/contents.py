@@ -176,6 +176,13 @@ class Contents(_Reading):
         check_table(self.state, self.files)
         return self
 
+    @cached_property
+    def shared_names(self) -> frozenset[str]:
+        """Names that files of several partitions have, as mainstem once named the files of a commit. Java
+        looks up statistics by bare names and takes the range of one file for another's."""
+        names = Counter(f.name for here in self.files.values() for f in here.values() if f.holds_rows)
+        return frozenset(name for name, count in names.items() if count > 1)
+
     def _is_written(self, file: DataFile, *, several: bool) -> bool:
         parsed = paths.parse_log_name(file.name) or paths.parse_base_name(file.name)
         if parsed is None or self.state.completion(parsed.instant) is None:

@@ -113,7 +113,11 @@ class FirstRows:
             for file in files:
                 self._sizes.setdefault(file.partition, {})[file.name] = file.size
             return files_rows(self._sizes)
-        pieces = self._pieces([file for file in files if file.holds_rows])
+        files = [file for file in files if file.holds_rows]
+        if self.spec.partition == COLUMN_STATS:
+            # Java would take one for the other.
+            files = [file for file in files if file.name not in contents.shared_names]
+        pieces = self._pieces(files)
         told = self._told(len(pieces))
         if self.spec.partition == PARTITION_STATS:
             self._ranges += self.run(ranges_of_files, pieces, told)
@@ -121,7 +125,7 @@ class FirstRows:
         if kind_of(self.spec.partition) == Kind.EXPRESSION_INDEX:
             for found in self.run(expressions_of_files, pieces, told):
                 self._expressions += found
-            return loose_expression_rows(self._expressions)
+            return loose_expression_rows(self._expressions, contents.shared_names)
         work = blooms_of_files if self.spec.partition == BLOOM_FILTERS else stats_of_files
         self._made += self.run(work, pieces, told)
         return pa.concat_tables([SCHEMAS[self.spec.content].empty_table(), *self._made])

@@ -28,6 +28,8 @@ from mainstem.writers.spec import WriteSpec
 _OPEN_FILES_MAX = 400
 # Rows of a larger transaction are not kept until it commits.
 _WRITTEN_BYTES_MAX = 8 * MIB
+# More than any number of an attempt, which has ten digits at most.
+_ATTEMPTS = 10**10
 
 
 @dataclass
@@ -40,8 +42,9 @@ class BucketAppender:
     """Writes batches of one transaction (or of one task of it). Not thread-safe.
 
     ``token`` is the write token ``<task partition>-<stage>-<attempt>``; the instant makes names unique
-    across writers, the token within the instant. ``known_buckets`` (partition -> buckets that were seen
-    with the constant NBCC file id) may be shared by the transactions of a table and saves listings.
+    across writers, the token (``FileTokens``) within the instant. ``known_buckets`` (partition -> buckets
+    that were seen with the constant NBCC file id) may be shared by the transactions of a table and saves
+    listings.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class BucketAppender:
         self._storage = storage
         self._spec = spec
         self._token = token
+        self._tokens = FileTokens(token)
         self._encoder = BucketEncoder(spec, token.split("-", 1)[0])
         self._logs: dict[tuple[str, int], _OpenLog] = {}
         self._versions: dict[tuple[str, int], int] = {}
@@ -157,7 +161,7 @@ class BucketAppender:
         version = self._versions.get((partition, bucket), 0)
         while True:
             version += 1
-            name = paths.log_name(file_id, spec.instant, version, self._token)
+            name = paths.log_name(file_id, spec.instant, version, self._tokens(partition))
             try:
                 sink = self._open_file(partition, name)
                 break
@@ -302,6 +306,25 @@ class BucketAppender:
         for log in self._logs.values():
             with suppress(OSError):
                 log.sink.close(durable=False)
+
+
+class FileTokens:
+    """The write token of a task's files in each partition: no two files of an instant share a name.
+
+    File groups of one bucket have one id in all partitions, and Hudi's readers look up statistics of files
+    by their bare names: where two files share one, Java takes the range of the other and loses rows. Only
+    the third number differs, so the files of tasks keep their order of merging; its lowest ten digits are
+    the attempt's, so tasks never meet (Java has it as a long).
+    """
+
+    def __init__(self, token: str) -> None:
+        self._task, _, attempt = token.rpartition("-")
+        self._attempt = int(attempt)
+        self._numbers: dict[str, int] = {}
+
+    def __call__(self, partition: str) -> str:
+        number = self._numbers.setdefault(partition, len(self._numbers))
+        return f"{self._task}-{number * _ATTEMPTS + self._attempt}"
 
 
 class FileIds:

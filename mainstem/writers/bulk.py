@@ -78,6 +78,21 @@ def check_one_base_file_each(stats: list[WriteStat], table: str, instant: str) -
         seen.add(place)
 
 
+def check_names_differ(stats: list[WriteStat], table: str, instant: str) -> None:
+    """Java looks up statistics by bare file names, so no two partitions may share one (``FileTokens``)."""
+    seen: dict[str, str] = {}
+    for stat in stats:
+        other = seen.setdefault(stat.file_name, stat.partition)
+        if other != stat.partition:
+            raise Invalid(
+                f"partitions {other!r} and {stat.partition!r} both have a file {stat.file_name}: two tasks"
+                " were given the same numbers (task_partition, stage, attempt); give each task its own."
+                " Nothing was published",
+                table=table,
+                instant=instant,
+            )
+
+
 class BulkInserter(BucketAppender):
     """Holds the rows of new buckets in memory until ``finish``, which writes their base files."""
 
@@ -131,7 +146,7 @@ class BulkInserter(BucketAppender):
 
     def _base_name(self, partition: str, bucket: int) -> str:
         file_id = self.file_id(partition, bucket)
-        return paths.base_name(file_id, self._token, self._spec.instant)
+        return paths.base_name(file_id, self._tokens(partition), self._spec.instant)
 
     def finish(self) -> list[WriteStat]:
         """Write the base files, then as ``BucketAppender.finish``."""

@@ -44,7 +44,7 @@ from mainstem.timeline.publish import Section
 from mainstem.timeline.restore_records import being_restored
 from mainstem.writers import staged, task
 from mainstem.writers.append import BucketAppender
-from mainstem.writers.bulk import appender_for, check_one_base_file_each
+from mainstem.writers.bulk import appender_for, check_names_differ, check_one_base_file_each
 from mainstem.writers.conflicts import Overlaps
 from mainstem.writers.context import WriterContext
 from mainstem.writers.fit import Rows, as_table
@@ -419,6 +419,7 @@ class Transaction:
             self._settle([])
             quietly_discard(ctx, self.instant)
             return self._end(Outcome(EMPTY))
+        check_names_differ(stats, ctx.base, self.instant)
         if self._spec.operation == BULK_INSERT:
             check_one_base_file_each(stats, ctx.base, self.instant)
             self._overlaps = Overlaps(ctx.seams.storage, self.instant, stats, ctx.config.history)
