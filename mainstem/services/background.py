@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor  # noqa: F401  # its end is registered before ours
 
 from mainstem.errors import Invalid
+from mainstem.forks import Mutex, told_of_forks
 
 #: at the end of the process: how long the step under way may take
 LAST_STEP_S = 60.0
@@ -37,7 +38,12 @@ class Background:
             raise Invalid(f"pause between rounds: {every_s!r}, expected a number of seconds above 0")
         self._work = work
         self._every_s = every_s
-        self._mutex = threading.Lock()
+        self._mutex = Mutex()
+        self.after_fork()
+        told_of_forks(self)
+
+    def after_fork(self) -> None:
+        """The thread, and whoever waited for it, are the parent's."""
         self._thread: threading.Thread | None = None
         self._woken = threading.Event()
         self._stopped = threading.Event()

@@ -17,7 +17,6 @@ search start again with a new snapshot.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Unavailable
+from mainstem.forks import Mutex
 from mainstem.limits import VECTOR_DELTA_BYTES_MAX
 from mainstem.readers.skipping import Use
 from mainstem.readers.split import Split
@@ -76,7 +76,7 @@ class Searcher:
         self._storage = storage
         self._damaged = damaged
         self._use = use
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._ready: OrderedDict[str | None, _Ready] = OrderedDict()
         self._serving = Serving(storage)
         self._deltas = Deltas()

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from mainstem.errors import (
     Invalid,
@@ -28,6 +28,7 @@ from mainstem.errors import (
     Unavailable,
     Unsupported,
 )
+from mainstem.forks import Home
 from mainstem.metadata.commit_action import FileChanges
 from mainstem.options import WRITER_NAME
 from mainstem.storage import paths
@@ -92,6 +93,7 @@ class Transaction:
         self._ended = False
         self._begin_held_ms = 0.0
         self._begin_wait_ms = 0.0
+        self._home = Home()
 
     # -- begin -----------------------------------------------------------------------------------
 
@@ -135,6 +137,7 @@ class Transaction:
         """
         txn = cls(ctx, spec, guard=guard, extra_metadata=extra_metadata or {})
         ctx.heartbeats.adopt(spec.instant)
+        ctx.heartbeats.end_with(txn, spec.instant)
         return txn
 
     def detach(self) -> WriteSpec:
@@ -189,6 +192,7 @@ class Transaction:
             raise
         assert published.time is not None
         self._spec = _with_instant(self._spec, published.time)
+        ctx.heartbeats.end_with(self, self.instant)
         self._begin_held_ms = published.held_ms
         self._begin_wait_ms = published.lock_wait_ms
 
@@ -307,7 +311,11 @@ class Transaction:
         self._task_stats += stats
         self._task_rows += rows
 
+    def _check_home(self) -> None:
+        self._home.check("this transaction", self._ctx.base, self.instant)
+
     def _check_open(self) -> None:
+        self._check_home()
         if self._ended:
             raise Invalid(
                 "this transaction has ended; begin a new one", table=self._ctx.base, instant=self.instant
@@ -518,6 +526,7 @@ class Transaction:
         """Undo everything written and take the instant off the timeline. Harmless when already ended."""
         if self._ended:
             return
+        self._check_home()
         self._ended = True
         try:
             self._undo()
@@ -543,10 +552,20 @@ class Transaction:
     def _has_markers(self) -> bool:
         return self._ctx.seams.storage.stat(paths.marker_folder(self.instant)) is not None
 
+    def __reduce__(self) -> NoReturn:
+        raise Invalid(
+            "an open transaction can neither be copied nor pickled: two objects would end it twice. Executors"
+            " write parts of it by task_spec(), another process takes it over by detach() and Table.resume()",
+            table=self._ctx.base,
+            instant=self.instant,
+        )
+
     def __enter__(self) -> Transaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        if self._home.left:
+            return  # a forked child leaves the block; the transaction is its parent's
         if kind is None:
             self.abort()
             return
