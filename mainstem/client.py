@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import Invalid, MainstemError, Unavailable, Unsupported
 from mainstem.index_methods import IndexMethods
-from mainstem.opening import as_text, local_path, local_seams, note_lock
+from mainstem.opening import ZOOKEEPER_AUTH_VARIABLE, as_text, local_path, local_seams, note_lock
 from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions, flag, one_of
 from mainstem.seams import Seams
 from mainstem.service_methods import ServiceMethods
@@ -21,6 +21,7 @@ from mainstem.table.properties import (
     TableConfig,
     load_config,
 )
+from mainstem.truetime.zk_options import AUTH as ZOOKEEPER_AUTH
 from mainstem.vector_methods import VectorMethods
 
 if TYPE_CHECKING:
@@ -57,6 +58,25 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
         self._config = config
         self._given = dict(properties)
         self._writer: WriterContext | None = None
+
+    def __reduce__(self) -> Any:
+        """A pickle opens the table again, in whatever process it arrives."""
+        if not isinstance(self._seams.storage, LocalStorage):
+            raise TypeError("this table is not on local storage: open it again where it is needed")
+        if ZOOKEEPER_AUTH in self._given:
+            raise Invalid(
+                f"a pickle of this table would hold the credentials of {ZOOKEEPER_AUTH}: give them by the"
+                f" environment variable {ZOOKEEPER_AUTH_VARIABLE}, here and there",
+                table=self.path,
+            )
+        return open_table, (self.path, self._given)
+
+    def __copy__(self) -> Table:
+        """A copy is a table opened once more over the same storage, clock and lock."""
+        return Table(self._seams, self._config, self._given)
+
+    def __deepcopy__(self, memo: object) -> Table:
+        return self.__copy__()
 
     # -- what it is ------------------------------------------------------------------------------
 
@@ -358,7 +378,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
         from mainstem.writers.context import open_context
 
         try:
-            options = WriterOptions.from_properties(self._given)
+            options = WriterOptions.from_properties(self._given, self._config.raw)
             BaseFileFormat.from_properties(self._given)
             config.check_writable(self.path)
             merge_rules(config.raw)

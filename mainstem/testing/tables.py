@@ -88,7 +88,11 @@ class Tables(Simulation):
         self._background()
 
     def _create(self) -> None:
-        properties = {"hoodie.mainstem.exclusive": str(self.exclusive).lower()}
+        properties = {
+            "hoodie.mainstem.exclusive": str(self.exclusive).lower(),
+            "hoodie.client.heartbeat.interval_in_ms": str(HEARTBEAT_MS),
+            "hoodie.client.heartbeat.tolerable.misses": str(MISSES),
+        }
         if self.mode.partial:
             properties["hoodie.table.partial.update.mode"] = "IGNORE_DEFAULTS"
         merge = "EVENT_TIME_ORDERING" if self.mode.event_time else "COMMIT_TIME_ORDERING"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from mainstem.errors import Invalid, Unavailable, Unsupported
+from mainstem.forks import Mutex
 from mainstem.metadata.commit_expressions import check_expressions
 from mainstem.metadata.known_groups import KnownGroups
 from mainstem.options import WriterOptions
 from mainstem.seams import Seams
+from mainstem.storage import paths
 from mainstem.table.properties import LOCAL_ZONE, TableConfig, load_config
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.publish import Publisher
@@ -34,7 +35,7 @@ class WriterContext:
     given: Mapping[str, str] = field(default_factory=dict)
     #: when dead writers were last looked for (monotonic ms), None = never
     last_rollback_check_ms: float | None = None
-    mutex: threading.Lock = field(default_factory=threading.Lock)
+    mutex: Mutex = field(default_factory=Mutex)
     #: partition -> buckets whose constant file id was seen there (see ``BucketAppender``)
     known_buckets: dict[str, set[int]] = field(default_factory=dict)
     #: file groups of the indexes, as commits saw them under the lock
@@ -111,13 +112,21 @@ def open_context(
         wait_ms=options.skew_ms,
         exclusive=config.exclusive,
     )
-    heartbeats = Heartbeats(
-        seams.storage, seams.clock, options.heartbeat_ms, options.heartbeat_misses
-    )
+    heartbeats = heartbeats_of(seams, options)
     return WriterContext(
         seams, config, options, buckets, publisher, heartbeats, GuardIndex(seams.storage, config.history),
         given=dict(given or {}),
     )
+
+
+def heartbeats_of(
+    seams: Seams, options: WriterOptions, path: Callable[[str], str] = paths.heartbeat
+) -> Heartbeats:
+    """Heartbeats as a process was asked to keep them; ``path`` as ``Heartbeats`` has it."""
+    return Heartbeats(
+        seams.storage, seams.clock, options.heartbeat_ms, options.heartbeat_misses, path,
+        table=options.table_heartbeat,
+    )  # fmt: skip
 
 
 def merged(*layers: Mapping[str, str] | None) -> dict[str, str]:

@@ -52,8 +52,7 @@ def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
     _sweep_savepoints(ctx, timeline, store_now_ms)
     for instant in sorted({*beats, *marked}):
         if paths.is_instant_time(instant) and _is_over(timeline, instant):
-            last_beat = beats.get(instant)
-            if last_beat is not None and store_now_ms - last_beat <= ctx.heartbeats.expire_ms:
+            if instant in beats and not ctx.heartbeats.expired(instant, store_now_ms):
                 continue  # its writer may be tidying up
             _sweep_instant(ctx, timeline, instant)
     if thorough:
@@ -88,7 +87,7 @@ def _sweep_metadata(
     for instant in pending_there(own):
         if not _is_over(timeline, instant.requested):
             continue
-        if now_ms - last_change_ms(storage, instant) > _DEAD_AFTER * ctx.heartbeats.expire_ms:
+        if now_ms - last_change_ms(storage, instant) > _DEAD_AFTER * ctx.heartbeats.silent_ms:
             gone = instant.requested not in known and not _may_be_archived(ctx, timeline, instant.requested)
             sweep(storage, instant, with_files=gone)
 
@@ -103,7 +102,7 @@ def begun_savepoints(
     found = []
     for mark in (i for i in timeline.pending if i.action == SAVEPOINT):
         info = ctx.seams.storage.stat(paths.timeline_file(mark.file_name))
-        old = info is not None and now_ms - info.mtime_ms > _DEAD_AFTER * ctx.heartbeats.expire_ms
+        old = info is not None and now_ms - info.mtime_ms > _DEAD_AFTER * ctx.heartbeats.silent_ms
         if info is not None and old is dead:
             found.append(mark)
     return found
@@ -130,10 +129,10 @@ def _sweep_prepared(ctx: WriterContext, beats: dict[str, int], store_now_ms: int
     entries = storage.entries(paths.PREPARED)
     now_ms = max((store_now_ms, *(e.mtime_ms for e in entries)))
     for entry in entries:
-        last_beat = beats.get(entry.name.partition("-")[0])
-        if last_beat is not None and now_ms - last_beat <= ctx.heartbeats.expire_ms:
+        if now_ms - entry.mtime_ms <= max(60_000, ctx.heartbeats.silent_ms):
             continue
-        if now_ms - entry.mtime_ms > max(60_000, ctx.heartbeats.expire_ms):
+        owner = entry.name.partition("-")[0]
+        if owner not in beats or ctx.heartbeats.expired(owner, now_ms):
             storage.delete(f"{paths.PREPARED}/{entry.name}")
 
 

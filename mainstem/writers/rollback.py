@@ -111,7 +111,7 @@ def _due(ctx: WriterContext) -> bool:
     if not ctx.options.lazy_rollback:
         return False
     now = ctx.seams.clock.monotonic_ms()
-    with ctx.mutex:
+    with ctx.mutex.held:
         last = ctx.last_rollback_check_ms
         if last is not None and now - last < ctx.options.heartbeat_ms:
             return False
