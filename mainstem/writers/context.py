@@ -16,6 +16,7 @@ from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.publish import Publisher
 from mainstem.truetime.generator import InstantTimes
 from mainstem.truetime.heartbeat import Heartbeats
+from mainstem.truetime.identity import check_table
 from mainstem.writers.guard import GuardIndex
 
 
@@ -30,6 +31,8 @@ class WriterContext:
     publisher: Publisher
     heartbeats: Heartbeats
     guards: GuardIndex
+    #: of the table that was opened (``truetime.identity``); None: whichever is there
+    identity: str | None = None
     #: the caller's options (they complete what the table's properties leave open)
     given: Mapping[str, str] = field(default_factory=dict)
     #: when dead writers were last looked for (monotonic ms), None = never
@@ -57,6 +60,13 @@ class WriterContext:
                 f"the timeline cannot be listed: {error}; nothing was begun, try again", table=self.base
             ) from error
 
+    def check_same_table(self) -> None:
+        """Outside the lock, before something that was remembered of the table is believed.
+
+        Raises ``TableReplaced``, ``OSError``.
+        """
+        check_table(self.seams.storage, self.identity)
+
     def reread_config(self) -> None:
         """Under the lock: the table must still be what the transaction was planned for. Which indexes it has
         may have changed (``writers.indexed``).
@@ -83,8 +93,9 @@ def open_context(
     *,
     buckets: int,
     given: Mapping[str, str] | None = None,
+    identity: str | None = None,
 ) -> WriterContext:
-    """Put the parts together; ``config`` is completed by ``given`` already.
+    """Put the parts together; ``config`` is completed by ``given`` already. ``identity``: the table's.
 
     Raises ``Invalid`` for a LOCAL table whose zone was not given.
     """
@@ -110,14 +121,15 @@ def open_context(
         InstantTimes(zone, options.ahead_ms_max),
         wait_ms=options.skew_ms,
         exclusive=config.exclusive,
+        table=identity,
     )
     heartbeats = Heartbeats(
         seams.storage, seams.clock, options.heartbeat_ms, options.heartbeat_misses
     )
     return WriterContext(
         seams, config, options, buckets, publisher, heartbeats, GuardIndex(seams.storage, config.history),
-        given=dict(given or {}),
-    )
+        identity=identity, given=dict(given or {}),
+    )  # fmt: skip
 
 
 def merged(*layers: Mapping[str, str] | None) -> dict[str, str]:

@@ -112,6 +112,8 @@ class Transaction:
                 timeline = ctx.publisher.timeline()
                 ctx.guards.prepare(guard, timeline)
                 earlier = ctx.guards.committed(guard, timeline)
+                if earlier is not None:
+                    ctx.check_same_table()  # else it may be remembered of another table
             except OSError as error:
                 raise _unavailable("begin", error, ctx.base) from error
             if earlier is not None:
