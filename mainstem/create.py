@@ -298,10 +298,10 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
     One step decides who of several makes it: ``hoodie.properties`` gets its name by a link, whole,
     exclusively and last. What is there before it, of this attempt or another, is the same whoever made it:
 
-      1. folders; a private file with the properties; the table's note in the fence
+      1. folders; private files with the properties; the table's note in the fence
       2. the metadata table, if there is to be one, whole and in one step (``metadata.creation``)
       3. no table is there, and nothing of one; link the private file to ``hoodie.properties``
-      4. link it to ``made-here``, by which our writers know that the bucket count is right
+      4. ``made-here``, with the same content, by which our writers know that the bucket count is right
 
     A crash before 3 leaves a folder without a table, which the next creation takes as it is. Nobody removes
     what another one made. A creator that was stopped finds its private file gone, and makes nothing, if the
@@ -309,24 +309,29 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
     """
     storage = seams.storage
     when = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(seams.clock.now_ms() / 1000))
-    private = paths.prepared("table", f"{seams.random.getrandbits(64):016x}")
-    made = False
+    data, made = encode_config(raw, when), False
+    # Two files, not two names: some engines write into a file that is there.
+    private, note = (
+        paths.prepared(what, f"{seams.random.getrandbits(64):016x}") for what in ("table", "note")
+    )
     try:
         refuse_what_is_there(storage)
         for folder in (*paths.INITIAL_FOLDERS, paths.FENCE, paths.PREPARED):
             storage.make_folder(folder)
-        storage.create(private, encode_config(raw, when), durable=True)
         try:
+            for path in (private, note):
+                storage.create(path, data, durable=True)
             identity = note_identity(storage, seams.random)
             _put_metadata(seams, TableConfig(raw), when)
             storage.sync_folders([paths.FENCE, paths.OWN, paths.HOODIE])
             refuse_what_is_there(storage)
             _link_properties(storage, private)
             made = True
-            storage.link(private, f"{paths.FENCE}/{paths.MADE_HERE}")
+            storage.rename(note, f"{paths.FENCE}/{paths.MADE_HERE}")
         finally:
-            with suppress(OSError):  # a writer's sweep of left-over private files finds it
-                storage.delete(private)
+            for path in (private, note):
+                with suppress(OSError):  # a writer's sweep of left-over private files finds it
+                    storage.delete(path)
         storage.sync_folders([paths.FENCE, paths.HOODIE, ""])
         return identity
     except OSError as error:

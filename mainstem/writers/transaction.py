@@ -109,6 +109,7 @@ class Transaction:
         roll_back_failed_writes(ctx, if_due=True)
         if guard is not None:
             try:
+                ctx.check_same_table()  # for ``prepare`` leaves notes outside the lock
                 timeline = ctx.publisher.timeline()
                 ctx.guards.prepare(guard, timeline)
                 earlier = ctx.guards.committed(guard, timeline)
@@ -327,6 +328,9 @@ class Transaction:
         except OutcomeUnknown:
             # It may be visible: none of its files may be deleted. If it is not, it is rolled back lazily.
             self._fail()
+            raise
+        except RolledBack:
+            self._ctx.check_same_table()  # else its table is gone, which is another thing to be told
             raise
         except OSError as error:
             self._fail()
