@@ -42,6 +42,7 @@ def claim(ctx: WriterContext, time: str) -> bool:
     """
     storage = ctx.seams.storage
     try:
+        ctx.check_same_table()  # the plan may be one of a table that was made here since
         if storage.stat(paths.heartbeat(time)) is not None:
             if not ctx.heartbeats.expired(time, store_now_ms(ctx, time)):
                 return False

@@ -134,7 +134,7 @@ def test_services_of_the_table_that_was_neither_clean_nor_archive_the_new_one(tm
         new.upsert(rows(str(number)))
         new.compact()
     before = files(path)
-    for service in (old.clean, old.archive):
+    for service in (old.clean, old.archive, old.rollback_failed_writes):
         with pytest.raises(TableReplaced):
             service()
     with pytest.warns(ServiceWarning, match="open the table again"):
@@ -172,7 +172,7 @@ def test_a_table_that_another_one_replaced_before_its_first_write_is_refused_if_
     shutil.rmtree(path)
     create(path, buckets=4)
     shutil.rmtree(path / paths.OWN)
-    with pytest.raises(TableReplaced, match="num.buckets"):
+    with pytest.raises(TableReplaced, match=r"num\.buckets"):
         old.upsert(rows("a"))
 
 
@@ -215,7 +215,10 @@ class Beside(LocalStorage):
 @pytest.mark.parametrize("other", [WITH_METADATA, OPTIONS], ids=["with metadata", "without"])
 @pytest.mark.parametrize(
     ("method", "ending"),
-    [("create", "-1"), ("make_folder", "timeline"), ("move_folder", "metadata"), ("link", "hoodie.properties")],
+    [
+        ("create", "-1"), ("make_folder", "timeline"), ("move_folder", "metadata"),
+        ("link", "hoodie.properties"),
+    ],  # fmt: skip
     ids=["before anything", "at the folders", "before the metadata table", "before the properties"],
 )
 def test_a_creator_that_stood_still_finds_the_table_and_leaves_what_was_written(
@@ -253,7 +256,7 @@ def test_no_table_is_made_over_the_instants_of_one_whose_properties_are_gone(tmp
     path = tmp_path / "t"
     create(path).upsert(rows("a"))
     (path / paths.PROPERTIES).unlink()
-    with pytest.raises(Invalid, match=r"there is no .hoodie/hoodie.properties"):
+    with pytest.raises(Invalid, match=r"there is no \.hoodie/hoodie\.properties"):
         create(path)
 
 
@@ -272,5 +275,5 @@ def test_properties_that_another_engine_writes_over_ours_end_the_trust_in_our_bu
     create(path).upsert(rows(*"abcdefgh"))
     text = (path / paths.PROPERTIES).read_text()
     (path / paths.PROPERTIES).write_text(text.replace("num.buckets=2", "num.buckets=1"))
-    with pytest.raises(Invalid, match=r"does not fit hoodie.bucket.index.num.buckets=1"):
+    with pytest.raises(Invalid, match=r"does not fit hoodie\.bucket"):
         mainstem.open_table(path).upsert(rows("i"))
