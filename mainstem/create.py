@@ -298,14 +298,15 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
     One step decides who of several makes it: ``hoodie.properties`` gets its name by a link, whole,
     exclusively and last. What is there before it, of this attempt or another, is the same whoever made it:
 
-      1. folders; private files with the properties; the table's note in the fence
+      1. private files with the properties; then folders, and the table's note in the fence
       2. the metadata table, if there is to be one, whole and in one step (``metadata.creation``)
       3. no table is there, and nothing of one; link the private file to ``hoodie.properties``
       4. ``made-here``, with the same content, by which our writers know that the bucket count is right
 
     A crash before 3 leaves a folder without a table, which the next creation takes as it is. Nobody removes
-    what another one made. A creator that was stopped finds its private file gone, and makes nothing, if the
-    folder was removed meanwhile. Raises ``TableExists``, ``Invalid`` for what is left of another table.
+    what another one made. The private file is first: a creator that was stopped while the folder was removed,
+    with all that it had made, finds that gone too, and makes nothing. Raises ``TableExists``, ``Invalid`` for
+    what is left of another table, ``Unavailable``.
     """
     storage = seams.storage
     when = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(seams.clock.now_ms() / 1000))
@@ -316,11 +317,13 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
     )
     try:
         refuse_what_is_there(storage)
-        for folder in (*paths.INITIAL_FOLDERS, paths.FENCE, paths.PREPARED):
+        for folder in (paths.FENCE, paths.PREPARED):
             storage.make_folder(folder)
         try:
             for path in (private, note):
                 storage.create(path, data, durable=True)
+            for folder in paths.INITIAL_FOLDERS:
+                storage.make_folder(folder)
             identity = note_identity(storage, seams.random)
             _put_metadata(seams, TableConfig(raw), when)
             storage.sync_folders([paths.FENCE, paths.OWN, paths.HOODIE])

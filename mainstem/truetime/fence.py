@@ -27,7 +27,7 @@ also look for the note of the table (``truetime.identity``), which costs no call
 
 from __future__ import annotations
 
-from mainstem.errors import LeaseLost, Unavailable
+from mainstem.errors import CorruptTable, LeaseLost, Unavailable
 from mainstem.seams import Randomness
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -114,6 +114,13 @@ class Epoch:
         try:
             self._storage.link(ticket, target)
         except FileNotFoundError as error:
+            if self._storage.stat(ticket) is not None:  # then it is the target's folder that is not there
+                raise CorruptTable(
+                    "the folder is missing in which this was to become visible: the table was removed in"
+                    " part. Nothing was published; bring the folder back, or remove the rest of the table",
+                    path=target,
+                    table=self._storage.base,
+                ) from error
             raise LeaseLost(f"the ticket of epoch {self.number} was swept by a later one") from error
 
     def replace(self, target: str) -> None:

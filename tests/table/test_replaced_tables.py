@@ -16,7 +16,7 @@ import pytest
 
 import mainstem
 from mainstem.client import Table
-from mainstem.errors import Invalid, MainstemError, TableExists, TableReplaced
+from mainstem.errors import CorruptTable, Invalid, MainstemError, TableExists, TableReplaced
 from mainstem.services.runner import ServiceWarning
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
@@ -193,6 +193,15 @@ def test_a_deleted_table_stays_deleted_beside_its_open_handles(tmp_path: Path) -
     assert keys(mainstem.open_table(path)) == ["new"]
 
 
+def test_a_table_whose_timeline_was_removed_takes_no_write_and_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table = create(path, OPTIONS)
+    table.upsert(rows("a"))
+    shutil.rmtree(path / paths.TIMELINE)
+    with pytest.raises(CorruptTable, match="the folder is missing in which this was to become visible"):
+        table.upsert(rows("b"))
+
+
 # -- creation -------------------------------------------------------------------------------------------
 
 
@@ -216,9 +225,11 @@ class Beside(LocalStorage):
 @pytest.mark.parametrize(
     ("method", "ending"),
     [
-        ("create", "-1"), ("make_folder", "timeline"), ("move_folder", "metadata"),
+        ("create", "-1"),
+        ("make_folder", "timeline"),
+        ("move_folder", "metadata"),
         ("link", "hoodie.properties"),
-    ],  # fmt: skip
+    ],
     ids=["before anything", "at the folders", "before the metadata table", "before the properties"],
 )
 def test_a_creator_that_stood_still_finds_the_table_and_leaves_what_was_written(
