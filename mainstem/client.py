@@ -7,12 +7,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mainstem.errors import Invalid, MainstemError, Unavailable, Unsupported
+from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported
 from mainstem.index_methods import IndexMethods
 from mainstem.opening import ZOOKEEPER_AUTH_VARIABLE, as_text, local_path, local_seams, note_lock
 from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions, flag, one_of
 from mainstem.seams import Seams
 from mainstem.service_methods import ServiceMethods
+from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import (
     COMMIT_TIME,
@@ -21,6 +22,7 @@ from mainstem.table.properties import (
     TableConfig,
     load_config,
 )
+from mainstem.truetime.identity import check_table, known_identity, note_identity
 from mainstem.truetime.zk_options import AUTH as ZOOKEEPER_AUTH
 from mainstem.vector_methods import VectorMethods
 
@@ -53,8 +55,13 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
     (heartbeats, lock waiting, fsync); what decides where rows land must agree with the table.
     """
 
-    def __init__(self, seams: Seams, config: TableConfig, properties: Mapping[str, str]) -> None:
+    def __init__(
+        self, seams: Seams, config: TableConfig, properties: Mapping[str, str], identity: str | None = None
+    ) -> None:
+        """``identity``: of the table that ``config`` is of (``truetime.identity``), looked up before that was
+        read; None where the table has none yet."""
         self._seams = seams
+        self._identity = identity
         self._config = config
         self._given = dict(properties)
         self._writer: WriterContext | None = None
@@ -174,7 +181,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
             mode=mode,
             damaged=self._damaged(),
             use=self._use(),
-        )
+        ).of_table(self._identity)
 
     def dataset(
         self, as_of: str | None = None, mode: str = "snapshot", *, as_of_completion: str | None = None
@@ -228,7 +235,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
             deletes=deletes,
             images=images,
             damaged=self._damaged(),
-        )
+        ).of_table(self._identity)
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -383,9 +390,13 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
             config.check_writable(self.path)
             merge_rules(config.raw)
             self._check_agreement()
+            check_table(self._seams.storage, self._identity)
             buckets = check_buckets(self._seams.storage, config)
             note_lock(self._seams)
-            return open_context(self._seams, config, options, buckets=buckets, given=self._given)
+            self._identify()
+            return open_context(
+                self._seams, config, options, buckets=buckets, given=self._given, identity=self._identity
+            )
         except MainstemError as error:
             error.table = error.table or self.path
             raise
@@ -393,6 +404,22 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
             raise Unavailable(
                 f"the table cannot be opened for writing: {error}; try again", table=self.path
             ) from error
+
+    def _identify(self) -> None:
+        """Give a table of another engine or an older release its note, if it is the one that was opened."""
+        if self._identity is not None:
+            return
+        identity = note_identity(self._seams.storage, self._seams.random)
+        now = load_config(self._seams.storage)
+        changed = self._config.changed(now)
+        if changed or now.create_schema != self._config.create_schema:
+            what = "; ".join(changed) or "hoodie.table.create.schema differs"
+            raise TableReplaced(
+                f"{paths.PROPERTIES} is not what it was when the table was opened ({what}): another table was"
+                " made at its path, or this one changed. Nothing was written; open the table again",
+                table=self.path,
+            )
+        self._identity = identity
 
     def _validated(self, kept: int) -> MetadataReport | None:
         from mainstem.indexing.spill import spilled
@@ -547,10 +574,12 @@ def open_table(
     if clock_offset_ms is not None:
         given["hoodie.mainstem.clock.offset_ms"] = str(clock_offset_ms)
     local = local_path(path)
-    config = load_config(LocalStorage(local))
+    storage = LocalStorage(local)
+    identity = known_identity(storage)  # before the properties: of an older table it would be missed
+    config = load_config(storage)
     config.check_readable(local)
     if properties:
         from mainstem.hoodie_options import check_given
 
         check_given(given, config.raw)
-    return Table(local_seams(local, config, given), config, given)
+    return Table(local_seams(local, config, given), config, given, identity)

@@ -40,6 +40,7 @@ def claim(ctx: WriterContext, time: str) -> bool:
     The caller ends it with ``ctx.heartbeats.stop(time)``. Raises ``Unavailable`` for trouble with storage.
     """
     try:
+        ctx.check_same_table()  # the plan may be one of a table that was made here since
         return ctx.heartbeats.claim(time, lambda: store_now_ms(ctx, time))
     except OSError as error:
         raise Unavailable(

@@ -14,14 +14,16 @@ import pyarrow as pa
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.log_file import BlockKind, read_blocks
+from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.bucket import bucket_ids, file_id_bucket
 from mainstem.table.partitions import list_partitions
-from mainstem.table.properties import BUCKETS, TableConfig
+from mainstem.table.properties import BUCKETS, TableConfig, parsed_config
 from mainstem.timeline.active import load_timeline
 from mainstem.timeline.instant import REPLACECOMMIT
 
+_MADE_HERE = f"{paths.FENCE}/{paths.MADE_HERE}"
 _SAMPLED_FILES = 16
 _SAMPLED_KEYS = 200
 _KEY = META_FIELDS[2]
@@ -40,7 +42,7 @@ def check_buckets(storage: Storage, config: TableConfig) -> int:
             " default is 256, Flink's is 4). A wrong count would double rows",
             table=storage.base,
         )
-    if _made_here(storage):
+    if made_here(storage, config):
         return count
     for instant in load_timeline(storage).instants:
         if instant.comparable_action == REPLACECOMMIT:
@@ -53,9 +55,14 @@ def check_buckets(storage: Storage, config: TableConfig) -> int:
     return count
 
 
-def _made_here(storage: Storage) -> bool:
-    """Tables that mainstem created carry the fence folder from the start and the count for sure."""
-    return storage.stat(f"{paths.FENCE}/{paths.MADE_HERE}") is not None
+def made_here(storage: Storage, config: TableConfig) -> bool:
+    """Whether mainstem created the table, and it still is what was created: its bucket count and file ids are
+    known. The note holds the properties of then; in tables of older releases nothing."""
+    try:
+        noted = storage.read(_MADE_HERE, max_bytes=PROPERTIES_BYTES_MAX)
+    except FileNotFoundError:
+        return False
+    return not noted or not parsed_config(noted, _MADE_HERE).changed(config)
 
 
 def _check_files(storage: Storage, config: TableConfig, count: int) -> None:

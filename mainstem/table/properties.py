@@ -409,7 +409,7 @@ def _kind_of_partition(name: str) -> str:
 
 
 @lru_cache(maxsize=16)
-def _parsed(data: bytes, path: str) -> TableConfig:
+def parsed_config(data: bytes, path: str) -> TableConfig:
     """Every transaction reads the file twice under the lock; its bytes are nearly always the same."""
     return TableConfig(parse_properties(data, path=path), path)
 
@@ -424,7 +424,7 @@ def load_config(storage: Storage) -> TableConfig:
             data = storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        config = _parsed(data, path)
+        config = parsed_config(data, path)
         if config.name:
             _verify_checksum(config, storage.base)
             return config

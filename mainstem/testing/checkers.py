@@ -461,7 +461,7 @@ class Audit:
             raise Violation("no orphans", f"the marker folder of {name} is still there")
         fence = self.disk.folders.get(".hoodie/.mainstem/fence", {})
         # The epoch, and at most three notes; a crash of the machine may bring an older one back.
-        if len(fence) > 4 + self.watch.world.counts.host_crashes:
+        if len(fence) > 5 + self.watch.world.counts.host_crashes:
             raise Violation("constant files", f"the fence folder holds {sorted(fence)}")
 
 

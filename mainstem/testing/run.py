@@ -14,6 +14,7 @@ import time
 from collections import Counter
 
 from mainstem.testing.archive_world import Archives
+from mainstem.testing.births_world import Births
 from mainstem.testing.bulk import BulkInserts
 from mainstem.testing.cleaning_world import Cleanings
 from mainstem.testing.indexed_world import Compacted, Indexed
@@ -32,6 +33,7 @@ from mainstem.testing.world import Counts, Faults, Violation
 
 SCENARIOS: dict[str, type[Simulation]] = {
     "archives": Archives,
+    "births": Births,
     "bulk": BulkInserts,
     "cleanings": Cleanings,
     "compacted": Compacted,

@@ -17,6 +17,7 @@ from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.publish import Publisher
 from mainstem.truetime.generator import InstantTimes
 from mainstem.truetime.heartbeat import Heartbeats
+from mainstem.truetime.identity import check_table
 from mainstem.writers.guard import GuardIndex
 
 
@@ -31,6 +32,8 @@ class WriterContext:
     publisher: Publisher
     heartbeats: Heartbeats
     guards: GuardIndex
+    #: of the table that was opened (``truetime.identity``); None: whichever is there
+    identity: str | None = None
     #: the caller's options (they complete what the table's properties leave open)
     given: Mapping[str, str] = field(default_factory=dict)
     #: when dead writers were last looked for (monotonic ms), None = never
@@ -58,6 +61,13 @@ class WriterContext:
                 f"the timeline cannot be listed: {error}; nothing was begun, try again", table=self.base
             ) from error
 
+    def check_same_table(self) -> None:
+        """Outside the lock, before something that was remembered of the table is believed.
+
+        Raises ``TableReplaced``, ``OSError``.
+        """
+        check_table(self.seams.storage, self.identity)
+
     def reread_config(self) -> None:
         """Under the lock: the table must still be what the transaction was planned for. Which indexes it has
         may have changed (``writers.indexed``).
@@ -84,8 +94,9 @@ def open_context(
     *,
     buckets: int,
     given: Mapping[str, str] | None = None,
+    identity: str | None = None,
 ) -> WriterContext:
-    """Put the parts together; ``config`` is completed by ``given`` already.
+    """Put the parts together; ``config`` is completed by ``given`` already. ``identity``: the table's.
 
     Raises ``Invalid`` for a LOCAL table whose zone was not given.
     """
@@ -111,12 +122,13 @@ def open_context(
         InstantTimes(zone, options.ahead_ms_max),
         wait_ms=options.skew_ms,
         exclusive=config.exclusive,
+        table=identity,
     )
     heartbeats = heartbeats_of(seams, options)
     return WriterContext(
         seams, config, options, buckets, publisher, heartbeats, GuardIndex(seams.storage, config.history),
-        given=dict(given or {}),
-    )
+        identity=identity, given=dict(given or {}),
+    )  # fmt: skip
 
 
 def heartbeats_of(

@@ -1,6 +1,7 @@
 """What writers that died, or were stopped for very long, leave beside the timeline, and its removal.
 
 - private files of publications that never came to their end;
+- folders of metadata tables that creators of this table made who died, or found the table made;
 - heartbeats and marker folders of instants that are completed or gone (the writer died while tidying);
 - inflight files of services whose plans were executed and archived, or taken back, meanwhile: Java would
   take one of a compaction for a pending compaction, and miss its plan at every query; on the metadata
@@ -18,6 +19,8 @@ Nothing else here touches an instant that is pending: that is the work of a roll
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.taking_back import last_change_ms, pending_there, sweep
 from mainstem.storage import paths
@@ -33,6 +36,7 @@ from mainstem.writers.task import marked_files
 
 # So many heartbeat time-outs after a savepoint was begun nobody is making it any more.
 _DEAD_AFTER = 10
+_GONE = "-gone"
 
 
 def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
@@ -56,7 +60,21 @@ def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
                 continue  # its writer may be tidying up
             _sweep_instant(ctx, timeline, instant)
     if thorough:
+        _sweep_attempts(storage)
         _sweep_rolled_back(ctx, timeline)
+
+
+def _sweep_attempts(storage: Storage) -> None:
+    """There is a table, so no attempt at one comes to anything any more. What a creator that stood still is
+    about to put in its place goes in one step, not file by file."""
+    for name in sorted(storage.names(paths.OWN)):
+        if not name.startswith(paths.CREATING):
+            continue
+        gone = name if name.endswith(_GONE) else name + _GONE
+        if gone != name:
+            with suppress(FileNotFoundError, FileExistsError):
+                storage.move_folder(f"{paths.OWN}/{name}", f"{paths.OWN}/{gone}")
+        storage.delete_folder(f"{paths.OWN}/{gone}")
 
 
 def _sweep_marks(ctx: WriterContext, timeline: ActiveTimeline) -> None:

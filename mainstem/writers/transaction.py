@@ -135,9 +135,12 @@ class Transaction:
         roll_back_failed_writes(ctx, if_due=True)
         if guard is not None:
             try:
+                ctx.check_same_table()  # for ``prepare`` leaves notes outside the lock
                 timeline = ctx.publisher.timeline()
                 ctx.guards.prepare(guard, timeline)
                 earlier = ctx.guards.committed(guard, timeline)
+                if earlier is not None:
+                    ctx.check_same_table()  # else it may be remembered of another table
             except OSError as error:
                 raise _unavailable("begin", error, ctx.base) from error
             if earlier is not None:
@@ -404,8 +407,10 @@ class Transaction:
             except OSError as error:
                 self._fail()
                 raise _unavailable("commit", error, self._ctx.base, self.instant) from error
-            except MainstemError:
+            except MainstemError as error:
                 self._in_doubt = False
+                if isinstance(error, RolledBack):
+                    self._ctx.check_same_table()  # else its table is gone, which is another thing to be told
                 raise
             finally:
                 self._running = ""

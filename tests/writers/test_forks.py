@@ -259,13 +259,13 @@ def test_a_child_is_not_held_up_by_threads_that_its_parent_had(make_table):
     held, go = threading.Event(), threading.Event()
 
     def hold():
-        with ctx.mutex, ctx.heartbeats._guard:
+        with ctx.mutex.held, ctx.heartbeats._guard.held:
             held.set()
             go.wait(PATIENCE_S)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    held.wait()
+    assert held.wait(PATIENCE_S)
     try:
         assert in_child(lambda: table.upsert(rows([1], ts=1)).status) == "committed"
     finally:
@@ -277,7 +277,7 @@ def test_every_mutex_is_free_in_a_child_and_still_held_in_its_parent():
     from mainstem.forks import Mutex
 
     mutex = Mutex()
-    with mutex:
+    with mutex.held:
         assert in_child(lambda: mutex._lock.acquire(blocking=False)) is True
         tried = []
         thread = threading.Thread(target=lambda: tried.append(mutex._lock.acquire(blocking=False)))
