@@ -46,6 +46,8 @@ VECTOR_FILES = ".hoodie/metadata/vector_index/.index_files"
 VECTOR_BUILDERS = ".hoodie/metadata/vector_index/.builders"
 # Which indexes there are, beside ``hoodie.table.metadata.partitions``.
 INDEX_DEFINITIONS = ".hoodie/.index_defs/index.json"
+# Only tables whose buckets are split and merged have it.
+CONSISTENT_HASHING = ".hoodie/.bucket_index/consistent_hashing_metadata"
 
 # What Hudi makes when it creates a table, in its order; hoodie.properties comes last.
 INITIAL_FOLDERS = (

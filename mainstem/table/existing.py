@@ -18,7 +18,14 @@ from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.bucket import bucket_ids, file_id_bucket
 from mainstem.table.partitions import list_partitions
-from mainstem.table.properties import BUCKETS, TableConfig
+from mainstem.table.properties import (
+    BUCKET_ENGINE,
+    BUCKETS,
+    BUCKETS_MAX,
+    INDEX_TYPE,
+    WITHOUT_BUCKETS,
+    TableConfig,
+)
 from mainstem.timeline.active import load_timeline
 from mainstem.timeline.instant import REPLACECOMMIT
 
@@ -31,10 +38,11 @@ def check_buckets(storage: Storage, config: TableConfig) -> int:
     """The bucket count to write with; ``config`` is completed by what the caller gave.
 
     Raises ``Invalid`` when it is nowhere to be had or does not fit what the table holds, and
-    ``Unsupported`` for tables with replaced file groups.
+    ``Unsupported`` for tables with replaced file groups or with another index than the simple bucket index.
     """
     count = config.buckets
     if count is None:
+        _check_index(storage, config)
         raise Invalid(
             f"the table does not say its bucket count: give {BUCKETS} as all its writers do (Spark's"
             " default is 256, Flink's is 4). A wrong count would double rows",
@@ -53,6 +61,44 @@ def check_buckets(storage: Storage, config: TableConfig) -> int:
     return count
 
 
+def _check_index(storage: Storage, config: TableConfig) -> None:
+    """``Unsupported`` if a file id of the table is none of a bucket index; its first one tells."""
+    for path, file_id in _file_ids(storage, config):
+        if not _is_bucket(file_id):
+            raise _other_index(storage, config, file_id, path)
+
+
+def _file_ids(storage: Storage, config: TableConfig) -> Iterator[tuple[str, str]]:
+    """(path, file id) of every data file."""
+    for listing in list_partitions(storage, partitioned=bool(config.partition_fields)):
+        for name in listing.names:
+            parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
+            if parsed is not None:
+                yield paths.in_partition(listing.partition, name), parsed.file_id
+
+
+def _is_bucket(file_id: str) -> bool:
+    bucket = file_id_bucket(file_id)
+    return bucket is not None and bucket < BUCKETS_MAX
+
+
+def _other_index(storage: Storage, config: TableConfig, file_id: str, path: str) -> Unsupported:
+    return Unsupported(
+        f"the table has no simple bucket index, but {_index_of(storage, config)}: file id {file_id!r} does not"
+        f" begin with the eight digits of a bucket (file {path}). {WITHOUT_BUCKETS}",
+        table=storage.base,
+    )
+
+
+def _index_of(storage: Storage, config: TableConfig) -> str:
+    """What can be known of the index of a table whose file ids are none of buckets."""
+    if storage.stat(paths.CONSISTENT_HASHING) is not None:
+        return f"{INDEX_TYPE}=BUCKET with {BUCKET_ENGINE}=CONSISTENT_HASHING"
+    if "record_index" in config.metadata_partitions:
+        return "another index (RECORD_INDEX or RECORD_LEVEL_INDEX, as its metadata table has a record index)"
+    return "another index (SIMPLE or BLOOM if Spark wrote it, FLINK_STATE if Flink did; Hudi does not store it)"
+
+
 def _made_here(storage: Storage) -> bool:
     """Tables that mainstem created carry the fence folder from the start and the count for sure."""
     return storage.stat(f"{paths.FENCE}/{paths.MADE_HERE}") is not None
@@ -68,11 +114,12 @@ def _check_files(storage: Storage, config: TableConfig, count: int) -> None:
                 continue
             path = paths.in_partition(listing.partition, name)
             bucket = file_id_bucket(parsed.file_id)
-            if bucket is None or bucket >= count:
+            if bucket is None or not _is_bucket(parsed.file_id):
+                raise _other_index(storage, config, parsed.file_id, path)
+            if bucket >= count:
                 raise Invalid(
                     f"file id {parsed.file_id!r} does not fit {BUCKETS}={count}: expected eight digits"
-                    f" below {count} in front; the table has another bucket count or another index (file"
-                    f" {path})",
+                    f" below {count} in front; the table has another bucket count (file {path})",
                     table=storage.base,
                 )
             other = owners.setdefault(bucket, parsed.file_id)

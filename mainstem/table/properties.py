@@ -42,6 +42,7 @@ VERSION_8_MERGES = {
 FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
 
 BUCKETS = "hoodie.bucket.index.num.buckets"
+BUCKETS_MAX = 100_000
 HASH_FIELD = "hoodie.bucket.index.hash.field"
 INDEX_TYPE = "hoodie.index.type"
 BUCKET_ENGINE = "hoodie.index.bucket.engine"
@@ -49,6 +50,12 @@ EXCLUSIVE = "hoodie.mainstem.exclusive"
 TIMEZONE = "hoodie.table.timeline.timezone"
 LOCAL_ZONE = "hoodie.mainstem.timeline.zone"
 SLASH_DATES = "hoodie.datasource.write.slash.separated.date.partitioning"
+#: what can be done about a table with another index
+WITHOUT_BUCKETS = (
+    "Such a table can be read; writing to it is not supported yet: without a lock, writers of a key meet in one"
+    " file group only where the key's hash names it. Write it with Hudi, or copy its rows into a new table"
+    " (create_table, bulk_insert)"
+)
 CONSISTENT_TIMESTAMP = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 
 #: kinds of partitions of the metadata table that every action maintains
@@ -220,8 +227,8 @@ class TableConfig:
         text = self._get(BUCKETS)
         if not text:
             return None
-        if not text.isdecimal() or not 1 <= int(text) <= 100_000:
-            raise Invalid(f"{BUCKETS}={text!r}, expected a number from 1 to 100000")
+        if not text.isdecimal() or not 1 <= int(text) <= BUCKETS_MAX:
+            raise Invalid(f"{BUCKETS}={text!r}, expected a number from 1 to {BUCKETS_MAX}")
         return int(text)
 
     @property
@@ -341,9 +348,10 @@ class TableConfig:
         )  # fmt: skip
         for key, found, allowed in needs:
             if found not in allowed:
+                way = f". {WITHOUT_BUCKETS}" if key in (INDEX_TYPE, BUCKET_ENGINE) else ""
                 raise Unsupported(
                     f"{key}={found!r} cannot be written; expected"
-                    f" {' or '.join(repr(a) for a in allowed if a)}",
+                    f" {' or '.join(repr(a) for a in allowed if a)}{way}",
                     table=table,
                 )
         if self.version == 8:
