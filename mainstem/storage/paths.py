@@ -33,6 +33,8 @@ SCHEMAS = ".hoodie/.schema"
 # In the fence folder of a table that mainstem created: its bucket count and file ids are known.
 MADE_HERE = "made-here"
 LOCK_NOTE = ".hoodie/.mainstem/lock-identity"
+# How the first writer wrote keys, where hoodie.properties leaves it open.
+KEY_ENCODING_NOTE = ".hoodie/.mainstem/key-encoding"
 
 # Hudi's metadata table: a table of its own below this folder.
 METADATA = ".hoodie/metadata"

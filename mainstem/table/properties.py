@@ -50,11 +50,19 @@ EXCLUSIVE = "hoodie.mainstem.exclusive"
 TIMEZONE = "hoodie.table.timeline.timezone"
 LOCAL_ZONE = "hoodie.mainstem.timeline.zone"
 SLASH_DATES = "hoodie.datasource.write.slash.separated.date.partitioning"
+#: What record keys of one field look like under a COMPLEX key generator (HUDI-7001). The first is what
+#: newer Hudi stores in a table; without it the second decides in tables of version 8, where Hudi 1.1 and
+#: later write only if the third is false.
+KEY_ENCODING = "hoodie.table.complex.keygen.encoding"
+NEW_ENCODING = "hoodie.write.complex.keygen.new.encoding"
+ENCODING_VALIDATION = "hoodie.write.complex.keygen.validation.enable"
+#: ``field:value``, which Hudi 0.14.0 and before and 1.1 and later write; ``value``: 0.14.1 to 1.0.2
+FIELD_PREFIXED, VALUE_ONLY = "FIELD_PREFIXED", "VALUE_ONLY"
 #: what can be done about a table with another index
 WITHOUT_BUCKETS = (
-    "Such a table can be read; writing to it is not supported yet: without a lock, writers of a key meet in one"
-    " file group only where the key's hash names it. Write it with Hudi, or copy its rows into a new table"
-    " (create_table, bulk_insert)"
+    "Such a table can be read; writing to it is not supported yet: without a lock, writers of a key meet in"
+    " one file group only where the key's hash names it. Write it with Hudi, or copy its rows into a new"
+    " table (create_table, bulk_insert)"
 )
 CONSISTENT_TIMESTAMP = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 
@@ -93,6 +101,7 @@ DECISIVE = (
     "hoodie.table.base.file.format", TIMEZONE, BUCKETS, HASH_FIELD, INDEX_TYPE,
     BUCKET_ENGINE, "hoodie.write.lock.provider", "hoodie.write.lock.filesystem.path", *PLACE_KEYS,
     "hoodie.table.cdc.enabled", "hoodie.timeline.path", SLASH_DATES, CONSISTENT_TIMESTAMP,
+    KEY_ENCODING, NEW_ENCODING,
     *keygen_time.OPTIONS,
 )  # fmt: skip
 
@@ -174,9 +183,32 @@ class TableConfig:
         return self._flag(CONSISTENT_TIMESTAMP)
 
     @property
-    def single_field_complex_of_version_8(self) -> bool:
+    def single_field_complex(self) -> bool:
         """Tables in which Hudi releases disagree about the text of a record key (HUDI-7001)."""
-        return self.version == 8 and self.key_generator == "COMPLEX" and len(self.record_key) == 1
+        return self.key_generator == "COMPLEX" and len(self.record_key) == 1
+
+    @property
+    def key_encoding(self) -> str:
+        """How a table of ``single_field_complex`` writes its record keys, as Java decides it."""
+        stored = self._get(KEY_ENCODING).upper()
+        if stored not in ("", FIELD_PREFIXED, VALUE_ONLY):
+            raise Invalid(f"{KEY_ENCODING}={stored!r}, expected {FIELD_PREFIXED} or {VALUE_ONLY}")
+        if stored or self.version >= 9:
+            return stored or FIELD_PREFIXED
+        return self.encoding_option or FIELD_PREFIXED
+
+    @property
+    def encoding_option(self) -> str | None:
+        """What ``NEW_ENCODING`` asks for; None if it is not set."""
+        if not self._get(NEW_ENCODING):
+            return None
+        return VALUE_ONLY if self._flag(NEW_ENCODING) else FIELD_PREFIXED
+
+    @property
+    def key_encoding_in_doubt(self) -> bool:
+        """Nobody has said yet how this table writes its keys: Java 1.1 and later refuse to write it."""
+        told = self._get(KEY_ENCODING) or not self._flag(ENCODING_VALIDATION, True)
+        return self.version == 8 and self.single_field_complex and not told
 
     @property
     def ordering(self) -> tuple[str, ...]:
@@ -264,8 +296,8 @@ class TableConfig:
         """
         silent = {
             key: given[key]
-            for key in (BUCKETS, HASH_FIELD, INDEX_TYPE, BUCKET_ENGINE, SLASH_DATES,
-                        CONSISTENT_TIMESTAMP, *keygen_time.OPTIONS)
+            for key in (BUCKETS, HASH_FIELD, INDEX_TYPE, BUCKET_ENGINE, SLASH_DATES, KEY_ENCODING,
+                        NEW_ENCODING, ENCODING_VALIDATION, CONSISTENT_TIMESTAMP, *keygen_time.OPTIONS)
             if key in given and not self._get(key)
         }
         return replace(self, raw={**self.raw, **silent}) if silent else self

@@ -1,4 +1,4 @@
-"""Goal: the two cases in which hudi-rs 0.5 gives fewer rows than the table holds are known and stand in the docs.
+"""Goal: the two cases in which hudi-rs 0.5 gives fewer rows than the table holds are known.
 
 Method: tables whose file groups have no base file yet are read with hudi-rs, once with instants that are
 archived and once behind a metadata table; both readers agree as soon as the file groups have base files. A
