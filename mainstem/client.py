@@ -441,7 +441,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
     def _check_agreement(self) -> None:
         """An option that decides where rows land must not contradict the table."""
         from mainstem.table.keygen import named_kind
-        from mainstem.table.properties import DECISIVE
+        from mainstem.table.properties import DECISIVE, KEY_ENCODING, NEW_ENCODING
 
         aliases = {
             "hoodie.datasource.write.recordkey.field": "hoodie.table.recordkey.fields",
@@ -454,6 +454,13 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
             raise Unsupported(
                 "hoodie.write.auto.upgrade=true: mainstem never upgrades a table; upgrade it with Hudi",
                 table=self.path,
+            )
+        config = self._config
+        if config.version > 8 and config.single_field_complex and flag(self._given, NEW_ENCODING, False):
+            warnings.warn(
+                f"{NEW_ENCODING} has no effect on a table of version {config.version}, as in Hudi: its keys"
+                f" are written as {KEY_ENCODING} or, without it, 'field:value'",
+                stacklevel=4,
             )
         kind = named_kind(self._given)
         if kind not in (None, self._config.key_generator):
@@ -479,6 +486,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
         from mainstem.metadata.column_types import held_columns
         from mainstem.readers.schema import schema_text
         from mainstem.readers.state import TableState
+        from mainstem.table.existing import check_key_encoding
         from mainstem.table.keygen import KeyGenerator
         from mainstem.table.schema import arrow_user_schema
         from mainstem.writers.schemas import fills_missing
@@ -512,6 +520,9 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
                         table=self.path,
                     )
         keys = KeyGenerator.for_writing(config)
+        if not ctx.keys_agreed:
+            check_key_encoding(ctx.seams.storage, config)
+            ctx.keys_agreed = True
         keys.check_schema(arrow)
         held = held_columns(ctx.seams.storage)
         return WriteSpec(

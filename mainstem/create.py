@@ -22,10 +22,14 @@ from mainstem.table.properties import (
     BUCKET_ENGINE,
     BUCKETS,
     COMMIT_TIME,
+    ENCODING_VALIDATION,
     EVENT_TIME,
+    FIELD_PREFIXED,
     FOR_JAVA,
     HASH_FIELD,
     INDEX_TYPE,
+    KEY_ENCODING,
+    NEW_ENCODING,
     TIMEZONE,
     VERSION_8_MERGES,
     TableConfig,
@@ -204,6 +208,7 @@ def new_properties(
         if (k.startswith(("hoodie.table.", "hoodie.datasource.write.", "hoodie.record.merge."))
             and k not in (*CLASS_OPTIONS, *TYPE_OPTIONS))
         or k in (INDEX_TYPE, BUCKET_ENGINE, HASH_FIELD, *LOCK_KEYS, *SHARED)
+        or (version == 8 and k in (NEW_ENCODING, ENCODING_VALIDATION))
         or k in ("hoodie.mainstem.exclusive", "hoodie.database.name", "hoodie.populate.meta.fields")
     }
     raw = {
@@ -245,8 +250,31 @@ def new_properties(
         raw["hoodie.table.ordering.fields"] = ",".join(order)
     if not raw["hoodie.database.name"]:
         del raw["hoodie.database.name"]
+    _settle_key_encoding(raw, local)
     raw["hoodie.table.checksum"] = table_checksum(raw.get("hoodie.database.name", ""), title)
     return raw
+
+
+def _settle_key_encoding(raw: dict[str, str], local: str) -> None:
+    """A table whose keys Hudi's releases write differently says for good how they are written in it.
+
+    In three ways: for us and newer Hudi, and for the Spark writers of Hudi 1.1 and 1.2, which take the
+    options from the table. Where the caller did not say, it is left open, and refused like any such table.
+    """
+    config = TableConfig(raw)
+    if not config.single_field_complex or config.key_encoding_in_doubt:
+        return
+    encoding = config.key_encoding
+    if config.version == 8:
+        raw.setdefault(KEY_ENCODING, encoding)
+        raw.setdefault(NEW_ENCODING, "false" if encoding == FIELD_PREFIXED else "true")
+        raw.setdefault(ENCODING_VALIDATION, "false")
+    elif encoding != FIELD_PREFIXED:
+        raise Unsupported(
+            f"{KEY_ENCODING}={encoding} for a new table of version {config.version}: Hudi 1.1 and 1.2 write"
+            " 'field:value' there whatever the option says; create the table with version 8",
+            table=local,
+        )
 
 
 def _check_version(version: int, order: list[str], given: Mapping[str, str], local: str) -> None:

@@ -35,6 +35,8 @@ MADE_HERE = "made-here"
 LOCK_NOTE = ".hoodie/.mainstem/lock-identity"
 # A metadata table that is being made for a table that is being made: one folder per attempt.
 CREATING = "creating-"
+# How the first writer wrote keys, where hoodie.properties leaves it open.
+KEY_ENCODING_NOTE = ".hoodie/.mainstem/key-encoding"
 
 # Hudi's metadata table: a table of its own below this folder.
 METADATA = ".hoodie/metadata"
@@ -48,6 +50,8 @@ VECTOR_FILES = ".hoodie/metadata/vector_index/.index_files"
 VECTOR_BUILDERS = ".hoodie/metadata/vector_index/.builders"
 # Which indexes there are, beside ``hoodie.table.metadata.partitions``.
 INDEX_DEFINITIONS = ".hoodie/.index_defs/index.json"
+# Only tables whose buckets are split and merged have it.
+CONSISTENT_HASHING = ".hoodie/.bucket_index/consistent_hashing_metadata"
 
 # What Hudi makes when it creates a table, in its order; hoodie.properties comes last.
 INITIAL_FOLDERS = (

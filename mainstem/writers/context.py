@@ -45,6 +45,8 @@ class WriterContext:
     known_groups: KnownGroups = field(default_factory=KnownGroups)
     #: file of this process's latest commit and the schema in it: the next one need not read it again
     own_schema: tuple[str, str] = ("", "")
+    #: stored record keys are written as this process writes them (``check_key_encoding``)
+    keys_agreed: bool = False
     #: called with the timeline after each commit of this process; must not raise
     after_commit: Callable[[ActiveTimeline], None] | None = None
 

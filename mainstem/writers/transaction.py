@@ -581,14 +581,20 @@ class Transaction:
         return None if self._moved is None else self._moved.text
 
     def _remove_unclaimed(self, claimed: set[str]) -> None:
-        """Delete data files that have a marker but no write stat: losing task attempts (finalizeWrite)."""
+        """Delete data files that have a marker but no write stat: losing task attempts (finalizeWrite).
+
+        Durably, before the commit: a crash of the machine must not bring them back beside the winner's.
+        """
         storage = self._ctx.seams.storage
         if self._appender is not None and not self._task_stats:
             return  # every file was made here: there are no other attempts
+        touched: set[str] = set()
         for partition, name in task.marked_files(storage, self.instant):
             path = paths.in_partition(partition, name)
-            if path not in claimed:
-                storage.delete(path)
+            if path not in claimed and storage.delete(path):
+                touched.add(partition)
+        if touched:
+            storage.settle([], sorted(touched), durable=self._ctx.options.fsync)
 
     def _tidy(self) -> None:
         """The commit stands; what is left over here is removed by later writers at the latest."""
