@@ -263,8 +263,8 @@ class Tables(Simulation):
                 del intent.operations[len(intent.operations) - len(operations) :]
                 if not self._goes_on(intent, error):
                     raise
-            if self.manners.random() < 0.5:
-                return
+            if intent.stream is None and self.manners.random() < 0.5:
+                return  # what a stream leaves out is lost by itself
 
     def _goes_on(self, intent: Intent, error: BaseException) -> bool:
         """Whether an actor goes on with a transaction that has just raised this error."""

@@ -60,12 +60,19 @@ class Heartbeats:
                 continue  # slow or failing storage: the next beat tries again
 
     def adopt(self, instant: str) -> None:
-        """Keep the heartbeat of a transaction that another process began; a removed one stays away."""
+        """Keep the heartbeat of a transaction that another process began; a removed one stays away.
+
+        Whoever is interrupted in here has adopted nothing: no caller knows of it, to end it.
+        """
         with self._guard:
             self._live.add(instant)
             if self._task is None:
                 self._task = self._clock.every_ms(self.interval_ms, self.beat, "heartbeat")
-        self.beat()
+        try:
+            self.beat()
+        except BaseException:
+            self.leave(instant)
+            raise
 
     def leave(self, instant: str) -> None:
         """No more beats from this process; the file stays, for another process adopts it."""
