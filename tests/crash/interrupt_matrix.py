@@ -68,10 +68,28 @@ def actions(run: Run) -> dict[str, Action]:
     )
     for name, make in vector_matrix.ACTIONS.items():
         found[name] = Action(
-            crash_worker.ACTIONS[name], make, vector_matrix.in_use, lambda path, before, after: (before, after),
+            crash_worker.ACTIONS[name], make,
+            _is_indexed if name == "create_vector_index" else vector_matrix.in_use,
+            lambda path, before, after: (before, after),
             lambda path, meant: vector_matrix.settle(path),
         )  # fmt: skip
+    found["create"] = Action(
+        crash_worker.create, lambda path: path.mkdir(), _is_table, lambda path, before, after: (before, after),
+        lambda path, meant: crash_matrix.settle(path, {}),
+    )  # fmt: skip
     return found
+
+
+def _is_indexed(path: Path) -> bool:
+    """Versions that were begun have numbers, too."""
+    return vector_matrix.in_use(path) > 0
+
+
+def _is_table(path: Path) -> bool:
+    try:
+        return content(path) == {}
+    except MainstemError:
+        return False
 
 
 def _staged(path: Path) -> None:
@@ -122,7 +140,7 @@ class Interrupts:
                 try:
                     self._cell(action, path, Interrupter(at, after=late, kind=kind), before, after,
                                self.cells % settle_every == 0)  # fmt: skip
-                except (Broken, AssertionError, MainstemError, OSError) as error:
+                except (Broken, AssertionError, MainstemError, OSError, Warning) as error:
                     when = "after" if late else "before"
                     self.broken.append(f"{name}, {kind.__name__} {when} call {at} of {calls.count}: {error!r}")
                 self.cells += 1
@@ -149,7 +167,7 @@ class Interrupts:
                     raise Broken(f"{left} goes on beating after it was done again")
                 if settle:
                     action.settle(path, after)
-            except (Broken, AssertionError, MainstemError, OSError) as error:
+            except (Broken, AssertionError, MainstemError, OSError, Warning) as error:
                 raise Broken(f"{interrupter.where}: {error!r}") from error
 
     @staticmethod

@@ -2,12 +2,15 @@
 
 Ctrl-C, a signal handler that exits or times out, memory that runs out, a task that is cancelled: the work
 unwinds, with effects, and its process lives on. ``Interrupter`` counts the calls that the thread which made
-it does through the seams (of the real file system, the real clock and the real locks), and raises at one.
+it does through the seams (of the real file system, the real clock and the real locks), and raises at one; in
+the main thread by a signal, for those kinds that a signal brings.
 """
 
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -49,6 +52,36 @@ CALLS: dict[type, tuple[str, ...]] = {
 }
 
 
+#: what Ctrl-C sends, and what the handlers of ``handled`` raise
+SIGNALS: dict[type[BaseException], int] = {
+    KeyboardInterrupt: signal.SIGINT,
+    SystemExit: signal.SIGTERM,
+    TimedOut: signal.SIGUSR1,
+}
+
+
+def _leave(number: int, frame: object) -> None:
+    sys.exit("interrupted by a signal")
+
+
+def _time_out(number: int, frame: object) -> None:
+    raise TimedOut("interrupted by a signal")
+
+
+@contextmanager
+def handled() -> Iterator[None]:
+    """Signals raise in the main thread, as in a program of its own: Ctrl-C, a handler that leaves, a time-out."""
+    handlers = {
+        signal.SIGINT: signal.default_int_handler, signal.SIGTERM: _leave, signal.SIGUSR1: _time_out
+    }  # fmt: skip
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class Interrupter:
     """Raises ``kind`` at call ``at``, before its effect or after it; counts calls otherwise.
 
@@ -72,6 +105,8 @@ class Interrupter:
         self.where = f"{'after' if self.after else 'before'} {name}"
         if self.after:
             self._within(work)
+        if self.kind in SIGNALS and threading.current_thread() is threading.main_thread():
+            signal.raise_signal(SIGNALS[self.kind])
         raise self.kind(f"interrupted {self.where}")
 
     def _within(self, work: Callable[[], Any]) -> Any:
@@ -86,6 +121,8 @@ class Interrupter:
 def interrupted(interrupter: Interrupter) -> Iterator[Interrupter]:
     """Every call through the seams of this process passes through ``interrupter``."""
     with ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread():
+            stack.enter_context(handled())
         stack.enter_context(patch.object(LocalStorage, "width", 1))  # no call in another thread
         for owner, names in CALLS.items():
             for name in names:
