@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
-from mainstem.errors import Invalid, MainstemError
+from mainstem.errors import Invalid, MainstemError, Unavailable
 from tests.crash import crash_matrix, crash_worker, vector_matrix
 from tests.crash.crash_matrix import Broken, Content, Run, content, expected, templates, worker
 from tests.crash.crash_worker import PROPERTIES
@@ -68,7 +68,7 @@ def actions(run: Run) -> dict[str, Action]:
     )
     for name, make in vector_matrix.ACTIONS.items():
         found[name] = Action(
-            crash_worker.ACTIONS[name], make,
+            _tend if name == "tend_vector_indexes" else crash_worker.ACTIONS[name], make,
             _is_indexed if name == "create_vector_index" else vector_matrix.in_use,
             lambda path, before, after: (before, after),
             lambda path, meant: vector_matrix.settle(path),
@@ -78,6 +78,13 @@ def actions(run: Run) -> dict[str, Action]:
         lambda path, meant: crash_matrix.settle(path, {}),
     )  # fmt: skip
     return found
+
+
+def _tend(path: str) -> None:
+    """A round of services goes on after whatever one of them raised, and says so."""
+    for run in crash_worker.serviced(path).run_services("vectors"):
+        if run.error is not None:
+            raise Unavailable(f"{run.service}: {run.error}")
 
 
 def _is_indexed(path: Path) -> bool:
