@@ -5,7 +5,7 @@
 # up to date is left alone, so nothing here needs the network twice.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo memory nbcc-sql collision test versions again interop interop-matrix support benchmark benchmark-full sim chaos crash fuzz lint clean
+.PHONY: help setup setup-dev demo memory nbcc-sql collision test versions again interop interop-matrix support benchmark benchmark-full sim chaos crash fuzz fuzz-filters lint clean
 
 ifndef PYTHON
 PYTHON := $(firstword $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
@@ -111,6 +111,9 @@ crash: setup-dev ## every action killed at every step and interrupted at every c
 
 fuzz: setup-dev ## damaged files for every parser, for SECONDS=600, from SEED= if given
 	@$(ENVIRONMENT) run dev -- -m tests.fuzz.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+fuzz-filters: setup-dev ## filters on hostile values against a plain model, for SECONDS=600, from SEED= if given
+	@$(ENVIRONMENT) run dev -- -m tests.fuzz.filters.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 lint: setup-dev ## ruff
 	@$(ENVIRONMENT) run dev -- -m ruff check .

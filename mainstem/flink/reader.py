@@ -20,6 +20,7 @@ from pyflink.common import Row
 from pyflink.table.udf import TableFunction
 
 from mainstem.errors import Invalid, Unavailable
+from mainstem.readers.expressions import identity
 from mainstem.readers.split import Split
 from mainstem.storage.local import LocalStorage
 
@@ -75,10 +76,12 @@ class Slices:
 def _first_number(base: str, splits: Sequence[Split]) -> int:
     """The same for the same plan only; 2**20 numbers from there on belong to nobody else."""
     seen = hashlib.sha256(base.encode())
+    filters = {id(split.spec.filter): split.spec.filter for split in splits}  # nearly always one
+    named = {number: hashlib.sha256(identity(filter)).digest() for number, filter in filters.items()}
     for split in splits:
         files = (split.partition, split.file_id, split.base_file, split.log_files)
         instants = sorted(split.spec.instants or ())
-        seen.update(repr((files, instants, split.spec.columns, str(split.spec.filter))).encode())
+        seen.update(repr((files, instants, split.spec.columns, named[id(split.spec.filter)])).encode())
     return int.from_bytes(seen.digest()[:5], "big") << 20
 
 

@@ -18,7 +18,7 @@ from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 from mainstem.formats.bloom_filter import DYNAMIC, TYPE_CODE_KEY, BloomFilter, BloomSize, text_bytes
 from mainstem.formats.parquet_columns import column_settings, gzip_level
-from mainstem.formats.parquet_footer import close_with_notes
+from mainstem.formats.parquet_footer import CALENDAR_NOTE, close_with_notes
 from mainstem.formats.resolve import project_to
 from mainstem.formats.vectors import footer_note, stored_as_bytes
 from mainstem.limits import MIB
@@ -193,7 +193,7 @@ class _Notes:
     """What the footer says about the rows, gathered while they are written."""
 
     def __init__(self, avro_schema: str, vectors: dict[str, str], how: BaseFileFormat) -> None:
-        self._said = {SCHEMA_KEY: avro_schema, "writer.model.name": "avro", **vectors}
+        self._said = {SCHEMA_KEY: avro_schema, "writer.model.name": "avro", **CALENDAR_NOTE, **vectors}
         self._bloom = None if how.bloom is None else BloomFilter(how.bloom)
         self._dynamic = how.bloom is not None and how.bloom.kind == DYNAMIC
         self._ends: list[str] = []

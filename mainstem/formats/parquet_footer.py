@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
+# Spark asks this of a file with dates before 1582-10-15 or times before 1900, which its version 2 counted in
+# another calendar: without it Java's readers refuse such rows by default (READ_ANCIENT_DATETIME). Any version
+# from 3.1.0 on says what we write, the Gregorian calendar for all times; this one is that of Java's files.
+CALENDAR_NOTE = {"org.apache.spark.version": "3.5.9"}
 _STRUCT_END = b"\x00"
 # A field header with its number written out: type list, then 5 (key_value_metadata) in zigzag form.
 _ENTRIES_FIELD = b"\x09\x0a"

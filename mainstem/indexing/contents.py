@@ -16,11 +16,13 @@ import pyarrow as pa
 from mainstem.formats.log_file import BlockKind, read_blocks
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.metadata.build.expressions import Expression
+from mainstem.metadata.build.lacking import NOTHING, Lacking, lacks
 from mainstem.metadata.build.ranges import Range, base_file_ranges, ranges_of
 from mainstem.metadata.build.rows import bloom_of_footer
 from mainstem.metadata.build.stats import expression_range
 from mainstem.metadata.partitions import in_keys
 from mainstem.readers.base_rows import open_base
+from mainstem.readers.presence import check_table
 from mainstem.readers.snapshot import make_split, read_spec
 from mainstem.readers.split import Split, read_split
 from mainstem.readers.state import TableState
@@ -86,14 +88,33 @@ class _Reading:
             if block.kind in _DATA:
                 yield block.table(columns)
 
-    def ranges(self, file: DataFile, columns: Sequence[str]) -> list[Range]:
-        """Ranges of the columns that a file has; [] for a file without rows."""
+    def ranges(self, file: DataFile, columns: Sequence[str], lacking: Lacking = NOTHING) -> list[Range]:
+        """Ranges of the columns that a file has, nulls of those in ``lacking`` that it has not; [] for a file
+        without rows."""
         if not file.is_base:
-            tops = list(dict.fromkeys(name.partition(".")[0] for name in columns))
-            return [r for r in ranges_of(self.batches(file, tops), columns) if r.rows]
+            return self._ranges_of_log(file, columns, lacking)
         with open_base(self.storage, file.path) as base:
-            found = base_file_ranges(base.source.metadata, columns, base.batches)
+            found = base_file_ranges(base.source.metadata, columns, base.batches, lacking)
         return [r for r in found if r.rows]
+
+    def _ranges_of_log(self, file: DataFile, columns: Sequence[str], lacking: Lacking) -> list[Range]:
+        """A column that partial updates did not set is none that is null."""
+        tops = list(dict.fromkeys(name.partition(".")[0] for name in columns))
+        blocks = read_blocks(self.storage.view(file.path), path=file.path, damaged=self.damaged)
+        names: set[str] = set()
+        partial = False
+
+        def tables() -> Iterator[pa.Table]:
+            nonlocal partial
+            for block in blocks:
+                if block.kind in _DATA:
+                    made = block.table(tops)
+                    partial |= block.partial
+                    names.update(made.column_names)
+                    yield made
+
+        found = [r for r in ranges_of(tables(), columns, lacking) if r.rows]
+        return [r for r in found if not lacks(names, r.column)] if partial else found
 
     def expression_range(self, file: DataFile, column: str, expression: Expression) -> Range | None:
         """Range of an expression over a file's rows; None for a file without rows, or without the column
@@ -148,6 +169,19 @@ class Contents(_Reading):
                 if self._is_written(file, several=written[_writer(entry.name)] > 1):
                     here[file.name] = file
         return found
+
+    def checked(self) -> Contents:
+        """This, after a look whether all that the newest rows need is there. Raises ``CorruptTable`` if not:
+        an index of what is left would be taken for the whole."""
+        check_table(self.state, self.files)
+        return self
+
+    @cached_property
+    def shared_names(self) -> frozenset[str]:
+        """Names that files of several partitions have, as mainstem once named the files of a commit. Java
+        looks up statistics by bare names and takes the range of one file for another's."""
+        names = Counter(f.name for here in self.files.values() for f in here.values() if f.holds_rows)
+        return frozenset(name for name, count in names.items() if count > 1)
 
     def _is_written(self, file: DataFile, *, several: bool) -> bool:
         parsed = paths.parse_log_name(file.name) or paths.parse_base_name(file.name)

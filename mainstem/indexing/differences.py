@@ -11,6 +11,7 @@ DIFFERENCES = {
     "missing": "the data has it, the index has not",
     "surplus": "the index names what is not there",
     "different": "the index says something else than the data",
+    "shared": "files of several partitions have this name: Java takes the range of one for another's",
     "misplaced": "the row lies in another file group than its key's hash names",
     "ambiguous": "a record key lies in several file groups, of which a global index can name one",
     "unlisted": "a folder of the metadata table that no list in hoodie.properties names",
@@ -22,6 +23,7 @@ DIFFERENCES = {
 HARMLESS = {
     "loose": "statistics are wider than the data, or not known",
     "extra": "an index names keys or partitions that are gone; look-ups verify rows",
+    "unranked": "no row of a file whose name another partition has, too; such files are not skipped",
     "older": "no row of a file that only older views read; such files are not skipped",
 }
 KEPT_DEFAULT = 100

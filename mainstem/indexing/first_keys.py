@@ -107,7 +107,7 @@ class FirstKeys:
 
     def of_listing(self) -> None:
         """The entries of all rows at the listing point."""
-        contents = Contents(self.state)
+        contents = Contents(self.state).checked()
         slices = [found for here in contents.slices.values() for found in here]
         piece_of = self._pieces(contents)
         for low, some in _portions(slices, lambda found: _bytes(contents.slice_files(found))):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -16,12 +17,14 @@ import pyarrow as pa
 from mainstem.indexing.contents import Contents, DataFile, FileContents
 from mainstem.indexing.spec import IndexSpec
 from mainstem.metadata.build.bootstrap import table_groups
+from mainstem.metadata.build.lacking import Lacking, lacking
 from mainstem.metadata.build.ranges import Range
 from mainstem.metadata.build.rows import bloom_rows_of_files, files_rows
 from mainstem.metadata.build.stats import partition_ranges, partition_stats_rows, stats_rows
 from mainstem.metadata.commit_expressions import kept_expression, loose_expression_rows
 from mainstem.metadata.partitions import (
     BLOOM_FILTERS,
+    COLUMN_STATS,
     FILES,
     PARTITION_STATS,
     Kind,
@@ -29,6 +32,7 @@ from mainstem.metadata.partitions import (
     kind_of,
 )
 from mainstem.metadata.records import SCHEMAS
+from mainstem.readers.schema import schema_text
 from mainstem.readers.state import TableState
 from mainstem.services.progress import Progress
 from mainstem.storage.protocol import Storage
@@ -60,10 +64,11 @@ def here(storage: Storage) -> Run:
 
 @dataclass(frozen=True)
 class FilesPiece:
-    """Files of one file group."""
+    """Files of one file group; ``lacking``: columns that are nulls in a file without them."""
 
     spec: IndexSpec
     files: tuple[DataFile, ...]
+    lacking: Lacking = field(default_factory=dict)
 
 
 @dataclass
@@ -94,7 +99,7 @@ class FirstRows:
     def of_listing(self) -> None:
         """Rows of all files that completed instants wrote. One that a clean removes meanwhile is left out:
         the clean completes later than the listing point, and tells the index itself."""
-        self._rows = self._with(Contents(self.state), lambda file: True)
+        self._rows = self._with(Contents(self.state).checked(), lambda file: True)
 
     def and_of(self, instants: Sequence[Instant]) -> None:
         """And those of the files that these instants wrote, completed since."""
@@ -108,7 +113,11 @@ class FirstRows:
             for file in files:
                 self._sizes.setdefault(file.partition, {})[file.name] = file.size
             return files_rows(self._sizes)
-        pieces = self._pieces([file for file in files if file.holds_rows])
+        files = [file for file in files if file.holds_rows]
+        if self.spec.partition == COLUMN_STATS:
+            # Java would take one for the other.
+            files = [file for file in files if file.name not in contents.shared_names]
+        pieces = self._pieces(files)
         told = self._told(len(pieces))
         if self.spec.partition == PARTITION_STATS:
             self._ranges += self.run(ranges_of_files, pieces, told)
@@ -116,7 +125,7 @@ class FirstRows:
         if kind_of(self.spec.partition) == Kind.EXPRESSION_INDEX:
             for found in self.run(expressions_of_files, pieces, told):
                 self._expressions += found
-            return loose_expression_rows(self._expressions)
+            return loose_expression_rows(self._expressions, contents.shared_names)
         work = blooms_of_files if self.spec.partition == BLOOM_FILTERS else stats_of_files
         self._made += self.run(work, pieces, told)
         return pa.concat_tables([SCHEMAS[self.spec.content].empty_table(), *self._made])
@@ -133,7 +142,14 @@ class FirstRows:
         groups: dict[tuple[str, str], list[DataFile]] = {}
         for file in files:
             groups.setdefault((file.partition, file.file_id), []).append(file)
-        return [FilesPiece(self.spec, tuple(group)) for group in groups.values()]
+        nulls = dict(self._lacking)
+        return [FilesPiece(self.spec, tuple(group), nulls) for group in groups.values()]
+
+    @cached_property
+    def _lacking(self) -> Lacking:
+        if self.spec.partition not in (COLUMN_STATS, PARTITION_STATS):
+            return {}
+        return lacking([schema_text(self.state)], self.spec.columns, self.state.config.partition_fields)
 
     def _told(self, total: int) -> Callable[[int], None]:
         return lambda done: self.progress(f"index {self.spec.partition}, file groups", done, total)
@@ -180,7 +196,7 @@ def _ranges(storage: Storage, piece: FilesPiece) -> Iterator[tuple[DataFile, lis
     contents = FileContents(storage)
     for file in piece.files:
         with _unless_gone(storage, file):
-            yield file, contents.ranges(file, piece.spec.columns)
+            yield file, contents.ranges(file, piece.spec.columns, piece.lacking)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainstem.errors import CorruptTable
@@ -141,6 +142,19 @@ class Archive:
         columns = [column.to_pylist() for column in found.columns]
         return [ArchivedInstant(*row) for row in zip(*columns, strict=True)]
 
+    def newest_first(self, after: str = "", last: str | None = None) -> Iterator[ArchivedInstant]:
+        """Instants with ``after < requested <= last``, newest request first.
+
+        Read row group by row group as they are drawn, so the first ones cost little in any archive.
+        """
+        below: str | None = None
+        while True:
+            low, rows = self._retrying(partial(self._newest_rows, after, last, below))
+            if low is None:
+                return
+            yield from rows
+            below = low
+
     def metadata(self, requested: str, action: str | None = None) -> bytes | None:
         """Bytes of the completed instant's file, None if not archived (or archived without)."""
         return self._retrying(lambda: next(self._found(requested, action), None))
@@ -218,6 +232,26 @@ class Archive:
         if not found:
             return pa.table({name: pa.array([], pa.string()) for name in _ROW})
         return _each_once(pa.concat_tables(found).combine_chunks())
+
+    def _newest_rows(
+        self, after: str, last: str | None, below: str | None
+    ) -> tuple[str | None, list[ArchivedInstant]]:
+        """The next rows of ``newest_first`` and how far they reach down; None: there are no more."""
+        files = [
+            f for f in self._files(after, last) if f.last > after and (below is None or f.first < below)
+        ]
+        if not files:
+            return None, []
+        newest = max(files, key=lambda file: file.last)
+        low = newest.first
+        for told in self._file(newest).ranges(_REQUESTED):  # none may tell: then the whole file
+            if told is not None and (last is None or told[0] <= last) and (below is None or told[0] < below):
+                low = max(low, told[0])
+        found = self._select((low, last), _REQUESTED, low, last)
+        columns = (column.to_pylist() for column in found.columns)
+        rows = [ArchivedInstant(*row) for row in zip(*columns, strict=True)]
+        kept = [r for r in rows if r.requested > after and (below is None or r.requested < below)]
+        return low, kept[::-1]
 
     def _read_times(self) -> tuple[Any, Any]:
         import numpy as np

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from mainstem.formats.avro_decode import decode_many
 from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
 from mainstem.limits import MIB
 from mainstem.merge.rules import KEY_COLUMN
+from mainstem.metadata.build.lacking import NOTHING, Lacking, lacking
 from mainstem.metadata.build.ranges import Range, base_file_ranges, ranges_of, ranges_of_slices
 from mainstem.metadata.build.rows import bloom_of_footer
 from mainstem.metadata.definitions import Definitions, read_definitions
@@ -32,14 +33,16 @@ _DATA = (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA)
 class FileChanges:
     """What one action did to the data table's files: partition -> name -> bytes, and the names that went.
 
-    ``new_keys``: whether record keys may be in the files that the table did not have; compactions write
-    what was there already. ``written``: path -> rows of all data blocks of an added log file, in their order,
-    for those whose writer still has them.
+    ``new_keys``: whether record keys may be in the files that the table did not have; compactions write what
+    was there already. ``schemas``: of a writer, then of the table (Avro JSON), for columns that its files
+    lack; none for services, whose files have all. ``written``: path -> rows of all data blocks of an added
+    log file, in their order, for those whose writer still has them.
     """
 
     added: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     deleted: Mapping[str, frozenset[str]] = field(default_factory=dict)
     new_keys: bool = True
+    schemas: Callable[[], Iterable[str]] = field(default=tuple, compare=False, repr=False)
     written: Mapping[str, Sequence[WrittenRows]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
@@ -48,13 +51,14 @@ class FileChanges:
         stats: Iterable[Any],
         *,
         new_keys: bool = True,
+        schemas: Callable[[], Iterable[str]] = tuple,
         written: Mapping[str, Sequence[WrittenRows]] = MappingProxyType({}),
     ) -> FileChanges:
         """Files of write stats (``WriteStat``, ``CompactionStat``, ``LogCompactionStat``)."""
         added: dict[str, dict[str, int]] = {}
         for stat in stats:
             added.setdefault(stat.partition, {})[stat.file_name] = stat.size_bytes
-        return cls(added, new_keys=new_keys, written=written)
+        return cls(added, new_keys=new_keys, schemas=schemas, written=written)
 
     @classmethod
     def of_names(cls, deleted: Mapping[str, Iterable[str]]) -> FileChanges:
@@ -109,6 +113,13 @@ class Action:
         columns = [] if definition is None else list(definition.fields)
         found = self._ranges_together(columns)
         return {file: found.get(file) or self._ranges(*file, columns) for file in self.changes.files()}
+
+    @cached_property
+    def _lacking(self) -> Lacking:
+        """Indexed columns that are nulls in a file without them."""
+        definition = self.definitions.get(COLUMN_STATS)
+        columns = () if definition is None else definition.fields
+        return lacking(self.changes.schemas(), columns, self.config.partition_fields)
 
     @cached_property
     def new_rows(self) -> Mapping[tuple[str, str], list[Rows]]:
@@ -208,30 +219,35 @@ class Action:
         """Ranges of log files with the rows of one block, as far as several hold rows of one batch."""
         if not self._indexed.issuperset(column.partition(".")[0] for column in columns):
             return {}
-        of_batch: dict[int, list[tuple[tuple[str, str], Rows]]] = {}
+        of_batch: dict[tuple[int, bool], list[tuple[tuple[str, str], Rows]]] = {}
         for file in self.changes.files():
             found = self._decoded_together.get(paths.in_partition(*file), [])
             if len(found) == 1 and found[0].count:
-                of_batch.setdefault(id(found[0].batch), []).append((file, found[0]))
+                shared = (id(found[0].batch), found[0].partial)
+                of_batch.setdefault(shared, []).append((file, found[0]))
         made = {}
         for together in of_batch.values():
             slices = [(rows.low, rows.count) for _, rows in together]
-            ranges = ranges_of_slices(together[0][1].batch, slices, columns)
+            nulls = NOTHING if together[0][1].partial else self._lacking
+            ranges = ranges_of_slices(together[0][1].batch, slices, columns, nulls)
             made |= {file: some for (file, _), some in zip(together, ranges, strict=True)}
         return made
 
     def _ranges(self, partition: str, name: str, columns: list[str]) -> list[Range]:
-        """Ranges of the columns that a file has; of a log file that only deletes, that it has nothing, as
-        Java writes (readers know by that that no row of it can pass a filter)."""
+        """Ranges of the columns that a file has, nulls of those that it lacks; of a log file that only
+        deletes, that it has nothing, as Java writes (readers know by that that no row of it can
+        pass a filter)."""
         if paths.parse_base_name(name) is None:
             tops = list(dict.fromkeys(column.partition(".")[0] for column in columns))
-            blocks = list(self.batches(partition, name, tops))
+            blocks = list(self._rows(partition, name, tops))
             if not blocks:
                 return [Range(column, pa.null(), None, None, 0, 0) for column in columns]
-            return [r for r in ranges_of(blocks, columns) if r.rows]
+            nulls = NOTHING if any(block.partial for block in blocks) else self._lacking
+            return [r for r in ranges_of((block.table for block in blocks), columns, nulls) if r.rows]
         with pq.ParquetFile(self.storage.open_input(paths.in_partition(partition, name))) as source:
 
             def batches(names: list[str]) -> Iterator[pa.Table]:
                 return self.batches(partition, name, names)
 
-            return [r for r in base_file_ranges(source.metadata, columns, batches) if r.rows]
+            found = base_file_ranges(source.metadata, columns, batches, self._lacking)
+        return [r for r in found if r.rows]

@@ -78,10 +78,14 @@ def expression_stats(action: Action, partition: str) -> pa.Table:
     return pa.concat_tables([loose_expression_rows(files), *gone])
 
 
-def loose_expression_rows(files: list[tuple[str, str, Range]]) -> pa.Table:
-    """Rows of files, (partition, name, range), and loose ones of their partitions."""
+def loose_expression_rows(
+    files: list[tuple[str, str, Range]], without: frozenset[str] = frozenset()
+) -> pa.Table:
+    """Rows of files, (partition, name, range), and loose ones of their partitions; files named ``without``
+    get no row of their own."""
     by_partition: dict[str, list[list[Range]]] = {}
     for data_partition, _, found in files:
         by_partition.setdefault(data_partition, []).append([found])
     partitions = [(p, joined) for p, ranges in by_partition.items() for joined in partition_ranges(ranges)]
-    return expression_rows(files, partitions, tight=False)
+    named = [file for file in files if file[1] not in without]
+    return expression_rows(named, partitions, tight=False)

@@ -85,10 +85,23 @@ def _bound(
 
 def _best(values: pa.Array, groups: np.ndarray, largest: bool) -> tuple[np.ndarray, pa.Array]:
     """The groups that have a value, ascending, and the smallest or largest value of each."""
-    plain = values.cast(pa.uint8()) if pa.types.is_boolean(values.type) else values
+    plain = _sortable(values)
     table = pa.table({"group": groups, "value": plain})
     keys = [("group", "ascending"), ("value", "descending" if largest else "ascending")]
     order = pc.sort_indices(table, keys)
     ordered = groups[order.to_numpy()]
     first = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
     return ordered[first], values.take(order.filter(pa.array(first)))
+
+
+def _sortable(values: pa.Array) -> pa.Array:
+    """Values that Arrow sorts as Java compares these: it knows no order of booleans, lets NaN come last in
+    either direction and takes both zeros for one. ``Double.compareTo``: -0.0, 0.0, ..., infinity, NaN."""
+    if pa.types.is_boolean(values.type):
+        return values.cast(pa.uint8())
+    if not pa.types.is_floating(values.type):
+        return values
+    numbers = np.array(values.to_numpy(zero_copy_only=False))
+    numbers[np.isnan(numbers)] = np.nan  # one bit pattern, without a sign
+    bits = numbers.view(np.int32 if numbers.dtype == np.float32 else np.int64)
+    return pa.array(np.where(bits < 0, np.iinfo(bits.dtype).max ^ bits, bits))

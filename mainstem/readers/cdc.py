@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from mainstem.errors import CorruptTable, Unsupported
 from mainstem.readers.cdc_split import AS_IS, DELETED, INSERTED, LOGGED, REWRITTEN, ChangeSplit, cdc_schema
 from mainstem.readers.history import PastState, check_no_new_clean, just_before, past_state
+from mainstem.readers.presence import check_files, check_listed
 from mainstem.readers.scan import Planned
 from mainstem.readers.schema import filter_columns, output_columns
 from mainstem.readers.snapshot import make_split, read_spec
@@ -34,6 +35,7 @@ from mainstem.readers.window import (
     completed_between,
     in_merge_order,
     stats_by_group,
+    told_size,
 )
 from mainstem.storage import paths
 from mainstem.table.properties import TableConfig
@@ -109,6 +111,9 @@ class _Planner:
     def _instant(self, requested: str, completion: str, metadata: CommitMetadata) -> Iterator[ChangeSplit]:
         past = past_state(self.state, just_before(completion))
         for partition, file_id, stats in stats_by_group(metadata):
+            if self.spec.damaged == "error":
+                sizes = {_name(stat): told_size(stat) for stat in stats if stat.get("path")}
+                check_files(self.state, partition, list(sizes), sizes)
             made = replace(self.template, partition=partition, file_id=file_id, instant=requested)
             yield from self._group(past, made, stats, metadata.operation)
         for partition, file_ids in sorted(metadata.replaced.items()):
@@ -124,7 +129,7 @@ class _Planner:
         """Changes of one instant in one file group: base files one by one, its log files together."""
         logs = []
         for stat in stats:
-            name = (stat.get("path") or "").rsplit("/", 1)[-1]
+            name = _name(stat)
             if paths.parse_log_name(name) is not None and not stat.get("cdcStats"):
                 logs.append(name)
             elif name:
@@ -166,6 +171,8 @@ class _Planner:
         if partition not in self._listings:
             self._listings[partition] = _by_group(self.state.storage.names(partition))
         names = self._listings[partition].get(file_id, [])
+        if self.spec.damaged == "error":
+            check_listed(past, partition, set(names), file_id=file_id)
         return next(past.slices(partition, names, file_id=file_id), None)
 
     def _base(self, made: ChangeSplit, name: str) -> Split:
@@ -173,6 +180,10 @@ class _Planner:
 
     def _split(self, found: FileSlice) -> Split:
         return make_split(found, self.spec, self.state.config)
+
+
+def _name(stat: Stat) -> str:
+    return (stat.get("path") or "").rsplit("/", 1)[-1]
 
 
 def _by_group(names: Iterable[str]) -> dict[str, list[str]]:

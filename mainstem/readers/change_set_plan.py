@@ -13,10 +13,11 @@ from typing import Any
 
 from mainstem.readers.change_set import ChangedGroup, Rewrite
 from mainstem.readers.history import check_no_new_clean, just_before, past_state
+from mainstem.readers.presence import check_files, check_listed
 from mainstem.readers.snapshot import make_split
 from mainstem.readers.split import ReadSpec, Split
 from mainstem.readers.state import TableState
-from mainstem.readers.window import SERVICES, Window, base_before, in_merge_order, stats_by_group
+from mainstem.readers.window import SERVICES, Window, base_before, in_merge_order, stats_by_group, told_size
 from mainstem.storage import paths
 from mainstem.table.keygen import KeyGenerator
 from mainstem.table.slicing import FileSlice
@@ -94,6 +95,8 @@ class _Planner:
     def _file(self, requested: str, partition: str, file_id: str, stat: Mapping[str, Any]) -> None:
         name = (stat.get("path") or "").rsplit("/", 1)[-1]
         log = paths.parse_log_name(name)
+        if name and self.spec.damaged == "error":
+            check_files(self.state, partition, [name], {name: told_size(stat)})
         if log is not None and not log.is_cdc:
             self.unit(partition, file_id).logs.setdefault(file_id, []).append(name)
         elif log is None and name and stat.get("numDeletes"):
@@ -112,6 +115,8 @@ class _Planner:
     ) -> None:
         past = past_state(self.state, just_before(completion))
         names = self.state.storage.names(partition)
+        for file_id in file_ids if self.spec.damaged == "error" else ():
+            check_listed(past, partition, set(names), file_id=file_id)
         slices = [
             found
             for file_id in sorted(file_ids)

@@ -1,10 +1,11 @@
 """The tree of a ``pyarrow.compute.Expression``: which functions, columns and values it is made of.
 
-pyarrow shows an expression as text only, in which long lists are cut and names are not quoted. What it
-pickles is exact: a record batch of one row with the values, and a list of pairs in the schema's metadata with
-the tree in prefix order (``Serialize`` of Arrow's ``expression.cc``, the same since Arrow 1). Python's view
-of that metadata is a dict, so the pairs are taken from the C data interface, whose layout is fixed. Whatever
-is not as expected makes the tree None, "not understood"; nothing is guessed.
+pyarrow shows an expression as text only, in which long lists and texts are cut, from some release on in the
+middle of a character (``str()`` then fails), and names are not quoted. So nothing is decided by that text.
+What it pickles is exact: a record batch of one row with the values, and a list of pairs in the schema's
+metadata with the tree in prefix order (``Serialize`` of Arrow's ``expression.cc``, the same since Arrow 1).
+Python's view of that metadata is a dict, so the pairs are taken from the C data interface, whose layout is
+fixed. Whatever is not as expected makes the tree None, "not understood"; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -53,19 +54,65 @@ class _NotUnderstood(Exception):
     pass
 
 
+# What pyarrow and the steps below raise for an expression that is stored otherwise than expected.
+_ODD = (pa.ArrowException, _NotUnderstood, StopIteration, TypeError, ValueError, OSError)
+_CUT = 60  # characters of a value that ``shown`` shows
+
+
 def tree(expression: pc.Expression) -> Node | None:
     """The tree of an expression; None where it holds what has no place here (fields by number, nested
     fields, functions of users) or is stored otherwise than expected."""
     try:
-        _, (stored,) = expression.__reduce__()
-        batch = ipc.open_file(stored).get_batch(0)
+        batch = _stored(expression)
         pairs = iter(_pairs(batch.schema))
         found = _node(pairs, next(pairs), batch, 0)
         if next(pairs, None) is not None:
             return None
         return found
-    except (pa.ArrowException, _NotUnderstood, StopIteration, TypeError, ValueError, OSError):
+    except _ODD:
         return None
+
+
+def names(expression: pc.Expression) -> frozenset[str] | None:
+    """Names of the columns that an expression looks at, of nested ones those on the way too; None where they
+    cannot be told (fields by number)."""
+    try:
+        return frozenset(name for what, name in _pairs(_stored(expression).schema) if what == "field_ref")
+    except _ODD:
+        return None
+
+
+def shown(expression: pc.Expression) -> str:
+    """Text for people. Nothing may be decided by it."""
+    try:
+        return str(expression)
+    except UnicodeDecodeError:
+        found = tree(expression)
+        return "(a filter with texts that pyarrow cannot show)" if found is None else _text(found)
+
+
+def identity(expression: pc.Expression | None) -> bytes:
+    """The same for the same expression only. Raises what pickling raises for fields by number."""
+    return b"" if expression is None else bytes(expression.__reduce__()[1][0])
+
+
+def _text(node: Node) -> str:
+    if isinstance(node, Column):
+        return node.name
+    if isinstance(node, Literal):
+        return _value(node.value)
+    options = [f"{name}={_value(value)}" for name, value in node.options.items()]
+    return f"{node.function}({', '.join([*map(_text, node.arguments), *options])})"
+
+
+def _value(value: Any) -> str:
+    text = repr(value.as_py() if isinstance(value, pa.Scalar) else value)
+    return text if len(text) <= _CUT else f"{text[:_CUT]}..."
+
+
+def _stored(expression: pc.Expression) -> pa.RecordBatch:
+    _, (stored,) = expression.__reduce__()
+    return ipc.open_file(stored).get_batch(0)
 
 
 def _pairs(schema: pa.Schema) -> list[_Pair]:

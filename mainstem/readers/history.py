@@ -45,6 +45,10 @@ class PastState(TableState):
         assert self.whole is not None
         return self.whole
 
+    @property
+    def is_past(self) -> bool:
+        return True
+
     def completion(self, requested: str) -> str | None:
         """Completion time of an instant that was completed by then."""
         assert self.whole is not None

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from mainstem.errors import Invalid
 from mainstem.readers.history import check_nothing_undone
+from mainstem.readers.presence import check_slice
 from mainstem.readers.scan import Planned, ScanPlan
 from mainstem.readers.snapshot import make_split, read_spec
 from mainstem.readers.split import ReadSpec, Split
@@ -107,6 +108,8 @@ def _splits(state: TableState, window: Window, spec: ReadSpec) -> Iterator[Split
             # (HUDI-9785). The files are those of the window anyway.
             found = query_slice(group, None)
             if found is not None:
+                if spec.damaged == "error":
+                    check_slice(state, found, names)
                 yield make_split(found, spec, state.config)
     check_nothing_undone(state)
 

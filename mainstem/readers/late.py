@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # From this share of rows on it is cheaper to take a whole batch and filter it.
 _FEW = 0.25
+_NONE = np.empty(0, np.int64)
 
 
 def suits(spec: ReadSpec, runs: Sequence[Run]) -> bool:
@@ -45,15 +46,25 @@ def suits(spec: ReadSpec, runs: Sequence[Run]) -> bool:
 
 def late_rows(
     storage: Storage, split: Split, runs: Sequence[Run], order_types: Sequence[pa.DataType]
-) -> Iterator[pa.Table]:
+) -> Iterator[pa.Table] | None:
     """Rows of the slice that pass the filter, in the query's columns: base rows first, in order.
 
-    Raises what ``read_split`` raises.
+    None where the filter cannot be evaluated on the log's rows (a cast that overflows): base rows may replace
+    these, so it must be asked of merged rows. Raises what ``read_split`` raises.
     """
     narrow = replace(split.spec, columns=())
     pairs = [(run, entry) for run in runs for entry in entries_of(run, narrow)]
     pairs = [(run, e) for run, e in pairs if not isinstance(e, DataRows) or e.table.num_rows]
-    log = _Log.of([entry for _, entry in pairs], split, order_types) if pairs else None
+    try:
+        log = _Log.of([entry for _, entry in pairs], split, order_types) if pairs else None
+    except pa.ArrowException:
+        return None
+    return _rows(storage, split, narrow, pairs, log)
+
+
+def _rows(
+    storage: Storage, split: Split, narrow: ReadSpec, pairs: Sequence[tuple[Run, Entry]], log: _Log | None
+) -> Iterator[pa.Table]:
     if split.base_file is not None:
         with open_base(storage, split.base_file) as base:
             yield from _base_rows(base, split, narrow, log)
@@ -141,15 +152,28 @@ def _base_rows(base: BaseFile, split: Split, narrow: ReadSpec, log: _Log | None)
         tables = base.batches(narrow.wanted if group in matching else identity, [group])
         for table in tables if log is None else joined(tables, log.log):
             table = with_keys(table, spec, base.path)
-            rows = _passing(table, split) if group in matching else np.empty(0, np.int64)
-            if log is not None:
-                rows = log.undefeated(table, rows, contested)
+            rows = _chosen(table, split, log, contested) if group in matching else _NONE
+            if group not in matching and log is not None:
+                log.undefeated(table, rows, contested)
             if len(rows):
                 kept.append(table.take(pa.array(rows)))
                 picked.append(first + rows)
             first += table.num_rows
         if picked:
             yield from _widened(base, group, np.concatenate(picked), pa.concat_tables(kept), split)
+
+
+def _chosen(table: pa.Table, split: Split, log: _Log | None, contested: bool) -> np.ndarray:
+    """The base rows that pass and are not replaced. Where the filter cannot be evaluated on all of them it is
+    asked of those that are left: a row that was replaced must not fail a query."""
+    try:
+        rows = _passing(table, split)
+        return rows if log is None else log.undefeated(table, rows, contested)
+    except pa.ArrowException:
+        if log is None:
+            raise
+        left = log.undefeated(table, np.arange(table.num_rows), contested)
+        return left[_passing(table.take(pa.array(left)), split)] if len(left) else left
 
 
 def _widened(

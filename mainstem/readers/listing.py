@@ -53,7 +53,7 @@ def query_listing(state: TableState, *, metadata: bool) -> Iterable[PartitionLis
                 stacklevel=2,
             )
         return _folders(state)
-    return [PartitionListing(p, tuple(sorted(names))) for p, names in sorted(files.items())]
+    return [PartitionListing(p, tuple(sorted(names)), names) for p, names in sorted(files.items())]
 
 
 def _folders(state: TableState) -> Iterable[PartitionListing]:

@@ -20,15 +20,15 @@ import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
 from mainstem.readers.base_rows import BaseFile
+from mainstem.readers.expressions import Call, Column, Literal, Node, tree
 from mainstem.table.keys import DEFAULT_PARTITION
 from mainstem.table.properties import TableConfig
 
 if TYPE_CHECKING:
     from mainstem.readers.split import ReadSpec, Split
 
-# Statistics of floating point columns leave NaN out. What may be true of a NaN although it is false of
-# every number in a range: anything but plain comparisons joined by and/or.
-_MAY_HOLD_FOR_NAN = re.compile(r"!=|[a-z_0-9]\(")
+_JOINING = ("and", "and_kleene", "or", "or_kleene")
+_COMPARING = ("equal", "less", "less_equal", "greater", "greater_equal")
 
 
 def matching_groups(base: BaseFile, split: Split) -> frozenset[int]:
@@ -74,9 +74,21 @@ def _is_told(base: BaseFile, split: Split) -> bool:
             return False
         if base.source.schema_arrow.field(held).type != field.type:
             return False
-        if pa.types.is_floating(field.type) and _MAY_HOLD_FOR_NAN.search(str(spec.filter)):
+        if pa.types.is_floating(field.type) and not _fails_for_nan(tree(spec.filter)):
             return False
     return True
+
+
+def _fails_for_nan(node: Node | None) -> bool:
+    """Whether no NaN passes a filter that no number of a range passes. Statistics of floating point columns
+    leave NaN out, so whatever may be true of it although it is false of all numbers is not asked of them:
+    anything but comparisons of columns with values (``!=`` apart) joined by and/or."""
+    if not isinstance(node, Call):
+        return isinstance(node, Column | Literal)
+    if node.function in _JOINING:
+        return all(_fails_for_nan(argument) for argument in node.arguments)
+    plain = all(isinstance(argument, Column | Literal) for argument in node.arguments)
+    return plain and node.function in _COMPARING
 
 
 def could_exceed(base: BaseFile, group: int, spec: ReadSpec, least: int) -> bool:

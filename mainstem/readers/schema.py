@@ -1,13 +1,15 @@
 """The schema of a query, and the columns that have to be read for it.
 
 Order of TableSchemaResolver: newest completed commit with a schema, then
-``hoodie.table.create.schema``. Where columns have ids (``hoodie.schema.on.read.enable``) that commit's
-``latest_schema`` tells them, and the history in ``.hoodie/.schema`` those of older files.
+``hoodie.table.create.schema``. Queries of the past ask archived commits, too: which columns there were at a
+moment does not change when the commit that says so is archived. Where columns have ids
+(``hoodie.schema.on.read.enable``) that commit's ``latest_schema`` tells them, and the history in
+``.hoodie/.schema`` those of older files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +20,7 @@ from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 from mainstem.formats.avro_schema import parse_schema as parse_avro_schema
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.readers.expressions import names
 from mainstem.readers.state import TableState
 from mainstem.storage import paths
 from mainstem.table.field_ids import FieldIds, VersionedSchema, check_names, parse_history, parse_schema
@@ -26,9 +29,10 @@ from mainstem.timeline.commit_metadata import CommitMetadata
 from mainstem.timeline.instant import COMMIT
 
 _NO_DATA_OPERATIONS = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
-
-
 _LATEST = "latest_schema"
+
+Found = tuple[str, CommitMetadata]
+"""Requested time and metadata of a completed write."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +59,13 @@ def schema_text(state: TableState) -> str:
 
 
 def table_schema(state: TableState, until: str | None = None) -> TableSchema:
-    """The schema as of requested time ``until`` (None: newest). ``Invalid`` if there is none yet."""
-    found = None
-    if state.config.table_type == MERGE_ON_READ:  # the newest of its commits are compactions, and large
-        found = _newest(state, until, _has_data, leave_out=COMMIT)
-    found = found or _newest(state, until, _has_data)
+    """The schema as of requested time ``until`` (None: newest). ``Invalid`` if there is none yet, or if an
+    earlier one cannot be told any more."""
+    found = _newest_write(state, until)
     if found is not None:
         return TableSchema(found[1].schema or "", _field_ids(state, *found, until))
-    # Compactions record the schema too: what is left once all delta commits are archived.
-    service = _newest(state, None, lambda _: True)
+    # Compactions record the schema too: what is left of a table whose delta commits said none.
+    service = next(_active(state, None, lambda _: True), None)
     ids = None if service is None else _field_ids(state, *service, until)
     text = None if ids is not None else state.config.create_schema
     text = text or (service[1].schema if service is not None else None)
@@ -76,21 +78,65 @@ def table_schema(state: TableState, until: str | None = None) -> TableSchema:
     return TableSchema(text, ids)
 
 
+def _newest_write(state: TableState, until: str | None) -> Found | None:
+    """The newest write of rows that records a schema.
+
+    Of the present the active timeline tells it, whose newest such write is never archived by us. Of an
+    earlier moment the archive is asked as well: its answer must be the same before and after archiving.
+    """
+    # The newest commits of a merge-on-read table are compactions, and large.
+    ways = (COMMIT, "") if state.config.table_type == MERGE_ON_READ else ("",)
+    past = until is not None or state.is_past
+    if not past:
+        for leave_out in ways:
+            found = next(_active(state, None, _has_data, leave_out), None)
+            if found is not None:
+                return found
+    for leave_out in ways:
+        found = next(_active(state, until, _has_data, leave_out), None)
+        archived = _newest_archived(state, found[0] if found else "", until, leave_out, past=past)
+        if archived is not None or found is not None:
+            return archived or found
+    return None
+
+
+def _newest_archived(
+    state: TableState, after: str, until: str | None, leave_out: str, *, past: bool
+) -> Found | None:
+    """The newest archived write of rows requested after ``after`` that records a schema.
+
+    Raises ``Invalid`` for an earlier moment if one was archived without its metadata, which may have told
+    other columns than those before it.
+    """
+    for requested, metadata in state.archived_writes(after, until, leave_out):
+        if metadata is None:
+            if not past:
+                return None
+            raise Invalid(
+                f"the columns at that time cannot be told: the instant {requested} was archived without its"
+                " metadata; ask for a later time, after the next commit that is still on the timeline",
+                table=state.storage.base,
+                instant=requested,
+            )
+        if metadata.schema and _has_data(metadata):
+            return requested, metadata
+    return None
+
+
 def _has_data(metadata: CommitMetadata) -> bool:
     return metadata.operation not in _NO_DATA_OPERATIONS
 
 
-def _newest(
-    state: TableState, until: str | None, suits: Callable[[CommitMetadata], bool], *, leave_out: str = ""
-) -> tuple[str, CommitMetadata] | None:
-    """Requested time and metadata of the newest completed write that records a schema; actions called
-    ``leave_out`` are not looked at."""
+def _active(
+    state: TableState, until: str | None, suits: Callable[[CommitMetadata], bool], leave_out: str = ""
+) -> Iterator[Found]:
+    """Requested time and metadata of active completed writes that record a schema, newest request first;
+    actions called ``leave_out`` are not looked at."""
     for instant in reversed(state.writes):
         if (until is None or instant.requested <= until) and instant.action != leave_out:
             metadata = state.metadata(instant.requested)
             if metadata is not None and metadata.schema and suits(metadata):
-                return instant.requested, metadata
-    return None
+                yield instant.requested, metadata
 
 
 def _field_ids(
@@ -171,7 +217,7 @@ def output_columns(schema: pa.Schema, columns: Sequence[str] | None) -> list[str
 
 
 def filter_columns(schema: pa.Schema, expression: pc.Expression | None) -> Iterable[str]:
-    """Columns that a filter may look at: every column whose name occurs in its text."""
+    """Columns that a filter may look at: all where it does not tell. ``Invalid`` if it is no expression."""
     if expression is None:
         return []
     if not isinstance(expression, pc.Expression):
@@ -179,7 +225,5 @@ def filter_columns(schema: pa.Schema, expression: pc.Expression | None) -> Itera
             f"filter={expression!r}; expected a pyarrow.compute.Expression, such as"
             " pyarrow.compute.field('price') > 10"
         )
-    text = str(expression)
-    if "FieldPath" in text:  # a field by number
-        return list(schema.names)
-    return [name for name in schema.names if name in text]
+    used = names(expression)
+    return [name for name in schema.names if used is None or name in used]

@@ -26,6 +26,7 @@ from typing import TypeVar
 from mainstem.errors import CorruptTable, Unsupported
 from mainstem.metadata.validity import AheadOfView
 from mainstem.readers.explain import FILE_SLICES, PARTITIONS, Report
+from mainstem.readers.expressions import shown
 from mainstem.readers.index_cuts import IndexCuts
 from mainstem.readers.path_values import path_values
 from mainstem.readers.predicates import conjuncts
@@ -69,7 +70,7 @@ class Skipping:
         self.use = use
         self._newest = newest and not base_only
         self.base_only = base_only
-        self.report = Report(None if spec.filter is None else str(spec.filter))
+        self.report = Report(None if spec.filter is None else shown(spec.filter))
         told = conjuncts(spec.filter) if use.skipping and spec.rules.merger is None else []
         self._conjuncts = told
         # Keys that a reader makes, and columns that files may call otherwise, are not those that were hashed.

@@ -21,6 +21,7 @@ from mainstem.readers.history import (
 )
 from mainstem.readers.listing import query_listing
 from mainstem.readers.path_values import path_values
+from mainstem.readers.presence import Checks
 from mainstem.readers.scan import Planned, ScanPlan
 from mainstem.readers.schema import (
     column_defaults,
@@ -125,8 +126,11 @@ def _splits(state: TableState, spec: ReadSpec, skipping: Skipping) -> Iterator[S
     pick = base_slice if base_only else query_slice
     replaced = state.replaced(until)
     cleaned = {} if until is None else cleaned_since(state, until)
+    checks = Checks(state, spec.damaged, until=until, base_only=base_only, replaced=replaced)
     found = []
-    for listing in skipping.partitions(query_listing(state, metadata=skipping.use.metadata)):
+    listings = checks.listings(query_listing(state, metadata=skipping.use.metadata))
+    for listing in skipping.partitions(listings):
+        checks.listed(listing)
         gone = cleaned.get(listing.partition, set()).difference(listing.names)
         names = skipping.names(sorted((*listing.names, *gone)))
         for group in state.group(listing.partition, names):
@@ -142,21 +146,25 @@ def _splits(state: TableState, spec: ReadSpec, skipping: Skipping) -> Iterator[S
     else:
         check_no_new_clean(state)
     for kept in skipping.slices(found):
+        checks.whole(kept)
         yield make_split(kept, spec, state.config, base_only=base_only)
 
 
 def _past_splits(past: PastState, spec: ReadSpec, skipping: Skipping) -> Iterator[Split]:
     base_only, replaced = skipping.base_only, past.replaced(None)
-    shown = query_listing(past, metadata=skipping.use.metadata)
+    checks = Checks(past, spec.damaged, base_only=base_only, replaced=replaced)
+    shown = checks.listings(query_listing(past, metadata=skipping.use.metadata))
     listed = {listing.partition: listing for listing in shown}
     gone = [PartitionListing(p, ()) for p in sorted(past.cleaned) if p not in listed]
     found: list[FileSlice] = []
     for listing in skipping.partitions(sorted([*listed.values(), *gone], key=lambda p: p.partition)):
+        checks.listed(listing)
         found += past.slices(
             listing.partition, listing.names, base_only=base_only, replaced=replaced, wanted=skipping.names
         )
     check_no_new_clean(past)
     for kept in skipping.slices(found):
+        checks.whole(kept)
         yield make_split(kept, spec, past.config, base_only=base_only)
 
 

@@ -95,9 +95,10 @@ def read_split(storage: Storage, split: Split) -> Iterator[pa.Table]:
     spec = split.spec
     order_types = ordering_types(spec)
     runs = log_runs(storage, split)
+    rows = None
     if spec.ids is None and suits(spec, runs):  # with ids, every file calls the columns otherwise
         rows = late_rows(storage, split, runs, order_types)
-    else:
+    if rows is None:
         entries = [entry for run in runs for entry in entries_of(run, spec)]
         base = base_tables(storage, split, merged=bool(entries))
         excerpt = spec.instants is not None

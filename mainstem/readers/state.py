@@ -17,6 +17,7 @@ from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.lsm_archive.reader import Archive
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
+from mainstem.table.committed import CommittedFiles
 from mainstem.table.partitions import PartitionListing, list_partitions
 from mainstem.table.properties import TableConfig
 from mainstem.table.slicing import FileGroup, group_files
@@ -161,15 +162,41 @@ class TableState:
     def _read_metadata(self, requested: str) -> CommitMetadata | None:
         for instant in self.writes:
             if instant.requested == requested:
-                path = paths.timeline_file(instant.file_name)
-                try:
-                    data = self.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
-                except FileNotFoundError:  # archived since we listed
-                    self.archive.refresh()
-                    break
-                return decode_commit(data, path=path)
+                return self._metadata_of(instant)
+        return self._archived_metadata(requested)
+
+    def _metadata_of(self, instant: Instant) -> CommitMetadata | None:
+        path = paths.timeline_file(instant.file_name)
+        try:
+            data = self.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+        except FileNotFoundError:  # archived since we listed
+            self.archive.refresh()
+            return self._archived_metadata(instant.requested)
+        return decode_commit(data, path=path)
+
+    def _archived_metadata(self, requested: str) -> CommitMetadata | None:
         blob = self.archive.metadata(requested)
         return None if blob is None else decode_commit(blob, path=f"archived instant {requested}")
+
+    @cached_property
+    def committed(self) -> CommittedFiles:
+        """What the completed writes of the active timeline say they wrote."""
+        return CommittedFiles.of(self.storage, self.writes, self._metadata_of, self.parse_base)
+
+    def archived_writes(
+        self, after: str, until: str | None, leave_out: str = ""
+    ) -> Iterator[tuple[str, CommitMetadata | None]]:
+        """Requested time and metadata of archived writes of this view with ``after < requested <= until``,
+        newest request first; read as they are drawn. None: archived without metadata."""
+        for instant in self.archive.newest_first(after, until):
+            wanted = instant.action in WRITES and instant.action != leave_out
+            if wanted and self.completion(instant.requested) is not None:
+                yield instant.requested, self.metadata(instant.requested)
+
+    @property
+    def is_past(self) -> bool:
+        """Whether this is a view of an earlier moment."""
+        return False
 
     @cached_property
     def earliest_retained(self) -> str | None:

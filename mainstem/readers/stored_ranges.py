@@ -1,13 +1,14 @@
 """Rows of column statistics as ranges that a filter can be asked against, where they can be believed.
 
-Not believed, because Java 1.2.0 writes what does not bound the values: floating point ranges that hold 0.0
-(a footer of a column with NaN reads as 0.0 to 0.0, and files of several row groups join that to the others),
-NaN as a bound, binary columns (compared by signed bytes in logs). A text bound with characters from U+D800
-on is left out: Java orders texts of logs by UTF-16, Arrow by code points, and only bounds below that order
-alike. Parquet keeps no range of a column chunk whose bounds take 4 KiB; Java leaves such a chunk out of the
-file's range and counts minus one null for it, so texts of base files are believed where no null was counted.
-A file that has no row, one whose column had another type then, and one whose footer told nothing may hold
-anything.
+Not believed, because Java 1.2.0 writes what does not bound the values: floating point ranges that hold 0.0 (a
+footer of a column with NaN reads as 0.0 to 0.0, and files of several row groups join that to the others), NaN
+as a bound, binary columns (compared by signed bytes in logs). A text bound with characters from U+D800 on is
+left out: Java orders texts of logs by UTF-16, Arrow by code points, and only bounds below that order alike.
+Parquet keeps no range of a column chunk whose bounds take 4 KiB; Java leaves such a chunk out of the file's
+range and counts minus one null for it, so texts of base files are believed where no null was counted. A range
+of any type that ends before it begins is nobody's, and of partitions upper bounds of floating point columns
+are left out (``without_upper_floats``). A file that has no row, one whose column had another type then, and
+one whose footer told nothing may hold anything.
 """
 
 from __future__ import annotations
@@ -119,8 +120,22 @@ def _orders_alike(stored: pa.DataType, kind: pa.DataType, ordinal: int | None) -
     return any(of(stored) and of(kind) for of in pairs)
 
 
+def without_upper_floats(found: Ranges) -> Ranges:
+    """Ranges of whole partitions as far as they are believed.
+
+    Earlier versions widened floating point ranges as if NaN, which stands for "above everything", were
+    none: the upper bound of another file then stood for both. Nothing tells such a row from a right one, so
+    upper bounds of floating point columns count in the statistics of files alone, which are never widened.
+    """
+    if not pa.types.is_floating(found.high.type):
+        return found
+    return Ranges(found.low, pa.nulls(len(found.high), found.high.type), found.nulls, found.values)
+
+
 def _believed(low: pa.Array, high: pa.Array) -> tuple[pa.Array, pa.Array]:
     kind = low.type
+    backwards = pc.greater(low, high).fill_null(False)
+    low, high = (pc.if_else(backwards, pa.scalar(None, kind), bound) for bound in (low, high))
     if pa.types.is_floating(kind):
         holds_zero = pc.and_(pc.less_equal(low, 0.0), pc.greater_equal(high, 0.0))
         odd = pc.or_(pc.or_(pc.is_nan(low), pc.is_nan(high)), holds_zero).fill_null(True)

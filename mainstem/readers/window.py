@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from mainstem.errors import Invalid
@@ -59,15 +60,22 @@ def write_times(state: TableState) -> list[str]:
     return archived[-1:]
 
 
-def written_files(state: TableState, instants: Iterable[str]) -> dict[str, set[str]]:
-    """Partition -> names of the files that these instants (requested times) wrote."""
-    files: dict[str, set[str]] = {}
+def written_files(state: TableState, instants: Iterable[str]) -> dict[str, dict[str, int]]:
+    """Partition -> name -> bytes of the files that these instants (requested times) wrote."""
+    files: dict[str, dict[str, int]] = {}
     for requested in instants:
         metadata = state.metadata(requested)
-        for path in metadata.files() if metadata is not None else ():
-            partition, _, name = path.rpartition("/")
-            files.setdefault(partition, set()).add(name)
+        for stat in chain.from_iterable(metadata.stats.values()) if metadata is not None else ():
+            if stat.get("path"):
+                partition, _, name = stat["path"].rpartition("/")
+                files.setdefault(partition, {})[name] = told_size(stat)
     return files
+
+
+def told_size(stat: Stat) -> int:
+    """Bytes of the file that a write stat is about; 0 where it does not tell."""
+    told = stat.get("fileSizeInBytes")
+    return told if isinstance(told, int) else 0
 
 
 def stats_by_group(metadata: CommitMetadata) -> Iterator[tuple[str, str, list[Stat]]]:

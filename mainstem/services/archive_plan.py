@@ -6,6 +6,10 @@ requested times, and the first that must stay keeps all after it:
 
 * at or after the newest completed commit before the oldest pending write, and everything while a restore
   is pending; what a pending rollback undoes
+* what completed after the oldest pending write was requested, whenever it was requested itself: a Java
+  writer lists the plans and writes that are pending when it begins, and at its commit reads on the active
+  timeline those that completed since ("Could not read commit details"). Java's archiver goes by requested
+  times alone
 * delta commits that the trigger of compaction still counts, and the compaction that it counts from
 * a replace commit whose replaced files are still there
 * the newest commit that says the table's schema, which those of services do not: without it readers fall
@@ -176,7 +180,9 @@ def _limits(state: TableState, options: ArchiveOptions) -> Iterator[str]:
     timeline = state.timeline
     commits = _commits(timeline)
     if waiting := [i.requested for i in timeline.pending if i.action in WRITE_ACTIONS]:
-        yield max((i.requested for i in commits if i.requested < min(waiting)), default=min(waiting))
+        oldest = min(waiting)
+        yield max((i.requested for i in commits if i.requested < oldest), default=oldest)
+        yield from (i.requested for i in timeline.completed if _completed_after(i, oldest))
     yield from condemned(state.storage, timeline)
     yield from _counted_for_compaction(timeline, options.compaction)
     yield from _still_replacing(state, commits)
@@ -192,6 +198,11 @@ def _limits(state: TableState, options: ArchiveOptions) -> Iterator[str]:
         yield from (i.requested for i in commits if done is not None and (i.completion or "") > done)
     if options.block_on_clean and state.earliest_retained is not None:
         yield state.earliest_retained
+
+
+def _completed_after(instant: Instant, time: str) -> bool:
+    """A savepoint has the time of the commit that it saves, and says nothing of when it was made."""
+    return instant.action != SAVEPOINT and (instant.completion or "") > time
 
 
 def _not_in_compacted_metadata(state: TableState, commits: list[Instant]) -> Iterator[str]:

@@ -15,8 +15,8 @@
 **A crash.** Before 4 every instant is active and the archive is what it was; what was linked is named by no
 version, keeps its name (another archiver takes another one) and goes with a later step 7. After 4 every
 chosen instant is archived for good, and until 6 also active: readers count it once, and whoever archives
-next finds it in the archive and goes on with step 5. An instant without its completed file is never left
-with a requested one, which would look like a write that is under way.
+next finds it in the archive, makes the switch durable and goes on with step 5. An instant without its
+completed file is never left with a requested one, which would look like a write that is under way.
 
 **A process that was stopped and wakes up.** In 1 and 2 it makes files that nobody names. In 3 it sees that
 the version moved on, and starts again. In 4 its ticket is gone (``truetime.fence``): it switches nothing.
@@ -341,7 +341,10 @@ class _Round:
         timeline = self._still_right(section, going, switch)
         if timeline is None:
             return False
-        if switch is not None and not self._switch(section, switch):
+        if switch is None:
+            # Whoever archived these may have been stopped, or refused, before its version was durable.
+            self.ctx.seams.storage.sync_folder(self.folder)
+        elif not self._switch(section, switch):
             return False
         _delete_active(section, self.subject.timeline, timeline, going)
         if switch is not None:

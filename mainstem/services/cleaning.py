@@ -38,6 +38,7 @@ from dataclasses import dataclass
 
 from mainstem.errors import CorruptTable, OutcomeUnknown, Unavailable
 from mainstem.metadata.commit_action import FileChanges
+from mainstem.readers.presence import check_listed
 from mainstem.readers.state import TableState
 from mainstem.services.claim import claimed, store_now_ms
 from mainstem.services.clean_plan import (
@@ -144,7 +145,10 @@ def _schedule(ctx: WriterContext, options: CleanOptions) -> str | None:
     for _ in range(_PLANS_MAX):
         state = TableState.load(ctx.seams.storage, ctx.config)
         _check_quiet(ctx, state.timeline)
-        plan = _plan(ctx, state, options)
+        try:
+            plan = _plan(ctx, state, options)
+        except FileNotFoundError:  # a clean, a restore or a rollback came in between
+            continue
         if plan is None:
             return None
         time, decision = _publish(ctx, state.timeline, plan)
@@ -164,8 +168,13 @@ def _plan(ctx: WriterContext, state: TableState, options: CleanOptions) -> Clean
         return None
     wanted = partitions_to_look_at(state, options, limit)
     if wanted is None:
-        return plan_clean(state, {found.partition: found.names for found in state.partitions()}, options, now)
-    return plan_clean(state, {p: state.storage.names(p) for p in wanted}, options, now)
+        names = {found.partition: found.names for found in state.partitions()}
+    else:
+        names = {p: tuple(state.storage.names(p)) for p in wanted}
+    replaced = state.replaced(None)
+    for partition, there in sorted(names.items()):  # older files may be all that is left of what is gone
+        check_listed(state, partition, set(there), replaced=replaced)
+    return plan_clean(state, names, options, now)
 
 
 def _publish(

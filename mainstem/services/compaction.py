@@ -182,7 +182,7 @@ def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
         return Execution(ctx, time, (), user_schema, ())
     operations = load_compaction_plan(storage, time)
     try:
-        check_operations(storage, operations, time)
+        check_operations(state, operations, time)
     except CorruptTable:
         if time in pending(ctx.publisher.timeline()):
             raise

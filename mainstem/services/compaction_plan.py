@@ -16,6 +16,7 @@ from mainstem.errors import CorruptTable, Unsupported
 from mainstem.limits import GIB, MIB
 from mainstem.lsm_archive.reader import Archive
 from mainstem.options import one_of, whole_number
+from mainstem.readers.presence import check_files, check_table, committed_sizes
 from mainstem.readers.state import TableState
 from mainstem.readers.window import written_files
 from mainstem.storage import paths
@@ -48,6 +49,8 @@ STRATEGIES = (
 )  # fmt: skip
 # A slice without a base file is expected to grow one of Hudi's default size.
 _NEW_BASE_MB = 120.0
+# How often files are listed while others remove some.
+_LOOKS = 4
 
 
 @dataclass(frozen=True)
@@ -109,11 +112,12 @@ class PlannedGroup:
         }
 
 
-def check_operations(storage: Storage, operations: Sequence[CompactionOperation], time: str) -> None:
-    """Before anything is done for a plan: its files must be there, of their file groups, each named once.
+def check_operations(state: TableState, operations: Sequence[CompactionOperation], time: str) -> None:
+    """Before anything is done for a plan: its files must be there, whole, of their groups, each named once.
 
     Raises ``CorruptTable``. (That every path stays inside the table was checked when it was decoded.)
     """
+    storage = state.storage
     where = paths.timeline_file(f"{time}.{COMPACTION}.{REQUESTED}")
     names: dict[str, set[str]] = {}
     seen: set[tuple[str, str]] = set()
@@ -133,6 +137,7 @@ def check_operations(storage: Storage, operations: Sequence[CompactionOperation]
                 raise _no_plan(f"names {path} for the file group {operation.file_id!r}", where)
             if name not in names[operation.partition]:
                 raise _no_plan(f"names {path}, which does not exist", where)
+        check_files(state, operation.partition, files, committed_sizes(state, operation.partition))
 
 
 def _no_plan(what: str, path: str) -> CorruptTable:
@@ -149,11 +154,25 @@ class FileListing:
     Listing folders takes long and is done before the lock is taken, as is asking the archive about old
     instants; under the lock only the files of instants that completed since then are added, from what
     those instants say they wrote. Folders are listed again if instants were archived in between.
+
+    ``whole``: raise ``CorruptTable`` if a file that the newest rows need is gone or cut off: what is made of
+    the others would make the loss permanent.
     """
 
-    def __init__(self, storage: Storage, config: TableConfig) -> None:
+    def __init__(self, storage: Storage, config: TableConfig, *, whole: bool = True) -> None:
         self._storage = storage
         self._config = config
+        self._whole = whole
+        for left in reversed(range(_LOOKS)):
+            try:
+                self._look()
+                return
+            except FileNotFoundError:  # a clean, a restore or a rollback came in between
+                if not left:
+                    raise
+
+    def _look(self) -> None:
+        storage, config = self._storage, self._config
         self._version = Archive.load(storage, config.history).manifest.version
         state = TableState.load(storage, config)
         self._seen = {i.file_name for i in state.timeline.completed}
@@ -161,6 +180,8 @@ class FileListing:
         for partition, names in sorted(self._names.items()):
             state.group(partition, sorted(names))  # so the archive has been asked
         self._archive = state.archive
+        if self._whole:
+            check_table(state, self._names)
 
     def now(self) -> tuple[TableState, Mapping[str, set[str]]]:
         """The table's state at this moment, and the files of all that is completed in it."""

@@ -170,7 +170,7 @@ def _pending_for(ctx: WriterContext, savepoint: str | None) -> str | None:
 def schedule(ctx: WriterContext, savepoint: str) -> str | None:
     """Plan a restore; its requested time, None if the table is at the savepoint already."""
     roll_back_failed_writes(ctx)
-    listing = FileListing(ctx.seams.storage, ctx.config)
+    listing = FileListing(ctx.seams.storage, ctx.config, whole=False)  # it may be the way out of damage
     made: list[str] = []
 
     def content(timeline: ActiveTimeline) -> str | None:

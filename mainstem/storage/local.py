@@ -11,7 +11,7 @@ import mmap
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,11 @@ if hasattr(os, "register_at_fork"):  # a forked child has no threads but the one
 
 
 def _all_at_once(tasks: Sequence[Callable[[], None]]) -> None:
-    """Run all, side by side where there are several; raises the first failure after all have ended."""
+    """Run all, side by side where there are several; raises the first failure after all have ended.
+
+    An interrupt of the caller (Ctrl-C) is raised after those that run have ended, too: none of them may still
+    work on a file that its owner believes to be closed.
+    """
     global _sync_threads
     if len(tasks) > 1 and _sync_threads is None:
         from concurrent.futures import ThreadPoolExecutor
@@ -57,9 +61,17 @@ def _all_at_once(tasks: Sequence[Callable[[], None]]) -> None:
     for task in tasks[:1]:
         try:
             task()
-        except OSError as error:
+        except BaseException as error:
             failures.append(error)
-    failures += [future.exception() for future in waiting]
+    for future in waiting:
+        while not future.done():
+            try:
+                future.exception()
+            except BaseException as error:
+                failures.append(error)
+        failures.append(future.exception())
+    # The caller's own interrupt goes before what became of the files.
+    failures.sort(key=lambda failure: isinstance(failure, Exception))
     for failure in failures:
         if failure is not None:
             raise failure
@@ -99,22 +111,26 @@ class LocalSink:
     """A growing log file; the descriptor stays open until ``close``."""
 
     def __init__(self, full_path: str, sync: bool) -> None:
-        self._fd = os.open(full_path, _NEW, 0o666)
+        # Emptied in one step by whoever closes it: a number closed twice may be another file's by then.
+        self._fds = [os.open(full_path, _NEW, 0o666)]
         self._sync = sync
         self.size = 0
 
     def append(self, buffers: Sequence[bytes | memoryview]) -> None:
-        self.size += _write_all(self._fd, buffers)
+        if not self._fds:
+            raise ValueError("the file was closed")
+        self.size += _write_all(self._fds[0], buffers)
 
     def close(self, *, durable: bool) -> None:
-        if self._fd < 0:
+        try:
+            fd = self._fds.pop()
+        except IndexError:
             return
         try:
             if durable and self._sync:
-                os.fdatasync(self._fd)
+                os.fdatasync(fd)
         finally:
-            os.close(self._fd)
-            self._fd = -1
+            os.close(fd)
 
 
 class LocalStorage:
@@ -254,8 +270,9 @@ class LocalStorage:
             return lambda: self.sync_folder(folder)
 
         if not durable or not self._sync:
-            for sink in sinks:
-                sink.close(durable=False)
+            with ExitStack() as closed:  # all of them, whatever fails
+                for sink in sinks:
+                    closed.callback(sink.close, durable=False)
             return
         _all_at_once([*map(closing, sinks), *map(syncing, folders)])
 

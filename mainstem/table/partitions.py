@@ -18,10 +18,14 @@ MADE_BY = "commitTime"
 
 @dataclass(frozen=True)
 class PartitionListing:
-    """A partition (relative path, "" for the table folder) and the names of the files in it."""
+    """A partition (relative path, "" for the table folder) and the names of the files in it.
+
+    ``sizes``: where names come from the metadata table, what it says of each file's size in bytes.
+    """
 
     partition: str
     names: tuple[str, ...]
+    sizes: Mapping[str, int] | None = None
 
 
 def metafile_text(instant: str, depth: int, more: Mapping[str, str] = MappingProxyType({})) -> bytes:

@@ -30,6 +30,11 @@ HEARTBEATS = ".hoodie/.heartbeat"
 MARKERS = ".hoodie/.temp"
 
 
+def is_lost(token: str) -> bool:
+    """Whether a file with this write token is of such an attempt; the third number says the partition too."""
+    return token.startswith("0-9-") and token.endswith("9")
+
+
 @dataclass
 class Publication:
     """A completed instant, in order of becoming visible."""
@@ -266,9 +271,13 @@ class Watch:
         if inode.synced < len(inode.data):
             raise Violation("durable when visible", f"{path} was not synced")
         if name.action in ("commit", "deltacommit"):
-            for stats in (record["partitionToWriteStats"] or {}).values():
-                for stat in stats:
-                    self._data_file(name, stat)
+            stats = [stat for some in (record["partitionToWriteStats"] or {}).values() for stat in some]
+            for stat in stats:
+                self._data_file(name, stat)
+            # Java looks up statistics of files by their bare names.
+            names = Counter(stat["path"].rpartition("/")[2] for stat in stats)
+            if len(names) != len(stats):
+                raise Violation("names differ", f"{name.requested} wrote {names.most_common(1)}")
         if self.rules is not None:
             self.rules.completed(name, path)
 
@@ -328,7 +337,7 @@ class Watch:
         self._new_name(event, path)
         marker = f"{MARKERS}/{log.instant}/{path}.marker.CREATE"
         # The markers of an attempt that wakes up after the commit may be swept between its two steps.
-        late = log.instant in self.rolled_back or log.token == LOST_ATTEMPT
+        late = log.instant in self.rolled_back or is_lost(log.token)
         if not self.disk.exists(marker) and not late:
             raise Violation("marker first", f"{path} was created without its marker")
 
@@ -380,7 +389,7 @@ class Audit:
         """The committed files hold exactly the rows that were meant, all or none, each once."""
         by_instant: dict[str, list[str]] = {}
         for log in plain.log_files(self.disk):
-            if log.token == LOST_ATTEMPT:
+            if is_lost(log.token):
                 continue
             by_instant.setdefault(log.instant, []).append(log.path)
         buckets: dict[tuple[str, str], set[str]] = {}

@@ -44,6 +44,14 @@ def deletes_before_the_switch() -> list[Patch]:
     return [patch.object(_Round, "_move", move)]
 
 
+@seeded_bug(
+    "archiving goes by requested times alone (as Java's): a writer in flight may have listed what goes",
+    "archives",
+)
+def archives_by_requested_times() -> list[Patch]:
+    return [patch.object(archive_plan, "_completed_after", lambda *_: False)]
+
+
 @seeded_bug("the switch trusts the lock: no ticket, no look at the epoch", "archives", OVERTAKEN)
 def switches_without_the_fence() -> list[Patch]:
     def replace(self: Guarded, prepared: str, target: str) -> None:
@@ -62,6 +70,19 @@ def switch_not_synced() -> list[Patch]:
             return whole(self, section, switch)
 
     return [patch.object(_Round, "_switch", hasty)]
+
+
+@seeded_bug("who finishes what another began to archive does not make its switch durable", "services")
+def others_switch_not_synced() -> list[Patch]:
+    whole = _Round._move
+
+    def hasty(self: _Round, section: Guarded, going: list[Any], switch: Any) -> bool:
+        if switch is not None:
+            return whole(self, section, going, switch)
+        with patch.object(self.ctx.seams.storage, "sync_folder", nothing):
+            return whole(self, section, going, switch)
+
+    return [patch.object(_Round, "_move", hasty)]
 
 
 @seeded_bug("completed restores stay when younger commits are archived (as Java does)", "restores")

@@ -12,7 +12,7 @@ from mainstem.testing.sim_storage import SimStorage
 from mainstem.timeline.publish import Publisher, Section
 from mainstem.truetime.heartbeat import Heartbeats
 from mainstem.writers import rollback, transaction
-from mainstem.writers.append import BucketAppender
+from mainstem.writers.append import BucketAppender, FileTokens
 from mainstem.writers.transaction import Transaction
 
 
@@ -42,6 +42,11 @@ def heartbeat_after_requested() -> list[Patch]:
         return whole(self, target, **named)
 
     return [patch.object(Publisher, "publish", late)]
+
+
+@seeded_bug("the files of a commit have one write token in all partitions: Java mixes up their statistics")
+def one_token_for_all_partitions() -> list[Patch]:
+    return [patch.object(FileTokens, "__call__", lambda self, partition: f"{self._task}-{self._attempt}")]
 
 
 @seeded_bug("markers are written after their log files")

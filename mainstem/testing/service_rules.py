@@ -247,6 +247,7 @@ class ServiceRules:
             return False
         if not self._durable(held[0].file):
             raise Violation("durable when visible", f"{name} was removed before its archive was durable")
+        self._not_listed_by_a_writer(name, held[0].completion)
         if name.state == "completed":
             left = [
                 n for n in self.disk.folders[TIMELINE]
@@ -255,6 +256,16 @@ class ServiceRules:
             if left:
                 raise Violation("archive", f"{name} went before {left}: the instant looks pending")
         return True
+
+    def _not_listed_by_a_writer(self, name: TimelineName, completion: str) -> None:
+        """What was pending when a Java writer began, or came since, it reads on the timeline at its commit."""
+        names = filter(None, map(plain.timeline_name, self.disk.folders[TIMELINE]))
+        pending = [n for n in names if n.action == "deltacommit" and n.state == "requested"]
+        for begun in (n.requested for n in pending):
+            if begun < completion and begun not in self.ledger.commits:
+                raise Violation(
+                    "archive", f"{name} goes, completed at {completion} while the writer {begun} is in flight"
+                )
 
     def _durable(self, file: str) -> bool:
         """Whether after a crash of the machine the archive's version names this file, and it is whole."""

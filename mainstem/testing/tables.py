@@ -17,7 +17,7 @@ from mainstem.client import Table
 from mainstem.errors import Invalid, MainstemError, OutcomeUnknown, RolledBack, Unavailable
 from mainstem.table.properties import load_config
 from mainstem.testing import plain_format
-from mainstem.testing.checkers import LOST_ATTEMPT, Audit, same_rows
+from mainstem.testing.checkers import Audit, is_lost, same_rows
 from mainstem.testing.compactor import Compactor
 from mainstem.testing.oracle import MODES, Intent, Mode, Row
 from mainstem.testing.service_rules import Retention, ServiceRules
@@ -126,6 +126,7 @@ class Tables(Simulation):
 
     def open(self, process: Process) -> Table:
         properties = {
+            **self.more_properties(),  # those of services are a writer's, which no table keeps
             "hoodie.client.heartbeat.interval_in_ms": str(HEARTBEAT_MS),
             "hoodie.client.heartbeat.tolerable.misses": str(MISSES),
             **self.small_logs(),
@@ -535,7 +536,7 @@ class Tables(Simulation):
     def _slices(self, table: Table) -> None:
         """Every committed log file is in exactly one slice."""
         shown = sorted(path for part in table.file_slices() for path in slice_logs(part))
-        there = sorted(log.path for log in plain_format.log_files(self.disk) if log.token != LOST_ATTEMPT)
+        there = sorted(log.path for log in plain_format.log_files(self.disk) if not is_lost(log.token))
         if shown != there:
             raise Violation("one slice", f"slices hold {shown}, the disk {there}")
         ledger = self.rules.ledger
@@ -561,6 +562,6 @@ class Compactions(Tables):
 def slice_logs(part: Any) -> list[str]:
     """Paths of a slice's log files, but for those of attempts that lost, which no query reads."""
     prefix = f"{part.partition}/" if part.partition else ""
-    return [prefix + name for name in part.log_files if not name.endswith(LOST_ATTEMPT)]
+    return [prefix + name for name in part.log_files if not is_lost(name.rpartition("_")[2])]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable, Iterator
 from functools import cached_property
 from itertools import chain
 
+from mainstem.errors import CorruptTable
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.instant import (
@@ -197,8 +198,15 @@ class TimelineReader:
         self._last = ActiveTimeline((), {})
 
     def load(self) -> ActiveTimeline:
-        """One listing, now."""
+        """One listing, now. Raises ``CorruptTable`` where the folder is gone, which every table has."""
         names = frozenset(self._storage.names(self._folder))
+        if not names and self._folder == paths.TIMELINE and self._is_gone():
+            raise CorruptTable(
+                "the timeline's folder is gone, and with it what says which data files are committed; restore"
+                " it from a copy (if nothing was ever written to this table, make the folder)",
+                path=self._folder,
+                table=self._storage.base,
+            )
         last = self._last
         if names == last.names:
             return last
@@ -210,6 +218,10 @@ class TimelineReader:
         before = last if fresh is not None and len(names) == len(last.names) + len(fresh) else None
         self._last = ActiveTimeline(names, known, last.newest_time, fresh, before)
         return self._last
+
+    def _is_gone(self) -> bool:
+        there = self._storage.stat(self._folder) is not None
+        return not there and self._storage.stat(paths.PROPERTIES) is not None
 
 
 def load_timeline(storage: Storage, folder: str = paths.TIMELINE) -> ActiveTimeline:

@@ -128,6 +128,15 @@ def _quietly(step: Callable[[], None]) -> None:
         return
 
 
+def _release(lease: Lease) -> None:
+    """Also when an interrupt (Ctrl-C) comes just now: everybody else waits for a lock that is kept."""
+    try:
+        _quietly(lease.release)
+    except BaseException:
+        _quietly(lease.release)
+        raise
+
+
 class Publisher:
     """Publishes the instants of one table for one process.
 
@@ -217,16 +226,21 @@ class Publisher:
         held = 0.0
         failure: LeaseLost | None = None
         for attempt in range(1, PUBLISH_ATTEMPTS_MAX + 1):
-            lease = self._seams.lock.acquire()
+            lease: Lease | None = None
             entered = clock.monotonic_ms()
             try:
+                lease = self._seams.lock.acquire()
+                entered = clock.monotonic_ms()
                 result = section(lease)
             except LeaseLost as error:
+                if lease is None:
+                    raise
                 failure = error
                 continue
             finally:
-                _quietly(lease.release)
-                held += clock.monotonic_ms() - entered
+                if lease is not None:
+                    _release(lease)
+                    held += clock.monotonic_ms() - entered
             return result, attempt, held, max(0.0, clock.monotonic_ms() - began - held)
         assert failure is not None
         raise LeaseLost(

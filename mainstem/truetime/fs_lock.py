@@ -461,14 +461,17 @@ class FileSystemLock:
 
         Raises ``LockUnavailable`` (who holds it, what to do) or ``Unavailable`` (storage trouble).
         """
-        with _storage_trouble(f"{self.options.folder}/{LOCK_NAME}", self.options.base):
-            waiter = _Waiter(self)
-            try:
+        waiter: _Waiter | None = None
+        try:
+            with _storage_trouble(f"{self.options.folder}/{LOCK_NAME}", self.options.base):
+                waiter = _Waiter(self)
                 lease = waiter.wait()
-            finally:
-                waiter.close()
-        self._keep_refreshed(lease)
-        return lease
+                self._keep_refreshed(lease)
+            return lease
+        except BaseException:  # an interrupt (Ctrl-C), too: nobody would ever release this lock
+            if waiter is not None:
+                waiter.withdraw()
+            raise
 
     def _keep_refreshed(self, lease: FileLease) -> None:
         with self._mutex:
@@ -498,7 +501,6 @@ class _Waiter:
         self.path = self.private.lock_path
         self.patience = Patience(self.options, self.clock, f"lock file {self.path}")
         self.file = self._new_file()
-        self.put_in_place = False
         self.ahead: list[str] = []
         self.free_since_ms: float | None = None
         self.removal_busy_since_ms: float | None = None
@@ -506,9 +508,13 @@ class _Waiter:
         self.seen_since_ms = 0.0
         self.held_by = "another writer"
 
-    def close(self) -> None:
-        if not self.put_in_place and not self.file.closed:
-            self.file.drop_name()
+    def withdraw(self) -> None:
+        """Leave the queue, and take the lock file away again if it is ours already."""
+        if not self.file.closed:
+            with suppress(OSError):
+                self.private.displace(self._gone_name(), self.file.matches)
+            with suppress(OSError):
+                self.file.drop_name()
             self.file.close()
 
     def wait(self) -> FileLease:
@@ -620,7 +626,6 @@ class _Waiter:
             return False
 
     def _lease(self, refreshed_ms: float) -> FileLease:
-        self.put_in_place = True
         lease = FileLease(self.file, self.options, self.clock, refreshed_ms, self._gone_name())
         self.file.drop_name()
         return lease

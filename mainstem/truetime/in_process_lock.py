@@ -119,11 +119,15 @@ class InProcessLock:
         """Wait for the lock; raises ``LockUnavailable`` after ``options.patience_ms``."""
         room = _room(self._options.base)
         token = object()
-        if not room.enter(token, self._options.patience_ms):
-            raise LockUnavailable(
-                f"thread {room.holder_name!r} of this process held the in-process lock for the "
-                f"{self._options.patience_ms} ms that {WAIT_MS} and {RETRIES} allow; try again, or "
-                "raise them",
-                table=self._options.base,
-            )
-        return InProcessLease(room, token, self._options.base)
+        try:
+            if room.enter(token, self._options.patience_ms):
+                return InProcessLease(room, token, self._options.base)
+        except BaseException:  # an interrupt (Ctrl-C): nobody would ever leave
+            room.leave(token)
+            raise
+        raise LockUnavailable(
+            f"thread {room.holder_name!r} of this process held the in-process lock for the "
+            f"{self._options.patience_ms} ms that {WAIT_MS} and {RETRIES} allow; try again, or "
+            "raise them",
+            table=self._options.base,
+        )

@@ -7,6 +7,7 @@ belongs to one instant and is invisible until that instant completes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -27,6 +28,8 @@ from mainstem.writers.spec import WriteSpec
 _OPEN_FILES_MAX = 400
 # Rows of a larger transaction are not kept until it commits.
 _WRITTEN_BYTES_MAX = 8 * MIB
+# More than any number of an attempt, which has ten digits at most.
+_ATTEMPTS = 10**10
 
 
 @dataclass
@@ -39,8 +42,9 @@ class BucketAppender:
     """Writes batches of one transaction (or of one task of it). Not thread-safe.
 
     ``token`` is the write token ``<task partition>-<stage>-<attempt>``; the instant makes names unique
-    across writers, the token within the instant. ``known_buckets`` (partition -> buckets that were seen
-    with the constant NBCC file id) may be shared by the transactions of a table and saves listings.
+    across writers, the token (``FileTokens``) within the instant. ``known_buckets`` (partition -> buckets
+    that were seen with the constant NBCC file id) may be shared by the transactions of a table and saves
+    listings.
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class BucketAppender:
         self._storage = storage
         self._spec = spec
         self._token = token
+        self._tokens = FileTokens(token)
         self._encoder = BucketEncoder(spec, token.split("-", 1)[0])
         self._logs: dict[tuple[str, int], _OpenLog] = {}
         self._versions: dict[tuple[str, int], int] = {}
@@ -63,13 +68,18 @@ class BucketAppender:
         #: path -> rows of all data blocks of a log file, for the commit's metadata; small transactions only
         self.written: dict[str, list[WrittenRows]] = {}
         self._written_bytes = 0
-        #: a batch was left half-written (full disk, interrupt): these files must not be published
+        #: a step was left halfway (full disk, failed sync, interrupt): nobody knows what the files hold, so
+        #: they are never published. Nothing sets it back: a later success says nothing of what failed.
         self.torn = False
 
     # -- batches ---------------------------------------------------------------------------------
 
     def write(self, batch: pa.Table | pa.RecordBatch) -> int:
-        """Append a batch; returns the number of rows. Nothing is written when a row is refused."""
+        """Append a batch; returns the number of rows. Nothing is written when a row is refused.
+
+        Raises ``Invalid`` after a step that was left halfway.
+        """
+        self._check_whole()
         try:
             return self._write(as_table(batch))
         except MainstemError as error:
@@ -93,12 +103,13 @@ class BucketAppender:
         self._check_alive()
         for slab in slabs:
             self._append(slab)
-        self.torn = False
         self.rows += batch.num_rows
+        self.torn = False
         return batch.num_rows
 
     def write_encoded(self, pieces: Iterable[tuple[Place, Blocks]]) -> None:
         """Append blocks that were encoded elsewhere, for this instant and ``file_id`` of their place."""
+        self._check_whole()
         self._check_alive()
         self.torn = True  # until all are appended
         for place, blocks in pieces:
@@ -150,7 +161,7 @@ class BucketAppender:
         version = self._versions.get((partition, bucket), 0)
         while True:
             version += 1
-            name = paths.log_name(file_id, spec.instant, version, self._token)
+            name = paths.log_name(file_id, spec.instant, version, self._tokens(partition))
             try:
                 sink = self._open_file(partition, name)
                 break
@@ -210,11 +221,23 @@ class BucketAppender:
                 instant=spec.instant,
             )
 
+    def _check_whole(self) -> None:
+        if self.torn:
+            self._check_alive()  # that it was rolled back says more
+            raise Invalid(
+                "an earlier step of this transaction failed halfway or was interrupted: its files may hold"
+                " part of a batch, or bytes that the disk lost. Abort it and write all its batches again in"
+                " a new transaction",
+                table=self._spec.base,
+                instant=self._spec.instant,
+            )
+
     def _close_log(self, key: tuple[str, int]) -> None:
-        log = self._logs.pop(key)
+        log = self._logs[key]
         log.sink.close(durable=self._spec.fsync)
         log.stat.size_bytes = log.sink.size
         self._closed.append(log.stat)
+        del self._logs[key]
 
     def close(self) -> list[WriteStat]:
         """Make all files durable; returns one stat per log file. Raises ``RolledBack`` if undone."""
@@ -228,23 +251,20 @@ class BucketAppender:
 
         Raises ``RolledBack`` if undone.
         """
-        if self.torn:
-            raise Invalid(
-                "an earlier write of this transaction failed halfway: its files hold part of a batch."
-                " Abort it and write all batches again in a new transaction",
-                table=self._spec.base,
-                instant=self._spec.instant,
-            )
+        self._check_whole()
         self._check_alive()
         for log in self._logs.values():
             log.stat.size_bytes = log.sink.size
         return [*self._closed, *(log.stat for log in self._logs.values())]
 
     def settle(self, others: Sequence[LogSink] = ()) -> None:
-        """Make all files durable, and with them ``others``, which are written for the same commit."""
+        """Make all files durable, and with them ``others``, which are written for the same commit.
+
+        After a failure they are never published: a second sync reports success for bytes that the first lost.
+        """
+        self._check_whole()
+        self.torn = True  # until all are durable
         logs = list(self._logs.values())
-        self._logs.clear()
-        self._closed += [log.stat for log in logs]
         folders = set(self._folders)
         # Up to the base: another writer may have made the folder and not yet synced its name.
         for partition in self._folders:
@@ -257,21 +277,54 @@ class BucketAppender:
             )
         except OSError as error:
             raise Unavailable(
-                f"closing log files failed: {error}; nothing was published",
+                f"closing log files failed: {error}; nothing was published. Abort this transaction and write"
+                " its batches again in a new one",
                 table=self._spec.base,
                 instant=self._spec.instant,
             ) from error
+        self._closed += [log.stat for log in logs]
+        self._logs.clear()
+        self.torn = False
 
     def discard(self) -> None:
-        """Close and remove every file of this appender (abort; rolled back meanwhile)."""
-        for key in list(self._logs):
-            log = self._logs.pop(key)
-            log.sink.close(durable=False)
-            self._closed.append(log.stat)
+        """Close and remove every file of this appender: rolled back meanwhile, or found not to be published.
+
+        Whatever is asked of the appender afterwards, but this, is refused.
+        """
+        self.release()
         for stat in self._closed:
             self._storage.delete(stat.path)
+        for log in self._logs.values():
+            self._storage.delete(log.stat.path)
         self._closed.clear()
+        self._logs.clear()
+
+    def release(self) -> None:
+        """Close every file, keep what it holds, and forget what is in memory."""
+        self.torn = True
         self.written.clear()
+        for log in self._logs.values():
+            with suppress(OSError):
+                log.sink.close(durable=False)
+
+
+class FileTokens:
+    """The write token of a task's files in each partition: no two files of an instant share a name.
+
+    File groups of one bucket have one id in all partitions, and Hudi's readers look up statistics of files
+    by their bare names: where two files share one, Java takes the range of the other and loses rows. Only
+    the third number differs, so the files of tasks keep their order of merging; its lowest ten digits are
+    the attempt's, so tasks never meet (Java has it as a long).
+    """
+
+    def __init__(self, token: str) -> None:
+        self._task, _, attempt = token.rpartition("-")
+        self._attempt = int(attempt)
+        self._numbers: dict[str, int] = {}
+
+    def __call__(self, partition: str) -> str:
+        number = self._numbers.setdefault(partition, len(self._numbers))
+        return f"{self._task}-{number * _ATTEMPTS + self._attempt}"
 
 
 class FileIds:

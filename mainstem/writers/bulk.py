@@ -78,6 +78,21 @@ def check_one_base_file_each(stats: list[WriteStat], table: str, instant: str) -
         seen.add(place)
 
 
+def check_names_differ(stats: list[WriteStat], table: str, instant: str) -> None:
+    """Java looks up statistics by bare file names, so no two partitions may share one (``FileTokens``)."""
+    seen: dict[str, str] = {}
+    for stat in stats:
+        other = seen.setdefault(stat.file_name, stat.partition)
+        if other != stat.partition:
+            raise Invalid(
+                f"partitions {other!r} and {stat.partition!r} both have a file {stat.file_name}: two tasks"
+                " were given the same numbers (task_partition, stage, attempt); give each task its own."
+                " Nothing was published",
+                table=table,
+                instant=instant,
+            )
+
+
 class BulkInserter(BucketAppender):
     """Holds the rows of new buckets in memory until ``finish``, which writes their base files."""
 
@@ -98,6 +113,7 @@ class BulkInserter(BucketAppender):
         return super().wrote or bool(self._waiting) or bool(self._closed)
 
     def _append(self, slab: Slab) -> None:
+        self.torn = True  # until the whole batch is taken
         for place, low, high in zip(slab.places, slab.bounds[:-1], slab.bounds[1:], strict=True):
             count = high - low
             rows, keys = slab.rows.slice(low, count), slab.keys.slice(low, count)
@@ -130,16 +146,16 @@ class BulkInserter(BucketAppender):
 
     def _base_name(self, partition: str, bucket: int) -> str:
         file_id = self.file_id(partition, bucket)
-        return paths.base_name(file_id, self._token, self._spec.instant)
+        return paths.base_name(file_id, self._tokens(partition), self._spec.instant)
 
     def finish(self) -> list[WriteStat]:
         """Write the base files, then as ``BucketAppender.finish``."""
-        if not self.torn:
-            self.torn = True
-            for place in sorted(self._waiting):
-                self._write_base(place, self._waiting[place])
-            self._waiting.clear()
-            self.torn = False
+        self._check_whole()
+        self.torn = True  # until all are written
+        for place in sorted(self._waiting):
+            self._write_base(place, self._waiting[place])
+        self._waiting.clear()
+        self.torn = False
         return super().finish()
 
     def _write_base(self, place: Place, tables: list[pa.Table]) -> None:

@@ -118,6 +118,19 @@ def newer_schema(
     return None
 
 
+def newest_schema(storage: Storage, timeline: ActiveTimeline) -> str:
+    """The schema of the newest completed delta commit that has one; "" where there is none."""
+    for name in _newest_first(timeline):
+        path = paths.timeline_file(name)
+        try:
+            metadata = decode_commit(storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX), path=path)
+        except FileNotFoundError:
+            continue  # archived since the listing
+        if metadata.schema and metadata.operation not in _NO_DATA:
+            return metadata.schema
+    return ""
+
+
 def _compared(spec: WriteSpec, newest: str, *, later: bool) -> Moved | None:
     ours, theirs = arrow_user_schema(spec.user_schema), arrow_user_schema(newest)
     missing_here = merged_fields(ours, theirs)

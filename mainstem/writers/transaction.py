@@ -11,10 +11,16 @@
 Between the two critical sections nobody waits for this writer. What can come of it is an ``Outcome``
 or one of: ``RolledBack`` (found dead and undone; write again), ``LeaseLost``, ``LockUnavailable``,
 ``Unavailable`` (nothing published), ``OutcomeUnknown`` (look before writing again).
+
+Any other exception (Ctrl-C, a time-out that a signal handler raises, no memory) leaves open how far a step
+came: the transaction is *in doubt* from then on and can only be aborted. ``abort`` believes the timeline and
+the archive, never this object: what is completed there stays.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -28,6 +34,7 @@ from mainstem.errors import (
     Unavailable,
     Unsupported,
 )
+from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.commit_action import FileChanges
 from mainstem.options import WRITER_NAME
 from mainstem.storage import paths
@@ -37,7 +44,7 @@ from mainstem.timeline.publish import Section
 from mainstem.timeline.restore_records import being_restored
 from mainstem.writers import staged, task
 from mainstem.writers.append import BucketAppender
-from mainstem.writers.bulk import appender_for, check_one_base_file_each
+from mainstem.writers.bulk import appender_for, check_names_differ, check_one_base_file_each
 from mainstem.writers.conflicts import Overlaps
 from mainstem.writers.context import WriterContext
 from mainstem.writers.fit import Rows, as_table
@@ -51,7 +58,15 @@ from mainstem.writers.rollback import (
     roll_back,
     roll_back_failed_writes,
 )
-from mainstem.writers.schemas import Moved, declare, follow, newer_schema, taken_in, with_schema
+from mainstem.writers.schemas import (
+    Moved,
+    declare,
+    follow,
+    newer_schema,
+    newest_schema,
+    taken_in,
+    with_schema,
+)
 from mainstem.writers.spec import BULK_INSERT, UPSERT, WriteSpec
 
 if TYPE_CHECKING:
@@ -60,13 +75,17 @@ if TYPE_CHECKING:
     from mainstem.storage.protocol import LogSink
     from mainstem.timeline.active import ActiveTimeline
 
+_log = logging.getLogger(__name__)
+
 _SCHEMA_ROUNDS_MAX = 10
 
 
 class Transaction:
     """One write transaction. Several may be open at once, in one process or in many.
 
-    Use as a context manager: leaving the block without ``commit`` aborts. Not thread-safe itself.
+    Use as a context manager: leaving the block without ``commit`` aborts. Calls of several threads take
+    turns: an ``abort`` waits for a ``commit`` that runs, and finds it done. A call from within another one
+    (a signal handler) is refused.
     """
 
     def __init__(
@@ -90,6 +109,12 @@ class Transaction:
         self._seen: ActiveTimeline | None = None
         self._outcome: Outcome | None = None
         self._ended = False
+        self._turn = threading.RLock()
+        self._running = ""
+        #: a step was left in a way that nobody foresaw: only ``abort`` is left
+        self._in_doubt = False
+        #: others may have completed the instant: this object has tried to, or did not begin it
+        self._may_be_completed = False
         self._begin_held_ms = 0.0
         self._begin_wait_ms = 0.0
 
@@ -134,6 +159,7 @@ class Transaction:
         ``guard`` and ``extra_metadata`` as at its begin: they are not stored until it completes.
         """
         txn = cls(ctx, spec, guard=guard, extra_metadata=extra_metadata or {})
+        txn._may_be_completed = True
         ctx.heartbeats.adopt(spec.instant)
         return txn
 
@@ -142,14 +168,15 @@ class Transaction:
 
         Until then the processes that write its tasks must keep its heartbeat fresh.
         """
-        self._check_open()
-        if self._appender is not None:
-            raise Invalid(
-                "a transaction that was written to cannot be detached", table=self._ctx.base
-            )
-        self._ended = True
-        self._ctx.heartbeats.leave(self.instant)
-        return self._spec
+        with self._turn:
+            self._check_open()
+            if self._appender is not None:
+                raise Invalid(
+                    "a transaction that was written to cannot be detached", table=self._ctx.base
+                )
+            self._ended = True
+            self._ctx.heartbeats.leave(self.instant)
+            return self._spec
 
     def _publish_requested(self) -> None:
         ctx, storage = self._ctx, self._ctx.seams.storage
@@ -178,6 +205,8 @@ class Transaction:
                     paths.timeline_file(f"{time}.{DELTACOMMIT}.{INFLIGHT}"), inflight, durable=False
                 ),
             )
+            assert published.time is not None
+            self._spec = _with_instant(self._spec, published.time)
         except (OSError, OutcomeUnknown) as error:
             # Perhaps an instant without content, without heartbeat: it is rolled back lazily.
             for time in started:
@@ -187,8 +216,6 @@ class Transaction:
             for time in started:
                 ctx.heartbeats.stop(time)
             raise
-        assert published.time is not None
-        self._spec = _with_instant(self._spec, published.time)
         self._begin_held_ms = published.held_ms
         self._begin_wait_ms = published.lock_wait_ms
 
@@ -215,15 +242,19 @@ class Transaction:
         return self._outcome is not None and self._outcome.status == ALREADY_COMMITTED
 
     def write(self, batch: Rows) -> int:
-        """Append a batch; returns its rows. A refused batch leaves nothing of itself behind."""
+        """Append a batch; returns its rows. A refused batch leaves nothing of itself behind.
+
+        After a failure halfway (``Unavailable``: a full disk) every further call but ``abort`` is refused.
+        """
         if self.already_committed:
             return 0
-        self._check_open()
-        appender = self._opened()
-        with self._schema_kept():
-            rows = as_table(batch)
-            self._follow(rows)
-            return appender.write(rows)
+        with self._turn:
+            self._check_open()
+            with self._step("write"):
+                appender = self._opened()
+                rows = as_table(batch)
+                self._follow(rows)
+                return appender.write(rows)
 
     def add_staged(self, lines: Iterable[str], *, source: str = "") -> int:
         """Take over rows that were staged (``writers/staged.py``): a line is what ``Stager.stage`` returned.
@@ -235,9 +266,6 @@ class Transaction:
         """
         if self.already_committed:
             return 0
-        self._check_open()
-        if self._spec.operation == BULK_INSERT:
-            raise Invalid("staged rows go to log files: begin an upsert", table=self._ctx.base)
         schemas: set[str] = set()
 
         def schema_seen(text: str) -> None:
@@ -245,23 +273,35 @@ class Transaction:
                 schemas.add(text)
                 self._adopt(taken_in(self._spec, text))
 
-        with self._schema_kept():
-            found = [staged.parse_line(line, source=source) for line in lines if line.strip()]
-            return staged.append(self._ctx.seams, self._spec, self._opened(), found, schema_seen)
+        with self._turn:
+            self._check_open()
+            if self._spec.operation == BULK_INSERT:
+                raise Invalid("staged rows go to log files: begin an upsert", table=self._ctx.base)
+            with self._step("add_staged"):
+                found = [staged.parse_line(line, source=source) for line in lines if line.strip()]
+                return staged.append(self._ctx.seams, self._spec, self._opened(), found, schema_seen)
 
     @contextmanager
-    def _schema_kept(self) -> Iterator[None]:
-        """Rows that are refused leave the schema as it was before them."""
+    def _step(self, name: str) -> Iterator[None]:
+        """One call that writes. Rows that are refused leave the schema as it was before them; an exception
+        that does not speak of rows or storage leaves the transaction in doubt."""
         before = self._spec
+        self._in_doubt, self._running = True, name
         try:
             yield
+            self._in_doubt = False
         except OSError as error:
             self._adopt(before)
+            self._in_doubt = False
             raise _unavailable("write", error, self._ctx.base, self.instant) from error
-        except MainstemError as error:
+        except (MainstemError, TypeError, ValueError) as error:
             self._adopt(before)
-            error.table = error.table or self._ctx.base
+            self._in_doubt = False
+            if isinstance(error, MainstemError):
+                error.table = error.table or self._ctx.base
             raise
+        finally:
+            self._running = ""
 
     def _opened(self) -> BucketAppender:
         if self._appender is None:
@@ -289,8 +329,9 @@ class Transaction:
         A task cannot change the schema: rows that do not fit are refused there. ``Invalid`` for a type
         that a table cannot hold.
         """
-        self._check_open()
-        self._adopt(declare(self._spec, schema))
+        with self._turn:
+            self._check_open()
+            self._adopt(declare(self._spec, schema))
 
     def task_spec(self) -> WriteSpec:
         """What an executor needs for ``writers.task.write_task``; picklable."""
@@ -302,33 +343,65 @@ class Transaction:
 
         Files of attempts that are not added are removed at commit.
         """
-        self._check_open()
         stats, rows = task.decode_result(result, self.instant)
-        self._task_stats += stats
-        self._task_rows += rows
+        with self._turn:
+            self._check_open()
+            with self._step("add_task_result"):
+                self._task_stats += stats
+                self._task_rows += rows
 
     def _check_open(self) -> None:
+        self._check_turn()
         if self._ended:
             raise Invalid(
                 "this transaction has ended; begin a new one", table=self._ctx.base, instant=self.instant
+            )
+        if self._in_doubt:
+            raise Invalid(
+                "an earlier step of this transaction was interrupted, so nobody knows how far it came: abort"
+                " it (a commit that became visible stays, and commit() then returns its outcome) and, if it"
+                " is not committed, write all its batches again in a new transaction",
+                table=self._ctx.base,
+                instant=self.instant,
+            )
+
+    def _check_turn(self) -> None:
+        if self._running:
+            raise Invalid(
+                f"{self._running}() of this transaction is running: nothing else may be called from within it"
+                " (by a signal handler, say); raise an exception there instead",
+                table=self._ctx.base,
+                instant=self.instant,
             )
 
     # -- commit ----------------------------------------------------------------------------------
 
     def commit(self) -> Outcome:
-        """Publish everything written, in one step. Calling it again returns the same outcome."""
-        if self._outcome is not None:
-            return self._outcome
-        self._check_open()
-        try:
-            outcome = self._commit()
-        except OutcomeUnknown:
-            # It may be visible: none of its files may be deleted. If it is not, it is rolled back lazily.
-            self._fail()
-            raise
-        except OSError as error:
-            self._fail()
-            raise _unavailable("commit", error, self._ctx.base, self.instant) from error
+        """Publish everything written, in one step. Calling it again returns the same outcome.
+
+        After ``LockUnavailable`` and ``LeaseLost`` it may be called again; after an interrupt ``abort`` must
+        be called first, which finds out whether the commit became visible.
+        """
+        with self._turn:
+            if self._outcome is not None:
+                return self._outcome
+            self._check_open()
+            self._in_doubt, self._running = True, "commit"
+            try:
+                outcome = self._commit()
+                self._in_doubt = False
+            except OutcomeUnknown:
+                # It may be visible: none of its files may be deleted. If it is not, it is rolled back lazily.
+                self._fail()
+                raise
+            except OSError as error:
+                self._fail()
+                raise _unavailable("commit", error, self._ctx.base, self.instant) from error
+            except MainstemError:
+                self._in_doubt = False
+                raise
+            finally:
+                self._running = ""
         if self._ctx.after_commit is not None and outcome.status == COMMITTED and self._seen is not None:
             name = f"{outcome.instant}_{outcome.completion_time}.{DELTACOMMIT}"
             self._ctx.after_commit(self._seen.with_file(name))
@@ -336,6 +409,8 @@ class Transaction:
 
     def _commit(self) -> Outcome:
         ctx = self._ctx
+        if self._may_be_completed and (completed := self._completed()) is not None:
+            return self._found_committed(completed)  # by another process that took it over
         stats = [*self._task_stats, *(self._appender.finish() if self._appender else [])]
         rows = self._task_rows + (self._appender.rows if self._appender else 0)
         stats = [s for s in stats if s.blocks]
@@ -344,6 +419,7 @@ class Transaction:
             self._settle([])
             quietly_discard(ctx, self.instant)
             return self._end(Outcome(EMPTY))
+        check_names_differ(stats, ctx.base, self.instant)
         if self._spec.operation == BULK_INSERT:
             check_one_base_file_each(stats, ctx.base, self.instant)
             self._overlaps = Overlaps(ctx.seams.storage, self.instant, stats, ctx.config.history)
@@ -355,6 +431,7 @@ class Transaction:
 
     def _publish_completed(self, stats: list[WriteStat], rows: int) -> Outcome:
         ctx = self._ctx
+        self._may_be_completed = True
         if self._guard is not None:
             ctx.guards.announce(self._guard, self.instant)
         for _ in range(_SCHEMA_ROUNDS_MAX):
@@ -369,7 +446,11 @@ class Transaction:
                 published = publish_with_metadata(
                     ctx,
                     self.instant,
-                    FileChanges.of_stats(stats, written=self._appender.written if self._appender else {}),
+                    FileChanges.of_stats(
+                        stats,
+                        schemas=self._schemas,
+                        written=self._appender.written if self._appender else {},
+                    ),
                     lambda time: f"{self.instant}_{time}.{DELTACOMMIT}",
                     prepared=prepared,
                     decide=self._may_complete,
@@ -396,7 +477,7 @@ class Transaction:
         if self._overlap is not None:
             self._lose()
         if published.time is None:
-            self.abort()
+            self._abort()
             return self._end(Outcome(ALREADY_COMMITTED, instant=published.decision))
         ctx.own_schema = (f"{self.instant}_{published.time}.{DELTACOMMIT}", self._spec.user_schema)
         self._tidy()
@@ -428,7 +509,7 @@ class Transaction:
 
     def _lose(self) -> None:
         """A bulk insert that was overlapped goes, as in Java; the other write stands."""
-        self.abort()
+        self._abort()
         raise RolledBack(
             f"the bulk insert overlaps another write: {self._overlap}. Nothing of it is visible; write"
             " the data again in a new transaction (rows of buckets that have files by now are appended"
@@ -436,6 +517,11 @@ class Transaction:
             table=self._ctx.base,
             instant=self.instant,
         )
+
+    def _schemas(self) -> Iterator[str]:
+        """Ours, and if that is not enough the table's, which may have columns that our files lack."""
+        yield self._spec.user_schema
+        yield newest_schema(self._ctx.seams.storage, self._ctx.publisher.timeline())
 
     def _extra_metadata(self) -> dict[str, str]:
         extra = dict(self._extra)
@@ -515,7 +601,19 @@ class Transaction:
         self._ctx.heartbeats.stop(self.instant)
 
     def abort(self) -> None:
-        """Undo everything written and take the instant off the timeline. Harmless when already ended."""
+        """Undo everything written and take the instant off the timeline. Harmless when already ended.
+
+        A commit that became visible is not undone, whatever ``commit()`` raised: it returns its outcome then.
+        """
+        with self._turn:
+            self._check_turn()
+            self._running = "abort"
+            try:
+                self._abort()
+            finally:
+                self._running = ""
+
+    def _abort(self) -> None:
         if self._ended:
             return
         self._ended = True
@@ -532,13 +630,35 @@ class Transaction:
             self._ctx.heartbeats.stop(self.instant)
 
     def _undo(self) -> None:
+        completed = self._completed()
+        if completed is not None:
+            if self._appender is not None:
+                self._appender.release()
+            _log.warning("transaction %s of %s is committed: it stays", self.instant, self._ctx.base)
+            self._found_committed(completed)
+            return
         if self._appender is not None:
             self._appender.discard()
         appended = self._appender is not None and self._appender.wrote
-        if appended or self._task_stats or self._has_markers():
+        if appended or self._may_be_completed or self._task_stats or self._has_markers():
+            # It looks again, under the lock: another process may have taken the transaction over.
             roll_back(self._ctx, Instant(self.instant, DELTACOMMIT, INFLIGHT), own=True)
         else:
             quietly_discard(self._ctx, self.instant)
+
+    def _completed(self) -> str | None:
+        """When this instant was completed, by the timeline and the archive behind it; None if it was not."""
+        ctx = self._ctx
+        timeline = ctx.publisher.timeline()
+        found = timeline.completion_of(self.instant, DELTACOMMIT)
+        if found is None and not timeline.has(f"{self.instant}.{DELTACOMMIT}.{REQUESTED}"):
+            found = Archive.load(ctx.seams.storage, ctx.config.history).completion_time(self.instant)
+        return found
+
+    def _found_committed(self, completed: str) -> Outcome:
+        rows = self._task_rows + (self._appender.rows if self._appender else 0)
+        self._tidy()
+        return self._end(Outcome(COMMITTED, self.instant, completed, rows))
 
     def _has_markers(self) -> bool:
         return self._ctx.seams.storage.stat(paths.marker_folder(self.instant)) is not None
@@ -568,7 +688,7 @@ def _unavailable(
         cause = f"{error.strerror or error} ({error.filename or 'storage'})"
     return Unavailable(
         f"{step} failed: {cause}; nothing was"
-        " published. Free space or restore access, then write again",
+        " published. Free space or restore access, then write all its batches again in a new transaction",
         table=base,
         instant=instant,
     )

@@ -106,12 +106,14 @@ def test_others_go_on_writing_beside_a_damaged_file(table, path: Path) -> None:
 
 
 def test_a_missing_log_file_is_not_passed_over_in_silence(table, path: Path) -> None:
-    """Java's listing simply does not see a file that was removed; the answer is smaller, not wrong.
-
-    What must not happen is a traceback from storage.
-    """
-    _log(path).unlink()
-    assert mainstem.open_table(path).scan().to_arrow().num_rows < 3
+    """Java's listing simply does not see a file that was removed; whoever wants that says so."""
+    gone = _log(path)
+    gone.unlink()
+    with pytest.raises(CorruptTable) as caught:
+        mainstem.open_table(path).scan().to_arrow()
+    is_clear(str(caught.value), (gone.name.replace(".", r"\."), "no clean removed it", "restore it", "skip"))
+    skipping = mainstem.open_table(path, {"mainstem.read.damaged": "skip"})
+    assert skipping.scan().to_arrow().num_rows < 3
 
 
 def _completed(path: Path) -> Path:

@@ -54,6 +54,17 @@ def test_the_footer_is_the_one_that_java_made_of_the_same_keys(table: str) -> No
     assert sum(len(keys) for keys, _ in footers) > 0
 
 
+def test_the_footer_says_that_old_dates_are_of_the_gregorian_calendar_as_java_s_does() -> None:
+    java = [notes for _, notes in _java_footers("all_types")]
+    rows = pa.table({META_FIELDS[2]: ["a"], "d": pa.array([-800_000], pa.date32())})
+    schema = arrow_to_avro(pa.schema([("d", pa.date32())]), table_name="t", meta_fields=True)
+    made = encode_base_file(rows, schema)
+    notes = pq.ParquetFile(pa.BufferReader(made)).metadata.metadata
+    key = b"org.apache.spark.version"
+    assert notes[key] in {found[key] for found in java if key in found}
+    assert b"3.1.0" <= notes[key] and b"org.apache.spark.legacyDateTime" not in notes
+
+
 def _keys_of(count: int) -> pa.Array:
     return pa.array([f"kéy-{i}" if i % 7 else f"a😀{i:05d}" for i in range(count)], pa.string())
 

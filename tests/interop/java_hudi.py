@@ -233,6 +233,14 @@ class JavaHudi:
         os.unlink(out)
         return table
 
+    def read_by_default(self, path: str | Path, where: str | None = None) -> pa.Table:
+        """``read`` without any option: what Java's users get."""
+        out = self.scratch_file()
+        self.call("read", path=str(path), out=out, options={}, where=where)
+        table = pq.ParquetFile(out).read()
+        os.unlink(out)
+        return table
+
     def files_read(self, path: str | Path, options: Mapping[str, str], where: str) -> tuple[int, int]:
         """Rows of a query, and how many file slices its scans name; ``where`` is SQL."""
         answer = self.call("files_read", path=str(path), options={**READ_OPTIONS, **options}, where=where)

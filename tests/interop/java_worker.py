@@ -43,7 +43,6 @@ def _session(cores: int, memory: str, scratch: str):
         "spark.default.parallelism": str(cores),
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.sql.warehouse.dir": os.path.join(scratch, "warehouse"),
         "spark.local.dir": os.path.join(scratch, "spark"),
         "spark.ui.enabled": "false",

@@ -5,6 +5,7 @@ Method: each rule as a short history; random histories against a plain model tha
 
 from __future__ import annotations
 
+import itertools
 import random
 import struct
 
@@ -131,6 +132,25 @@ def test_bounds_are_widened_in_the_newer_rows_type() -> None:
 def test_a_bound_that_does_not_fit_the_newer_rows_type_is_not_known_any_more() -> None:
     rows = merge(Content.STATS, stats("k", 3, 2**40, 1, wide=True), [Block(stats("k", 4, 5, 1))])
     assert bounds(rows) == {"k": (3, None, 2)}
+
+
+@pytest.mark.parametrize(("kind", "form"), [(4, "<f"), (5, "<d")])
+def test_floating_bounds_are_widened_as_java_compares_them_in_every_order(kind: int, form: str) -> None:
+    """``Double.compareTo``: NaN is above infinity, -0.0 below 0.0."""
+
+    def row(low: float, high: float) -> pa.Table:
+        (made,) = stats("k", 1, 2).to_pylist()
+        made |= {"min_kind": kind, "min": struct.pack(form, low)}
+        made |= {"max_kind": kind, "max": struct.pack(form, high)}
+        return pa.Table.from_pylist([made | {"ordinal": kind + 1}], schema=SCHEMAS[Content.STATS])
+
+    ranges = [(-0.0, float("inf")), (0.0, 3.0), (1.0, float("nan"))]
+    for several in (ranges, ranges[:2], ranges[1:]):
+        least = min(low for low, _ in several)  # of equal ones the first
+        greatest = several[-1][1] if several[-1] is ranges[-1] else max(high for _, high in several)
+        for order in itertools.permutations(several):
+            (found,) = merge(Content.STATS, None, [Block(row(*bounds)) for bounds in order]).to_pylist()
+            assert (found["min"], found["max"]) == (struct.pack(form, least), struct.pack(form, greatest))
 
 
 def test_a_column_of_nulls_changes_no_bounds() -> None:

@@ -217,3 +217,22 @@ def test_an_instant_archived_after_the_timeline_was_listed_stays_invisible(tmp_p
     assert state.completion(first.instant) == first.completion_time
     assert state.completion(later.instant) is None
     assert TableState.load(storage, load_config(storage)).completion(later.instant) is not None
+
+
+@pytest.mark.parametrize(("after", "last"), [(None, None), (3, 40), (12, 12), (11, 12), (0, 5), (50, None)])
+def test_instants_are_told_newest_first_whatever_files_they_lie_in(made, after, last):
+    files = [range(1, 30, 3), range(2, 60, 7), range(10, 20), range(40, 48)]
+    names = [made.data(sorted(numbers), level=at) for at, numbers in enumerate(files)]
+    made.manifest(1, names)
+    low, high = "" if after is None else time(after), None if last is None else time(last)
+    found = [i.requested for i in made.open().newest_first(low, high)]
+    every = sorted({time(n) for numbers in files for n in numbers}, reverse=True)
+    assert found == [t for t in every if t > low and (high is None or t <= high)]
+
+
+def test_the_newest_archived_instants_are_told_without_opening_the_oldest_files(made):
+    names = [made.data(list(range(first, first + 5))) for first in (10, 20, 30)]
+    made.manifest(1, names)
+    archive = made.open()
+    assert next(archive.newest_first()).requested == time(34)
+    assert list(archive._open) == names[2:]

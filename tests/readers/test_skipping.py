@@ -172,6 +172,8 @@ def test_files_outside_of_the_bucket_index_are_always_read(tmp_path: Path) -> No
         base.rename(base.with_name("f" + base.name[1:]))
     for log in folder.glob("oslo/.*.log.*"):
         log.rename(log.with_name(".f" + log.name[2:]))
-    found = mainstem.open_table(folder).scan(filter=field("id") == "k9")
+    # The commits name other files, which would be damage.
+    table = mainstem.open_table(folder, {"mainstem.read.damaged": "skip"})
+    found = table.scan(filter=field("id") == "k9")
     assert found.explain().file_slices_read > 2
     assert before.num_rows <= found.to_arrow().num_rows

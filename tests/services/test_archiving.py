@@ -31,7 +31,7 @@ from mainstem.lsm_archive.manifest import load_manifest
 from mainstem.lsm_archive.reader import Archive
 from mainstem.readers.history import check_nothing_undone
 from mainstem.readers.state import TableState
-from mainstem.services import archiving
+from mainstem.services import archive_plan, archiving
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.timeline.instant import parse_instant
@@ -183,7 +183,32 @@ def test_pending_instants_and_the_commit_before_them_stay(table):
     assert len(active(table)) == 2
 
 
-def test_a_bulk_insert_loses_against_an_overlapping_write_that_was_archived_meanwhile(tmp_path):
+@pytest.mark.parametrize("compacts", [True, False])
+def test_what_completed_since_the_oldest_open_transaction_began_stays(table, compacts):
+    # A Java writer lists pending plans when it begins, and reads at its commit those that completed since.
+    fill(table, 2)
+    if compacts:
+        slow = table.schedule_compaction()
+    else:
+        overtaken = table.begin("upsert")
+        overtaken.write(rows(range(3), 50, "slow"))
+        slow = overtaken.instant
+    fill(table, 6, 10)
+    with table.begin("upsert") as open_one:
+        open_one.write(rows(range(2), 99, "open"))
+        assert table.run_compaction() if compacts else overtaken.commit()
+        fill(table, 6, 20)
+        table.archive()
+        assert slow in active(table)
+        open_one.commit()
+    fill(table, 4, 40)
+    table.archive()
+    assert slow not in active(table)
+
+
+def test_a_bulk_insert_loses_against_an_overlapping_write_that_was_archived_meanwhile(tmp_path, monkeypatch):
+    # By Java's archiver, say, which goes by requested times alone.
+    monkeypatch.setattr(archive_plan, "_completed_after", lambda *_: False)
     table = make(tmp_path / "t", ordering="", **SMALL)
     early, between = reopened(table).begin("upsert"), reopened(table).begin("upsert")
     bulk = table.begin("bulk_insert")

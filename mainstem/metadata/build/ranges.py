@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from mainstem.formats.avro_schema import META_FIELDS, AvroType, record_type, value_type
 from mainstem.formats.conversions import float_to_double
+from mainstem.metadata.build.lacking import NOTHING, Lacking, lacks
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -114,15 +115,20 @@ def fits_first_version(precision: int, scale: int) -> bool:
 # ------------------------------------------------------------------------------------------- rows
 
 
-def ranges_of(rows: pa.Table | Iterable[pa.Table], columns: Sequence[str]) -> list[Range]:
-    """Ranges over all the rows, in the order of ``columns``; columns that no batch has are left out.
+def ranges_of(
+    rows: pa.Table | Iterable[pa.Table], columns: Sequence[str], lacking: Lacking = NOTHING
+) -> list[Range]:
+    """Ranges over all the rows, in the order of ``columns``; of columns that no batch has those in
+    ``lacking`` are nulls, others are left out.
 
     Only one batch is looked at at a time. The rows of a batch without a column that another one has are nulls
     there: a log file whose schema grew has such blocks.
     """
     found: dict[str, Range] = {}
     without = dict.fromkeys(columns, 0)
+    names: set[str] = set()
     for batch in [rows] if isinstance(rows, pa.Table) else rows:
+        names.update(batch.schema.names)
         for name in columns:
             column = column_at(batch, name)
             if column is None:
@@ -130,11 +136,17 @@ def ranges_of(rows: pa.Table | Iterable[pa.Table], columns: Sequence[str]) -> li
             else:
                 made = _range(name, column)
                 found[name] = joined(found[name], made) if name in found else made
+    for name in lacking.keys() - found.keys():
+        if lacks(names, name):
+            found[name] = Range(name, value_type(lacking[name]), None, None, 0, 0)
     return [_with_nulls(found[name], without[name]) for name in columns if name in found]
 
 
 def ranges_of_slices(
-    batch: pa.Table, slices: Sequence[tuple[int, int]], columns: Sequence[str]
+    batch: pa.Table,
+    slices: Sequence[tuple[int, int]],
+    columns: Sequence[str],
+    lacking: Lacking = NOTHING,
 ) -> list[list[Range]]:
     """``ranges_of`` each of some slices (first row, rows) of a batch. Columns without nulls are looked at
     once for all slices, as far as that gives the ends: the files of a small commit have some rows each."""
@@ -142,6 +154,9 @@ def ranges_of_slices(
     for name in columns:
         column = column_at(batch, name)
         if column is None:
+            if name in lacking and lacks(batch.schema.names, name):
+                for ranges, (_, count) in zip(found, slices, strict=True):
+                    ranges.append(Range(name, value_type(lacking[name]), None, None, count, count))
             continue
         kind = value_type(column.type)
         known = _ends_of_slices(column, kind, slices)
@@ -265,7 +280,8 @@ def joined(one: Range, other: Range) -> Range:
     if first is None or second is None or not (one.is_bounded and other.is_bounded):
         return replace(one, low=None, high=None, **sums)
     if first.low is None or second.low is None:
-        return replace(second if first.low is None else first, **sums)
+        plain = first.low is None and not (second.low is None and pa.types.is_null(second.type))
+        return replace(second if plain else first, **sums)
     return replace(
         first,
         low=min(first.low, second.low, key=order_key),
@@ -320,13 +336,20 @@ def base_file_ranges(
     footer: pq.FileMetaData,
     columns: Sequence[str],
     batches: Callable[[list[str]], Iterable[pa.Table]],
+    lacking: Lacking = NOTHING,
 ) -> list[Range]:
     """Ranges of a base file's columns, from its footer where that is exact and from its rows elsewhere.
 
-    ``batches``: the file's rows in these columns, batch by batch; called only if it must be. Columns that
-    the file has not are left out.
+    ``batches``: the file's rows in these columns, batch by batch; called only if it must be. Of columns that
+    the file has not those in ``lacking`` are nulls, others are left out.
     """
     found = dict(footer_ranges(footer, columns))
+    if lacking.keys() - found.keys():
+        names, rows = footer.schema.to_arrow_schema().names, footer.num_rows
+        found |= {
+            name: Range(name, value_type(kind), None, None, rows, rows)
+            for name, kind in lacking.items() if name not in found and lacks(names, name)
+        }  # fmt: skip
     open_ones = [name for name, made in found.items() if made is None]
     if open_ones:
         tops = list(dict.fromkeys(name.partition(".")[0] for name in open_ones))
