@@ -103,9 +103,11 @@ chaos: setup-dev ## everybody on one table under a failing ZooKeeper ensemble fo
 	$(ENVIRONMENT) run dev -- -m tests.chaos.stream_read --seconds $$(($(SECONDS) > 1200 ? $(SECONDS) / 6 : 75)) \
 	$(if $(SEED),--seed $(SEED)) || failed=1; exit $$failed
 
-crash: setup-dev ## every action killed at every step, gone on with by everybody; 15 minutes
+crash: setup-dev ## every action killed at every step and interrupted at every call; 45 minutes
 	@$(ENVIRONMENT) run dev -- -m tests.crash.crash_matrix $(if $(SEED),--seed $(SEED)) $(ARGS)
 	@$(ENVIRONMENT) run dev -- -m tests.crash.vector_matrix
+	@$(ENVIRONMENT) run dev -- -m tests.crash.interrupt_matrix $(if $(SEED),--seed $(SEED))
+	@$(ENVIRONMENT) run dev -- -m tests.crash.interrupted_writers $(if $(SEED),$(SEED),1) 20 30 40
 
 fuzz: setup-dev ## damaged files for every parser, for SECONDS=600, from SEED= if given
 	@$(ENVIRONMENT) run dev -- -m tests.fuzz.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)

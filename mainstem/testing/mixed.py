@@ -44,6 +44,7 @@ class Mixed(Tables):
             torn_listing=rng.choice([0, 0.3]),
             slow=rng.choice([0, 0.02]),
         )
+        drawn = drawn.with_manners(random.Random(f"manners of mixed/{seed}"))
         super().__init__(seed, faults=faults or drawn, log=log)
 
     def build(self) -> None:
@@ -52,6 +53,7 @@ class Mixed(Tables):
         self.start("j1", self._java)
 
     def _java(self, process: Process) -> None:
+        process.uninterrupted = True
         table = self._patiently(process, lambda: self.open(process))
         while self.strange_commits > 0:
             self.strange_commits -= 1

@@ -11,7 +11,7 @@ from mainstem.seams import Seams
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.testing.simulation import Simulation
-from mainstem.testing.world import Process, Violation
+from mainstem.testing.world import INTERRUPTS, Process, Violation
 from mainstem.timeline.commit_metadata import encode_commit
 from mainstem.timeline.publish import Publisher
 from mainstem.truetime.generator import InstantTimes
@@ -44,6 +44,8 @@ class Publishers(Simulation):
                 self.world.counts.commits += 1
             except (LeaseLost, LockUnavailable, Unavailable, OutcomeUnknown, OSError):
                 self.world.counts.refused += 1
+            except INTERRUPTS as error:
+                self.interrupted(error)
 
     def _commit(self, seams: Seams, publisher: Publisher) -> None:
         storage = seams.storage

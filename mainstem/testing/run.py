@@ -133,7 +133,7 @@ class Search:
             f" processor time; {total.virtual_ms / 3.6e6:.1f} virtual hours\n"
             f"{total.commits} commits, {total.rollbacks} rollbacks, {total.reads} reads;"
             f" {total.crashes} crashes, {total.host_crashes} host crashes, {total.pauses} stops,"
-            f" {total.errors} I/O errors, {total.lease_losses} lease losses,"
+            f" {total.errors} I/O errors, {total.interrupts} interrupts, {total.lease_losses} lease losses,"
             f" {total.refused} calls refused\n"
             f"{total.compactions} compactions, {total.log_compactions} log compactions,"
             f" {total.cleans} cleans, {total.savepoints} savepoints, {total.restores} restores,"

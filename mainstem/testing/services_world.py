@@ -22,7 +22,7 @@ from mainstem.testing.checkers import LOST_ATTEMPT
 from mainstem.testing.oracle import Intent, Row
 from mainstem.testing.service_rules import Retention
 from mainstem.testing.tables import Tables
-from mainstem.testing.world import Faults, Process, Violation
+from mainstem.testing.world import INTERRUPTS, Faults, Process, Violation
 from mainstem.writers.append import BucketAppender
 
 
@@ -96,6 +96,8 @@ class Services(Tables):
                     work(process, table)
                 except MainstemError as error:
                     self._accept(error)
+                except INTERRUPTS as error:
+                    self.interrupted(error)
 
         return body
 

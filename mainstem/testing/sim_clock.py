@@ -25,19 +25,25 @@ class SimClock:
         self._process = process
 
     def now_ms(self) -> int:
-        self._world.point("clock.now", "")
+        strikes = self._world.point("clock.now", "")
         faults, rng = self._world.faults, self._world.random
         if faults.clock_jump and not self._process.immune and rng.random() < faults.clock_jump:
             self._process.skew_ms = rng.uniform(-faults.skew_ms, faults.skew_ms)
+        self._struck(strikes)
         return int(self._world.now + self._process.skew_ms)
 
     def monotonic_ms(self) -> float:
-        self._world.point("clock.monotonic", "")
+        self._struck(self._world.point("clock.monotonic", ""))
         return self._world.now
 
     def sleep_ms(self, duration_ms: float) -> None:
-        self._world.point("clock.sleep", f"{duration_ms:.3f}")
+        strikes = self._world.point("clock.sleep", f"{duration_ms:.3f}")
         self._world.sleep(duration_ms)
+        self._struck(strikes)
+
+    def _struck(self, strikes: bool) -> None:
+        if strikes and self._world.interrupted():
+            self._world.strike()  # interrupted; where it would be killed, the next call does that
 
     def every_ms(self, interval_ms: float, task: Callable[[], None], name: str) -> SimPeriodic:
         world, periodic = self._world, SimPeriodic()
@@ -53,5 +59,5 @@ class SimClock:
                 world.point("periodic", name)
                 task()
 
-        world.spawn(self._process, f"{self._process.name}/{name}", body)
+        world.spawn(self._process, f"{self._process.name}/{name}", body).periodic = True
         return periodic

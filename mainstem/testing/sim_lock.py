@@ -20,11 +20,13 @@ class SimLease:
         self.number = number
         self.expires_at: float | None = None  # a fault: the service forgets it at this time
         self.lost_at: float | None = None
+        self.abandoned_at: float | None = None  # its holder was interrupted while it gave it back
         self.believed_until = 0.0
 
     def check(self) -> None:
         world = self._service.world
-        world.point("lease.check", str(self.number))
+        if world.point("lease.check", str(self.number)) and world.interrupted():
+            world.strike()
         if self._service.holder is self:
             return
         if world.now < self.believed_until:
@@ -32,11 +34,13 @@ class SimLease:
         raise LeaseLost("the table lock is held by somebody else now; begin the attempt again")
 
     def release(self) -> None:
-        dies = self._service.world.point("lease.release", str(self.number))
+        world = self._service.world
+        self.abandoned_at = world.now
+        strikes = world.point("lease.release", str(self.number))
         if self._service.holder is self:
             self._service.holder = None
-        if dies:
-            self._service.world.die()
+        if strikes:
+            world.strike()
 
 
 class LockService:
@@ -81,6 +85,8 @@ class LockService:
             return now - process.died_at > self.session_ms
         if process.stopped_for() > self.session_ms:
             return True
+        if lease.abandoned_at is not None and now - lease.abandoned_at > self.session_ms:
+            return True
         return lease.expires_at is not None and now >= lease.expires_at
 
 
@@ -98,10 +104,12 @@ class SimLock:
         world = self._service.world
         deadline = world.now + self._wait_ms
         while True:
-            dies = world.point("lock.acquire", "")
+            strikes = world.point("lock.acquire", "")
             lease = self._service.take(self._process)
-            if dies:
-                world.die()
+            if strikes:
+                if lease is not None and world.interrupted():
+                    lease.abandoned_at = world.now  # nobody renews it
+                world.strike()
             if lease is not None:
                 return lease
             if world.now > deadline:

@@ -27,11 +27,12 @@ _PAGE = 4096
 class Inode:
     """A file's bytes; several names may lead to it."""
 
-    __slots__ = ("data", "mtime", "synced")
+    __slots__ = ("data", "doubtful", "mtime", "synced")
 
     def __init__(self, mtime: float) -> None:
         self.data = bytearray()
         self.synced = 0  # this many bytes survive a crash of the machine
+        self.doubtful = False  # a sync failed: a later one that succeeds has no pages to write any more
         self.mtime = mtime
 
 
@@ -193,7 +194,7 @@ class SimStorage:
     def _call(self, kind: str, path: str, effect: Callable[[], T], *, writes: bool = False) -> T:
         """One scheduling point, then the effect, with what may go wrong before and after it."""
         world = self._world
-        dies = world.point(kind, path)
+        strikes = world.point(kind, path)
         actor, faults = world.current, world.faults
         failing = None
         if actor is not None and not actor.process.immune:
@@ -207,8 +208,8 @@ class SimStorage:
             if writes and faults.error_after and rng.random() < faults.error_after:
                 failing = OSError(errno.EIO, "simulated I/O error (after the effect)", path)
         result = effect()
-        if dies:
-            world.die()
+        if strikes:
+            world.strike()
         if failing is not None:
             world.counts.errors += 1
             raise failing
@@ -432,7 +433,11 @@ class SimSink:
 
     def close(self, *, durable: bool) -> None:
         def effect() -> None:
-            if durable:
+            if durable and not self._inode.doubtful:
                 self._inode.synced = len(self._inode.data)
 
-        self._storage._call("close", self._path, effect, writes=True)
+        try:
+            self._storage._call("close", self._path, effect, writes=True)
+        except OSError:
+            self._inode.doubtful = self._inode.doubtful or durable
+            raise

@@ -13,7 +13,7 @@ from mainstem.testing.checkers import Watch
 from mainstem.testing.sim_clock import SimClock
 from mainstem.testing.sim_lock import LockService, SimLock
 from mainstem.testing.sim_storage import Disk, SimStorage
-from mainstem.testing.world import Counts, Faults, Process, Violation, World
+from mainstem.testing.world import INTERRUPTS, Counts, Faults, Process, Violation, World, is_interrupt
 
 # Two runs in one interpreter must not meet in a cache that is keyed by the table's path.
 _bases = itertools.count()
@@ -44,7 +44,10 @@ class Simulation:
         rng = random.Random(f"{self.scenario}/{seed}")
         self.session_ms = rng.choice([500, 2000, 6000])
         given = None if faults is None else replace(faults)
-        self.world = World(rng.getrandbits(64), given or Faults.drawn(rng, self.session_ms))
+        self.manners = random.Random(f"manners of {self.scenario}/{seed}")
+        drawn = given or Faults.drawn(rng, self.session_ms).with_manners(self.manners)
+        self.world = World(rng.getrandbits(64), drawn)
+        self.log_bytes_max = drawn.log_bytes_max
         self.seed = seed
         if log:
             self.world.log = []
@@ -91,13 +94,26 @@ class Simulation:
             self.start(name, body, counted=counted, immune=immune)
 
         def main() -> None:
-            body(process)
+            while True:
+                try:
+                    body(process)
+                    break
+                except INTERRUPTS as error:
+                    self.interrupted(error)  # whoever sits before it starts the same work again
             process.on_death = None  # it lives on, with its periodic tasks
             self.running -= counted
 
         process.on_death = died
         self.world.spawn(process, name, main)
         return process
+
+    def interrupted(self, error: BaseException) -> None:
+        """An interrupt has unwound the work of the running actor: its process goes on, or dies after all."""
+        if not is_interrupt(error):
+            raise error
+        self.world.counts.refused += 1
+        if self.manners.random() < 0.3:
+            self.world.die()
 
     def _host_crashed(self) -> None:
         self.disk.crash()

@@ -27,7 +27,7 @@ from mainstem.testing.ledger import user_columns
 from mainstem.testing.oracle import Intent, Mode, Row, put_delete, put_row
 from mainstem.testing.services_world import Services
 from mainstem.testing.tables import HEARTBEAT_MS, MISSES, SCHEMA, Tables
-from mainstem.testing.world import Faults, Process, Violation
+from mainstem.testing.world import INTERRUPTS, Faults, Process, Violation
 from mainstem.writers.staged import Stager, parse_line
 from mainstem.writers.transaction import Transaction
 
@@ -151,6 +151,8 @@ class Sinks(Services):
                         return
                 except MainstemError as error:
                     self._accept(error)
+                except INTERRUPTS as error:
+                    self.interrupted(error)
                 self.pause_between(process, 200)
 
         return body
@@ -163,6 +165,7 @@ class Sinks(Services):
         return {
             "hoodie.client.heartbeat.interval_in_ms": str(HEARTBEAT_MS),
             "hoodie.client.heartbeat.tolerable.misses": str(MISSES),
+            **self.small_logs(),
         }
 
     def _host_crashed(self) -> None:
@@ -253,9 +256,14 @@ class Recorded(Table):
         add, commit = txn.add_staged, txn.commit
 
         def add_staged(lines: list[str], *, source: str = "") -> int:
+            before = len(intent.operations)
             for line in lines:
                 intent.operations += self._simulation.staged[parse_line(line, source=source).stamp]
-            return add(lines, source=source)
+            try:
+                return add(lines, source=source)
+            except BaseException:
+                del intent.operations[before:]
+                raise
 
         txn.add_staged = add_staged
         txn.commit = lambda: self._simulation.told(commit, intent)

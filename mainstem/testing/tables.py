@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mainstem import create
 from mainstem.client import Table
-from mainstem.errors import MainstemError, OutcomeUnknown, RolledBack, Unavailable
+from mainstem.errors import Invalid, MainstemError, OutcomeUnknown, RolledBack, Unavailable
 from mainstem.table.properties import load_config
 from mainstem.testing import plain_format
 from mainstem.testing.checkers import Audit, is_lost, same_rows
@@ -22,7 +22,7 @@ from mainstem.testing.compactor import Compactor
 from mainstem.testing.oracle import MODES, Intent, Mode, Row
 from mainstem.testing.service_rules import Retention, ServiceRules
 from mainstem.testing.simulation import EXPECTED, Simulation
-from mainstem.testing.world import Process, Violation
+from mainstem.testing.world import INTERRUPTS, Process, Violation, is_interrupt
 from mainstem.writers.guard import StreamGuard
 from mainstem.writers.outcome import Outcome
 
@@ -136,9 +136,14 @@ class Tables(Simulation):
             "hoodie.client.heartbeat.interval_in_ms": str(HEARTBEAT_MS),
             "hoodie.client.heartbeat.tolerable.misses": str(MISSES),
             **self.given,
+            **self.small_logs(),
         }
         seams = self.seams(process)
         return Table(seams, load_config(seams.storage), properties)
+
+    def small_logs(self) -> dict[str, str]:
+        """Log files that roll over within a transaction, in the seeds that have them."""
+        return {"hoodie.logfile.max.size": str(self.log_bytes_max)} if self.log_bytes_max else {}
 
     def _patiently(self, process: Process, work: Callable[[], Any]) -> Any:
         """Repeat what faults interrupt; whatever else is raised is a finding."""
@@ -148,6 +153,8 @@ class Tables(Simulation):
             except (*EXPECTED, OSError):
                 self.world.counts.refused += 1
                 self.pause_between(process, 200)
+            except INTERRUPTS as error:
+                self.interrupted(error)
 
     # -- rows ---------------------------------------------------------------------------------------
 
@@ -204,6 +211,8 @@ class Tables(Simulation):
                     self._transaction(process, table, kind)
             except MainstemError as error:
                 self._accept(error)
+            except INTERRUPTS as error:
+                self.interrupted(error)
             except OSError as error:
                 raise Violation("an error that says what to do", repr(error)) from error
             self.pause_between(process, 300)
@@ -212,7 +221,8 @@ class Tables(Simulation):
         """Where a scenario holds writers back between two transactions."""
 
     def _accept(self, error: MainstemError) -> None:
-        if not isinstance(error, (*EXPECTED, RolledBack, OutcomeUnknown)):
+        spoilt = isinstance(error, Invalid) and any(intent.spoilt for intent in self.intents)
+        if not spoilt and not isinstance(error, (*EXPECTED, RolledBack, OutcomeUnknown)):
             raise error
         self.world.counts.refused += 1
 
@@ -245,27 +255,59 @@ class Tables(Simulation):
         batch = pa.Table.from_pylist(
             [{name: row.get(name) for name in schema.names} for row in rows], schema=schema
         )
-        intent.operations += [(kind, row) for row in rows]
-        txn.write(batch)
+        self.appended(intent, [(kind, row) for row in rows], lambda: txn.write(batch))
+
+    def appended(self, intent: Intent, operations: list[tuple[str, Row]], write: Callable[[], Any]) -> None:
+        """Write; what a write was refused for is not meant to be in the transaction, whatever comes next.
+
+        An actor without manners goes on with the transaction: it writes the same again, or does not.
+        """
+        while True:
+            intent.operations += operations
+            try:
+                write()
+                return
+            except (MainstemError, *INTERRUPTS) as error:
+                del intent.operations[len(intent.operations) - len(operations) :]
+                if not self._goes_on(intent, error):
+                    raise
+            if intent.stream is None and self.manners.random() < 0.5:
+                return  # what a stream leaves out is lost by itself
+
+    def _goes_on(self, intent: Intent, error: BaseException) -> bool:
+        """Whether an actor goes on with a transaction that has just raised this error."""
+        simulated = isinstance(error, (MainstemError, OSError)) or is_interrupt(error)
+        spoilt = simulated and self.manners.random() < self.world.faults.impolite
+        intent.spoilt = intent.spoilt or spoilt
+        return spoilt
 
     def _schema_of(self, rows: list[Row]) -> pa.Schema:
         return self.schema
 
     def _commit(self, txn: Any, intent: Intent) -> str:
-        """Commit and note what the writer was told."""
-        return self.told(txn.commit, intent).status
+        """Commit and note what the writer was told; without manners again and again, or abort then."""
+        while True:
+            try:
+                return self.told(txn.commit, intent).status
+            except (MainstemError, OSError, *INTERRUPTS) as error:
+                if isinstance(error, Invalid) or not self._goes_on(intent, error):
+                    raise
+            if self.manners.random() < 0.3:
+                txn.abort()
 
     def told(self, commit: Callable[[], Outcome], intent: Intent) -> Outcome:
         """``commit()``, whose outcome decides the fate of ``intent``."""
         try:
             outcome = commit()
-        except OutcomeUnknown:
+        except (OutcomeUnknown, *INTERRUPTS):
             intent.fate = "unknown"
             raise
-        except (MainstemError, OSError):
-            intent.fate = "failed"
+        except (MainstemError, OSError) as error:
+            # Once it is unknown, only who says that nothing of it is visible takes that back.
+            if intent.fate != "unknown" or isinstance(error, RolledBack):
+                intent.fate = "failed"
             raise
-        if outcome.status == "committed":
+        if outcome.instant == intent.instant and outcome.status in ("committed", "already_committed"):
             intent.fate = "committed"
             self.world.counts.commits += 1
         else:
@@ -313,6 +355,8 @@ class Tables(Simulation):
             except MainstemError as error:
                 self._accept(error)
                 self.pause_between(process, 300)
+            except INTERRUPTS as error:
+                self.interrupted(error)
             except OSError as error:
                 raise Violation("an error that says what to do", repr(error)) from error
 
@@ -343,6 +387,8 @@ class Tables(Simulation):
                 self.compactions -= 1
             except MainstemError as error:
                 self._accept(error)
+            except INTERRUPTS as error:
+                self.interrupted(error)
             except OSError:
                 self.world.counts.refused += 1
 

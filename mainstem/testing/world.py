@@ -7,6 +7,7 @@ The price: protocol code must not call the seams from a thread of its own; ``poi
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import heapq
 import random
@@ -14,12 +15,25 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import greenlet
 
 # Virtual time starts on 2026-01-01 00:00 UTC, in milliseconds.
 START_MS = 1_767_225_600_000.0
+
+
+#: What may be raised out of any call that is no trouble of storage: Ctrl-C, a signal handler that exits or
+#: times out, memory that runs out, a generator or a task that is closed, a stack that is too deep.
+INTERRUPTS: tuple[type[BaseException], ...] = (
+    KeyboardInterrupt,
+    SystemExit,
+    MemoryError,
+    GeneratorExit,
+    RecursionError,
+    asyncio.CancelledError,
+)
+_INTERRUPTED = "simulated interrupt"
 
 
 class Killed(BaseException):
@@ -32,6 +46,11 @@ class Violation(Exception):
     def __init__(self, rule: str, message: str) -> None:
         super().__init__(f"{rule}: {message}")
         self.rule = rule
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether the world raised this error to interrupt an actor; others of the same class are findings."""
+    return isinstance(error, INTERRUPTS) and str(error).startswith(_INTERRUPTED)
 
 
 @dataclass
@@ -54,6 +73,9 @@ class Faults:
     clock_jump: float = 0.0  # per clock reading
     starve: float = 0.0  # per beat of a periodic task
     slow: float = 0.0  # share of calls that take 20 times longer
+    interrupt: float = 0.0  # an exception that is no trouble of storage, before or after the effect
+    impolite: float = 0.0  # per refusal: the actor goes on with the same transaction as if nothing was
+    log_bytes_max: int = 0  # writers begin a new log file at this size; 0: as ever
 
     @staticmethod
     def drawn(rng: random.Random, session_ms: float) -> Faults:
@@ -82,6 +104,19 @@ class Faults:
             slow=some(0.001, 0.05, 0.5),
         )
 
+    def with_manners(self, rng: random.Random) -> Faults:
+        """In three seeds of ten, interrupts and actors without manners too; ``rng`` draws nothing else."""
+        if rng.random() >= 0.3:
+            return self
+        return replace(
+            self,
+            interrupt=rng.choice([0.0, 0.0005, 0.002, 0.006]),
+            impolite=rng.choice([0.0, 0.3, 0.8]),
+            log_bytes_max=rng.choice([0, 1024, 1024, 4096]),
+            error_before=max(self.error_before, rng.choice([0.0, 0.0, 0.003])),
+            full_disk=max(self.full_disk, rng.choice([0.0, 0.0, 0.003])),
+        )
+
 
 @dataclass
 class Counts:
@@ -92,6 +127,7 @@ class Counts:
     host_crashes: int = 0
     pauses: int = 0
     errors: int = 0
+    interrupts: int = 0
     lease_losses: int = 0
     commits: int = 0
     rollbacks: int = 0
@@ -123,6 +159,7 @@ class Process:
         self.paused_from = 0.0
         self.paused_until = 0.0
         self.immune = False  # fault-free actors: readers that check, the final janitor
+        self.uninterrupted = False  # stands for a program that is not ours
         self.speed = 1.0
         self.random = random.Random(world.random.getrandbits(64))
         self.on_death: Callable[[], None] | None = None
@@ -146,6 +183,8 @@ class Actor:
 
     def __init__(self, world: World, process: Process, name: str, body: Callable[[], None]) -> None:
         self.process = process
+        self.periodic = False  # a thread of its own, which no signal interrupts
+        self.struck: BaseException | None = None  # is raised after the effect of the running call
         self.name = name
         self.body = body
         self.greenlet = greenlet.greenlet(self._run, parent=world.hub)
@@ -177,6 +216,8 @@ class World:
     def __init__(self, seed: int, faults: Faults | None = None) -> None:
         self.seed = seed
         self.random = random.Random(seed)
+        #: of interrupts and of what actors do about them, so that the others' draws stay what they are
+        self.manners = random.Random(f"manners of {seed}")
         self.faults = faults or Faults()
         self.now = START_MS
         self.counts = Counts()
@@ -293,9 +334,9 @@ class World:
             raise Killed
 
     def point(self, kind: str, detail: str, *, crashes: bool = True) -> bool:
-        """A scheduling point. Returns True when the process is to die *after* the effect.
+        """A scheduling point. Returns True when ``strike`` is to be called *after* the effect.
 
-        Raises ``Killed`` when it dies before it, or is dead already.
+        Raises ``Killed`` when the process dies before it, or is dead already, and one of ``INTERRUPTS``.
         """
         actor = self.current
         if actor is None:
@@ -305,6 +346,8 @@ class World:
         process = actor.process
         if process.dead:
             raise Killed
+        if actor.struck is not None:
+            self.strike()  # after a call that has no effect of its own
         self.sleep(self._latency(process))
         self.counts.calls += 1
         self._record(actor, kind, detail)
@@ -322,13 +365,40 @@ class World:
             return True
         if crashes and faults.host_crash and rng.random() < faults.host_crash:
             self._crash_host()
-        return False
+        return self._interrupt(actor, kind) if faults.interrupt else False
+
+    def interrupted(self) -> bool:
+        """Whether the running actor is to be interrupted after the effect of its call, not killed."""
+        return self.current is not None and self.current.struck is not None
+
+    def strike(self) -> None:
+        """After an effect: interrupt the running actor, or kill its process."""
+        actor = self.current
+        assert actor is not None
+        if actor.struck is not None:
+            error, actor.struck = actor.struck, None
+            raise error
+        self.die()
 
     def die(self) -> None:
-        """Kill the process of the running actor now (after an effect)."""
+        """Kill the process of the running actor now."""
         assert self.current is not None
         self.current.process.kill()
         raise Killed
+
+    def _interrupt(self, actor: Actor, kind: str) -> bool:
+        """Raises an interrupt, or returns True where it is to be raised after the effect."""
+        exempt = actor.periodic or actor.process.uninterrupted
+        if exempt or self.manners.random() >= self.faults.interrupt:
+            return False
+        self.counts.interrupts += 1
+        after = self.manners.random() < 0.5
+        error = self.manners.choice(INTERRUPTS)(f"{_INTERRUPTED} {'after' if after else 'before'} {kind}")
+        self.note(f"{actor.name} {type(error).__name__}: {error}")
+        if not after:
+            raise error
+        actor.struck = error
+        return True
 
     def note(self, text: str) -> None:
         """A line of the story that is not a call."""

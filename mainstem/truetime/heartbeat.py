@@ -143,10 +143,17 @@ class Heartbeats:
                 continue  # slow or failing storage: the next beat tries again
 
     def adopt(self, instant: str) -> None:
-        """Keep the heartbeat of a transaction that another process began; a removed one stays away."""
+        """Keep the heartbeat of a transaction that another process began; a removed one stays away.
+
+        Whoever is interrupted in here has adopted nothing: no caller knows of it, to end it.
+        """
         self._inherited.discard(instant)
-        self._hold(instant, self._promised_ms(instant))
-        self.beat()
+        try:
+            self._hold(instant, self._promised_ms(instant))
+            self.beat()
+        except BaseException:
+            self.leave(instant)
+            raise
 
     def end_with(self, owner: object, instant: str) -> None:
         """Beat for an instant no longer than ``owner`` lives.

@@ -108,7 +108,8 @@ def build(
 
     Raises ``Invalid`` for rows that cannot be indexed (named by their keys), ``Unavailable`` where the index
     was dropped meanwhile, where cleans kept removing files, and for trouble with storage. Nothing of the
-    attempt serves then, and its files are gone unless storage failed.
+    attempt serves then, and its files are gone unless storage failed; only a version whose manifest was in
+    place before stays.
     """
     beats = builder_heartbeats(ctx)
     token = f"{ctx.seams.random.getrandbits(128):032x}"
@@ -359,10 +360,18 @@ class _Build:
 
     def remove(self) -> None:
         """All files of this build that are no version's."""
+        kept = self._published()
         for name in self._storage.names(self._folder):
             parsed = paths.parse_vector_name(name)
-            if parsed is not None and parsed[0] == self.token:
+            if parsed is not None and parsed[0] == self.token and name not in kept:
                 self._storage.delete(f"{self._folder}/{name}")
+
+    def _published(self) -> frozenset[str]:
+        """What our manifest names, if it is in place: searches use it, whatever happened to us since."""
+        found = read_version(self._storage, self._index.id, self._number)
+        if found is None or found.token != self.token:
+            return frozenset()
+        return frozenset(file.name for file in found.files)
 
 
 def make_graph(storage: Storage, piece: GraphPiece) -> StoredFile:

@@ -174,8 +174,9 @@ def _created(ctx: WriterContext, wish: VectorIndex, progress: Progress, run: Run
     try:
         return _built(ctx, index, progress, run)
     except BaseException:
-        with suppress(MainstemError):  # then it is left over, and rounds complete it
-            _unlist(ctx, index)
+        with suppress(MainstemError, OSError):  # then it is left over, and rounds complete it
+            if newest_version(ctx.seams.storage, index, []) is None:  # what searches use stays
+                _unlist(ctx, index)
         raise
 
 

@@ -78,6 +78,8 @@ class GuardIndex:
         #: requested time -> what an archived instant says; it never changes
         self._archived: dict[str, tuple[_Fact, ...]] = {}
         self._notes: dict[str, Notes] = {}
+        #: identifier -> the instant of which was last said that it holds a batch
+        self._lasting: dict[str, str] = {}
 
     def refresh(self, timeline: ActiveTimeline) -> dict[str, tuple[_Fact, ...]]:
         """Read instants that completed since the last call; forget those that are gone."""
@@ -112,8 +114,19 @@ class GuardIndex:
             return None
         decisive = {fact.ordinal: fact.instant for fact in facts if fact.batch_id == newest}
         if guard.batch_id < newest:
-            return min(decisive.values())
-        return decisive.get(guard.ordinal, decisive.get(None))
+            holder: str | None = min(decisive.values())
+        else:
+            holder = decisive.get(guard.ordinal, decisive.get(None))
+        if holder is not None:
+            self._make_last(guard.identifier, holder)
+        return holder
+
+    def _make_last(self, identifier: str, instant: str) -> None:
+        """Before anybody is told that an instant holds a batch, and forgets the batch: its name survives a
+        crash of the machine. Who published it may have died, or failed, before the folder was synced."""
+        if self._lasting.get(identifier) != instant:
+            self._storage.sync_folder(paths.TIMELINE)
+            self._lasting[identifier] = instant
 
     def newest(self, identifier: str, timeline: ActiveTimeline) -> tuple[int, str] | None:
         """Batch and instant of a stream's newest committed batch; None if there is none.
@@ -124,7 +137,10 @@ class GuardIndex:
         timeline = shown_timeline(self._storage, timeline)
         facts = [*self._active(guard, timeline), *self._noted(guard, timeline)]
         newest = max(facts, key=lambda fact: fact.batch_id, default=None)
-        return None if newest is None else (newest.batch_id, newest.instant)
+        if newest is None:
+            return None
+        self._make_last(identifier, newest.instant)
+        return newest.batch_id, newest.instant
 
     def extra_metadata(self, instant: str, timeline: ActiveTimeline) -> dict[str, str]:
         """What the commit of a completed instant, active or archived since, says besides its files."""
