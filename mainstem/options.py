@@ -53,8 +53,8 @@ RECORD_GROWTH = "hoodie.metadata.record.index.growth.factor"
 #: indexes are built of which Java's readers fail or lose rows (indexing/java_readers.py)
 UNSAFE_FOR_JAVA = "hoodie.mainstem.index.unsafe.for.java"
 INDEX_KEYS = (
-    UNSAFE_FOR_JAVA, INDEX_TIMEOUT, STATS_GROUPS, STATS_COLUMNS, STATS_COLUMNS_MAX, PARTITION_STATS_GROUPS, BLOOM_GROUPS,
-    EXPRESSION_GROUPS,
+    UNSAFE_FOR_JAVA, INDEX_TIMEOUT, STATS_GROUPS, STATS_COLUMNS, STATS_COLUMNS_MAX, PARTITION_STATS_GROUPS,
+    BLOOM_GROUPS, EXPRESSION_GROUPS,
     RECORD_GROUP_BYTES, RECORD_GROWTH,
     *(key for names in (*GLOBAL_GROUPS, *PARTITION_GROUPS) for key in names),
 )  # fmt: skip
