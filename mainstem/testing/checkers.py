@@ -40,6 +40,12 @@ class Publication:
     at: float
 
 
+def entered_at(disk: Disk) -> float:
+    """When the section under way was entered, by the store's clock: the time of its epoch's marker."""
+    fence = disk.folders.get(_FENCE, {})
+    return max((inode.mtime for name, inode in fence.items() if name.startswith("epoch-")), default=0.0)
+
+
 class Watch:
     """Rules that hold at every moment, checked at every change of a name."""
 
@@ -72,6 +78,7 @@ class Watch:
         self._newest = max([max(r, c or "") for r, c in there], default="")
         self._entered = 0
         self._epoch_of.clear()
+        self._owner.clear()  # what their heartbeats said is gone, too
         self.rolled_back.clear()
         for name in names:
             if name is not None and name.action == "rollback" and name.state == "requested":
@@ -137,6 +144,7 @@ class Watch:
             self._fence(path, source)
         if name.action == "rollback" and name.state == "requested":
             self._note_rollback(name)
+            self._spares_the_living(name)
         elif self.rules is not None and name.state == "requested":
             self.rules.requested(name)
             if name.action == "restore":
@@ -177,6 +185,30 @@ class Watch:
         if self.rules is not None and self.rules.takes_back(name.requested, target, bytes(inode.data)):
             self.published.append(
                 Publication(name.requested, name.requested, "rollback planned", self.world.now)
+            )
+
+    def promised_ms(self, instant: str) -> float | None:
+        """For how long the writer of an instant said that it may be silent, where its heartbeat still says
+        so."""
+        owner = self._owner.get(instant)
+        return None if owner is None or not owner.silent_ms else owner.silent_ms
+
+    def _spares_the_living(self, name: TimelineName) -> None:
+        """Whoever is rolled back by another process was silent for longer than it had said it may be."""
+        plan = self.disk.need(f"{TIMELINE}/{name.requested}.rollback.requested")
+        target = plain.container(bytes(plan.data))["instantToRollback"]["commitTime"]
+        beat, promised = self.disk.get(f"{HEARTBEATS}/{target}"), self.promised_ms(target)
+        actor = self.world.current
+        own = actor is not None and actor.process is self._owner.get(target)
+        if own or beat is None or promised is None or any(p.requested == target for p in self.published):
+            return
+        silent = entered_at(self.disk) - beat.mtime
+        # One that beat after the other had looked was taken for dead rightly.
+        if 0 <= silent < promised - 1:
+            raise Violation(
+                "live writer",
+                f"{name.requested} rolls back {target}, whose writer showed itself {silent:.0f} ms before and"
+                f" may be silent for {promised:.0f} ms",
             )
 
     def _note_restore(self, name: TimelineName) -> None:

@@ -122,6 +122,7 @@ class Process:
         self.died_at = 0.0
         self.paused_from = 0.0
         self.paused_until = 0.0
+        self.silent_ms = 0.0  # for how long it said that its heartbeats may be silent; 0: it did not say
         self.immune = False  # fault-free actors: readers that check, the final janitor
         self.speed = 1.0
         self.random = random.Random(world.random.getrandbits(64))
