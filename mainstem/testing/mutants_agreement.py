@@ -21,4 +21,7 @@ def silent_heartbeats() -> list[Patch]:
 
 @seeded_bug("a heartbeat says how often it beats, not how many beats may be missed", faults=STOPPING)
 def misses_left_out() -> list[Patch]:
-    return [patch.object(heartbeat, "encode_promise", lambda expire_ms: encode_promise(max(100, expire_ms // 5)))]
+    def shorter(expire_ms: int) -> bytes:
+        return encode_promise(max(100, expire_ms // 5))
+
+    return [patch.object(heartbeat, "encode_promise", shorter)]
