@@ -141,10 +141,11 @@ def archive(subject: Subject, *, if_due: bool, progress: Progress = silent) -> A
         if if_due and not is_due(listed, subject.options, ctx.publisher.now()):
             return None
         left = 1
-        while left and (one := _one_round(subject)) is not None:
-            more, left = one
-            done = more if done is None else done.and_then(more)
-            progress(f"archiving, up to {done.last}", done.instants, done.instants + left)
+        with ctx.synced():
+            while left and (one := _one_round(subject)) is not None:
+                more, left = one
+                done = more if done is None else done.and_then(more)
+                progress(f"archiving, up to {done.last}", done.instants, done.instants + left)
     except OutcomeUnknown:
         raise
     except OSError as error:
@@ -294,7 +295,7 @@ class _Round:
         try:
             write_data_file(tables, sink)
         finally:
-            ctx.seams.storage.settle([sink], [], durable=ctx.options.fsync)
+            ctx.seams.storage.settle([sink], [], durable=ctx.services_sync)
         self.named[name] = path
         file = parse_data_name(name, sink.size)
         assert file is not None

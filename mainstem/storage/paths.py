@@ -33,6 +33,8 @@ SCHEMAS = ".hoodie/.schema"
 # In the fence folder of a table that mainstem created: its bucket count and file ids are known.
 MADE_HERE = "made-here"
 LOCK_NOTE = ".hoodie/.mainstem/lock-identity"
+#: of a table whose instants are in its writers' local time: which zone that is
+ZONE_NOTE = ".hoodie/.mainstem/timeline-zone"
 
 # Hudi's metadata table: a table of its own below this folder.
 METADATA = ".hoodie/metadata"
