@@ -67,7 +67,9 @@ _SCHEMA_ROUNDS_MAX = 10
 class Transaction:
     """One write transaction. Several may be open at once, in one process or in many.
 
-    Use as a context manager: leaving the block without ``commit`` aborts. Not thread-safe itself.
+    Use as a context manager: leaving the block without ``commit`` aborts. Not thread-safe itself. It belongs
+    to the process that began it: a forked child is refused. One that is dropped is named by a warning and
+    counts as dead when its heartbeat has expired.
     """
 
     def __init__(
