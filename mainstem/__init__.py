@@ -24,7 +24,7 @@ _PLACES = {
     **dict.fromkeys(
         (
             "MainstemError", "Invalid", "Unsupported", "CorruptTable", "LockUnavailable",
-            "Unavailable", "LeaseLost", "RolledBack", "OutcomeUnknown",
+            "Unavailable", "LeaseLost", "RolledBack", "OutcomeUnknown", "TableExists", "TableReplaced",
         ),
         "mainstem.errors",
     ),
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
         MainstemError,
         OutcomeUnknown,
         RolledBack,
+        TableExists,
+        TableReplaced,
         Unavailable,
         Unsupported,
     )

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mainstem.errors import Invalid, MainstemError, Unavailable, Unsupported
+from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported
 from mainstem.index_methods import IndexMethods
-from mainstem.opening import as_text, local_path, local_seams, note_lock
+from mainstem.opening import ZOOKEEPER_AUTH_VARIABLE, as_text, local_path, local_seams, note_lock
 from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions, flag, one_of
 from mainstem.seams import Seams
 from mainstem.service_methods import ServiceMethods
+from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import (
     COMMIT_TIME,
@@ -21,6 +22,8 @@ from mainstem.table.properties import (
     TableConfig,
     load_config,
 )
+from mainstem.truetime.identity import check_table, known_identity, note_identity
+from mainstem.truetime.zk_options import AUTH as ZOOKEEPER_AUTH
 from mainstem.vector_methods import VectorMethods
 
 if TYPE_CHECKING:
@@ -52,11 +55,35 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
     (heartbeats, lock waiting, fsync); what decides where rows land must agree with the table.
     """
 
-    def __init__(self, seams: Seams, config: TableConfig, properties: Mapping[str, str]) -> None:
+    def __init__(
+        self, seams: Seams, config: TableConfig, properties: Mapping[str, str], identity: str | None = None
+    ) -> None:
+        """``identity``: of the table that ``config`` is of (``truetime.identity``), looked up before that was
+        read; None where the table has none yet."""
         self._seams = seams
+        self._identity = identity
         self._config = config
         self._given = dict(properties)
         self._writer: WriterContext | None = None
+
+    def __reduce__(self) -> Any:
+        """A pickle opens the table again, in whatever process it arrives."""
+        if not isinstance(self._seams.storage, LocalStorage):
+            raise TypeError("this table is not on local storage: open it again where it is needed")
+        if ZOOKEEPER_AUTH in self._given:
+            raise Invalid(
+                f"a pickle of this table would hold the credentials of {ZOOKEEPER_AUTH}: give them by the"
+                f" environment variable {ZOOKEEPER_AUTH_VARIABLE}, here and there",
+                table=self.path,
+            )
+        return open_table, (self.path, self._given)
+
+    def __copy__(self) -> Table:
+        """A copy is a table opened once more over the same storage, clock and lock."""
+        return Table(self._seams, self._config, self._given)
+
+    def __deepcopy__(self, memo: object) -> Table:
+        return self.__copy__()
 
     # -- what it is ------------------------------------------------------------------------------
 
@@ -154,7 +181,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
             mode=mode,
             damaged=self._damaged(),
             use=self._use(),
-        )
+        ).of_table(self._identity)
 
     def dataset(
         self, as_of: str | None = None, mode: str = "snapshot", *, as_of_completion: str | None = None
@@ -208,7 +235,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
             deletes=deletes,
             images=images,
             damaged=self._damaged(),
-        )
+        ).of_table(self._identity)
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -358,14 +385,18 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
         from mainstem.writers.context import open_context
 
         try:
-            options = WriterOptions.from_properties(self._given)
+            options = WriterOptions.from_properties(self._given, self._config.raw)
             BaseFileFormat.from_properties(self._given)
             config.check_writable(self.path)
             merge_rules(config.raw)
             self._check_agreement()
+            check_table(self._seams.storage, self._identity)
             buckets = check_buckets(self._seams.storage, config)
             note_lock(self._seams)
-            return open_context(self._seams, config, options, buckets=buckets, given=self._given)
+            self._identify()
+            return open_context(
+                self._seams, config, options, buckets=buckets, given=self._given, identity=self._identity
+            )
         except MainstemError as error:
             error.table = error.table or self.path
             raise
@@ -373,6 +404,22 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
             raise Unavailable(
                 f"the table cannot be opened for writing: {error}; try again", table=self.path
             ) from error
+
+    def _identify(self) -> None:
+        """Give a table of another engine or an older release its note, if it is the one that was opened."""
+        if self._identity is not None:
+            return
+        identity = note_identity(self._seams.storage, self._seams.random)
+        now = load_config(self._seams.storage)
+        changed = self._config.changed(now)
+        if changed or now.create_schema != self._config.create_schema:
+            what = "; ".join(changed) or "hoodie.table.create.schema differs"
+            raise TableReplaced(
+                f"{paths.PROPERTIES} is not what it was when the table was opened ({what}): another table was"
+                " made at its path, or this one changed. Nothing was written; open the table again",
+                table=self.path,
+            )
+        self._identity = identity
 
     def _validated(self, kept: int) -> MetadataReport | None:
         from mainstem.indexing.spill import spilled
@@ -394,7 +441,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
     def _check_agreement(self) -> None:
         """An option that decides where rows land must not contradict the table."""
         from mainstem.table.keygen import named_kind
-        from mainstem.table.properties import DECISIVE
+        from mainstem.table.properties import DECISIVE, KEY_ENCODING, NEW_ENCODING
 
         aliases = {
             "hoodie.datasource.write.recordkey.field": "hoodie.table.recordkey.fields",
@@ -407,6 +454,13 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
             raise Unsupported(
                 "hoodie.write.auto.upgrade=true: mainstem never upgrades a table; upgrade it with Hudi",
                 table=self.path,
+            )
+        config = self._config
+        if config.version > 8 and config.single_field_complex and flag(self._given, NEW_ENCODING, False):
+            warnings.warn(
+                f"{NEW_ENCODING} has no effect on a table of version {config.version}, as in Hudi: its keys"
+                f" are written as {KEY_ENCODING} or, without it, 'field:value'",
+                stacklevel=4,
             )
         kind = named_kind(self._given)
         if kind not in (None, self._config.key_generator):
@@ -432,6 +486,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
         from mainstem.metadata.column_types import held_columns
         from mainstem.readers.schema import schema_text
         from mainstem.readers.state import TableState
+        from mainstem.table.existing import check_key_encoding
         from mainstem.table.keygen import KeyGenerator
         from mainstem.table.schema import arrow_user_schema
         from mainstem.writers.schemas import fills_missing
@@ -465,6 +520,9 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
                         table=self.path,
                     )
         keys = KeyGenerator.for_writing(config)
+        if not ctx.keys_agreed:
+            check_key_encoding(ctx.seams.storage, config)
+            ctx.keys_agreed = True
         keys.check_schema(arrow)
         held = held_columns(ctx.seams.storage)
         return WriteSpec(
@@ -527,10 +585,12 @@ def open_table(
     if clock_offset_ms is not None:
         given["hoodie.mainstem.clock.offset_ms"] = str(clock_offset_ms)
     local = local_path(path)
-    config = load_config(LocalStorage(local))
+    storage = LocalStorage(local)
+    identity = known_identity(storage)  # before the properties: of an older table it would be missed
+    config = load_config(storage)
     config.check_readable(local)
     if properties:
         from mainstem.hoodie_options import check_given
 
         check_given(given, config.raw)
-    return Table(local_seams(local, config, given), config, given)
+    return Table(local_seams(local, config, given), config, given, identity)

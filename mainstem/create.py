@@ -6,30 +6,38 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstem.client import Table
-from mainstem.errors import Invalid, MainstemError, Unavailable, Unsupported
+from mainstem.errors import Invalid, MainstemError, TableExists, Unavailable, Unsupported
 from mainstem.hoodie_options import check_given
 from mainstem.opening import LOCK_KEYS, as_text, local_path, local_seams
-from mainstem.options import CONCURRENCY, METADATA, NBCC, WriterOptions, flag, whole_number
+from mainstem.options import CONCURRENCY, METADATA, NBCC, SHARED, WriterOptions, flag, whole_number
 from mainstem.seams import Seams
 from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
 from mainstem.table.keygen_time import OUTPUT_ZONE, ZONE, time_options
 from mainstem.table.properties import (
     BUCKET_ENGINE,
     BUCKETS,
     COMMIT_TIME,
+    ENCODING_VALIDATION,
     EVENT_TIME,
+    FIELD_PREFIXED,
     FOR_JAVA,
     HASH_FIELD,
     INDEX_TYPE,
+    KEY_ENCODING,
+    NEW_ENCODING,
     TIMEZONE,
     VERSION_8_MERGES,
     TableConfig,
     encode_config,
     table_checksum,
 )
+from mainstem.timeline.instant import parse_instant
+from mainstem.truetime.identity import note_identity
 from mainstem.truetime.lock_options import FILE_SYSTEM, PROVIDER
 
 if TYPE_CHECKING:
@@ -72,8 +80,9 @@ def create_table(
     ``hoodie.metadata.enable=true`` gives it a metadata table with the partition ``files``. ``vectors``:
     columns that Hudi is to hold as vectors, ``{"embedding": "VECTOR(384)"}`` (``VECTOR(384, DOUBLE)``,
     ``VECTOR(384, INT8)``): list columns of the schema, or further ones; fields that are marked
-    ``hudi_type``, as readers give them, need not be named. Raises ``Invalid`` if a table exists there, or
-    for fields that the schema lacks.
+    ``hudi_type``, as readers give them, need not be named. Raises ``TableExists`` if there is a table, of
+    several that are made at once for all but one; ``Invalid`` for fields that the schema lacks and for a
+    folder with what is left of another table.
 
     By Hudi's rules, which Java follows too, a compaction may change what a later write does. Whatever
     the merge mode: a write that was in flight when a compaction was planned lies on top of what the
@@ -106,8 +115,7 @@ def create_table(
     options = {k: v for k, v in given.items() if k not in raw or k.startswith("hoodie.write.lock.")}
     WriterOptions.from_properties(given)
     seams = local_seams(local, config, options)
-    put_table(seams, raw)
-    table = Table(seams, config, options)
+    table = Table(seams, config, options, put_table(seams, raw))
     for name_of, size in plain_lists(schema).items():
         _log.info(
             "table %s: column %r is a plain list to Hudi; vectors={%r: 'VECTOR(%d)'} makes it a vector",
@@ -199,7 +207,8 @@ def new_properties(
         for k, v in given.items()
         if (k.startswith(("hoodie.table.", "hoodie.datasource.write.", "hoodie.record.merge."))
             and k not in (*CLASS_OPTIONS, *TYPE_OPTIONS))
-        or k in (INDEX_TYPE, BUCKET_ENGINE, HASH_FIELD, *LOCK_KEYS)
+        or k in (INDEX_TYPE, BUCKET_ENGINE, HASH_FIELD, *LOCK_KEYS, *SHARED)
+        or (version == 8 and k in (NEW_ENCODING, ENCODING_VALIDATION))
         or k in ("hoodie.mainstem.exclusive", "hoodie.database.name", "hoodie.populate.meta.fields")
     }
     raw = {
@@ -241,8 +250,31 @@ def new_properties(
         raw["hoodie.table.ordering.fields"] = ",".join(order)
     if not raw["hoodie.database.name"]:
         del raw["hoodie.database.name"]
+    _settle_key_encoding(raw, local)
     raw["hoodie.table.checksum"] = table_checksum(raw.get("hoodie.database.name", ""), title)
     return raw
+
+
+def _settle_key_encoding(raw: dict[str, str], local: str) -> None:
+    """A table whose keys Hudi's releases write differently says for good how they are written in it.
+
+    In three ways: for us and newer Hudi, and for the Spark writers of Hudi 1.1 and 1.2, which take the
+    options from the table. Where the caller did not say, it is left open, and refused like any such table.
+    """
+    config = TableConfig(raw)
+    if not config.single_field_complex or config.key_encoding_in_doubt:
+        return
+    encoding = config.key_encoding
+    if config.version == 8:
+        raw.setdefault(KEY_ENCODING, encoding)
+        raw.setdefault(NEW_ENCODING, "false" if encoding == FIELD_PREFIXED else "true")
+        raw.setdefault(ENCODING_VALIDATION, "false")
+    elif encoding != FIELD_PREFIXED:
+        raise Unsupported(
+            f"{KEY_ENCODING}={encoding} for a new table of version {config.version}: Hudi 1.1 and 1.2 write"
+            " 'field:value' there whatever the option says; create the table with version 8",
+            table=local,
+        )
 
 
 def _check_version(version: int, order: list[str], given: Mapping[str, str], local: str) -> None:
@@ -288,43 +320,109 @@ def _version_8(mode: str, order: list[str]) -> dict[str, str]:
     return {key: value for key, value in found.items() if value}
 
 
-def put_table(seams: Seams, raw: Mapping[str, str]) -> None:
-    """Folders first, ``hoodie.properties`` whole and last, by link: a table exists or does not."""
+def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
+    """Make the table of these properties; its identity (``truetime.identity``).
+
+    One step decides who of several makes it: ``hoodie.properties`` gets its name by a link, whole,
+    exclusively and last. What is there before it, of this attempt or another, is the same whoever made it:
+
+      1. private files with the properties; then folders, and the table's note in the fence
+      2. the metadata table, if there is to be one, whole and in one step (``metadata.creation``)
+      3. no table is there, and nothing of one; link the private file to ``hoodie.properties``
+      4. ``made-here``, with the same content, by which our writers know that the bucket count is right
+
+    A crash before 3 leaves a folder without a table, which the next creation takes as it is. Nobody removes
+    what another one made. The private file is first: a creator that was stopped while the folder was removed,
+    with all that it had made, finds that gone too, and makes nothing. Raises ``TableExists``, ``Invalid`` for
+    what is left of another table, ``Unavailable``.
+    """
     storage = seams.storage
+    when = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(seams.clock.now_ms() / 1000))
+    data, made = encode_config(raw, when), False
+    # Two files, not two names: some engines write into a file that is there.
+    private, note = (
+        paths.prepared(what, f"{seams.random.getrandbits(64):016x}") for what in ("table", "note")
+    )
     try:
-        for folder in paths.INITIAL_FOLDERS:
+        refuse_what_is_there(storage)
+        for folder in (paths.FENCE, paths.PREPARED):
             storage.make_folder(folder)
-        storage.make_folder(paths.FENCE)
-        storage.make_folder(paths.PREPARED)
-        private = paths.prepared("table", f"{seams.random.getrandbits(64):016x}")
-        when = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(seams.clock.now_ms() / 1000))
-        _put_metadata(seams, TableConfig(raw), when)
-        storage.create(private, encode_config(raw, when), durable=True)
         try:
-            storage.link(private, paths.PROPERTIES)
-            storage.create(f"{paths.FENCE}/{paths.MADE_HERE}", b"", durable=True)
+            for path in (private, note):
+                storage.create(path, data, durable=True)
+            for folder in paths.INITIAL_FOLDERS:
+                storage.make_folder(folder)
+            identity = note_identity(storage, seams.random)
+            _put_metadata(seams, TableConfig(raw), when)
+            storage.sync_folders([paths.FENCE, paths.OWN, paths.HOODIE])
+            refuse_what_is_there(storage)
+            _link_properties(storage, private)
+            made = True
+            storage.rename(note, f"{paths.FENCE}/{paths.MADE_HERE}")
         finally:
-            storage.delete(private)
-        storage.sync_folders([".hoodie", ""])
-    except FileExistsError as error:
-        raise Invalid(
-            f"a table exists already at {storage.base}; open it with mainstem.open_table",
-            table=storage.base,
-        ) from error
+            for path in (private, note):
+                with suppress(OSError):  # a writer's sweep of left-over private files finds it
+                    storage.delete(path)
+        storage.sync_folders([paths.FENCE, paths.HOODIE, ""])
+        return identity
     except OSError as error:
+        with suppress(OSError):
+            if not made and _has_properties(storage):  # another creator made it meanwhile
+                raise _exists(storage) from error
         raise Unavailable(f"the table cannot be created: {error}", table=storage.base) from error
+
+
+def _link_properties(storage: Storage, private: str) -> None:
+    try:
+        storage.link(private, paths.PROPERTIES)
+    except FileExistsError:
+        # On a network file system a call whose reply was lost is repeated, and then fails.
+        if not storage.same_file(private, paths.PROPERTIES):
+            raise _exists(storage) from None
+
+
+def refuse_what_is_there(storage: Storage) -> None:
+    """Raises ``TableExists`` for a table, ``Invalid`` for instants without a ``hoodie.properties``."""
+    if _has_properties(storage):
+        raise _exists(storage)
+    found = [n for n in storage.names(paths.TIMELINE) if parse_instant(n) is not None]
+    found += [f"history/{n}" for n in storage.names(paths.HISTORY)]
+    if not found:
+        return
+    if _has_properties(storage):
+        raise _exists(storage)  # made and written to since
+    raise Invalid(
+        f"{paths.TIMELINE} holds {min(found)}, but there is no {paths.PROPERTIES}: what is left of a table"
+        " that is being deleted or was damaged. No table was made: it would show the old one's rows. Remove"
+        " the folder, or bring its hoodie.properties back",
+        table=storage.base,
+    )
+
+
+def _has_properties(storage: Storage) -> bool:
+    """While another engine replaces the properties they are in their backup alone."""
+    return any(storage.stat(path) is not None for path in (paths.PROPERTIES, paths.PROPERTIES_BACKUP))
+
+
+def _exists(storage: Storage) -> TableExists:
+    return TableExists(
+        f"a table exists already at {storage.base}; open it with mainstem.open_table", table=storage.base
+    )
 
 
 def _put_metadata(seams: Seams, config: TableConfig, when: str) -> None:
     """The metadata table of a table that will have one; ``hoodie.properties`` names its partitions."""
     from mainstem.metadata.build.rows import files_rows
-    from mainstem.metadata.creation import Group, put_with_table, remove_table
+    from mainstem.metadata.creation import Group, put_with_table
     from mainstem.metadata.partitions import FILES, Content, file_id
     from mainstem.truetime.generator import InstantTimes
 
-    if not config.metadata_partitions or seams.storage.stat(paths.PROPERTIES) is not None:
+    if not config.metadata_partitions:
         return
-    remove_table(seams.storage)  # of a creation that died
     now = InstantTimes().format(int(seams.clock.now_ms()))
     groups = {FILES: [Group(file_id(FILES, 0), Content.FILES, files_rows({}))]}
-    put_with_table(seams.storage, seams.random, config, groups, time=now, when=when)
+    try:
+        put_with_table(seams.storage, seams.random, config, groups, time=now, when=when)
+    except Invalid:
+        refuse_what_is_there(seams.storage)  # if the other one's table is there, that is what to say
+        raise

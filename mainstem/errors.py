@@ -2,6 +2,8 @@
 
     MainstemError
     |-- Invalid              fix the call, the data or the settings; nothing was written
+    |   |-- TableExists      create_table found a table: open it
+    |   `-- TableReplaced    the table that was opened is gone, another lies at its path: open that one
     |-- Unsupported          the table uses (or the call asks for) something that mainstem refuses by name
     |-- CorruptTable         bytes on storage are damaged: stop and look at path and offset
     |-- LockUnavailable      the table lock could not be had in time: try again later
@@ -52,6 +54,15 @@ def _rebuild(cls: type, message: str, attributes: dict) -> MainstemError:
 
 class Invalid(MainstemError):
     """The call, the data or an option is wrong. Nothing was written; fix it and call again."""
+
+
+class TableExists(Invalid):
+    """There is a table already, or somebody else made it at the same moment. Open it instead."""
+
+
+class TableReplaced(Invalid):
+    """The table that was opened was deleted, and perhaps another made at its path. Nothing was done to that
+    one; open it, and write again what is to be in it."""
 
 
 class Unsupported(MainstemError):

@@ -16,7 +16,13 @@ from mainstem.errors import Invalid, Unsupported
 from mainstem.services.run_options import SERVICE_PREFIXES
 from mainstem.table import keygen_time
 from mainstem.table.keygen import named_kind
-from mainstem.table.properties import CONSISTENT_TIMESTAMP, SLASH_DATES
+from mainstem.table.properties import (
+    CONSISTENT_TIMESTAMP,
+    ENCODING_VALIDATION,
+    KEY_ENCODING,
+    NEW_ENCODING,
+    SLASH_DATES,
+)
 from mainstem.writers.schemas import RECONCILE, SET_NULL
 from mainstem.writers.spec import LAYOUT_OPTIONS, UNSAFE
 
@@ -137,7 +143,8 @@ _SERVICE_PREFIXES = (
     "clean.",
 )  # fmt: skip
 _PASSED = (core.DATA_SKIPPING, core.CONCURRENCY, core.FAILED_WRITES, core.FAILED_WRITES_OLD, core.LOG_MAX,
-           core.BLOCK_FORMAT, SET_NULL, RECONCILE, *LAYOUT_OPTIONS)  # fmt: skip
+           core.BLOCK_FORMAT, SET_NULL, RECONCILE, KEY_ENCODING, NEW_ENCODING, ENCODING_VALIDATION,
+           *LAYOUT_OPTIONS)  # fmt: skip
 
 _INDEXES = (core.METADATA, *INDEX_SWITCHES, *core.INDEX_KEYS)
 

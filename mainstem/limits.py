@@ -8,9 +8,14 @@ GIB = 1024 * MIB
 
 # A timeline file is one Avro record; Java's largest seen plans are a few MiB.
 TIMELINE_FILE_BYTES_MAX = 256 * MIB
-# hoodie.properties, partition metafiles, heartbeats, lock files, manifests.
+# hoodie.properties, partition metafiles, lock files, manifests.
 PROPERTIES_BYTES_MAX = 4 * MIB
 LOCK_FILE_BYTES_MAX = 64 * KIB
+# What a heartbeat says of itself: one line. Java's are empty.
+HEARTBEAT_BYTES_MAX = 4 * KIB
+# What it may ask for: the least and the most that the options of its interval and of tolerable misses give.
+HEARTBEAT_EXPIRE_MS_MIN = 100
+HEARTBEAT_EXPIRE_MS_MAX = 86_400_000 * 1_000
 MANIFEST_BYTES_MAX = 64 * MIB
 # A part file of committables: one line per batch and worker of one checkpoint.
 PART_FILE_BYTES_MAX = 64 * MIB

@@ -67,6 +67,9 @@ VECTOR_ENGINE, VECTOR_METRIC, VECTOR_CLUSTERS = f"{VECTOR}engine", f"{VECTOR}met
 VECTOR_AFTER_COMPACTION = f"{VECTOR}refresh.after.compaction"
 VECTOR_FRESH_PERCENT = f"{VECTOR}refresh.fresh.percent"
 
+#: what a table says about its writers' heartbeats, for those who were given nothing else: Hudi's Spark
+#: writers take it from the table, too
+SHARED = (HEARTBEAT_MS, HEARTBEAT_MISSES)
 #: keys under hoodie.mainstem. that some component reads
 OWN_KEYS = frozenset(
     (
@@ -115,6 +118,8 @@ class WriterOptions:
     skew_ms: int = 200
     heartbeat_ms: int = 60_000
     heartbeat_misses: int = 2
+    #: interval and misses that the table asks for, or Hudi's: what writers of other engines go by
+    table_heartbeat: tuple[int, int] = (60_000, 2)
     lazy_rollback: bool = True
     fsync: bool = True
     ahead_ms_max: int = TIMELINE_AHEAD_MS_DEFAULT
@@ -126,8 +131,16 @@ class WriterOptions:
     zone: str | None = None
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, str]) -> WriterOptions:
-        """Raises ``Invalid`` for a wrong value, an unsafe choice or an unknown own key."""
+    def from_properties(
+        cls, given: Mapping[str, str], table: Mapping[str, str] | None = None
+    ) -> WriterOptions:
+        """What a process was given, and what the ``table`` says for those who were given nothing
+        (``SHARED``).
+
+        Raises ``Invalid`` for a wrong value, an unsafe choice or an unknown own key.
+        """
+        shared = {key: table[key] for key in SHARED if key in table} if table else {}
+        properties = {**shared, **given}
         for key in properties:
             if key.startswith("hoodie.mainstem.") and key not in OWN_KEYS:
                 raise Invalid(
@@ -152,8 +165,9 @@ class WriterOptions:
             )
         return cls(
             skew_ms=whole_number(properties, SKEW_MS, 200, 0, 600_000),
-            heartbeat_ms=whole_number(properties, HEARTBEAT_MS, 60_000, 100, 86_400_000),
-            heartbeat_misses=whole_number(properties, HEARTBEAT_MISSES, 2, 1, 1_000),
+            heartbeat_ms=_interval(properties),
+            heartbeat_misses=_misses(properties),
+            table_heartbeat=(_interval(shared), _misses(shared)),
             lazy_rollback=policy == "LAZY",
             fsync=flag(properties, FSYNC, True),
             ahead_ms_max=whole_number(
@@ -166,6 +180,14 @@ class WriterOptions:
             partial_blocks=flag(properties, PARTIAL_BLOCKS, False),
             zone=properties.get("hoodie.mainstem.timeline.zone"),
         )
+
+
+def _interval(properties: Mapping[str, str]) -> int:
+    return whole_number(properties, HEARTBEAT_MS, 60_000, 100, 86_400_000)
+
+
+def _misses(properties: Mapping[str, str]) -> int:
+    return whole_number(properties, HEARTBEAT_MISSES, 2, 1, 1_000)
 
 
 def record_index_groups(properties: Mapping[str, str], *, partitioned: bool) -> tuple[int, int]:

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "mainstem"
 
 # Room -> its layer. A room may import rooms of lower layers, and what SIDEWAYS names.
 LAYERS = {
-    "errors": 0, "lazy": 0, "limits": 0, "options": 0,
+    "errors": 0, "forks": 0, "lazy": 0, "limits": 0, "options": 0,
     "storage": 1, "formats": 1,
     "truetime": 2, "seams": 2,
     "timeline": 3, "lsm_archive": 3,
@@ -29,7 +29,7 @@ LAYERS = {
     "cli_index": 7, "cli_search": 7, "cli_metadata": 7, "__main__": 7,
 }  # fmt: skip
 SIDEWAYS = {
-    ("limits", "errors"), ("options", "errors"), ("options", "limits"),
+    ("limits", "errors"), ("forks", "errors"), ("options", "errors"), ("options", "limits"),
     ("seams", "truetime"),  # the seams name the clock's and the lock's protocols
     ("truetime", "seams"),  # and the fence is given its randomness through them
     ("lsm_archive", "timeline"),

@@ -50,16 +50,14 @@ BANNED_METHODS = dict.fromkeys(
 )
 # Who may do what directly. A folder ends with "/".
 ALLOWED = {
+    "forks.py": {"threads"},  # the mutex of everybody else
     "storage/local.py": {"files", "threads"},  # fsyncs side by side
     "truetime/clock.py": {"clock", "threads"},
     "truetime/fs_lock.py": {"files", "threads", "clock"},  # OS locks on the lock file itself
     "truetime/in_process_lock.py": {"threads"},
     "truetime/zk_lock.py": {"threads"},  # waits for watches, which kazoo's threads report
     "truetime/zk_session.py": {"threads"},
-    "truetime/heartbeat.py": {"threads"},  # a mutex, no thread of its own
-    "writers/transaction.py": {"threads"},  # a mutex, no thread of its own
     "vectors/engines/hnsw.py": {"files"},  # usearch saves to a path or beside itself in memory
-    "vectors/searching.py": {"threads"},  # a mutex around what searches remember
     "services/background.py": {"threads"},  # the thread that runs services beside a writer
     "opening.py": {"randomness", "threads"},  # the composition root makes the real seams
     "testing/": {"clock", "randomness", "threads", "files"},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -12,6 +11,7 @@ import pyarrow as pa
 from mainstem.client import Table, open_table
 from mainstem.create import create_table
 from mainstem.errors import Invalid, Unsupported
+from mainstem.forks import Mutex
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.hoodie_options import ORDERING, PARTITION, RECORD_KEY, TABLE_NAME, for_opening
 from mainstem.opening import reach_lock
@@ -47,7 +47,7 @@ _GIVEN_WHERE_MISSING = (_BUCKETS, SLASH_DATES)
 # share it.
 _OPEN_MAX = 16
 _open: dict[tuple[object, ...], Table] = {}
-_open_guard = threading.Lock()
+_open_guard = Mutex()
 
 
 class Wanted(Protocol):
@@ -75,12 +75,12 @@ def open_or_create(options: Wanted, schema: pa.Schema) -> Table:
         if created is not None:
             return created
     key = _key(options)
-    with _open_guard:
+    with _open_guard.held:
         known = _open.get(key)
     if known is not None:
         return known
     table = _opened(options)
-    with _open_guard:
+    with _open_guard.held:
         while len(_open) >= _OPEN_MAX:
             del _open[next(iter(_open))]
         return _open.setdefault(key, table)

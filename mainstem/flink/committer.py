@@ -37,7 +37,6 @@ wasted; if both go on, one commits, and the other aborts and finds the parts gon
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -45,6 +44,7 @@ from dataclasses import dataclass
 from mainstem.client import Table
 from mainstem.errors import CorruptTable, Invalid, MainstemError, RolledBack, Unavailable
 from mainstem.flink.parts import Part, PartFiles
+from mainstem.forks import Mutex
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.services.background import Background
 from mainstem.storage import paths
@@ -112,7 +112,7 @@ class Committer:
         self._identifier = identifier_of(sink)
         self._on_outcome = on_outcome
         self._on_error = on_error
-        self._mutex = threading.Lock()
+        self._mutex = Mutex()
         self._newest: _Newest | None = None
         self._thread: Background | None = None
         self._swept_ms: float | None = None
@@ -128,7 +128,7 @@ class Committer:
         of another table: nothing of them is committed then, and nothing removed. Other errors as of
         ``Transaction``; calling again goes on.
         """
-        with self._mutex:
+        with self._mutex.held:
             done: list[Outcome] = []
             undone = 0
             while True:

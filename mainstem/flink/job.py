@@ -8,7 +8,6 @@ flink-commit`` at any time (``committer.py`` says why several at once do no harm
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,6 +20,7 @@ from mainstem.flink.local_cluster import LocalCluster
 from mainstem.flink.pipeline import Insert, Planned
 from mainstem.flink.recovery import check_exactly_once, check_state
 from mainstem.flink.workers import ensure_workers, java_field, stream_environment
+from mainstem.forks import Mutex
 from mainstem.writers.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class InsertResult:
         self._committers = list(committers)
         self._sinks = sinks
         self._result = client.get_job_execution_result()
-        self._mutex = threading.Lock()
+        self._mutex = Mutex()
         self._settled = False
         # No thread looks whether the job has ended: the planner keeps what it knows in Java's threads, which
         # a second Python thread that calls Java would mix up. So these go on until ``wait``, or to the end
@@ -193,7 +193,7 @@ class InsertResult:
         print(f"Job {self._client.get_job_id()}: " + ", ".join(f"{sink}: -1" for sink in self._sinks))
 
     def _settle(self) -> None:
-        with self._mutex:
+        with self._mutex.held:
             if self._settled:
                 return
             for committer in self._committers:

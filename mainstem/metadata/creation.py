@@ -10,6 +10,9 @@ so that the number of groups is there before any row; groups with rows get a bas
   3. [[ ``publish_partition``: the instant's requested and inflight files, then its completed file ]]
   4. [[ the caller puts the partition into a list of the table's ``hoodie.properties`` ]]
 
+A new table's metadata table is there before the table itself (``put_with_table``): made aside, put in its
+place by one rename, and never removed by whoever makes the table at the same moment.
+
 Until 4 nobody looks for the partition: a crash leaves files that whoever makes it again removes first
 (``remove_partition``). Readers honour log blocks of these instants whatever the data table's timeline says.
 """
@@ -22,8 +25,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from mainstem.errors import Invalid
 from mainstem.formats.hfile_write import write_hfile
+from mainstem.formats.java_properties import parse_properties
 from mainstem.formats.log_file import empty_group_block
+from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.metadata.metafile import index_metafile
 from mainstem.metadata.partitions import Content
 from mainstem.metadata.record_schema import commit_schema, schema_of_version
@@ -31,6 +37,7 @@ from mainstem.metadata.records import encode
 from mainstem.metadata.taking_back import metadata_partition
 from mainstem.seams import Randomness
 from mainstem.storage import paths
+from mainstem.storage.folder import FolderStorage
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import TableConfig, encode_config, table_checksum
 from mainstem.timeline.active import load_timeline
@@ -179,29 +186,59 @@ def put_with_table(
     time: str,
     when: str,
 ) -> None:
-    """Steps 1 to 3 for a table that does not exist yet, so that nobody else is there. ``time``: now."""
-    put_table(storage, random, config, when)
-    for partition, groups in contents.items():
-        instant = first_instant(storage)
-        done = put_partition(storage, partition, instant, groups, table_version=config.version)
-        for name, data in (
-            (f"{instant}.{DELTACOMMIT}.{REQUESTED}", b""),
-            (f"{instant}.{DELTACOMMIT}.{INFLIGHT}", b""),
-            (f"{instant}_{time}.{DELTACOMMIT}", done),
-        ):
-            storage.create(f"{paths.METADATA_TIMELINE}/{name}", data, durable=True)
-    storage.sync_folder(paths.METADATA_TIMELINE)
+    """Steps 1 to 3 for a table that does not exist yet: all of it is made in a folder of this attempt, which
+    then becomes the metadata table's in one step. ``time``: now.
+
+    Several may do so at once, and one of them may have died: of the same table they make the same, so the
+    first one's stays, and is not touched. Raises ``Invalid`` if what is there is something else.
+    """
+    attempt = paths.creating(f"{random.getrandbits(64):016x}")
+    inner = FolderStorage(storage, attempt)
+    try:
+        put_table(inner, random, config, when)
+        for partition, groups in contents.items():
+            instant = first_instant(inner)
+            done = put_partition(inner, partition, instant, groups, table_version=config.version)
+            for name, data in (
+                (f"{instant}.{DELTACOMMIT}.{REQUESTED}", b""),
+                (f"{instant}.{DELTACOMMIT}.{INFLIGHT}", b""),
+                (f"{instant}_{time}.{DELTACOMMIT}", done),
+            ):
+                inner.create(f"{paths.METADATA_TIMELINE}/{name}", data, durable=True)
+        inner.sync_folder(paths.METADATA_TIMELINE)
+        try:
+            storage.move_folder(inner.outer(paths.METADATA), paths.METADATA)
+        except FileExistsError:
+            _check_alike(storage, config, contents)
+    finally:
+        with suppress(OSError):  # a writer's sweep finds it
+            storage.delete_folder(attempt)
 
 
-def remove_table(storage: Storage) -> None:
-    """What an earlier attempt at the metadata table left, while the table names no partition of it. Vector
-    indexes below its folder stay: they rest on the data's files alone."""
-    for entry in sorted(storage.entries(paths.METADATA), key=lambda entry: entry.name):
-        path = f"{paths.METADATA}/{entry.name}"
-        if entry.is_folder and path != paths.VECTORS:
-            storage.delete_folder(path)
-        elif not entry.is_folder:
-            storage.delete(path)
+def _check_alike(
+    storage: Storage, config: TableConfig, contents: Mapping[str, Sequence[Group]]
+) -> None:
+    """The metadata table that is there, while no table is, must be what this attempt would make."""
+    expected, found = metadata_properties(config), {}
+    with suppress(FileNotFoundError):
+        data = storage.read(_PROPERTIES, max_bytes=PROPERTIES_BYTES_MAX)
+        found = dict(parse_properties(data, path=_PROPERTIES))
+    timeline = load_timeline(storage, paths.METADATA_TIMELINE)
+    whole = len(timeline.completed) == len(contents) and not timeline.pending
+    new = all(i.requested.startswith(INITIAL) for i in timeline.instants)
+    groups = all(
+        group.file_id in map(paths.file_id_of, storage.names(metadata_partition(partition)))
+        for partition, wanted in contents.items()
+        for group in wanted
+    )
+    if found != expected or not (whole and new and groups):
+        differing = sorted(key for key in {*found, *expected} if found.get(key) != expected.get(key))
+        what = f"other {', '.join(differing[:3])}" if found and differing else "it is not new and whole"
+        raise Invalid(
+            f"{paths.METADATA} holds what another creation left, or goes on with ({what}). No table was made;"
+            " when nobody creates one here any more, remove that folder and create the table again",
+            table=storage.base,
+        )
 
 
 def remove_partition(storage: Storage, partition: str) -> None:

@@ -229,6 +229,8 @@ def key_values(texts: pa.Array, keys: KeyGenerator) -> dict[str, pa.Array]:
     for name in fields[1:]:
         clear = pc.and_(clear, pc.equal(pc.count_substring(texts, f",{name}:"), 1))
     values = {name: pc.if_else(clear, parts.field(at), None) for at, name in enumerate(fields)}
+    if len(fields) == 1:  # HUDI-7001: where no option says so, keys may be bare values too
+        values[fields[0]] = pc.if_else(clear, parts.field(0), texts)
     return {name: _unmarked(column) for name, column in values.items()}
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from mainstem.errors import Unavailable, Unsupported
+from mainstem.errors import CorruptTable, Unavailable, Unsupported
 from mainstem.readers.explain import Explanation, Report
 from mainstem.readers.split import ReadSpec
 from mainstem.storage.protocol import Result, Storage
+from mainstem.truetime.identity import check_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,6 +78,13 @@ class ScanPlan:
         self._planner = planner
         self._message = vanished or _VANISHED
         self._refined = refined
+        self._table: str | None = None
+
+    def of_table(self, identity: str | None) -> ScanPlan:
+        """The same query, of this table alone (``truetime.identity``): ``TableReplaced`` is raised where
+        another was made at its path. The look comes after all files are listed, so they are of one table."""
+        self._table = identity
+        return self
 
     @property
     def schema(self) -> pa.Schema:
@@ -87,11 +95,11 @@ class ScanPlan:
         """The same query with fewer columns and one more filter, both pushed down to the files."""
         if self._refined is None:
             raise Unsupported("only snapshots take columns and filters afterwards; give them to changes()")
-        return self._refined(columns, filter)
+        return self._refined(columns, filter).of_table(self._table)
 
     def splits(self) -> list[ReadableSplit]:
         """One picklable unit of work per file slice; ``split.read(storage)`` gives its rows."""
-        return self._twice(lambda: list(self._planner().splits))
+        return list(self._twice(self._drawn).splits)
 
     def explain(self) -> Explanation:
         """Which files the query reads now, and which index cut the others; no rows are read.
@@ -105,8 +113,15 @@ class ScanPlan:
         return planned.report.explanation()
 
     def _drawn(self) -> Planned:
-        planned = self._planner()
-        return replace(planned, splits=list(planned.splits))
+        """All files are listed: they are those of one table, if it is still there now."""
+        try:
+            planned = self._planner()
+            planned = replace(planned, splits=list(planned.splits))
+        except CorruptTable:
+            check_table(self._storage, self._table)  # files of two tables do not fit each other
+            raise
+        check_table(self._storage, self._table)
+        return planned
 
     def to_arrow(self) -> pa.Table:
         """All rows. A file that a concurrent clean removed makes the whole query start again, once.
@@ -151,8 +166,8 @@ class ScanPlan:
     def _all(self) -> tuple[Planned, list[pa.Table]]:
         for _ in range(ATTEMPTS):
             try:
-                planned = self._planner()
-                splits = list(planned.splits)  # list all files before the first is read
+                planned = self._drawn()  # list all files before the first is read
+                splits = list(planned.splits)
                 return planned, [t for tables in self._read(planned, splits) for t in tables]
             except FileNotFoundError as error:
                 missing = error
@@ -175,6 +190,7 @@ class ScanPlan:
         for attempt in range(ATTEMPTS):
             try:
                 splits = list(planned.splits if attempt == 0 else self._again(planned).splits)
+                check_table(self._storage, self._table)
                 for split in splits:
                     for table in split.read(self._storage):
                         began = True
@@ -204,6 +220,7 @@ class ScanPlan:
         raise self._vanished(missing) from missing
 
     def _vanished(self, error: FileNotFoundError) -> Unavailable:
+        check_table(self._storage, self._table)
         return Unavailable(self._message.format(error=error), table=self._storage.base)
 
 

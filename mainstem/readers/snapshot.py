@@ -35,6 +35,7 @@ from mainstem.readers.split import ReadSpec, Split, split_paths
 from mainstem.readers.state import TableState
 from mainstem.readers.times import instant_time
 from mainstem.storage.protocol import Storage
+from mainstem.table.keygen import KeyGenerator
 from mainstem.table.partitions import PartitionListing
 from mainstem.table.properties import TableConfig, load_config
 from mainstem.table.slicing import FileSlice, base_slice, query_slice
@@ -198,7 +199,7 @@ def read_spec(
         until=until,
         damaged=damaged,
         virtual_key=virtual,
-        composite_key=len(virtual) > 1,
+        composite_key=bool(virtual) and KeyGenerator.of(state.config).composite,
         ids=found.ids,
     )
 

@@ -18,9 +18,9 @@ from mainstem.errors import Invalid
 from mainstem.limits import WANTED_KEYS_MAX
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.readers.predicates import Predicate, Term, listed
-from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.bucket import bucket_ids, file_id_bucket
+from mainstem.table.existing import made_here
 from mainstem.table.keygen import COMPLEX, KeyGenerator
 from mainstem.table.keys import value_texts
 from mainstem.table.properties import BUCKET_ENGINE, INDEX_TYPE, TableConfig
@@ -91,7 +91,7 @@ def wanted_buckets(keys: pa.Array | None, config: TableConfig, storage: Storage)
     """
     if keys is None or not _is_bucketed(config) or config.buckets is None:
         return None
-    if storage.stat(f"{paths.FENCE}/{paths.MADE_HERE}") is None:
+    if not made_here(storage, config):
         return None
     found = bucket_ids(keys, buckets=config.buckets, hash_fields=config.hash_fields, parts=None)
     return frozenset(found.tolist())

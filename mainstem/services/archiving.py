@@ -140,6 +140,7 @@ def archive(subject: Subject, *, if_due: bool, progress: Progress = silent) -> A
         listed = load_timeline(ctx.seams.storage, subject.timeline)
         if if_due and not is_due(listed, subject.options, ctx.publisher.now()):
             return None
+        ctx.check_same_table()  # files of the archive are made before the lock is taken
         left = 1
         while left and (one := _one_round(subject)) is not None:
             more, left = one

@@ -44,15 +44,15 @@ def other_files(
 def forget_other_attempt(ctx: WriterContext, time: str, files: dict[str, int], what: str) -> None:
     """Remove what a dead Java executor of ``what`` left (``other_files``).
 
-    One counts as dead when its files have rested for as long as a heartbeat may; before that
-    ``Unavailable`` names a file.
+    One counts as dead when its files have rested for as long as a heartbeat of another engine may; before
+    that ``Unavailable`` names a file.
     """
     if not files:
         return
-    if store_now_ms(ctx, time) - max(files.values()) <= ctx.heartbeats.expire_ms:
+    if store_now_ms(ctx, time) - max(files.values()) <= ctx.heartbeats.silent_ms:
         raise Unavailable(
             f"another engine seems to execute the {what} {time} ({min(files)} is new); wait until it"
-            f" ends, or for {ctx.heartbeats.expire_ms // 1000} s if it died",
+            f" ends, or for {ctx.heartbeats.silent_ms // 1000} s if it died",
             table=ctx.base,
         )
     for path in sorted(files):

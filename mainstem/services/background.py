@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor  # noqa: F401  # its end is registered before ours
 
 from mainstem.errors import Invalid
+from mainstem.forks import Mutex, told_of_forks
 
 #: at the end of the process: how long the step under way may take
 LAST_STEP_S = 60.0
@@ -37,7 +38,12 @@ class Background:
             raise Invalid(f"pause between rounds: {every_s!r}, expected a number of seconds above 0")
         self._work = work
         self._every_s = every_s
-        self._mutex = threading.Lock()
+        self._mutex = Mutex()
+        self.after_fork()
+        told_of_forks(self)
+
+    def after_fork(self) -> None:
+        """The thread, and whoever waited for it, are the parent's."""
         self._thread: threading.Thread | None = None
         self._woken = threading.Event()
         self._stopped = threading.Event()
@@ -50,7 +56,7 @@ class Background:
 
     def start(self) -> None:
         """Begin; does nothing while the thread runs."""
-        with self._mutex:
+        with self._mutex.held:
             if self._thread is None or not self._thread.is_alive():
                 self._stopped.clear()
                 self._thread = threading.Thread(target=self._run, name="mainstem-services", daemon=True)
@@ -93,7 +99,7 @@ class Background:
         while not self._stopped.is_set():
             self._woken.clear()
             failures = failures + 1 if self._work(self._stopped.is_set) else 0
-            with self._mutex:
+            with self._mutex.held:
                 # Under the mutex: a ``wake`` from here on sees that no thread is there any more.
                 if not self._woken.is_set() and not 0 < failures <= RETRIES:
                     self._thread = None

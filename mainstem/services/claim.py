@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mainstem.errors import OutcomeUnknown, Unavailable
-from mainstem.storage import paths
 from mainstem.writers.context import WriterContext
-from mainstem.writers.private_files import create_once, forget, prepare
+from mainstem.writers.private_files import forget, prepare
 
 
 @contextmanager
@@ -40,19 +39,13 @@ def claim(ctx: WriterContext, time: str) -> bool:
 
     The caller ends it with ``ctx.heartbeats.stop(time)``. Raises ``Unavailable`` for trouble with storage.
     """
-    storage = ctx.seams.storage
     try:
-        if storage.stat(paths.heartbeat(time)) is not None:
-            if not ctx.heartbeats.expired(time, store_now_ms(ctx, time)):
-                return False
-        elif not create_once(storage, paths.heartbeat(time)):
-            return False
+        ctx.check_same_table()  # the plan may be one of a table that was made here since
+        return ctx.heartbeats.claim(time, lambda: store_now_ms(ctx, time))
     except OSError as error:
         raise Unavailable(
             f"the plan {time} could not be claimed: {error}; it stays, execute it again", table=ctx.base
         ) from error
-    ctx.heartbeats.adopt(time)
-    return True
 
 
 def store_now_ms(ctx: WriterContext, time: str) -> int:

@@ -315,10 +315,10 @@ def _withdrawn(storage: Storage, time: str) -> Cleaned:
 def _without_plan(ctx: WriterContext, storage: Storage, time: str) -> Cleaned:
     """An empty plan: of a Java planner that is about to write it, or that died before it could."""
     info = storage.stat(_file(time, REQUESTED))
-    if info is not None and store_now_ms(ctx, time) - info.mtime_ms <= ctx.heartbeats.expire_ms:
+    if info is not None and store_now_ms(ctx, time) - info.mtime_ms <= ctx.heartbeats.silent_ms:
         raise Unavailable(
             f"the plan of the clean {time} is empty: its planner is writing it, or died; wait for"
-            f" {ctx.heartbeats.expire_ms // 1000} s, then it is taken away",
+            f" {ctx.heartbeats.silent_ms // 1000} s, then it is taken away",
             table=ctx.base,
         )
     storage.delete(_file(time, INFLIGHT))

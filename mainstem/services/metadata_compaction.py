@@ -210,7 +210,7 @@ def _rests(ctx: WriterContext, time: str) -> bool:
     path = f"{paths.METADATA_TIMELINE}/{time}.{COMPACTION}"
     found = (storage.stat(f"{path}.{state}") for state in (REQUESTED, INFLIGHT))
     newest_ms = max((info.mtime_ms for info in found if info is not None), default=0)
-    return store_now_ms(ctx, time) - newest_ms > ctx.heartbeats.expire_ms
+    return store_now_ms(ctx, time) - newest_ms > ctx.heartbeats.silent_ms
 
 
 def is_ours(storage: Storage, time: str) -> bool:

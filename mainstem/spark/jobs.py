@@ -33,6 +33,7 @@ from mainstem.spark.options import WriteOptions
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.table.keygen import KeyGenerator
+from mainstem.table.properties import load_config
 from mainstem.truetime.clock import SystemClock
 from mainstem.writers.guard import StreamGuard
 from mainstem.writers.ordinals import StreamWrite, allocate, claim, finish
@@ -128,7 +129,7 @@ class SharedJob:
     @contextmanager
     def alive(self) -> Iterator[None]:
         """Keeps the transaction's heartbeat fresh while a task waits for rows and writes them."""
-        options = WriterOptions.from_properties(self._options.passed)
+        options = WriterOptions.from_properties(self._options.passed, load_config(self._storage).raw)
         known: list[WriteSpec] = []
 
         def beat() -> None:
@@ -142,7 +143,8 @@ class SharedJob:
             except (OSError, MainstemError):
                 return  # rolled back (the task finds out when it writes), or slow storage
 
-        task = SystemClock().every_ms(options.heartbeat_ms / 2, beat, "task-heartbeat")
+        often_ms = min(options.heartbeat_ms, options.table_heartbeat[0]) / 2
+        task = SystemClock().every_ms(often_ms, beat, "task-heartbeat")
         try:
             yield
         finally:

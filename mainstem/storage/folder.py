@@ -71,6 +71,9 @@ class FolderStorage:
     def rename(self, source: str, target: str) -> None:
         self.inner.rename(self.outer(source), self.outer(target))
 
+    def move_folder(self, source: str, target: str) -> None:
+        self.inner.move_folder(self.outer(source), self.outer(target))
+
     def touch(self, path: str) -> None:
         self.inner.touch(self.outer(path))
 

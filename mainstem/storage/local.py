@@ -314,6 +314,14 @@ class LocalStorage:
     def rename(self, source: str, target: str) -> None:
         os.rename(self._full(source), self._full(target))
 
+    def move_folder(self, source: str, target: str) -> None:
+        try:
+            os.rename(self._full(source), self._full(target))
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.ENOTDIR):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from error
+            raise
+
     def touch(self, path: str) -> None:
         os.utime(self._full(path))
 

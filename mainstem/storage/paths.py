@@ -33,6 +33,10 @@ SCHEMAS = ".hoodie/.schema"
 # In the fence folder of a table that mainstem created: its bucket count and file ids are known.
 MADE_HERE = "made-here"
 LOCK_NOTE = ".hoodie/.mainstem/lock-identity"
+# A metadata table that is being made for a table that is being made: one folder per attempt.
+CREATING = "creating-"
+# How the first writer wrote keys, where hoodie.properties leaves it open.
+KEY_ENCODING_NOTE = ".hoodie/.mainstem/key-encoding"
 
 # Hudi's metadata table: a table of its own below this folder.
 METADATA = ".hoodie/metadata"
@@ -46,6 +50,8 @@ VECTOR_FILES = ".hoodie/metadata/vector_index/.index_files"
 VECTOR_BUILDERS = ".hoodie/metadata/vector_index/.builders"
 # Which indexes there are, beside ``hoodie.table.metadata.partitions``.
 INDEX_DEFINITIONS = ".hoodie/.index_defs/index.json"
+# Only tables whose buckets are split and merged have it.
+CONSISTENT_HASHING = ".hoodie/.bucket_index/consistent_hashing_metadata"
 
 # What Hudi makes when it creates a table, in its order; hoodie.properties comes last.
 INITIAL_FOLDERS = (
@@ -69,6 +75,7 @@ _BASE_NAME = re.compile(r"^([a-zA-Z0-9-]+)_([a-zA-Z0-9-]+)_([0-9]+)\.(parquet)\Z
 _HFILE_NAME = re.compile(r"^([^_/]+)_([a-zA-Z0-9-]+)_([0-9]+)\.hfile\Z")
 _EPOCH = re.compile(r"^epoch-([0-9]{1,18})\Z")
 _TICKET = re.compile(r"^ticket-([0-9]{1,18})-[0-9a-f]{1,64}\Z")
+_TABLE_NOTE = re.compile(r"^table-([0-9a-f]{32})\Z")
 _MARKER = re.compile(r"^(.+)\.marker\.(CREATE|MERGE|APPEND)\Z")
 _SCHEMA_COMMIT = re.compile(r"^([0-9]{17})_[0-9]{17}\.schemacommit\Z")
 _GUARD_NOTE = re.compile(r"^guard-([0-9]{1,18})-([0-9]{1,18}|all)-([0-9]{14,20})\Z")
@@ -231,6 +238,22 @@ def parse_newest_note(name: str) -> str | None:
     """Instant time in a note's name."""
     time = name.removeprefix("newest-")
     return time if time != name and is_instant_time(time) else None
+
+
+def table_note(identity: str) -> str:
+    """Fence file by which a table is told from one that is made at its path later."""
+    return f"{FENCE}/table-{identity}"
+
+
+def parse_table_note(name: str) -> str | None:
+    """The identity in a note's name."""
+    match = _TABLE_NOTE.match(name)
+    return match.group(1) if match else None
+
+
+def creating(identity: str) -> str:
+    """Folder of one attempt at a new table's metadata table."""
+    return f"{OWN}/{CREATING}{identity}"
 
 
 def prepared(instant: str, identity: str) -> str:

@@ -128,6 +128,9 @@ class Storage(Protocol):
     def rename(self, source: str, target: str) -> None:
         """Move, replacing the target."""
 
+    def move_folder(self, source: str, target: str) -> None:
+        """Rename a folder, atomically; ``FileExistsError`` if the target is there and not empty."""
+
     def touch(self, path: str) -> None:
         """Set the file's time to now; ``FileNotFoundError`` if it is gone."""
 

@@ -19,7 +19,15 @@ from mainstem.errors import Invalid, Unsupported
 from mainstem.table.bucket import endless_for_java
 from mainstem.table.keygen_time import TimeFormat
 from mainstem.table.keys import KeyColumns, as_array, partition_paths, record_keys, value_texts
-from mainstem.table.properties import CONSISTENT_TIMESTAMP, SLASH_DATES, TableConfig
+from mainstem.table.properties import (
+    CONSISTENT_TIMESTAMP,
+    ENCODING_VALIDATION,
+    FIELD_PREFIXED,
+    KEY_ENCODING,
+    NEW_ENCODING,
+    SLASH_DATES,
+    TableConfig,
+)
 
 SIMPLE, COMPLEX, NON_PARTITION = "SIMPLE", "COMPLEX", "NON_PARTITION"
 TIMESTAMP, CUSTOM = "TIMESTAMP", "CUSTOM"
@@ -79,7 +87,7 @@ class KeyGenerator:
 
     key_fields: tuple[str, ...]
     partition_fields: tuple[str, ...] = ()
-    #: keys are ``field:value,field:value``, also with a single field (COMPLEX)
+    #: keys are ``field:value,field:value``, mostly with a single field too (COMPLEX, see ``key_encoding``)
     composite: bool = False
     hive_style: bool = False
     url_encode: bool = False
@@ -96,7 +104,8 @@ class KeyGenerator:
         return cls(
             key_fields=keys,
             partition_fields=fields,
-            composite=config.key_generator == COMPLEX or len(keys) > 1,
+            composite=len(keys) > 1
+            or (config.single_field_complex and config.key_encoding == FIELD_PREFIXED),
             hive_style=config.hive_style,
             url_encode=config.url_encode,
             time_fields=tuple(
@@ -114,12 +123,7 @@ class KeyGenerator:
         """
         kind, made = config.key_generator, cls.of(config)
         _check_counts(kind, made.key_fields, made.partition_fields)
-        if config.single_field_complex_of_version_8:
-            raise Unsupported(
-                "a version 8 table with a COMPLEX key generator and a single record key field: some Hudi"
-                " releases wrote its keys as 'value' and some as 'field:value' (HUDI-7001), and Java"
-                " 1.2 refuses to write it too; upgrade the table to version 9 with Hudi"
-            )
+        _check_encoding(config)
         time = TimeFormat.from_properties(config.raw) if made.time_fields else None
         if time is not None and kind == CUSTOM and time.depth > 1 and not made.url_encode:
             raise Invalid(
@@ -213,6 +217,25 @@ def _check_counts(kind: str, keys: Sequence[str], fields: Sequence[str]) -> None
             f"hoodie.table.keygenerator.type={kind} does not fit record key {list(keys)} and partition"
             f" fields {list(fields)}; SIMPLE and TIMESTAMP take one of each, NON_PARTITION no partition"
             " field, COMPLEX and CUSTOM any number"
+        )
+
+
+def _check_encoding(config: TableConfig) -> None:
+    """As Java: the text of keys must be known, or two writers double every row between them."""
+    if config.key_encoding_in_doubt:
+        raise Unsupported(
+            "a version 8 table with a COMPLEX key generator and a single record key field: Hudi 0.14.1 to"
+            " 1.0.2 write its keys as 'value', earlier and later releases as 'field:value' (HUDI-7001), and"
+            " keys of both kinds double rows; Java 1.1 and later refuse to write it too. If you are certain"
+            f" which its writers use, set {ENCODING_VALIDATION}=false, and {NEW_ENCODING}=true for 'value'"
+            " (the default is 'field:value'), alike in all of them; or use table version 9, where it is"
+            " always 'field:value'"
+        )
+    doubtful = config.single_field_complex and config.version == 8
+    if doubtful and config.encoding_option not in (None, config.key_encoding):
+        raise Invalid(
+            f"{NEW_ENCODING}={config.raw[NEW_ENCODING]} contradicts the table, whose {KEY_ENCODING} is"
+            f" {config.key_encoding}; drop the option"
         )
 
 

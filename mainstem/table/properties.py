@@ -42,6 +42,7 @@ VERSION_8_MERGES = {
 FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
 
 BUCKETS = "hoodie.bucket.index.num.buckets"
+BUCKETS_MAX = 100_000
 HASH_FIELD = "hoodie.bucket.index.hash.field"
 INDEX_TYPE = "hoodie.index.type"
 BUCKET_ENGINE = "hoodie.index.bucket.engine"
@@ -49,6 +50,20 @@ EXCLUSIVE = "hoodie.mainstem.exclusive"
 TIMEZONE = "hoodie.table.timeline.timezone"
 LOCAL_ZONE = "hoodie.mainstem.timeline.zone"
 SLASH_DATES = "hoodie.datasource.write.slash.separated.date.partitioning"
+#: What record keys of one field look like under a COMPLEX key generator (HUDI-7001). The first is what
+#: newer Hudi stores in a table; without it the second decides in tables of version 8, where Hudi 1.1 and
+#: later write only if the third is false.
+KEY_ENCODING = "hoodie.table.complex.keygen.encoding"
+NEW_ENCODING = "hoodie.write.complex.keygen.new.encoding"
+ENCODING_VALIDATION = "hoodie.write.complex.keygen.validation.enable"
+#: ``field:value``, which Hudi 0.14.0 and before and 1.1 and later write; ``value``: 0.14.1 to 1.0.2
+FIELD_PREFIXED, VALUE_ONLY = "FIELD_PREFIXED", "VALUE_ONLY"
+#: what can be done about a table with another index
+WITHOUT_BUCKETS = (
+    "Such a table can be read; writing to it is not supported yet: without a lock, writers of a key meet in"
+    " one file group only where the key's hash names it. Write it with Hudi, or copy its rows into a new"
+    " table (create_table, bulk_insert)"
+)
 CONSISTENT_TIMESTAMP = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 
 #: kinds of partitions of the metadata table that every action maintains
@@ -86,6 +101,7 @@ DECISIVE = (
     "hoodie.table.base.file.format", TIMEZONE, BUCKETS, HASH_FIELD, INDEX_TYPE,
     BUCKET_ENGINE, "hoodie.write.lock.provider", "hoodie.write.lock.filesystem.path", *PLACE_KEYS,
     "hoodie.table.cdc.enabled", "hoodie.timeline.path", SLASH_DATES, CONSISTENT_TIMESTAMP,
+    KEY_ENCODING, NEW_ENCODING,
     *keygen_time.OPTIONS,
 )  # fmt: skip
 
@@ -167,9 +183,32 @@ class TableConfig:
         return self._flag(CONSISTENT_TIMESTAMP)
 
     @property
-    def single_field_complex_of_version_8(self) -> bool:
+    def single_field_complex(self) -> bool:
         """Tables in which Hudi releases disagree about the text of a record key (HUDI-7001)."""
-        return self.version == 8 and self.key_generator == "COMPLEX" and len(self.record_key) == 1
+        return self.key_generator == "COMPLEX" and len(self.record_key) == 1
+
+    @property
+    def key_encoding(self) -> str:
+        """How a table of ``single_field_complex`` writes its record keys, as Java decides it."""
+        stored = self._get(KEY_ENCODING).upper()
+        if stored not in ("", FIELD_PREFIXED, VALUE_ONLY):
+            raise Invalid(f"{KEY_ENCODING}={stored!r}, expected {FIELD_PREFIXED} or {VALUE_ONLY}")
+        if stored or self.version >= 9:
+            return stored or FIELD_PREFIXED
+        return self.encoding_option or FIELD_PREFIXED
+
+    @property
+    def encoding_option(self) -> str | None:
+        """What ``NEW_ENCODING`` asks for; None if it is not set."""
+        if not self._get(NEW_ENCODING):
+            return None
+        return VALUE_ONLY if self._flag(NEW_ENCODING) else FIELD_PREFIXED
+
+    @property
+    def key_encoding_in_doubt(self) -> bool:
+        """Nobody has said yet how this table writes its keys: Java 1.1 and later refuse to write it."""
+        told = self._get(KEY_ENCODING) or not self._flag(ENCODING_VALIDATION, True)
+        return self.version == 8 and self.single_field_complex and not told
 
     @property
     def ordering(self) -> tuple[str, ...]:
@@ -220,8 +259,8 @@ class TableConfig:
         text = self._get(BUCKETS)
         if not text:
             return None
-        if not text.isdecimal() or not 1 <= int(text) <= 100_000:
-            raise Invalid(f"{BUCKETS}={text!r}, expected a number from 1 to 100000")
+        if not text.isdecimal() or not 1 <= int(text) <= BUCKETS_MAX:
+            raise Invalid(f"{BUCKETS}={text!r}, expected a number from 1 to {BUCKETS_MAX}")
         return int(text)
 
     @property
@@ -257,8 +296,8 @@ class TableConfig:
         """
         silent = {
             key: given[key]
-            for key in (BUCKETS, HASH_FIELD, INDEX_TYPE, BUCKET_ENGINE, SLASH_DATES,
-                        CONSISTENT_TIMESTAMP, *keygen_time.OPTIONS)
+            for key in (BUCKETS, HASH_FIELD, INDEX_TYPE, BUCKET_ENGINE, SLASH_DATES, KEY_ENCODING,
+                        NEW_ENCODING, ENCODING_VALIDATION, CONSISTENT_TIMESTAMP, *keygen_time.OPTIONS)
             if key in given and not self._get(key)
         }
         return replace(self, raw={**self.raw, **silent}) if silent else self
@@ -341,9 +380,10 @@ class TableConfig:
         )  # fmt: skip
         for key, found, allowed in needs:
             if found not in allowed:
+                way = f". {WITHOUT_BUCKETS}" if key in (INDEX_TYPE, BUCKET_ENGINE) else ""
                 raise Unsupported(
                     f"{key}={found!r} cannot be written; expected"
-                    f" {' or '.join(repr(a) for a in allowed if a)}",
+                    f" {' or '.join(repr(a) for a in allowed if a)}{way}",
                     table=table,
                 )
         if self.version == 8:
@@ -409,7 +449,7 @@ def _kind_of_partition(name: str) -> str:
 
 
 @lru_cache(maxsize=16)
-def _parsed(data: bytes, path: str) -> TableConfig:
+def parsed_config(data: bytes, path: str) -> TableConfig:
     """Every transaction reads the file twice under the lock; its bytes are nearly always the same."""
     return TableConfig(parse_properties(data, path=path), path)
 
@@ -424,7 +464,7 @@ def load_config(storage: Storage) -> TableConfig:
             data = storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        config = _parsed(data, path)
+        config = parsed_config(data, path)
         if config.name:
             _verify_checksum(config, storage.base)
             return config

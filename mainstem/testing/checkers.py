@@ -57,6 +57,8 @@ class Watch:
         self.rolled_back: dict[str, str] = {}  # target -> requested time of the rollback
         #: rules of table services; None where no rows are written
         self.rules: ServiceRules | None = None
+        #: how old a heartbeat is at least of which a writer counts as dead; None where others judge too
+        self.expire_ms: float | None = None
         self._owner: dict[str, Process | None] = {}  # requested time -> who made it
         self._made: set[str] = set()
         self._newest = ""
@@ -178,10 +180,25 @@ class Watch:
         target = rolled["commitTime"]
         if rolled["action"] == "compaction":
             raise Violation("plans stay", f"{path} rolls back the compaction {target}, which anybody may do")
+        self._was_dead(name, target)
         self.rolled_back[target] = name.requested
         if self.rules is not None and self.rules.takes_back(name.requested, target, bytes(inode.data)):
             self.published.append(
                 Publication(name.requested, name.requested, "rollback planned", self.world.now)
+            )
+
+    def _was_dead(self, name: TimelineName, target: str) -> None:
+        """Only the dead are rolled back by others: by the store's clock, when the section began."""
+        beat = self.disk.get(f"{HEARTBEATS}/{target}")
+        own = self.world.current is not None and self._owner.get(target) is self.world.current.process
+        if self.expire_ms is None or beat is None or own:
+            return
+        markers = {int(m[1]): p for p in self.disk.folders[_FENCE] if (m := _EPOCH.match(f"{_FENCE}/{p}"))}
+        began = self.disk.need(f"{_FENCE}/{markers[max(markers)]}").mtime if markers else 0.0
+        if 0 <= began - beat.mtime <= self.expire_ms - 2:
+            raise Violation(
+                "the living stay",
+                f"{name.requested} rolls back {target}, whose heartbeat was {began - beat.mtime:.0f} ms old",
             )
 
     def _note_restore(self, name: TimelineName) -> None:
@@ -461,7 +478,7 @@ class Audit:
             raise Violation("no orphans", f"the marker folder of {name} is still there")
         fence = self.disk.folders.get(".hoodie/.mainstem/fence", {})
         # The epoch, and at most three notes; a crash of the machine may bring an older one back.
-        if len(fence) > 4 + self.watch.world.counts.host_crashes:
+        if len(fence) > 5 + self.watch.world.counts.host_crashes:
             raise Violation("constant files", f"the fence folder holds {sorted(fence)}")
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mainstem.testing import plain_format as plain
-from mainstem.testing.oracle import Mode, Row, Where, onto_base, put_delete, put_row
+from mainstem.testing.oracle import GROWN, Mode, Row, Where, onto_base, put_delete, put_row
 from mainstem.testing.plain_format import TIMELINE, Block, CommitOnDisk, LogFile, TimelineName
 from mainstem.testing.sim_storage import Disk
 
@@ -269,8 +269,12 @@ def _merged(mode: Mode, base: dict[Where, Row], logs: Iterable[WrittenLog]) -> d
 
 
 def user_columns(row: Row) -> Row:
-    """A stored row without Hudi's columns."""
-    return {name: value for name, value in row.items() if not name.startswith("_hoodie_")}
+    """A stored row without Hudi's columns, and without nulls of columns that were added (``Columns``)."""
+    return {
+        name: value
+        for name, value in row.items()
+        if not name.startswith("_hoodie_") and not (value is None and name.startswith(GROWN))
+    }
 
 
 def _inside(partition: str, name: str) -> str:

@@ -42,7 +42,7 @@ def check_before_ticket() -> list[Patch]:
 
 @seeded_bug("tickets are swept before the own marker exists", "publishers", LOSING_LEASES)
 def sweep_before_marker() -> list[Patch]:
-    def enter(storage: Any, random: Any) -> Epoch:
+    def enter(storage: Any, random: Any, table: str | None = None) -> Epoch:
         names = storage.names(paths.FENCE)
         last = max((n for n in map(paths.parse_epoch, names) if n is not None), default=0)
         epoch = Epoch(storage, last + 1, f"{random.getrandbits(64):016x}", names)

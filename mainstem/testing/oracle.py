@@ -13,6 +13,8 @@ from typing import Any
 Row = dict[str, Any]
 Where = tuple[str, str]  # partition, record key
 KEY, PARTITION, ORDERING = "id", "part", "ts"
+#: names of columns that writers add to the table begin so; a row of a writer that knew none has nulls
+GROWN = "new_"
 
 
 @dataclass

@@ -14,8 +14,10 @@ import time
 from collections import Counter
 
 from mainstem.testing.archive_world import Archives
+from mainstem.testing.births_world import Births
 from mainstem.testing.bulk import BulkInserts
 from mainstem.testing.cleaning_world import Cleanings
+from mainstem.testing.columns_world import Columns
 from mainstem.testing.indexed_world import Compacted, Indexed
 from mainstem.testing.indexes_world import Indexes, IndexesOfFiles
 from mainstem.testing.indexing_world import Indexing
@@ -27,13 +29,16 @@ from mainstem.testing.services_world import Services
 from mainstem.testing.simulation import Result, Simulation
 from mainstem.testing.sink_world import Sinks
 from mainstem.testing.tables import Compactions, Tables
+from mainstem.testing.tasks_world import Tasks
 from mainstem.testing.vectors_world import Vectors
 from mainstem.testing.world import Counts, Faults, Violation
 
 SCENARIOS: dict[str, type[Simulation]] = {
     "archives": Archives,
+    "births": Births,
     "bulk": BulkInserts,
     "cleanings": Cleanings,
+    "columns": Columns,
     "compacted": Compacted,
     "compactions": Compactions,
     "indexed": Indexed,
@@ -47,6 +52,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "services": Services,
     "sinks": Sinks,
     "tables": Tables,
+    "tasks": Tasks,
     "vectors": Vectors,
 }
 REPEAT_EVERY = 100

@@ -258,7 +258,7 @@ class ServiceRules:
         return True
 
     def _not_listed_by_a_writer(self, name: TimelineName, completion: str) -> None:
-        """What was pending when a Java writer began, or came since, it reads on the timeline at its commit."""
+        """What was pending when a Java writer began, or came since, it reads at its commit."""
         names = filter(None, map(plain.timeline_name, self.disk.folders[TIMELINE]))
         pending = [n for n in names if n.action == "deltacommit" and n.state == "requested"]
         for begun in (n.requested for n in pending):

@@ -109,6 +109,25 @@ class Disk:
             parent, name = self.split(path)
             self.folders[parent].pop(name, None)
 
+    def move(self, source: str, target: str) -> None:
+        """Rename a folder with all that is below it; what is durable of it stays so under both names."""
+        if source not in self.folders:
+            raise FileNotFoundError(errno.ENOENT, "no such folder", source)
+        if self.folders.get(target) or self.get(target) is not None:
+            raise FileExistsError(errno.ENOTEMPTY, "folder not empty", target)
+        parent, name = self.split(target)
+        if parent not in self.folders:
+            raise FileNotFoundError(errno.ENOENT, "no such folder", parent)
+        for shown in (self.folders, self.durable):
+            for path in [p for p in shown if p == source or p.startswith(f"{source}/")]:
+                shown[target + path[len(source) :]] = dict(shown[path])
+        for path in [p for p in self.folders if p == source or p.startswith(f"{source}/")]:
+            del self.folders[path]
+        self.folders[parent][name] = None
+        parent, name = self.split(source)
+        self.folders[parent].pop(name, None)
+        self.tell("moved", target, source)
+
     def sync_folder(self, path: str) -> None:
         if path not in self.folders:
             raise FileNotFoundError(errno.ENOENT, "no such folder", path)
@@ -350,6 +369,10 @@ class SimStorage:
             self.disk.remove(source)
 
         self._call("rename", f"{source} -> {target}", effect, writes=True)
+
+    def move_folder(self, source: str, target: str) -> None:
+        moved = f"{source} -> {target}"
+        self._call("move_folder", moved, lambda: self.disk.move(source, target), writes=True)
 
     def touch(self, path: str) -> None:
         def effect() -> None:

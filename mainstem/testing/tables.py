@@ -7,7 +7,7 @@ against the disk.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -49,6 +49,7 @@ class Tables(Simulation):
     always_compacting = False
     #: deletes, equal ordering values and every merge mode beside compactions (the ledger knows Java's rule)
     late_rows = False
+    given: Mapping[str, str] = {}  # options with which processes open the table
     strangers = False  # another kind of writer takes part
     retention: Retention | None = None
 
@@ -70,6 +71,7 @@ class Tables(Simulation):
         for folder in list(self.disk.folders):
             self.disk.sync_folder(folder)
         self.watch.rules = self.rules = ServiceRules(self.disk, self.base, self.mode, self.retention)
+        self.watch.expire_ms = None if self.strangers else float(HEARTBEAT_MS * MISSES)
         self.audit = Audit(self.watch, self.mode, self.intents)
         self.left = {f"w{n}": rng.choice([2, 3, 4]) for n in range(rng.choice([2, 2, 3, 4]))}
         for name in self.left:
@@ -88,7 +90,11 @@ class Tables(Simulation):
         self._background()
 
     def _create(self) -> None:
-        properties = {"hoodie.mainstem.exclusive": str(self.exclusive).lower()}
+        properties = {
+            "hoodie.mainstem.exclusive": str(self.exclusive).lower(),
+            "hoodie.client.heartbeat.interval_in_ms": str(HEARTBEAT_MS),
+            "hoodie.client.heartbeat.tolerable.misses": str(MISSES),
+        }
         if self.mode.partial:
             properties["hoodie.table.partial.update.mode"] = "IGNORE_DEFAULTS"
         merge = "EVENT_TIME_ORDERING" if self.mode.event_time else "COMMIT_TIME_ORDERING"
@@ -129,6 +135,7 @@ class Tables(Simulation):
             **self.more_properties(),  # those of services are a writer's, which no table keeps
             "hoodie.client.heartbeat.interval_in_ms": str(HEARTBEAT_MS),
             "hoodie.client.heartbeat.tolerable.misses": str(MISSES),
+            **self.given,
             **self.small_logs(),
         }
         seams = self.seams(process)
@@ -244,9 +251,9 @@ class Tables(Simulation):
             owned = "a" if rows[0]["a"] is not None else "b"
             schema = pa.schema([self.schema.field(n) for n in ("id", "part", owned)])
         else:
-            schema = self.schema
+            schema = self._schema_of(rows)
         batch = pa.Table.from_pylist(
-            [{name: row[name] for name in schema.names} for row in rows], schema=schema
+            [{name: row.get(name) for name in schema.names} for row in rows], schema=schema
         )
         self.appended(intent, [(kind, row) for row in rows], lambda: txn.write(batch))
 
@@ -273,6 +280,9 @@ class Tables(Simulation):
         spoilt = simulated and self.manners.random() < self.world.faults.impolite
         intent.spoilt = intent.spoilt or spoilt
         return spoilt
+
+    def _schema_of(self, rows: list[Row]) -> pa.Schema:
+        return self.schema
 
     def _commit(self, txn: Any, intent: Intent) -> str:
         """Commit and note what the writer was told; without manners again and again, or abort then."""

@@ -141,13 +141,15 @@ class Publisher:
     """Publishes the instants of one table for one process.
 
     ``wait_ms`` is ``hoodie.time.generator.max_expected_clock_skew_ms``; an ``exclusive`` table
-    (``hoodie.mainstem.exclusive=true``) waits 0 until another kind of writer is seen.
+    (``hoodie.mainstem.exclusive=true``) waits 0 until another kind of writer is seen. ``table``: the identity
+    of the table that was opened; nothing is published on another one (``TableReplaced``).
     """
 
     def __init__(
-        self, seams: Seams, times: InstantTimes, *, wait_ms: int, exclusive: bool
+        self, seams: Seams, times: InstantTimes, *, wait_ms: int, exclusive: bool, table: str | None = None
     ) -> None:
         self._seams = seams
+        self._table = table
         self._times = times
         self._wait_ms = wait_ms
         self._exclusive = exclusive
@@ -209,7 +211,7 @@ class Publisher:
         """
 
         def section(lease: Lease) -> T:
-            epoch = enter_epoch(self._seams.storage, self._seams.random)
+            epoch = enter_epoch(self._seams.storage, self._seams.random, self._table)
             try:
                 return work(Guarded(self._seams.storage, lease, epoch, self._reader.load()))
             finally:
@@ -252,7 +254,7 @@ class Publisher:
 
     def _section(self, lease, target, prepared, decide, before_link, after_link, ahead, folder):
         storage = self._seams.storage
-        epoch = enter_epoch(storage, self._seams.random)
+        epoch = enter_epoch(storage, self._seams.random, self._table)
         try:
             planned_on = None
             if callable(prepared):

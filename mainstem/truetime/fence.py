@@ -19,14 +19,19 @@ leaves what a crash leaves there, too. Assumed: ``link`` is atomic and listings 
 systems). Survives: any number of simultaneous holders, pauses of any length, crashes between any two
 calls, arbitrary clocks. Checked exhaustively in ``tests/model``; each omitted step is refuted there.
 Does not hold against writers that do not take part (Java): see SAFETY.md.
+
+The fence is a table's own: the folder goes with the table, and what a holder placed in it. So a section that
+began in a table which was deleted and made anew publishes nothing in the new one; both listings of the folder
+also look for the note of the table (``truetime.identity``), which costs no call more.
 """
 
 from __future__ import annotations
 
-from mainstem.errors import LeaseLost, Unavailable
+from mainstem.errors import CorruptTable, LeaseLost, Unavailable
 from mainstem.seams import Randomness
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
+from mainstem.truetime.identity import check_same
 
 FOREIGN_NOTE = "foreign"
 
@@ -34,8 +39,11 @@ FOREIGN_NOTE = "foreign"
 class Epoch:
     """The right to publish under one lease. Use it once, then drop it."""
 
-    def __init__(self, storage: Storage, number: int, identity: str, names: list[str]) -> None:
+    def __init__(
+        self, storage: Storage, number: int, identity: str, names: list[str], table: str | None = None
+    ) -> None:
         self._storage = storage
+        self._table = table
         self.number = number
         self.marker = paths.epoch_marker(number)
         self.ticket = paths.ticket(number, identity)
@@ -86,8 +94,10 @@ class Epoch:
             ) from error
 
     def check(self) -> None:
-        """Step 4. Raises ``LeaseLost`` when a later epoch began."""
-        for name in self._storage.names(paths.FENCE):
+        """Step 4. ``LeaseLost`` when a later epoch began, ``TableReplaced`` in another table's fence."""
+        names = self._storage.names(paths.FENCE)
+        check_same(names, self._table, self._storage.base)
+        for name in names:
             number = paths.parse_epoch(name)
             if number is not None and number > self.number:
                 raise LeaseLost(f"epoch {self.number} was superseded by epoch {number}")
@@ -104,6 +114,13 @@ class Epoch:
         try:
             self._storage.link(ticket, target)
         except FileNotFoundError as error:
+            if self._storage.stat(ticket) is not None:  # then it is the target's folder that is not there
+                raise CorruptTable(
+                    "the folder is missing in which this was to become visible: the table was removed in"
+                    " part. Nothing was published; bring the folder back, or remove the rest of the table",
+                    path=target,
+                    table=self._storage.base,
+                ) from error
             raise LeaseLost(f"the ticket of epoch {self.number} was swept by a later one") from error
 
     def replace(self, target: str) -> None:
@@ -120,12 +137,16 @@ class Epoch:
             self._storage.delete(self.ticket_ahead)
 
 
-def enter_epoch(storage: Storage, random: Randomness) -> Epoch:
-    """Steps 1 and 2. Raises ``LeaseLost`` if another holder began the same epoch."""
+def enter_epoch(storage: Storage, random: Randomness, table: str | None = None) -> Epoch:
+    """Steps 1 and 2. ``table``: which table's epoch it is to be (``truetime.identity``), None: of any.
+
+    Raises ``LeaseLost`` if another holder began the same epoch, ``TableReplaced`` for another table.
+    """
     names = storage.names(paths.FENCE)
+    check_same(names, table, storage.base)
     last = max((n for n in map(paths.parse_epoch, names) if n is not None), default=0)
     identity = f"{random.getrandbits(64):016x}"
-    epoch = Epoch(storage, last + 1, identity, names)
+    epoch = Epoch(storage, last + 1, identity, names, table)
     try:
         storage.create(epoch.marker, b"", durable=False)
     except FileExistsError as error:

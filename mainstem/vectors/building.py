@@ -59,7 +59,7 @@ from mainstem.vectors.reading import Reading, Source
 from mainstem.vectors.row_files import RowFiles
 from mainstem.vectors.stored import StoredVectors
 from mainstem.vectors.versions import KEYS, newest_version, read_indexes, read_version, version_numbers
-from mainstem.writers.context import WriterContext
+from mainstem.writers.context import WriterContext, heartbeats_of
 
 Work = Callable[[Storage, Any], Any]
 
@@ -93,11 +93,7 @@ class GraphPiece:
 
 def builder_heartbeats(ctx: WriterContext) -> Heartbeats:
     """Heartbeats of builders, by their tokens."""
-    options = ctx.options
-    return Heartbeats(
-        ctx.seams.storage, ctx.seams.clock, options.heartbeat_ms, options.heartbeat_misses,
-        paths.vector_builder,
-    )  # fmt: skip
+    return heartbeats_of(ctx.seams, ctx.options, paths.vector_builder)
 
 
 def build(

@@ -17,7 +17,6 @@ search start again with a new snapshot.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Unavailable
+from mainstem.forks import Mutex
 from mainstem.limits import VECTOR_DELTA_BYTES_MAX
 from mainstem.readers.skipping import Use
 from mainstem.readers.split import Split
@@ -76,7 +76,7 @@ class Searcher:
         self._storage = storage
         self._damaged = damaged
         self._use = use
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._ready: OrderedDict[str | None, _Ready] = OrderedDict()
         self._serving = Serving(storage)
         self._deltas = Deltas()
@@ -100,7 +100,7 @@ class Searcher:
                 return self._once(asked, filter, until, exact, columns, clusters)
             except FileNotFoundError as error:
                 missing = error
-                with self._mutex:
+                with self._mutex.held:
                     self._ready.pop(until, None)
         raise Unavailable(
             f"files of the view were removed while it was searched ({missing}); a clean retains too few"
@@ -205,7 +205,7 @@ class Searcher:
     def _moment(self, until: str | None) -> _Ready:
         """The snapshot; that of the last search while timeline and properties show the same."""
         listed = listing(self._storage)
-        with self._mutex:
+        with self._mutex.held:
             known = self._ready.get(until)
             if known is None or known.listed != listed:
                 seen = signs(listed, until)
@@ -221,7 +221,7 @@ class Searcher:
     def _plan(self, column: str, ready: _Ready, opened: Opened) -> tuple[Plan, int]:
         """What stands of the version in the snapshot, and of how many slices that was known before."""
         key = (column, opened.version.token)
-        with self._mutex:
+        with self._mutex.held:
             known = ready.plans.get(key)
             if known is not None:
                 differing = len(ready.snapshot.splits) - known.kinds["unchanged"]
@@ -240,7 +240,7 @@ class Searcher:
         return sum(made.vectors.nbytes for ready in self._ready.values() for made in ready.plans.values())
 
     def _serves(self, column: str) -> Served:
-        with self._mutex:
+        with self._mutex.held:
             return self._serving.of(column)
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from mainstem.errors import Invalid, Unavailable, Unsupported
+from mainstem.forks import Mutex
 from mainstem.metadata.commit_expressions import check_expressions
 from mainstem.metadata.known_groups import KnownGroups
 from mainstem.options import WriterOptions
 from mainstem.seams import Seams
+from mainstem.storage import paths
 from mainstem.table.properties import LOCAL_ZONE, TableConfig, load_config
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.publish import Publisher
 from mainstem.truetime.generator import InstantTimes
 from mainstem.truetime.heartbeat import Heartbeats
+from mainstem.truetime.identity import check_table
 from mainstem.writers.guard import GuardIndex
 
 
@@ -30,17 +32,21 @@ class WriterContext:
     publisher: Publisher
     heartbeats: Heartbeats
     guards: GuardIndex
+    #: of the table that was opened (``truetime.identity``); None: whichever is there
+    identity: str | None = None
     #: the caller's options (they complete what the table's properties leave open)
     given: Mapping[str, str] = field(default_factory=dict)
     #: when dead writers were last looked for (monotonic ms), None = never
     last_rollback_check_ms: float | None = None
-    mutex: threading.Lock = field(default_factory=threading.Lock)
+    mutex: Mutex = field(default_factory=Mutex)
     #: partition -> buckets whose constant file id was seen there (see ``BucketAppender``)
     known_buckets: dict[str, set[int]] = field(default_factory=dict)
     #: file groups of the indexes, as commits saw them under the lock
     known_groups: KnownGroups = field(default_factory=KnownGroups)
     #: file of this process's latest commit and the schema in it: the next one need not read it again
     own_schema: tuple[str, str] = ("", "")
+    #: stored record keys are written as this process writes them (``check_key_encoding``)
+    keys_agreed: bool = False
     #: called with the timeline after each commit of this process; must not raise
     after_commit: Callable[[ActiveTimeline], None] | None = None
 
@@ -56,6 +62,13 @@ class WriterContext:
             raise Unavailable(
                 f"the timeline cannot be listed: {error}; nothing was begun, try again", table=self.base
             ) from error
+
+    def check_same_table(self) -> None:
+        """Outside the lock, before something that was remembered of the table is believed.
+
+        Raises ``TableReplaced``, ``OSError``.
+        """
+        check_table(self.seams.storage, self.identity)
 
     def reread_config(self) -> None:
         """Under the lock: the table must still be what the transaction was planned for. Which indexes it has
@@ -83,8 +96,9 @@ def open_context(
     *,
     buckets: int,
     given: Mapping[str, str] | None = None,
+    identity: str | None = None,
 ) -> WriterContext:
-    """Put the parts together; ``config`` is completed by ``given`` already.
+    """Put the parts together; ``config`` is completed by ``given`` already. ``identity``: the table's.
 
     Raises ``Invalid`` for a LOCAL table whose zone was not given.
     """
@@ -110,14 +124,23 @@ def open_context(
         InstantTimes(zone, options.ahead_ms_max),
         wait_ms=options.skew_ms,
         exclusive=config.exclusive,
+        table=identity,
     )
-    heartbeats = Heartbeats(
-        seams.storage, seams.clock, options.heartbeat_ms, options.heartbeat_misses
-    )
+    heartbeats = heartbeats_of(seams, options)
     return WriterContext(
         seams, config, options, buckets, publisher, heartbeats, GuardIndex(seams.storage, config.history),
-        given=dict(given or {}),
-    )
+        identity=identity, given=dict(given or {}),
+    )  # fmt: skip
+
+
+def heartbeats_of(
+    seams: Seams, options: WriterOptions, path: Callable[[str], str] = paths.heartbeat
+) -> Heartbeats:
+    """Heartbeats as a process was asked to keep them; ``path`` as ``Heartbeats`` has it."""
+    return Heartbeats(
+        seams.storage, seams.clock, options.heartbeat_ms, options.heartbeat_misses, path,
+        table=options.table_heartbeat,
+    )  # fmt: skip
 
 
 def merged(*layers: Mapping[str, str] | None) -> dict[str, str]:

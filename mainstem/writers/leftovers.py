@@ -1,6 +1,7 @@
 """What writers that died, or were stopped for very long, leave beside the timeline, and its removal.
 
 - private files of publications that never came to their end;
+- folders of metadata tables that creators of this table made who died, or found the table made;
 - heartbeats and marker folders of instants that are completed or gone (the writer died while tidying);
 - inflight files of services whose plans were executed and archived, or taken back, meanwhile: Java would
   take one of a compaction for a pending compaction, and miss its plan at every query; on the metadata
@@ -18,6 +19,8 @@ Nothing else here touches an instant that is pending: that is the work of a roll
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.taking_back import last_change_ms, pending_there, sweep
 from mainstem.storage import paths
@@ -33,6 +36,7 @@ from mainstem.writers.task import marked_files
 
 # So many heartbeat time-outs after a savepoint was begun nobody is making it any more.
 _DEAD_AFTER = 10
+_GONE = "-gone"
 
 
 def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
@@ -52,12 +56,25 @@ def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
     _sweep_savepoints(ctx, timeline, store_now_ms)
     for instant in sorted({*beats, *marked}):
         if paths.is_instant_time(instant) and _is_over(timeline, instant):
-            last_beat = beats.get(instant)
-            if last_beat is not None and store_now_ms - last_beat <= ctx.heartbeats.expire_ms:
+            if instant in beats and not ctx.heartbeats.expired(instant, store_now_ms):
                 continue  # its writer may be tidying up
             _sweep_instant(ctx, timeline, instant)
     if thorough:
+        _sweep_attempts(storage)
         _sweep_rolled_back(ctx, timeline)
+
+
+def _sweep_attempts(storage: Storage) -> None:
+    """There is a table, so no attempt at one comes to anything any more. What a creator that stood still is
+    about to put in its place goes in one step, not file by file."""
+    for name in sorted(storage.names(paths.OWN)):
+        if not name.startswith(paths.CREATING):
+            continue
+        gone = name if name.endswith(_GONE) else name + _GONE
+        if gone != name:
+            with suppress(FileNotFoundError, FileExistsError):
+                storage.move_folder(f"{paths.OWN}/{name}", f"{paths.OWN}/{gone}")
+        storage.delete_folder(f"{paths.OWN}/{gone}")
 
 
 def _sweep_marks(ctx: WriterContext, timeline: ActiveTimeline) -> None:
@@ -88,7 +105,7 @@ def _sweep_metadata(
     for instant in pending_there(own):
         if not _is_over(timeline, instant.requested):
             continue
-        if now_ms - last_change_ms(storage, instant) > _DEAD_AFTER * ctx.heartbeats.expire_ms:
+        if now_ms - last_change_ms(storage, instant) > _DEAD_AFTER * ctx.heartbeats.silent_ms:
             gone = instant.requested not in known and not _may_be_archived(ctx, timeline, instant.requested)
             sweep(storage, instant, with_files=gone)
 
@@ -103,7 +120,7 @@ def begun_savepoints(
     found = []
     for mark in (i for i in timeline.pending if i.action == SAVEPOINT):
         info = ctx.seams.storage.stat(paths.timeline_file(mark.file_name))
-        old = info is not None and now_ms - info.mtime_ms > _DEAD_AFTER * ctx.heartbeats.expire_ms
+        old = info is not None and now_ms - info.mtime_ms > _DEAD_AFTER * ctx.heartbeats.silent_ms
         if info is not None and old is dead:
             found.append(mark)
     return found
@@ -130,10 +147,10 @@ def _sweep_prepared(ctx: WriterContext, beats: dict[str, int], store_now_ms: int
     entries = storage.entries(paths.PREPARED)
     now_ms = max((store_now_ms, *(e.mtime_ms for e in entries)))
     for entry in entries:
-        last_beat = beats.get(entry.name.partition("-")[0])
-        if last_beat is not None and now_ms - last_beat <= ctx.heartbeats.expire_ms:
+        if now_ms - entry.mtime_ms <= max(60_000, ctx.heartbeats.silent_ms):
             continue
-        if now_ms - entry.mtime_ms > max(60_000, ctx.heartbeats.expire_ms):
+        owner = entry.name.partition("-")[0]
+        if owner not in beats or ctx.heartbeats.expired(owner, now_ms):
             storage.delete(f"{paths.PREPARED}/{entry.name}")
 
 

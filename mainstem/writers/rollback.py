@@ -93,6 +93,7 @@ def roll_back_failed_writes(ctx: WriterContext, *, if_due: bool = False) -> list
 
 
 def _roll_back_all(ctx: WriterContext, *, thorough: bool) -> list[RolledBackInstant]:
+    ctx.check_same_table()  # rollbacks that are found pending are gone on with before the lock is taken
     timeline = ctx.publisher.timeline()
     if pending_restores(timeline):
         return []  # it removes them, and a Java restore its rollbacks too
@@ -111,7 +112,7 @@ def _due(ctx: WriterContext) -> bool:
     if not ctx.options.lazy_rollback:
         return False
     now = ctx.seams.clock.monotonic_ms()
-    with ctx.mutex:
+    with ctx.mutex.held:
         last = ctx.last_rollback_check_ms
         if last is not None and now - last < ctx.options.heartbeat_ms:
             return False

@@ -20,11 +20,10 @@ the archive, never this object: what is completed there stays.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from mainstem.errors import (
     Invalid,
@@ -34,6 +33,7 @@ from mainstem.errors import (
     Unavailable,
     Unsupported,
 )
+from mainstem.forks import Home, Mutex
 from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.commit_action import FileChanges
 from mainstem.options import WRITER_NAME
@@ -109,7 +109,7 @@ class Transaction:
         self._seen: ActiveTimeline | None = None
         self._outcome: Outcome | None = None
         self._ended = False
-        self._turn = threading.RLock()
+        self._turn = Mutex()
         self._running = ""
         #: a step was left in a way that nobody foresaw: only ``abort`` is left
         self._in_doubt = False
@@ -117,6 +117,7 @@ class Transaction:
         self._may_be_completed = False
         self._begin_held_ms = 0.0
         self._begin_wait_ms = 0.0
+        self._home = Home()
 
     # -- begin -----------------------------------------------------------------------------------
 
@@ -134,9 +135,12 @@ class Transaction:
         roll_back_failed_writes(ctx, if_due=True)
         if guard is not None:
             try:
+                ctx.check_same_table()  # for ``prepare`` leaves notes outside the lock
                 timeline = ctx.publisher.timeline()
                 ctx.guards.prepare(guard, timeline)
                 earlier = ctx.guards.committed(guard, timeline)
+                if earlier is not None:
+                    ctx.check_same_table()  # else it may be remembered of another table
             except OSError as error:
                 raise _unavailable("begin", error, ctx.base) from error
             if earlier is not None:
@@ -161,6 +165,7 @@ class Transaction:
         txn = cls(ctx, spec, guard=guard, extra_metadata=extra_metadata or {})
         txn._may_be_completed = True
         ctx.heartbeats.adopt(spec.instant)
+        ctx.heartbeats.end_with(txn, spec.instant)
         return txn
 
     def detach(self) -> WriteSpec:
@@ -168,7 +173,7 @@ class Transaction:
 
         Until then the processes that write its tasks must keep its heartbeat fresh.
         """
-        with self._turn:
+        with self._turn.held:
             self._check_open()
             if self._appender is not None:
                 raise Invalid(
@@ -207,6 +212,7 @@ class Transaction:
             )
             assert published.time is not None
             self._spec = _with_instant(self._spec, published.time)
+            ctx.heartbeats.end_with(self, self.instant)
         except (OSError, OutcomeUnknown) as error:
             # Perhaps an instant without content, without heartbeat: it is rolled back lazily.
             for time in started:
@@ -248,7 +254,7 @@ class Transaction:
         """
         if self.already_committed:
             return 0
-        with self._turn:
+        with self._turn.held:
             self._check_open()
             with self._step("write"):
                 appender = self._opened()
@@ -273,7 +279,7 @@ class Transaction:
                 schemas.add(text)
                 self._adopt(taken_in(self._spec, text))
 
-        with self._turn:
+        with self._turn.held:
             self._check_open()
             if self._spec.operation == BULK_INSERT:
                 raise Invalid("staged rows go to log files: begin an upsert", table=self._ctx.base)
@@ -329,7 +335,7 @@ class Transaction:
         A task cannot change the schema: rows that do not fit are refused there. ``Invalid`` for a type
         that a table cannot hold.
         """
-        with self._turn:
+        with self._turn.held:
             self._check_open()
             self._adopt(declare(self._spec, schema))
 
@@ -343,14 +349,18 @@ class Transaction:
 
         Files of attempts that are not added are removed at commit.
         """
-        stats, rows = task.decode_result(result, self.instant)
-        with self._turn:
+        with self._turn.held:
             self._check_open()
+            stats, rows = task.decode_result(result, self.instant)
             with self._step("add_task_result"):
                 self._task_stats += stats
                 self._task_rows += rows
 
+    def _check_home(self) -> None:
+        self._home.check("this transaction", self._ctx.base, self.instant)
+
     def _check_open(self) -> None:
+        self._check_home()
         self._check_turn()
         if self._ended:
             raise Invalid(
@@ -382,7 +392,7 @@ class Transaction:
         After ``LockUnavailable`` and ``LeaseLost`` it may be called again; after an interrupt ``abort`` must
         be called first, which finds out whether the commit became visible.
         """
-        with self._turn:
+        with self._turn.held:
             if self._outcome is not None:
                 return self._outcome
             self._check_open()
@@ -397,8 +407,10 @@ class Transaction:
             except OSError as error:
                 self._fail()
                 raise _unavailable("commit", error, self._ctx.base, self.instant) from error
-            except MainstemError:
+            except MainstemError as error:
                 self._in_doubt = False
+                if isinstance(error, RolledBack):
+                    self._ctx.check_same_table()  # else its table is gone, which is another thing to be told
                 raise
             finally:
                 self._running = ""
@@ -569,14 +581,20 @@ class Transaction:
         return None if self._moved is None else self._moved.text
 
     def _remove_unclaimed(self, claimed: set[str]) -> None:
-        """Delete data files that have a marker but no write stat: losing task attempts (finalizeWrite)."""
+        """Delete data files that have a marker but no write stat: losing task attempts (finalizeWrite).
+
+        Durably, before the commit: a crash of the machine must not bring them back beside the winner's.
+        """
         storage = self._ctx.seams.storage
         if self._appender is not None and not self._task_stats:
             return  # every file was made here: there are no other attempts
+        touched: set[str] = set()
         for partition, name in task.marked_files(storage, self.instant):
             path = paths.in_partition(partition, name)
-            if path not in claimed:
-                storage.delete(path)
+            if path not in claimed and storage.delete(path):
+                touched.add(partition)
+        if touched:
+            storage.settle([], sorted(touched), durable=self._ctx.options.fsync)
 
     def _tidy(self) -> None:
         """The commit stands; what is left over here is removed by later writers at the latest."""
@@ -605,7 +623,10 @@ class Transaction:
 
         A commit that became visible is not undone, whatever ``commit()`` raised: it returns its outcome then.
         """
-        with self._turn:
+        with self._turn.held:
+            if self._ended:
+                return
+            self._check_home()
             self._check_turn()
             self._running = "abort"
             try:
@@ -614,8 +635,6 @@ class Transaction:
                 self._running = ""
 
     def _abort(self) -> None:
-        if self._ended:
-            return
         self._ended = True
         try:
             self._undo()
@@ -663,10 +682,20 @@ class Transaction:
     def _has_markers(self) -> bool:
         return self._ctx.seams.storage.stat(paths.marker_folder(self.instant)) is not None
 
+    def __reduce__(self) -> NoReturn:
+        raise Invalid(
+            "an open transaction can neither be copied nor pickled: two objects would end it twice. Executors"
+            " write parts of it by task_spec(), another process takes it over by detach() and Table.resume()",
+            table=self._ctx.base,
+            instant=self.instant,
+        )
+
     def __enter__(self) -> Transaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        if self._home.left:
+            return  # a forked child leaves the block; the transaction is its parent's
         if kind is None:
             self.abort()
             return

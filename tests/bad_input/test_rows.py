@@ -14,7 +14,7 @@ import pytest
 
 import mainstem
 from bad_input.common import SCHEMA, edit_properties, failed, is_clear, refused, rows
-from mainstem.errors import Invalid, Unsupported
+from mainstem.errors import Invalid, TableExists, Unsupported
 
 
 def _with(name: str, values: list, kind: pa.DataType | None = None) -> pa.Table:
@@ -193,5 +193,5 @@ def test_a_table_that_could_not_work_is_not_created(arguments, needles, make, tm
 
 
 def test_a_second_table_in_the_same_place_is_refused(table, path, make) -> None:
-    with refused(path, Invalid, "exists already", "open_table"):
+    with refused(path, TableExists, "exists already", "open_table"):
         make()

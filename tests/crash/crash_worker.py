@@ -185,6 +185,7 @@ def create_vector_index(path: str) -> None:
 
 
 ACTIONS = {
+    "create_with_metadata": lambda path: create(path, **{"hoodie.metadata.enable": "true"}),
     "create_vector_index": create_vector_index,
     "refresh_vector_index": lambda path: serviced(path).refresh_index("v"),
     "drop_vector_index": lambda path: serviced(path).drop_index("v"),
@@ -267,6 +268,7 @@ def warm_up() -> None:
             "create_index", "reindex", "drop_index", "compact_metadata", "recover",
         ):  # fmt: skip
             ACTIONS[action](f"{folder}/t")
+        ACTIONS["create_with_metadata"](f"{folder}/m")
         create_vectors(f"{folder}/v")
         for action in ("create", "refresh", "drop"):
             ACTIONS[f"{action}_vector_index"](f"{folder}/v")

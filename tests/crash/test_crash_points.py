@@ -191,22 +191,27 @@ def test_a_compaction_killed_at_any_step_changes_no_row_and_is_done_again_from_i
     assert seen == {False, True}
 
 
-def test_a_table_whose_creator_was_killed_at_any_step_exists_whole_or_not_at_all(run, tmp_path):
+@pytest.mark.parametrize(("action", "stride"), [("create", 1), ("create_with_metadata", 2)])
+def test_a_table_whose_creator_was_killed_at_any_step_exists_whole_or_not_at_all(
+    run, tmp_path, action, stride
+):
     nothing = tmp_path / "nothing"
     seen = set()
-    for step, path in every_step(run, "create", nothing, tmp_path):
+    for step, path in every_step(run, action, nothing, tmp_path, stride):
         exists = (path / ".hoodie/hoodie.properties").exists()
         seen.add(exists)
         if exists:
             assert content(path) == {}, step
             with pytest.raises(Invalid, match="exists already"):
-                crash_worker.create(str(path))
+                crash_worker.ACTIONS[action](str(path))
         else:
             with pytest.raises(Invalid):
                 opened(path)
-            crash_worker.create(str(path))
+            crash_worker.ACTIONS[action](str(path))
         opened(path).upsert(rows("old", 1, "0246"))
         assert content(path) == OLD, step
         assert GUARD.batch_id == 0 and crash_worker.upsert(str(path)) == "committed"
         clean_up(path)
+        if action == "create_with_metadata":
+            assert opened(path).validate_metadata().ok, step
     assert seen == {False, True}

@@ -62,7 +62,7 @@ def test_the_footer_says_that_old_dates_are_of_the_gregorian_calendar_as_java_s_
     notes = pq.ParquetFile(pa.BufferReader(made)).metadata.metadata
     key = b"org.apache.spark.version"
     assert notes[key] in {found[key] for found in java if key in found}
-    assert b"3.1.0" <= notes[key] and b"org.apache.spark.legacyDateTime" not in notes
+    assert notes[key] >= b"3.1.0" and b"org.apache.spark.legacyDateTime" not in notes
 
 
 def _keys_of(count: int) -> pa.Array:

@@ -169,7 +169,7 @@ def test_base_files_of_a_bulk_insert_with_logs_of_either_format_read_the_same(tm
     assert disagreement(tmp_path / "t") == {}
 
 
-@pytest.mark.supports("Engines", "hudi-rs 0.5 reads our tables")
+@pytest.mark.supports("Engines", "hudi-rs 0.5 reads our tables, two cases without base files aside")
 def test_crossed_writers_and_one_in_flight_read_the_same(tmp_path):
     table = create(tmp_path / "t", "COMMIT_TIME_ORDERING")
     with table.begin("upsert") as first, table.begin("upsert") as second:

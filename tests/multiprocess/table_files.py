@@ -25,7 +25,7 @@ _PERMANENT = {
     "fence/made-here", "lock-identity", "locks/removal", "table-identity", "vector-index.properties",
 }  # fmt: skip
 #: and notes: of streams' batches, and of a time that left the timeline
-_NOTES = ("streams/", "fence/newest-")
+_NOTES = ("streams/", "fence/newest-", "fence/table-")
 
 
 @dataclass(frozen=True)
