@@ -1,4 +1,4 @@
-"""Seeded bugs of what is done after an exception that is no trouble of storage, or by an actor without manners.
+"""Seeded bugs of what is done after an interrupt, or by an actor without manners.
 
 Most are what mainstem did before it was tried: each lost or doubled acknowledged rows.
 """
@@ -27,7 +27,7 @@ def abort_does_not_ask() -> list[Patch]:
     return [patch.object(Transaction, "_completed", nothing)]
 
 
-@seeded_bug("the rollback of a writer's own transaction does not look whether it completed", faults=INTERRUPTING)
+@seeded_bug("an interrupted commit counts as a failed one: its files go", faults=INTERRUPTING)
 def interrupted_commit_is_a_failed_one() -> list[Patch]:
     commit = Transaction._commit
 

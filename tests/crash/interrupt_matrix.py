@@ -77,8 +77,8 @@ def actions(run: Run) -> dict[str, Action]:
             lambda path, meant: vector_matrix.settle(path),
         )  # fmt: skip
     found["create"] = Action(
-        crash_worker.create, lambda path: path.mkdir(), _is_table, lambda path, before, after: (before, after),
-        lambda path, meant: crash_matrix.settle(path, {}),
+        crash_worker.create, lambda path: path.mkdir(), _is_table,
+        lambda path, before, after: (before, after), lambda path, meant: crash_matrix.settle(path, {}),
     )  # fmt: skip
     return found
 
@@ -165,7 +165,8 @@ class Interrupts:
                                self.cells % settle_every == 0)  # fmt: skip
                 except (Broken, AssertionError, MainstemError, OSError, Warning) as error:
                     when = "after" if late else "before"
-                    self.broken.append(f"{name}, {kind.__name__} {when} call {at} of {calls.count}: {error!r}")
+                    which = f"{kind.__name__} {when} call {at} of {calls.count}"
+                    self.broken.append(f"{name}, {which}: {error!r}")
                 self.cells += 1
                 shutil.rmtree(path)
         shutil.rmtree(template)
@@ -173,7 +174,13 @@ class Interrupts:
         return calls.count
 
     def _cell(
-        self, action: Action, path: Path, interrupter: Interrupter, before: object, after: object, settle: bool
+        self,
+        action: Action,
+        path: Path,
+        interrupter: Interrupter,
+        before: object,
+        after: object,
+        settle: bool,
     ) -> None:
         with heartbeats_made() as made, patch.dict(PROPERTIES, IMPATIENT):
             acknowledged = self._interrupt(action, path, interrupter)

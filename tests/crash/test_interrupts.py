@@ -1,8 +1,8 @@
 """Goal: whatever ran past the publishing link is never undone by its own process, whoever interrupts it.
 
-Method: a sample of ``tests.crash.interrupt_matrix`` (some calls of every action; Ctrl-C, SIGTERM and a time-out
-come by real signals), and writers that real signals and exceptions of other threads interrupt at any moment
-(``tests.crash.interrupted_writers``); the whole of both is ``make crash``.
+Method: a sample of ``tests.crash.interrupt_matrix`` (some calls of every action; Ctrl-C, SIGTERM and a
+time-out come by real signals), and writers that real signals and exceptions of other threads interrupt at any
+moment (``tests.crash.interrupted_writers``); the whole of both is ``make crash``.
 """
 
 from __future__ import annotations

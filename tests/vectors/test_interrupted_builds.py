@@ -1,4 +1,4 @@
-"""Goal: a version of a vector index whose manifest is in place keeps its files, whatever its builder met since.
+"""Goal: a version of a vector index whose manifest is in place keeps its files, whatever its builder met.
 
 Method: the builder is interrupted, or storage fails, after the link that puts the manifest in place.
 """

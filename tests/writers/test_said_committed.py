@@ -6,8 +6,9 @@ its writer died, failed or was interrupted between publishing it and syncing the
 
 from __future__ import annotations
 
-import mainstem
 import pytest
+
+import mainstem
 from mainstem.errors import OutcomeUnknown
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
