@@ -94,7 +94,7 @@ class Ledger:
         assert not self.guarded or set(held.values()) <= {1}, f"{self.style}: committed twice: {held}"
         found = mainstem.open_table(self.path, properties=PROPERTIES).scan(columns=["id", "value"])
         shown = Counter(zip(*found.to_arrow().to_pydict().values(), strict=True))
-        told = pa.concat_tables([batch(number) for number in sorted(set(self.acknowledged))] or [batch(0)[:0]])
+        told = pa.concat_tables([batch(0)[:0], *(batch(number) for number in set(self.acknowledged))])
         meant = Counter(zip(told["id"].to_pylist(), told["value"].to_pylist(), strict=True))
         assert not meant - shown, f"{self.style}: {sorted((meant - shown).items())} are lost"
         assert set(shown.values()) <= {1}, f"{self.style}: rows are doubled"
