@@ -50,9 +50,11 @@ GLOBAL_GROUPS, PARTITION_GROUPS = (
 )  # fmt: skip
 RECORD_GROUP_BYTES = "hoodie.metadata.record.index.max.filegroup.size"
 RECORD_GROWTH = "hoodie.metadata.record.index.growth.factor"
+#: indexes are built of which Java's readers fail or lose rows (indexing/java_readers.py)
+UNSAFE_FOR_JAVA = "hoodie.mainstem.index.unsafe.for.java"
 INDEX_KEYS = (
-    INDEX_TIMEOUT, STATS_GROUPS, STATS_COLUMNS, STATS_COLUMNS_MAX, PARTITION_STATS_GROUPS, BLOOM_GROUPS,
-    EXPRESSION_GROUPS,
+    UNSAFE_FOR_JAVA, INDEX_TIMEOUT, STATS_GROUPS, STATS_COLUMNS, STATS_COLUMNS_MAX, PARTITION_STATS_GROUPS,
+    BLOOM_GROUPS, EXPRESSION_GROUPS,
     RECORD_GROUP_BYTES, RECORD_GROWTH,
     *(key for names in (*GLOBAL_GROUPS, *PARTITION_GROUPS) for key in names),
 )  # fmt: skip
@@ -75,7 +77,7 @@ OWN_KEYS = frozenset(
     (
         FSYNC, AHEAD_MS, CLOCK_OFFSET, WRITER_NAME, PARTIAL_BLOCKS, GZIP_LEVEL, SERVICES_AUTOMATIC, REBUILD,
         VECTOR_ENGINE, VECTOR_METRIC, VECTOR_CLUSTERS, VECTOR_AFTER_COMPACTION, VECTOR_FRESH_PERCENT,
-        "hoodie.mainstem.exclusive",
+        UNSAFE_FOR_JAVA, "hoodie.mainstem.exclusive",
         "hoodie.mainstem.timeline.zone", "hoodie.mainstem.lock.expire_ms",
         "hoodie.mainstem.log.compaction.beside.writers",
         "hoodie.mainstem.lock.zookeeper.auth",

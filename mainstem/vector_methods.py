@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import naming
 from mainstem.seams import Seams
+from mainstem.truetime.identity import check_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +23,7 @@ class VectorMethods:
 
     path: str
     _seams: Seams
+    _identity: str | None
     _searcher: Searcher | None = None
 
     def _damaged(self) -> str:
@@ -92,7 +94,10 @@ class VectorMethods:
         from mainstem.vectors.asking import question
 
         with naming(self.path, "the table cannot be searched", "try again"):
-            return self._search_state().search(question(column, vectors, k, metric=metric, ef=ef), **how)
+            asked = question(column, vectors, k, metric=metric, ef=ef)
+            found = self._search_state().search(asked, **how)
+            check_table(self._seams.storage, self._identity)  # else it may be of two tables
+            return found
 
     def _search_state(self) -> Searcher:
         if self._searcher is None:

@@ -22,7 +22,7 @@ from mainstem.metadata.build.rows import bloom_of_footer
 from mainstem.metadata.build.stats import expression_range
 from mainstem.metadata.partitions import in_keys
 from mainstem.readers.base_rows import open_base
-from mainstem.readers.presence import check_table
+from mainstem.readers.presence import check_table, check_table_now
 from mainstem.readers.snapshot import make_split, read_spec
 from mainstem.readers.split import Split, read_split
 from mainstem.readers.state import TableState
@@ -173,7 +173,10 @@ class Contents(_Reading):
     def checked(self) -> Contents:
         """This, after a look whether all that the newest rows need is there. Raises ``CorruptTable`` if not:
         an index of what is left would be taken for the whole."""
-        check_table(self.state, self.files)
+        try:
+            check_table(self.state, self.files)
+        except FileNotFoundError:  # a clean began since: what it takes is not missed by what comes after
+            check_table_now(self.state.storage, self.state.config)
         return self
 
     @cached_property

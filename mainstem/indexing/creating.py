@@ -13,6 +13,7 @@ from mainstem.indexing.contents import rows_by_partition
 from mainstem.indexing.dead_builds import end_dead_builds
 from mainstem.indexing.drop import Dropped, drop
 from mainstem.indexing.first_rows import Run
+from mainstem.indexing.java_readers import check_for_java
 from mainstem.indexing.needs import await_whole, live_builders
 from mainstem.indexing.spec import TYPE, IndexSpec, Wish, make_spec
 from mainstem.indexing.status import READY, Index, indexes
@@ -174,6 +175,8 @@ def create_index(
                 f" {', '.join(sorted(INDEX_KEYS))}",
                 table=ctx.base,
             )
+    with naming(ctx.base, f"creating the index {kind} failed", "nothing was begun"):
+        check_for_java(kind, {**load_config(ctx.seams.storage).raw, **ctx.given, **options})
     if INDEX_TIMEOUT in options:
         ctx = replace(ctx, given={**ctx.given, INDEX_TIMEOUT: options[INDEX_TIMEOUT]})
     return _create(ctx, kind, columns, options, progress, name, run)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -151,6 +152,8 @@ def _compared(
     state: TableState, config: TableConfig, kept: int, damaged: str, keep: Keep | None
 ) -> MetadataReport | None:
     metadata = state.metadata_table
+    if metadata is not None:  # what a file held that is gone is told row by row
+        metadata = replace(metadata, whole=False, _groups={})
     lists = _check_lists(state, config, PartitionReport("", kept=kept))
     if metadata is None:
         return MetadataReport(state.timeline.newest_time, (lists,)) if lists.wrong else None

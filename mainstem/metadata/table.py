@@ -16,7 +16,7 @@ removed since the timeline was listed, too (open it again, or read without the m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -31,7 +31,7 @@ from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.definitions import Definitions, read_definitions
 from mainstem.metadata.keys import V2, file_groups, hashed_texts
 from mainstem.metadata.merging import Block, merge, shown
-from mainstem.metadata.metafile import read_metafile
+from mainstem.metadata.metafile import Metafile, read_metafile
 from mainstem.metadata.partitions import (
     ALL_PARTITIONS,
     FILES,
@@ -52,10 +52,12 @@ from mainstem.metadata.validity import AheadOfView, Validity
 from mainstem.storage import paths
 from mainstem.storage.folder import FolderStorage
 from mainstem.storage.protocol import Storage
+from mainstem.table.committed import CommittedFiles
 from mainstem.table.properties import TableConfig, load_config
 from mainstem.table.slicing import FileGroup, FileSlice, group_files, query_slice
 from mainstem.timeline.active import ActiveTimeline, load_timeline
-from mainstem.timeline.instant import COMPACTION
+from mainstem.timeline.commit_metadata import CommitMetadata, decode_commit
+from mainstem.timeline.instant import COMMIT, COMPACTION, DELTACOMMIT, Instant
 from mainstem.timeline.plans import load_compaction_plan
 
 _LAYOUT_KEY = "hoodie.metadata.layout.class"
@@ -112,7 +114,7 @@ def own_config(folder: FolderStorage) -> TableConfig:
 @dataclass
 class MetadataTable:
     """The metadata table at one moment. ``folder``: its storage; ``config``, that of the data table;
-    ``timeline``, ``archive``: its own."""
+    ``timeline``, ``archive``: its own; ``whole``: a file that is gone is an error, not fewer rows."""
 
     folder: FolderStorage
     config: TableConfig
@@ -120,6 +122,7 @@ class MetadataTable:
     timeline: ActiveTimeline
     archive: Archive
     validity: Validity
+    whole: bool = True
     _groups: dict[str, list[FileGroup]] = field(default_factory=dict)
 
     def reopened(self) -> MetadataTable:
@@ -197,7 +200,8 @@ class MetadataTable:
         if visible_only and partition in self._groups:
             return self._groups[partition]
         index = read_metafile(self.folder.inner, partition)
-        names = [entry.name for entry in self.folder.entries(partition) if not entry.is_folder]
+        sizes = {entry.name: entry.size for entry in self.folder.entries(partition) if not entry.is_folder}
+        names = list(sizes)
         bases = (base.instant for base in map(paths.parse_hfile_name, names) if base is not None)
         if visible_only and any(map(self.validity.ahead, bases)):
             raise AheadOfView("the metadata table was compacted since the timeline was listed")
@@ -211,8 +215,61 @@ class MetadataTable:
         )
         found = [group for group in found if index.has(group.file_id)]
         if visible_only:
+            if self.whole:
+                self._check_whole(index, sizes)
             self._groups[partition] = found
         return found
+
+    def _check_whole(self, index: Metafile, sizes: Mapping[str, int]) -> None:
+        """Raises ``CorruptTable`` if a file that the newest slices of an index need is gone or shorter than
+        the commit says that wrote it: what it held would be missing from answers."""
+        done = self.validity.completion
+        since = self._began(index, sizes)
+        written = CommittedFiles.of(
+            self.folder,
+            [
+                i
+                for i in self.timeline.completed
+                if i.action in (COMMIT, DELTACOMMIT)
+                and (i.completion or "") >= since
+                and done(i.requested) is not None
+                and (i.action == COMMIT or self.validity.counts(i.requested))
+            ],
+            self._commit,
+            paths.parse_hfile_name,
+        )
+        lost = written.missing(index.partition, sizes.keys(), done, parse_base=paths.parse_hfile_name)
+        told = written.by_partition.get(index.partition, {}).values()
+        damaged = [file for file in lost if index.has(file.file_id)]
+        damaged += [file for file in told if file.name in sizes and sizes[file.name] < file.size]
+        # What was completed, taken back or planned since may have removed files: then nothing is sure.
+        if damaged and load_timeline(self.folder).names == self.timeline.names:
+            file = damaged[0]
+            now = f"has {sizes[file.name]}" if file.name in sizes else "is gone"
+            raise CorruptTable(
+                f"the metadata table is damaged: the instant {file.instant} wrote {file.size} bytes into this"
+                f" file, which {now}",
+                path=self.folder.outer(paths.in_partition(index.partition, file.name)),
+                instant=file.instant,
+            )
+
+    def _began(self, index: Metafile, names: Iterable[str]) -> str:
+        """No file of an instant completed before is needed: the index was made, or all groups got newer base
+        files since."""
+        made = self.validity.completion(index.instant) if index.instant else None
+        newest: dict[str, str] = {}
+        for base in filter(None, map(paths.parse_hfile_name, names)):
+            if index.has(base.file_id) and self.validity.completion(base.instant) is not None:
+                newest[base.file_id] = max(newest.get(base.file_id, ""), base.instant)
+        return max(made or "", min(newest.values(), default=""))
+
+    def _commit(self, instant: Instant) -> CommitMetadata | None:
+        path = paths.timeline_file(instant.file_name)
+        try:
+            data = self.folder.read(path, max_bytes=limits.TIMELINE_FILE_BYTES_MAX)
+        except FileNotFoundError:  # archived or taken back since the listing
+            return None
+        return decode_commit(data, path=self.folder.outer(path))
 
     def slices(self, partition: str, data_partition: str | None = None) -> list[FileSlice]:
         """The newest slice of each file group by number: what the hashes of keys count.

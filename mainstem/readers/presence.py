@@ -19,10 +19,13 @@ from mainstem.formats.log_file import read_blocks
 from mainstem.readers.history import check_no_new_clean, cleaned_since
 from mainstem.readers.state import TableState
 from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
 from mainstem.table.committed import Written
 from mainstem.table.partitions import PartitionListing
+from mainstem.table.properties import TableConfig
 from mainstem.table.slicing import FileSlice, query_slice
 
+_LOOKS = 4
 _MENDED = (
     "restore it from a copy, or read what is left with mainstem.read.damaged=skip (its rows are then missing)"
 )
@@ -94,6 +97,13 @@ def check_listed(
     lost = [file for file in lost if file.name not in cleaned]
     if lost:
         check_no_new_clean(state)
+        if state.storage.stat(paths.in_partition(partition, lost[0].name)) is not None and not names:
+            raise CorruptTable(
+                f"the folder of the partition {partition!r} has files of committed instants and no metafile,"
+                " by which readers know it; restore the metafile from a copy",
+                path=state.for_people(paths.partition_metafile(partition)),
+                table=state.storage.base,
+            )
         raise _gone(state, partition, lost[0].name, lost[0])
 
 
@@ -111,6 +121,18 @@ def check_table(state: TableState, listed: Mapping[str, Collection[str]]) -> Non
             found = query_slice(group, None)
             if found is not None and (partition, group.file_id) not in replaced:
                 check_slice(state, found, sizes)
+
+
+def check_table_now(storage: Storage, config: TableConfig) -> None:
+    """``check_table`` of the newest state, listed again while others remove files."""
+    for left in reversed(range(_LOOKS)):
+        state = TableState.load(storage, config)
+        try:
+            check_table(state, {found.partition: found.names for found in state.partitions()})
+            return
+        except FileNotFoundError:
+            if not left:
+                raise
 
 
 def committed_sizes(state: TableState, partition: str) -> Mapping[str, int]:

@@ -60,6 +60,9 @@ from mainstem.lsm_archive.writer import (
     rows_table,
     write_data_file,
 )
+from mainstem.readers.presence import check_listed
+from mainstem.readers.state import WRITES
+from mainstem.readers.window import written_files
 from mainstem.services.archive_plan import (
     ArchiveOptions,
     ArchivePlan,
@@ -68,6 +71,7 @@ from mainstem.services.archive_plan import (
     is_due,
     restore_pending,
 )
+from mainstem.services.metadata_state import MetadataState
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline, load_timeline
@@ -169,6 +173,7 @@ def _one_round(subject: Subject) -> tuple[Archived, int] | None:
         if plan is None:
             return None
         try:
+            _check_written(plan)
             done = _Round(subject, plan).run()
         except (FileNotFoundError, FileExistsError):
             _check_whole(plan)
@@ -180,6 +185,17 @@ def _one_round(subject: Subject) -> tuple[Archived, int] | None:
         " nothing is lost, run it again",
         table=subject.ctx.base,
     )
+
+
+def _check_written(plan: ArchivePlan) -> None:
+    """Raises ``CorruptTable`` if a file that the table needs is gone whose instant would leave the timeline:
+    nobody would miss it any more. ``FileNotFoundError`` if a clean may just have removed it."""
+    state = plan.state
+    if isinstance(state, MetadataState):  # its indexes can be built anew
+        return
+    writes = [i for i in plan.fresh if i.action in WRITES]
+    for partition in sorted(written_files(state, [i.requested for i in writes])):
+        check_listed(state, partition, set(state.storage.names(partition)), replaced=state.replaced(None))
 
 
 def _check_whole(plan: ArchivePlan) -> None:

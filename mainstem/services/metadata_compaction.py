@@ -26,7 +26,8 @@ one, is removed under the lock in 4, once more after 5, and by an executor that 
 
 The data table's timeline says which logs count, and its lock guards all of the metadata table (HUDI-9407). A
 plan of Java's that is pending may be in execution: it is left alone until it has rested for as long as a
-heartbeat may. Which instant t is: ``metadata.compacting``.
+heartbeat may. Which instant t is: ``metadata.compacting``. Where other engines may write, no plan is left
+pending for others to see: ``services.metadata_compaction_at_once``.
 
 Hudi: ``HoodieBackedTableMetadataWriter.performTableServices``, ``compactIfNecessary``.
 """
@@ -57,13 +58,14 @@ from mainstem.services.attempts import forget_other_attempt, other_files, sweep_
 from mainstem.services.claim import claimed, store_now_ms
 from mainstem.services.compaction import COMPACT, Compaction, ended
 from mainstem.services.compaction_plan import measured
+from mainstem.services.metadata_compaction_at_once import AtOnce, base_name, is_new, others_may_write
 from mainstem.services.metadata_state import OF_METADATA
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.table.properties import load_config
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.commit_metadata import CompactionStat, encode_commit
-from mainstem.timeline.compaction_trigger import is_due, last_compaction, pending
+from mainstem.timeline.compaction_trigger import is_due, pending
 from mainstem.timeline.instant import COMMIT, COMPACTION, INFLIGHT, REQUESTED
 from mainstem.timeline.plans import (
     CompactionOperation,
@@ -87,9 +89,11 @@ def run(ctx: WriterContext, *, if_due: bool = True) -> list[Compaction]:
             return []
         waiting = pending(_own(ctx))
     done = [execute(ctx, time) for time in waiting]
-    time = schedule(ctx, if_due=if_due)
-    if time is not None:
-        done.append(execute(ctx, time))
+    if others_may_write(ctx):
+        done.append(at_once(ctx, if_due=if_due))
+    else:
+        time = schedule(ctx, if_due=if_due)
+        done.append(None if time is None else execute(ctx, time))
     return [one for one in done if one is not None]
 
 
@@ -137,6 +141,20 @@ def schedule(ctx: WriterContext, *, if_due: bool = True) -> str | None:
         return _schedule(ctx, if_due)
 
 
+def at_once(ctx: WriterContext, *, if_due: bool = True) -> Compaction | None:
+    """Plan, execute and complete so that nobody meets a pending plan; None if nothing is to do (now)."""
+    with _trouble(ctx):
+        own = _own(ctx)
+        if not own.names or pending(own):
+            return None
+        options = _options(ctx)
+
+        def due(timeline: ActiveTimeline) -> bool:
+            return not if_due or is_due(timeline, options, ctx.publisher.now())
+
+        return AtOnce(ctx, lambda: _table(ctx), due).run() if due(own) else None
+
+
 def _schedule(ctx: WriterContext, if_due: bool) -> str | None:
     options = _options(ctx)
     made: list[str] = []
@@ -150,7 +168,7 @@ def _schedule(ctx: WriterContext, if_due: bool) -> str | None:
             return None
         unsure = earliest_unsure(table)
         until = None if unsure is None else before(unsure)
-        if until is not None and not _is_new(until, data, table):
+        if until is not None and not is_new(until, data, table):
             return None
         planned = [measured(table.folder, o) for o in operations(table, until)]
         if not planned:
@@ -176,15 +194,6 @@ def _schedule(ctx: WriterContext, if_due: bool) -> str | None:
         for path in made:
             forget(ctx, path)
     return None if published.time is None else (chosen[0] or published.time)
-
-
-def _is_new(time: str, data: ActiveTimeline, table: MetadataTable) -> bool:
-    """Whether an instant may get this time that lies in the past: nobody has it, and it is the newest
-    compaction's successor."""
-    known = {i.requested for timeline in (data, table.timeline) for i in timeline.instants}
-    if time in known or table.archive.completion_time(time):
-        return False
-    return time > last_compaction(table.timeline, requested=False)
 
 
 # ----------------------------------------------------------------------------------------- execution
@@ -281,7 +290,7 @@ class _Execution:
         return False
 
     def _name(self, number: int) -> str:
-        return paths.hfile_name(self.operations[number].file_id, f"{number}-0-0", self.time)
+        return base_name(self.operations[number], number, self.time)
 
     def _path(self, number: int) -> str:
         """Of the new base file, below the metadata table."""

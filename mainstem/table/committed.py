@@ -75,6 +75,11 @@ def _known(storage: Storage) -> dict[str, Files]:
     return known
 
 
+def forget() -> None:
+    """Read everything again: for whoever changes files behind a table's back, such as a test."""
+    _tables.clear()
+
+
 @dataclass
 class CommittedFiles:
     """Partition -> name -> file, as completed writes name them."""

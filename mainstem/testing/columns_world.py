@@ -1,8 +1,8 @@
 """Scenario ``columns``: writers bring new columns while others, who do not know them, write and compact.
 
 A column that one writer has added must be shown from its commit on, whatever is committed after it: by
-writers that began before, out of turn, or died in between. A row of a writer that did not know a column has a
-null there.
+writers that began before, out of turn, or died in between. A row of a writer that did not know a column has
+a null there.
 """
 
 from __future__ import annotations

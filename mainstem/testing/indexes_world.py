@@ -23,6 +23,7 @@ from mainstem.errors import Invalid, MainstemError
 from mainstem.formats.java_properties import parse_properties
 from mainstem.indexing.build import Built
 from mainstem.indexing.lists import READY
+from mainstem.options import UNSAFE_FOR_JAVA
 from mainstem.storage import paths
 from mainstem.testing.answers import Answers
 from mainstem.testing.indexed_world import Compacted
@@ -56,9 +57,12 @@ KINDS = (
     KindOfIndex("secondary_index", ("v",), "by_v"),
 )
 KINDS_OF_FILES = (
-    KindOfIndex("bloom_filters"),
-    KindOfIndex("expr_index", ("v",), "upper", (("expr", "upper"), ("type", "column_stats"))),
-)
+    KindOfIndex("bloom_filters", options=((UNSAFE_FOR_JAVA, "true"),)),
+    KindOfIndex(
+        "expr_index", ("v",), "upper",
+        (("expr", "upper"), ("type", "column_stats"), (UNSAFE_FOR_JAVA, "true")),
+    ),
+)  # fmt: skip
 
 
 class Indexes(Compacted):

@@ -18,12 +18,12 @@ from mainstem.table.properties import TableConfig
 from mainstem.testing.mutant import Patch, nothing, seeded_bug
 from mainstem.testing.world import Faults
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED
+from mainstem.timeline.publish import Publisher
 from mainstem.truetime import fence
-from mainstem.truetime.fence import Epoch
+from mainstem.truetime.identity import check_table
 from mainstem.writers import context
 
 STANDING_STILL = Faults(pause=0.01, pause_ms_max=3000, skew_ms=50)
-BEFORE_TICKETS = Faults(pause_before="create", pause_ms_max=1500, skew_ms=20)
 BEFORE_RENAMES = Faults(pause_before="rename", pause_ms_max=3000, skew_ms=20)
 QUIET = Faults(skew_ms=20)
 
@@ -101,15 +101,15 @@ def any_table_will_do() -> list[Patch]:
     return [patch.object(fence, "check_same", nothing), patch.object(context, "check_table", nothing)]
 
 
-@seeded_bug("the table is asked for before the ticket is in place only", "births", BEFORE_TICKETS)
-def asked_too_early() -> list[Patch]:
-    check = Epoch.check
+@seeded_bug("which table it is is asked before the lock is taken, not under it", "births", STANDING_STILL)
+def asked_before_the_lock() -> list[Patch]:
+    attempts = Publisher._attempts
 
-    def unasked(self: Epoch) -> None:
-        self._table = None
-        check(self)
+    def asked(self: Publisher, section: Any, doing: str) -> Any:
+        check_table(self._seams.storage, self._table)
+        return attempts(self, section, doing)
 
-    return [patch.object(Epoch, "check", unasked)]
+    return [patch.object(fence, "check_same", nothing), patch.object(Publisher, "_attempts", asked)]
 
 
 @seeded_bug("a query does not ask which table it listed", "births", QUIET)

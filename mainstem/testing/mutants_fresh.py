@@ -6,23 +6,17 @@ superfluous, a look that is taken a moment too early, a case that never happens 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 from unittest.mock import patch
 
 from mainstem.readers.state import TableState
-from mainstem.services import clean_plan, compact_group
 from mainstem.storage import paths
 from mainstem.testing.mutant import FAILING, Patch, nothing, seeded_bug
 from mainstem.testing.sim_storage import SimStorage
-from mainstem.timeline import publish
-from mainstem.timeline.clean_records import savepointed_files
 from mainstem.timeline.publish import Publisher, Section
 from mainstem.truetime.heartbeat import Heartbeats
-from mainstem.writers import rollback, task, transaction
+from mainstem.writers import rollback, transaction
 from mainstem.writers.append import BucketAppender
-from mainstem.writers.guard import GuardIndex
 from mainstem.writers.transaction import Transaction
 
 
@@ -53,28 +47,6 @@ def lost_reply_is_failure() -> list[Patch]:
     return [patch.object(Publisher, "_applied", lambda self, look, target, error: False)]
 
 
-@seeded_bug("the note of a micro-batch is written after its commit, not before", "archives")
-def notes_after_publication() -> list[Patch]:
-    announce, whole = GuardIndex.announce, Transaction._publish_completed
-
-    def late(self: Transaction, *given: Any) -> Any:
-        outcome = whole(self, *given)
-        if self._guard is not None:
-            with suppress(OSError):  # the commit stands
-                announce(self._ctx.guards, self._guard, self.instant)
-        return outcome
-
-    return [
-        patch.object(GuardIndex, "announce", nothing),
-        patch.object(Transaction, "_publish_completed", late),
-    ]
-
-
-@seeded_bug("what completed while a plan was made is not looked at: the lock is trusted", "compactions")
-def plan_not_compared() -> list[Patch]:
-    return [patch.object(publish, "_completed", lambda timeline: set())]
-
-
 @seeded_bug("a bulk insert looks for overlaps before it asks for the lock, not under it", "bulk")
 def overlaps_before_the_lock() -> list[Patch]:
     whole = Transaction._may_complete
@@ -84,25 +56,6 @@ def overlaps_before_the_lock() -> list[Patch]:
             return whole(self, section)
 
     return [patch.object(Transaction, "_may_complete", blind)]
-
-
-@seeded_bug("a rollback removes the files that have markers, and looks no further")
-def rollback_by_markers() -> list[Patch]:
-    def marked(ctx: Any, instant: str) -> Iterator[tuple[str, str, str]]:
-        storage = ctx.seams.storage
-        for partition, name in list(task.marked_files(storage, instant)):
-            if storage.stat(paths.in_partition(partition, name)) is not None:
-                yield partition, paths.file_id_of(name), name
-
-    return [patch.object(rollback, "_files_of", marked)]
-
-
-@seeded_bug("a clean takes files that a pending compaction still has to read", "cleanings")
-def clean_ignores_pending_plans() -> list[Patch]:
-    def kept(state: TableState) -> dict[str, set[str]]:
-        return savepointed_files(state.storage, state.timeline)
-
-    return [patch.object(clean_plan, "kept_files", kept)]
 
 
 @seeded_bug("heartbeats are judged by the clock of the process that looks, not by the store's")
@@ -140,15 +93,6 @@ def files_before_timeline() -> list[Patch]:
 @seeded_bug("rollbacks that died halfway are taken for somebody else's business")
 def rollbacks_not_resumed() -> list[Patch]:
     return [patch.object(rollback, "_resume", nothing)]
-
-
-@seeded_bug("an executor links its base file without asking whether the plan is pending still", "services")
-def linked_without_a_look() -> list[Patch]:
-    class Everything:
-        def __contains__(self, time: str) -> bool:
-            return True
-
-    return [patch.object(compact_group, "pending", lambda timeline: Everything())]
 
 
 @seeded_bug("a commit does not take in the columns that others added meanwhile", "columns")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import patch
 
-from mainstem.readers import incremental, state
-from mainstem.table import slicing
+from mainstem.readers import incremental, presence, state
+from mainstem.table import committed, slicing
 from mainstem.testing.mutant import TEARING, Patch, seeded_bug
 
 
@@ -84,6 +84,16 @@ def uncommitted_rows_shown() -> list[Patch]:
             state.TableState, "completion", lambda self, time: known(self, time) or time
         )
     ]
+
+
+@seeded_bug("what a folder holds says what is committed: a file that vanished is not missed")
+def vanished_file_not_missed() -> list[Patch]:
+    return [patch.object(committed.CommittedFiles, "missing", lambda *asked, **more: [])]
+
+
+@seeded_bug("a file that lost its content is read as one without rows")
+def emptied_file_not_missed() -> list[Patch]:
+    return [patch.object(presence, "check_files", lambda *asked: None)]
 
 
 @seeded_bug("readers list the timeline once: a window may have a hole", "publishers", TEARING)

@@ -264,7 +264,7 @@ class ServiceRules:
         for begun in (n.requested for n in pending):
             if begun < completion and begun not in self.ledger.commits:
                 raise Violation(
-                    "archive", f"{name} goes, completed at {completion} while the writer {begun} is in flight"
+                    "archive", f"{name} goes, completed at {completion}, and the writer {begun} is in flight"
                 )
 
     def _durable(self, file: str) -> bool:

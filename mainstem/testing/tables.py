@@ -22,6 +22,7 @@ from mainstem.testing.compactor import Compactor
 from mainstem.testing.oracle import MODES, Intent, Mode, Row
 from mainstem.testing.service_rules import Retention, ServiceRules
 from mainstem.testing.simulation import EXPECTED, Simulation
+from mainstem.testing.vanishing import files_vanish
 from mainstem.testing.world import INTERRUPTS, Process, Violation, is_interrupt
 from mainstem.writers.guard import StreamGuard
 from mainstem.writers.outcome import Outcome
@@ -528,6 +529,9 @@ class Tables(Simulation):
         self._slices(table)
         self._whole_change_feed(table)
         self._past_views(table)
+        active = {i.requested for i in table.timeline()}
+        rng = random.Random(f"{self.seed}/vanished")
+        files_vanish(self.disk, active, lambda: self._snapshot(table), rng)
 
     def _past_views(self, table: Table) -> None:
         """The view at a completion time holds what was published by then, whatever followed."""

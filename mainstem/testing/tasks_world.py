@@ -1,4 +1,4 @@
-"""Scenario ``tasks``: rows are written by tasks in processes of their own, as Spark does it.
+"""Scenario ``tasks``: transactions whose rows are written by tasks in other processes, as Spark does it.
 
 An executor may die halfway, fail, or its result may be lost on its way to the driver: then the task is tried
 again, and one attempt of each is committed. The driver may die under its executors, too. Log files are small,
@@ -61,12 +61,9 @@ class Tasks(Tables):
 
         def body() -> None:
             storage = SimStorage(self.world, self.disk, self.base)
+            token = {"task_partition": number, "stage": 1, "attempt": attempt}
             try:
-                told.append(
-                    write_task(
-                        spec, batches, task_partition=number, stage=1, attempt=attempt, storage=storage
-                    )
-                )
+                told.append(write_task(spec, batches, **token, storage=storage))
             except (MainstemError, OSError):
                 self.world.counts.refused += 1
                 told.append(None)

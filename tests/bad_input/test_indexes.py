@@ -146,7 +146,7 @@ def test_a_definition_that_names_a_class_is_never_used_and_nothing_else_is_lost(
     before = content(opened(table, **WITHOUT))
     for act in (
         lambda: opened(table).upsert(rows([1], 9)),
-        lambda: opened(table).create_index("bloom_filters"),
+        lambda: opened(table).create_index("column_stats", ["ts"]),
         lambda: opened(table).drop_index("value"),
         lambda: opened(table).indexes(),
     ):
@@ -178,7 +178,8 @@ def test_of_two_indexes_of_one_name_the_second_is_refused(table) -> None:
         opened(table).create_index("secondary_index", ["city"], name="value")
     (index,) = [index for index in opened(table).indexes() if index.kind == "secondary_index"]
     assert index.columns == ("value",)
-    opened(table).create_index("expr_index", ["city"], name="value", options={"expr": "upper"})
+    upper = {"expr": "upper", "hoodie.mainstem.index.unsafe.for.java": "true"}
+    opened(table).create_index("expr_index", ["city"], name="value", options=upper)
     with pytest.raises(Invalid, match="expr_index_value and secondary_index_value: say which"):
         opened(table).drop_index("value")
     opened(table).drop_index("expr_index_value")

@@ -15,6 +15,7 @@ import mainstem
 from mainstem.errors import MainstemError
 from tests.multiprocess.writer_worker import Journal
 
+UPPER = {"expr": "upper", "type": "column_stats", "hoodie.mainstem.index.unsafe.for.java": "true"}
 #: kind -> columns, and what else belongs to it. A secondary index needs the record index, partition
 #: statistics need those of columns.
 KINDS: dict[str, tuple[Sequence[str], dict]] = {
@@ -22,7 +23,7 @@ KINDS: dict[str, tuple[Sequence[str], dict]] = {
     "partition_stats": ((), {}),
     "record_index": ((), {}),
     "secondary_index": (("value",), {}),
-    "expr_index": (("value",), {"name": "by_end", "options": {"expr": "upper", "type": "column_stats"}}),
+    "expr_index": (("value",), {"name": "by_end", "options": UPPER}),
 }
 _PAUSE_S = {"build": (0.2, 2), "drop": (3, 8)}
 

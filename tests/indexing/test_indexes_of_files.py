@@ -22,7 +22,7 @@ from mainstem.indexing import creating
 from mainstem.indexing.build import Built
 from mainstem.indexing.first_rows import FirstRows
 from mainstem.metadata.partitions import group_index
-from mainstem.options import BLOOM_GROUPS
+from mainstem.options import BLOOM_GROUPS, UNSAFE_FOR_JAVA
 from mainstem.readers.state import TableState
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
@@ -31,7 +31,10 @@ from mainstem.testing.indexes_world import KindOfIndex
 from tests.indexing.dying import deaths
 from tests.services.city_table import QUICK, aged, base_files, content, layered, make, rows
 
-LEAN = {**QUICK, "hoodie.clean.commits.retained": "1", "hoodie.index.bloom.num_entries": "50"}
+LEAN = {
+    **QUICK, "hoodie.clean.commits.retained": "1", "hoodie.index.bloom.num_entries": "50",
+    UNSAFE_FOR_JAVA: "true",
+}  # fmt: skip
 BLOOMS = KindOfIndex("bloom_filters")
 UPPER = KindOfIndex("expr_index", ("value",), "by_upper", (("expr", "upper"), ("type", "column_stats")))
 KINDS = [
@@ -244,6 +247,26 @@ KEPT = [
     ("length", "text", {}), ("year", "day", {}), ("month", "day", {}), ("day", "wall", {}),
     ("to_date", "wall", {}), ("date_add", "day", {"days": "3"}), ("date_sub", "day", {"days": "3"}),
 ]  # fmt: skip
+
+
+WRONG_IN_JAVA = [
+    ("bloom_filters", [], {}),
+    ("expr_index", ["day"], {"expr": "month"}),
+    ("expr_index", ["text"], {"expr": "lower", "type": "column_stats"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "columns", "options"), WRONG_IN_JAVA)
+def test_what_makes_java_s_reads_wrong_is_built_only_for_those_who_insist(tmp_path, kind, columns, options):
+    dated(tmp_path / "t").upsert(some_days(range(6)))
+    table = mainstem.open_table(tmp_path / "t", QUICK)
+    name = None if kind == "bloom_filters" else "x"
+    with pytest.raises(Unsupported, match=UNSAFE_FOR_JAVA):
+        table.create_index(kind, columns, name=name, options=options)
+    assert table.indexes() == []
+    built = table.create_index(kind, columns, name=name, options={**options, UNSAFE_FOR_JAVA: "true"})
+    assert table.reindex(built.index).index == built.index, "it is there, and may be built anew"
+    assert UNSAFE_FOR_JAVA not in str(table.indexes())
 
 
 @pytest.mark.supports("Indexes", "expression indexes (column statistics), built and maintained")

@@ -59,3 +59,22 @@ def test_dates_and_times_of_an_older_calendar(java: JavaHudi, path: str) -> None
         table.compact()
         table.upsert(rows.slice(2))
         assert_same(java.read_by_default(there), table.scan().to_arrow(), ["id"])
+
+
+def test_java_loses_rows_by_indexes_that_are_built_for_those_who_insist(java: JavaHudi, path: str) -> None:
+    """Once Java finds them, nobody need insist (``indexing/java_readers.py``)."""
+    schema = pa.schema([("id", pa.string()), ("name", pa.string()), ("ts", pa.int64())])
+    table = mainstem.create_table(
+        path, schema, record_key="id", ordering="ts", buckets=1,
+        properties={"hoodie.metadata.enable": True},
+    )  # fmt: skip
+    table.upsert(pa.table({"id": ["a"], "name": ["Abc"], "ts": [1]}, schema))
+    insisting = {"hoodie.mainstem.index.unsafe.for.java": "true"}
+    lower = {"expr": "lower", "type": "column_stats", **insisting}
+    table.create_index("expr_index", ["name"], name="low", options=lower)
+    assert java.read_by_default(path, "lower(name) = 'abc'").num_rows == 1
+    assert java.read_by_default(path, "upper(name) = 'ABC'").num_rows == 0
+    table.drop_index("low")
+    assert java.read_by_default(path, "id = 'a'").num_rows == 1
+    table.create_index("bloom_filters", options=insisting)
+    assert java.read_by_default(path, "id = 'a'").num_rows == 0

@@ -15,6 +15,7 @@ from compare import assert_same
 from java_hudi import JavaHudi, nbcc_options
 
 import mainstem
+from mainstem.options import UNSAFE_FOR_JAVA
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("name", pa.string()), ("ts", pa.int64())])
 THROUGH = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
@@ -57,7 +58,7 @@ def opened(path: str) -> mainstem.Table:
         path,
         {
             "hoodie.bucket.index.num.buckets": 2, "hoodie.clean.commits.retained": 1,
-            "hoodie.index.bloom.num_entries": 100,
+            "hoodie.index.bloom.num_entries": 100, UNSAFE_FOR_JAVA: True,
         },
     )  # fmt: skip
 

@@ -15,6 +15,7 @@ from java_hudi import JavaHudi, nbcc_options
 import mainstem
 from mainstem.formats.hfile import open_hfile
 from mainstem.readers.state import TableState
+from mainstem.services import metadata_compaction, metadata_compaction_at_once
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import load_config
@@ -81,4 +82,25 @@ def test_java_and_we_compact_the_metadata_table_in_turn(java: JavaHudi, path: st
     agree(java, path)
     mainstem.open_table(path, OURS).upsert(rows_of(range(2), 6))
     assert all(who.startswith("ours 2") and who > first[name] for name, who in bases(path).items())
+    agree(java, path)
+
+
+def test_a_java_job_that_begins_while_our_compaction_makes_its_files_commits(
+    java: JavaHudi, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Under a pending plan its commits fail (ArrayIndexOutOfBoundsException), whatever becomes of the plan.
+    given = options(True, 100)
+    java.write(path, rows_of(range(10), 1), given, mode="overwrite")
+    began = [lambda: java.write(path, rows_of(range(3), 4), given)]
+    for module in (metadata_compaction, metadata_compaction_at_once):
+
+        def slowly(*what, real=module.compacted):
+            if began:
+                began.pop()()
+            return real(*what)
+
+        monkeypatch.setattr(module, "compacted", slowly)
+    mainstem.open_table(path, OURS).upsert(rows_of(range(5, 15), 3))
+    assert not began
+    java.write(path, rows_of(range(7, 20), 5), given)
     agree(java, path)

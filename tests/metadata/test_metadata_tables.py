@@ -196,7 +196,7 @@ def test_a_file_group_that_is_missing_is_noticed(tmp_path: Path) -> None:
     path = unpack("mdt_all", tmp_path)
     for file in (path / ".hoodie/metadata/record_index").glob("*record-index-0000-0*"):
         file.unlink()
-    with pytest.raises(CorruptTable, match="file groups"):
+    with pytest.raises(CorruptTable, match=r"record-index-0000-0.*is gone|is gone.*record-index-0000-0"):
         metadata_of(path).lookup(RECORD_INDEX, pa.array(["1"]))
 
 

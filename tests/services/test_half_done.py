@@ -23,6 +23,7 @@ import pytest
 
 import mainstem
 from mainstem.errors import Invalid, Unavailable, Unsupported
+from mainstem.options import UNSAFE_FOR_JAVA
 from mainstem.readers.state import WRITES
 from mainstem.services import metadata_compaction, metadata_services
 from mainstem.storage import paths
@@ -90,7 +91,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table.upsert(rows(range(4), 1, "a"))
     table.create_index("column_stats", ["ts", "v"])
     table.create_index("secondary_index", ["v"], name="by_v")
-    table.create_index("expr_index", ["v"], name="up", options={"expr": "upper", "type": "column_stats"})
+    upper = {"expr": "upper", "type": "column_stats", UNSAFE_FOR_JAVA: "true"}
+    table.create_index("expr_index", ["v"], name="up", options=upper)
     table.upsert(rows(range(2, 6), 2, "b"))
     table.create_index("vector", ["at"], options=FLAT)
     table.compact()

@@ -245,9 +245,12 @@ def test_an_index_lives_by_sql(spark, indexed):
     keyed = [("record_index", "record_index", "", "ready"),
              ("secondary_index_by_s", "secondary_index", "s", "ready")]  # fmt: skip
     assert shown(name) == [*expected, *keyed]
+    unsafe = "hoodie.mainstem.index.unsafe.for.java = 'true'"
+    with pytest.raises(Unsupported, match=r"hoodie\.mainstem\.index\.unsafe\.for\.java=true"):
+        ms.sql(spark, "CREATE INDEX low ON seen USING column_stats (lower(s))")
     with pytest.raises(Unsupported, match="of the type 'bloom_filters'"):
-        ms.sql(spark, "CREATE INDEX low ON seen USING bloom_filters (s) OPTIONS (expr = 'lower')")
-    ms.sql(spark, "CREATE INDEX low ON seen USING column_stats (lower(s))")
+        ms.sql(spark, f"CREATE INDEX low ON seen USING bloom_filters (s) OPTIONS (expr = 'lower', {unsafe})")
+    ms.sql(spark, f"CREATE INDEX low ON seen USING column_stats (lower(s)) OPTIONS ({unsafe})")
     assert shown(name)[1] == ("expr_index_low", "expr_index", "s", "ready")
     ms.sql(spark, "DROP INDEX low ON seen")
     before = rows_of(indexed, "secondary_index_by_s")

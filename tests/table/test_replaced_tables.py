@@ -146,6 +146,23 @@ def test_services_of_the_table_that_was_neither_clean_nor_archive_the_new_one(tm
     assert again.clean() and again.archive(), "there was something to do"
 
 
+def test_a_search_in_the_table_that_was_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    schema = pa.schema([("id", pa.string()), ("v", pa.list_(pa.float32(), 2))])
+
+    def made(key: str) -> Table:
+        table = mainstem.create_table(path, schema, record_key="id", buckets=1, vectors={"v": "VECTOR(2)"})
+        table.upsert(pa.table({"id": [key], "v": [[0.0, 1.0]]}, schema=schema))
+        return table
+
+    old = made("old")
+    assert old.search("v", [0.0, 1.0], 1).num_rows == 1
+    shutil.rmtree(path)
+    made("new")
+    with pytest.raises(TableReplaced):
+        old.search("v", [0.0, 1.0], 1)
+
+
 def test_a_table_of_another_engine_is_known_again_by_the_note_of_its_first_writer(tmp_path: Path) -> None:
     path = tmp_path / "t"
     by_another_engine(path)

@@ -16,6 +16,7 @@ import pytest
 from small_table import content, rows
 
 from mainstem.errors import Invalid
+from mainstem.options import UNSAFE_FOR_JAVA
 from mainstem.storage import paths
 from mainstem.writers import transaction
 from mainstem.writers.append import FileTokens
@@ -92,7 +93,8 @@ def named_alike(make_table, monkeypatch):
     """A table with a metadata table whose files have one name in all partitions, as they once had."""
     table = make_table(buckets=1, hoodie__metadata__enable=True)
     table.create_index("column_stats", ["id"])
-    table.create_index("expr_index", ["value"], name="low", options={"expr": "lower", "type": "column_stats"})
+    lower = {"expr": "lower", "type": "column_stats", UNSAFE_FOR_JAVA: "true"}
+    table.create_index("expr_index", ["value"], name="low", options=lower)
     with monkeypatch.context() as patched:
         patched.setattr(FileTokens, "__call__", lambda self, partition: f"{self._task}-{self._attempt}")
         patched.setattr(transaction, "check_names_differ", lambda *_: None)

@@ -1,0 +1,33 @@
+"""Indexes by which Java's readers fail or leave out rows (Hudi 1.2.0, whoever built them): not built unless
+somebody says that no Java job reads the table by way of its metadata table.
+
+Seen on tables that Java alone made, too; which queries, and how, is in docs/metadata.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mainstem.errors import Unsupported
+from mainstem.metadata.partitions import BLOOM_FILTERS, Kind
+from mainstem.options import UNSAFE_FOR_JAVA, flag
+
+_WRONG = {
+    str(Kind.EXPRESSION_INDEX): (
+        "Java takes it for one of whatever function a query has of the column: beside one of lower(s) its"
+        " query upper(s) = 'A' leaves out files that have such rows, beside one of month(d) year(d) = 1970"
+    ),
+    BLOOM_FILTERS: "Java's queries of record keys leave out file groups whose rows are in log files only",
+}
+
+
+def check_for_java(kind: str, options: Mapping[str, str]) -> None:
+    """``Unsupported`` for an index that makes Java's default reads wrong, unless the options insist."""
+    why = _WRONG.get(kind)
+    if why is None or flag(options, UNSAFE_FOR_JAVA, False):
+        return
+    raise Unsupported(
+        f"an index of the kind {kind}: {why} (Hudi 1.2.0, with its default options, whoever built it). If no"
+        " Java job reads this table, or all read it with hoodie.enable.data.skipping=false, say"
+        f" {UNSAFE_FOR_JAVA}=true, as an option of the index or of the table that is opened"
+    )
