@@ -44,7 +44,7 @@ class Mixed(Tables):
             torn_listing=rng.choice([0, 0.3]),
             slow=rng.choice([0, 0.02]),
         )
-        drawn = drawn.with_manners(random.Random(f"manners of mixed/{seed}"))
+        drawn = drawn.with_manners(random.Random(f"manners of mixed/{seed}"), seed)
         super().__init__(seed, faults=faults or drawn, log=log)
 
     def build(self) -> None:

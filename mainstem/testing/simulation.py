@@ -45,7 +45,7 @@ class Simulation:
         self.session_ms = rng.choice([500, 2000, 6000])
         given = None if faults is None else replace(faults)
         self.manners = random.Random(f"manners of {self.scenario}/{seed}")
-        drawn = given or Faults.drawn(rng, self.session_ms).with_manners(self.manners)
+        drawn = given or Faults.drawn(rng, self.session_ms).with_manners(self.manners, seed)
         self.world = World(rng.getrandbits(64), drawn)
         self.log_bytes_max = drawn.log_bytes_max
         self.seed = seed

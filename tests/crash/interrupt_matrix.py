@@ -24,7 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
+import mainstem
 from mainstem.errors import Invalid, MainstemError, Unavailable
+from mainstem.writers.task import write_task
 from tests.crash import crash_matrix, crash_worker, vector_matrix
 from tests.crash.crash_matrix import Broken, Content, Run, content, expected, templates, worker
 from tests.crash.crash_worker import PROPERTIES
@@ -66,6 +68,7 @@ def actions(run: Run) -> dict[str, Action]:
     found["flink_commit"] = Action(
         crash_worker.flink_commit, _staged, content, _committed, _settle_sink
     )
+    found["tasks"] = Action(_write_by_tasks, crash_matrix._written, content, expected, crash_matrix.settle)
     for name, make in vector_matrix.ACTIONS.items():
         found[name] = Action(
             _tend if name == "tend_vector_indexes" else crash_worker.ACTIONS[name], make,
@@ -74,8 +77,8 @@ def actions(run: Run) -> dict[str, Action]:
             lambda path, meant: vector_matrix.settle(path),
         )  # fmt: skip
     found["create"] = Action(
-        crash_worker.create, lambda path: path.mkdir(), _is_table, lambda path, before, after: (before, after),
-        lambda path, meant: crash_matrix.settle(path, {}),
+        crash_worker.create, lambda path: path.mkdir(), _is_table,
+        lambda path, before, after: (before, after), lambda path, meant: crash_matrix.settle(path, {}),
     )  # fmt: skip
     return found
 
@@ -97,6 +100,19 @@ def _is_table(path: Path) -> bool:
         return content(path) == {}
     except MainstemError:
         return False
+
+
+def _write_by_tasks(path: str) -> None:
+    """As a Spark driver and its workers write: by tasks, whose results the transaction takes over."""
+    table = mainstem.open_table(path, properties=PROPERTIES)
+    with table.begin("upsert", guard=crash_worker.GUARD) as txn:
+        if not txn.already_committed:
+            spec = txn.task_spec()
+            for number, keys in enumerate(("02468", "13579")):
+                rows = crash_worker.rows("new", 9, keys)
+                result = write_task(spec, rows.to_batches(), task_partition=number, stage=0, attempt=0)
+                txn.add_task_result(result)
+        txn.commit()
 
 
 def _staged(path: Path) -> None:
@@ -149,7 +165,8 @@ class Interrupts:
                                self.cells % settle_every == 0)  # fmt: skip
                 except (Broken, AssertionError, MainstemError, OSError, Warning) as error:
                     when = "after" if late else "before"
-                    self.broken.append(f"{name}, {kind.__name__} {when} call {at} of {calls.count}: {error!r}")
+                    which = f"{kind.__name__} {when} call {at} of {calls.count}"
+                    self.broken.append(f"{name}, {which}: {error!r}")
                 self.cells += 1
                 shutil.rmtree(path)
         shutil.rmtree(template)
@@ -157,7 +174,13 @@ class Interrupts:
         return calls.count
 
     def _cell(
-        self, action: Action, path: Path, interrupter: Interrupter, before: object, after: object, settle: bool
+        self,
+        action: Action,
+        path: Path,
+        interrupter: Interrupter,
+        before: object,
+        after: object,
+        settle: bool,
     ) -> None:
         with heartbeats_made() as made, patch.dict(PROPERTIES, IMPATIENT):
             acknowledged = self._interrupt(action, path, interrupter)

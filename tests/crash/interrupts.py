@@ -70,7 +70,7 @@ def _time_out(number: int, frame: object) -> None:
 
 @contextmanager
 def handled() -> Iterator[None]:
-    """Signals raise in the main thread, as in a program of its own: Ctrl-C, a handler that leaves, a time-out."""
+    """Signals raise in the main thread, as in a program: Ctrl-C, a handler that leaves, a time-out."""
     handlers = {
         signal.SIGINT: signal.default_int_handler, signal.SIGTERM: _leave, signal.SIGUSR1: _time_out
     }  # fmt: skip

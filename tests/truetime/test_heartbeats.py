@@ -66,3 +66,16 @@ def test_a_heartbeat_that_somebody_removed_does_not_come_back(storage, hearts):
     hearts.beat()
     assert expired(hearts)
     assert storage.stat(paths.heartbeat(INSTANT)) is None
+
+
+def test_whoever_is_interrupted_while_taking_a_heartbeat_over_has_not_taken_it(storage, monkeypatch) -> None:
+    storage.create(paths.heartbeat(INSTANT), b"", durable=False)
+    later = Heartbeats(storage, SystemClock(0), 60_000, 2)
+
+    def interrupted(path: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(storage, "touch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        later.adopt(INSTANT)
+    assert later._live == set(), "nobody knows of it, to end it"
