@@ -164,6 +164,10 @@ def partition_paths(
             code, index = divmod(code, len(choices))
             parts.append(choices[index])
         found.append("/".join(reversed(parts)))
+    paths_of = dict.fromkeys(found)
+    if len(paths_of) < len(found):  # no value and an empty text: rows of one folder keep their order
+        places = {path: place for place, path in enumerate(paths_of)}
+        codes, found = np.array([places[path] for path in found], np.int64)[codes], list(paths_of)
     return codes, found
 
 
