@@ -107,7 +107,7 @@ crash: setup-dev ## every action killed at every step, gone on with by everybody
 	@$(ENVIRONMENT) run dev -- -m tests.crash.crash_matrix $(if $(SEED),--seed $(SEED)) $(ARGS)
 	@$(ENVIRONMENT) run dev -- -m tests.crash.vector_matrix
 
-fuzz: setup-dev ## damaged files for every parser, for SECONDS=600, from SEED= if given
+fuzz: setup-dev ## damaged files for every parser and histories of tables with hostile values, for SECONDS=600, from SEED= if given
 	@$(ENVIRONMENT) run dev -- -m tests.fuzz.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 lint: setup-dev ## ruff
