@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Invalid
-from mainstem.limits import PARTITION_DEPTH_MAX
+from mainstem.limits import FILE_NAME_BYTES_MAX, PARTITION_DEPTH_MAX
 from mainstem.storage import paths
 
 NULL_PART = "__null__"
@@ -203,4 +203,11 @@ def _segment(
             " hoodie.datasource.write.partitionpath.urlencode=true when the table is created, or"
             " change the value"
         )
-    return f"{name}={text}" if hive_style else text
+    path = f"{name}={text}" if hive_style else text
+    longest = max(len(folder.encode()) for folder in path.split("/"))
+    if longest > FILE_NAME_BYTES_MAX:
+        raise Invalid(
+            f"partition value {value[:60]!r}... of column {name!r} makes a folder name of {longest:,} bytes;"
+            f" file systems take {FILE_NAME_BYTES_MAX}: shorten the value"
+        )
+    return path

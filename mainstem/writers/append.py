@@ -6,6 +6,7 @@ belongs to one instant and is invisible until that instant completes.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -198,8 +199,18 @@ class BucketAppender:
         """``Invalid`` for a new partition within another one, or around one, which Java would not find."""
         if partition in self._placed:
             return
-        there = self._storage.stat(paths.partition_metafile(partition)) is not None
-        other = nested(self._storage, partition) if partition and not there else None
+        try:
+            there = self._storage.stat(paths.partition_metafile(partition)) is not None
+            other = nested(self._storage, partition) if partition and not there else None
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            raise Invalid(
+                f"the path of the partition that begins with {partition[:60]!r} is longer than this file"
+                f" system takes ({error.strerror}): shorten the partition value",
+                table=self._spec.base,
+                instant=self._spec.instant,
+            ) from error
         if other is not None:
             raise Invalid(
                 f"partition {partition!r} cannot be made beside {other!r}: one folder would lie in the other,"

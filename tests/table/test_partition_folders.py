@@ -81,3 +81,16 @@ def test_the_last_row_of_a_key_in_a_batch_wins_whichever_way_its_partition_is_mi
     table = made(tmp_path)
     table.upsert(rows((1, "", 1), (1, DEFAULT, 2), (1, None, 3)))
     assert found(table) == [(1, None, 3)]
+
+
+@pytest.mark.parametrize("value", ["x" * 256, "é" * 128, "g" * 5000, "a/" + "b" * 256])
+def test_a_folder_name_that_is_too_long_is_refused_and_the_transaction_goes_on(
+    tmp_path: Path, value: str
+) -> None:
+    table = made(tmp_path)
+    with table.begin() as transaction:
+        transaction.write(rows((1, "a" * 255, 1)))
+        with pytest.raises(Invalid, match="file systems take 255"):
+            transaction.write(rows((2, "z", 2), (3, value, 3)))
+        transaction.commit()
+    assert found(table) == [(1, "a" * 255, 1)]

@@ -120,6 +120,9 @@ class World:
 
     def plain(self, rows: Sequence[Values]) -> bool:
         """Whether nothing in keys and partitions gives a reason to refuse the rows."""
+        types = {f.name: f.type for f in self.table.schema}
+        if any(not _same_type(types[n], k.arrow) for n, k in self.kinds.items() if n in types):
+            return False  # a column that an index keeps from being widened
         ordinary = {name: self.kinds[name].ordinary for name in self.key_names}
         return all(row[name] in ordinary[name] for row in rows for name in self.key_names)
 
