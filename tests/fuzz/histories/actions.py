@@ -69,7 +69,7 @@ def bulk_insert(world: World, chance: random.Random) -> None:
         places, occupied = world.placed(rows), world.occupied()
         based = frozenset(where for where, place in places.items() if place not in occupied)
         outcome = world.table.bulk_insert(world.arrow(rows))
-        world.committed(outcome, world.operations("bulk_insert", rows), based)
+        world.committed(outcome, world.operations("bulk_insert", rows, based), based)
 
 
 def update_columns(world: World, chance: random.Random) -> None:

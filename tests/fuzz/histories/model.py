@@ -14,18 +14,20 @@ from typing import Any
 from mainstem.testing.oracle import KEY, ORDERING, PARTITION, Mode, Row, Where, onto_base, put_delete, put_row
 
 LAST = "9" * 17
+#: a row in the oracle's form, or a deleted key and its ordering value
+Operation = tuple[Row | None, tuple[Where, Any] | None]
 
 
 @dataclass
 class Write:
-    """A completed write. ``operations``: (row in the oracle's form, None) or (None, (key, ordering value)).
+    """A completed write.
 
     ``based``: keys whose rows went to base files (bulk insert). ``columns``: those that the table has by it.
     """
 
     requested: str
     completed: str
-    operations: list[tuple[Row | None, tuple[Where, Any] | None]]
+    operations: list[Operation]
     columns: tuple[str, ...]
     based: frozenset[Where] = frozenset()
 

@@ -19,7 +19,7 @@ from mainstem.table.partitions import list_partitions
 from mainstem.testing.oracle import Row, Where
 from mainstem.writers.transaction import Transaction
 from tests.fuzz.histories.ledger import Answers, answer_of
-from tests.fuzz.histories.model import Model, Write, row_of, values_of
+from tests.fuzz.histories.model import Model, Operation, Write, row_of, values_of
 from tests.fuzz.histories.shapes import DELETED, Shape
 from tests.fuzz.histories.values import WIDER, Kind, canonical, cells, column, draw, stored
 
@@ -36,7 +36,7 @@ class Held:
     """A transaction that stays open while other actions run."""
 
     transaction: Transaction
-    operations: list = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
     columns: tuple[str, ...] = ()
 
 
@@ -128,23 +128,27 @@ class World:
 
     # -- the model ------------------------------------------------------------------------------------
 
-    def operations(self, kind: str, rows: Sequence[Values]) -> list:
-        """What a write of rows does, as the model keeps it: as in Java, deletes come behind the rows."""
+    def operations(
+        self, kind: str, rows: Sequence[Values], based: frozenset[Where] = frozenset()
+    ) -> list[Operation]:
+        """What a write of rows does, as the model keeps it: as in Java, deletes come behind the rows of their
+        batch in log files. Rows of base files (``based``) are merged in their order."""
         types = {field.name: field.type for field in self.table.schema}
         wheres = [self.shape.where(row) for row in rows]
         if kind == "delete":
             return [(None, (where, None)) for where in wheres]
-        written, gone = [], []
+        written: list[Operation] = []
+        behind: list[Operation] = []
         for row, where in zip(rows, wheres, strict=True):
             order = self.shape.order(row)
             if row.get(DELETED):
-                gone.append((None, (where, self._delete_order(row, order))))
+                gone = (where, self._delete_order(row, order))
+                (written if where in based else behind).append((None, gone))
             else:
-                values = {
-                    n: stored(v, types[n]) if n in types else v for n, v in self.shape.read_back(row).items()
-                }
+                read = self.shape.read_back(row)
+                values = {n: stored(v, types[n]) if n in types else v for n, v in read.items()}
                 written.append((row_of(where, order, values), None))
-        return written + gone
+        return written + behind
 
     def _delete_order(self, row: Values, order: Any) -> Any:
         """Hudi's log files cannot tell the int 0 from no ordering value, and that one always deletes."""
@@ -152,7 +156,7 @@ class World:
         return None if kinds == ["int"] and row[next(iter(self.shape.orders))] == 0 else order
 
     def committed(
-        self, outcome: mainstem.Outcome, operations: list, based: frozenset[Where] = frozenset()
+        self, outcome: mainstem.Outcome, operations: list[Operation], based: frozenset[Where] = frozenset()
     ) -> None:
         """Note a commit."""
         if not outcome.completion_time:
