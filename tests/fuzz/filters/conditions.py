@@ -39,7 +39,7 @@ class Conditions:
         kinds: list[Callable[[], Expression]] = [
             self._compared, self._compared, self._compared, self._listed, self._listed, self._null,
             self._null, self._odd_compared, self._text, self._number, self._calendar, self._chosen,
-            self._of_two, self._flag, self._nested, self._cast,
+            self._of_two, self._denied, self._denied, self._flag, self._nested, self._cast,
         ]  # fmt: skip
         return self.chance.choice(kinds)()
 
@@ -96,6 +96,12 @@ class Conditions:
         how, value = self.chance.choice(_COMPARISONS), pc.scalar(self.value(name))
         one = pc.field(name)
         return how(one, value) if self.chance.random() < 0.8 else how(value, one)
+
+    def _denied(self) -> Expression:
+        """True of a NaN although it is false of the numbers in a range."""
+        name = self._column(("f", "d"))
+        compared = self.chance.choice(_COMPARISONS)(pc.field(name), pc.scalar(self.value(name)))
+        return self.chance.choice([~compared, compared == pc.scalar(False), compared < pc.scalar(True)])
 
     def _odd_compared(self) -> Expression:
         """With a value of another type, a null or NaN."""
