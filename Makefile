@@ -109,7 +109,7 @@ crash: setup-dev ## every action killed at every step and interrupted at every c
 	@$(ENVIRONMENT) run dev -- -m tests.crash.interrupt_matrix $(if $(SEED),--seed $(SEED))
 	@$(ENVIRONMENT) run dev -- -m tests.crash.interrupted_writers $(if $(SEED),$(SEED),1) 20 30 40
 
-fuzz: setup-dev ## damaged files for every parser, for SECONDS=600, from SEED= if given
+fuzz: setup-dev ## damaged files for every parser and histories of tables with hostile values, for SECONDS=600, from SEED= if given
 	@$(ENVIRONMENT) run dev -- -m tests.fuzz.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 fuzz-filters: setup-dev ## filters on hostile values against a plain model, for SECONDS=600, from SEED= if given

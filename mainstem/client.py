@@ -52,7 +52,8 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
     """An open table. Cheap to open; may be used from several threads.
 
     ``properties`` given at opening win over the table's own where they are options of the process
-    (heartbeats, lock waiting, fsync); what decides where rows land must agree with the table.
+    (heartbeats, lock waiting, fsync); what decides where rows land must agree with the table. A forked child
+    may go on with it, a copy or a pickle opens it again.
     """
 
     def __init__(

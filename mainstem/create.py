@@ -13,7 +13,7 @@ from mainstem.client import Table
 from mainstem.errors import Invalid, MainstemError, TableExists, Unavailable, Unsupported
 from mainstem.hoodie_options import check_given
 from mainstem.opening import LOCK_KEYS, as_text, local_path, local_seams
-from mainstem.options import CONCURRENCY, METADATA, NBCC, SHARED, WriterOptions, flag, whole_number
+from mainstem.options import CONCURRENCY, FSYNC, METADATA, NBCC, SHARED, WriterOptions, flag, whole_number
 from mainstem.seams import Seams
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -112,7 +112,8 @@ def create_table(
     config.check_writable(local)
     merge_rules(raw)
     _check_keys(config, local)
-    options = {k: v for k, v in given.items() if k not in raw or k.startswith("hoodie.write.lock.")}
+    options = {k: v for k, v in given.items()
+               if k not in raw or k == FSYNC or k.startswith("hoodie.write.lock.")}  # fmt: skip
     WriterOptions.from_properties(given)
     seams = local_seams(local, config, options)
     table = Table(seams, config, options, put_table(seams, raw))
@@ -207,7 +208,7 @@ def new_properties(
         for k, v in given.items()
         if (k.startswith(("hoodie.table.", "hoodie.datasource.write.", "hoodie.record.merge."))
             and k not in (*CLASS_OPTIONS, *TYPE_OPTIONS))
-        or k in (INDEX_TYPE, BUCKET_ENGINE, HASH_FIELD, *LOCK_KEYS, *SHARED)
+        or k in (INDEX_TYPE, BUCKET_ENGINE, HASH_FIELD, *LOCK_KEYS, *SHARED, FSYNC)
         or (version == 8 and k in (NEW_ENCODING, ENCODING_VALIDATION))
         or k in ("hoodie.mainstem.exclusive", "hoodie.database.name", "hoodie.populate.meta.fields")
     }

@@ -25,7 +25,7 @@ from mainstem.truetime.lock_options import (
 )
 
 #: what a table says about its lock and no writer may contradict
-LOCK_KEYS = (PROVIDER, FOLDER, *zk_options.PLACE_KEYS)
+LOCK_KEYS = (PROVIDER, FOLDER, FOREIGN_EXPIRE_MIN, *zk_options.PLACE_KEYS)
 #: credentials for ZooKeeper, where the option ``hoodie.mainstem.lock.zookeeper.auth`` is not given
 ZOOKEEPER_AUTH_VARIABLE = "MAINSTEM_ZOOKEEPER_AUTH"
 
@@ -74,13 +74,13 @@ def local_seams(path: str, config: TableConfig, properties: Mapping[str, str]) -
     storage = LocalStorage(local_path(path), sync=options.fsync)
     clock = SystemClock(options.clock_offset_ms)
     chance = random.SystemRandom()
-    kept = (*LOCK_KEYS, FOREIGN_EXPIRE_MIN, zk_options.TABLE_NAME)
+    kept = (*LOCK_KEYS, zk_options.TABLE_NAME)
     own = {k: config.raw[k] for k in kept if k in config.raw}
     for key in LOCK_KEYS:
         if key in own and key in properties and properties[key] != own[key]:
             raise Invalid(
-                f"{key}={properties[key]!r} contradicts the table, which says {own[key]!r}: writers with"
-                " different locks do not exclude each other",
+                f"{key}={properties[key]!r} contradicts the table, which says {own[key]!r}: writers that lock"
+                " otherwise than others do not exclude each other",
                 table=storage.base,
             )
     lock_options = _lock_options(storage.base, {**own, **properties})

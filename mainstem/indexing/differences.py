@@ -24,6 +24,7 @@ HARMLESS = {
     "loose": "statistics are wider than the data, or not known",
     "extra": "an index names keys or partitions that are gone; look-ups verify rows",
     "unranked": "no row of a file whose name another partition has, too; such files are not skipped",
+    "left over": "statistics of a column that the index is not on; nobody reads them, reindex takes them out",
     "older": "no row of a file that only older views read; such files are not skipped",
 }
 KEPT_DEFAULT = 100

@@ -240,15 +240,17 @@ def _check_files(report: PartitionReport, contents: Contents, metadata: Metadata
 def _check_column_stats(report: PartitionReport, contents: Contents, metadata: MetadataTable) -> None:
     stored = metadata.read(report.partition)
     report.rows = stored.num_rows
-    ranges = contents.all_ranges(_columns(metadata, stored))
-    check_statistics(report, stored, expected_files(contents, ranges), _names(contents))
+    columns = _columns(metadata, stored)
+    ranges = contents.all_ranges(columns)
+    check_statistics(report, stored, expected_files(contents, ranges), _names(contents), columns)
 
 
 def _check_partition_stats(report: PartitionReport, contents: Contents, metadata: MetadataTable) -> None:
     stored = metadata.read(report.partition)
     report.rows = stored.num_rows
-    ranges = contents.all_ranges(_columns(metadata, stored))
-    check_statistics(report, stored, expected_partitions(contents, ranges), _partitions(contents, metadata))
+    columns = _columns(metadata, stored)
+    expected = expected_partitions(contents, contents.all_ranges(columns))
+    check_statistics(report, stored, expected, _partitions(contents, metadata), columns)
 
 
 def _columns(metadata: MetadataTable, stored: pa.Table) -> list[str]:

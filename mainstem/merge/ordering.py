@@ -48,6 +48,8 @@ def align(values: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
     """
     if values.type.equals(kind):
         return values
+    if values.null_count == len(values):  # none has a value, so their type says nothing
+        return pa.nulls(len(values), kind)
     try:
         if pa.types.is_temporal(kind) and pa.types.is_integer(values.type):
             width = pa.int32() if kind.bit_width == 32 else pa.int64()

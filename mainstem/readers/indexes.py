@@ -53,7 +53,7 @@ from mainstem.metadata.partitions import (
 from mainstem.metadata.table import MetadataTable
 from mainstem.readers.predicates import Ranges
 from mainstem.readers.state import TableState
-from mainstem.readers.stored_ranges import stored_ranges, unknown, without_upper_floats
+from mainstem.readers.stored_ranges import stored_ranges, unknown, without_merged_floats
 from mainstem.readers.strangers import stranger_since_built
 from mainstem.storage import paths
 from mainstem.table.properties import load_config
@@ -211,7 +211,8 @@ class Indexes:
         ]
         rows = rows.filter(pc.is_in(rows["key"], value_set=mine.filter(pa.array(whole, pa.bool_()))))
         none = np.zeros(len(partitions), bool)
-        return without_upper_floats(stored_ranges(rows, mine, kind, logs=none, path=PARTITION_STATS))
+        found = stored_ranges(rows, mine, kind, logs=none, path=PARTITION_STATS)
+        return without_merged_floats(found, rows, mine)
 
     def _ranges(self, index: str, column: str, kind: pa.DataType, files: Sequence[File]) -> Ranges:
         if not files:

@@ -86,6 +86,18 @@ class ScanPlan:
         self._table = identity
         return self
 
+    def __reduce__(self) -> Any:
+        raise Unsupported(
+            "a query is not picklable, as it reads whatever is the newest state: open the table where it is"
+            " read (an open table can be pickled), or read its rows first (to_arrow)"
+        )
+
+    def __copy__(self) -> ScanPlan:
+        return self  # nothing of it ever changes
+
+    def __deepcopy__(self, memo: object) -> ScanPlan:
+        return self
+
     @property
     def schema(self) -> pa.Schema:
         """Schema of the rows."""

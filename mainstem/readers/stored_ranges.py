@@ -7,8 +7,8 @@ left out: Java orders texts of logs by UTF-16, Arrow by code points, and only bo
 Parquet keeps no range of a column chunk whose bounds take 4 KiB; Java leaves such a chunk out of the file's
 range and counts minus one null for it, so texts of base files are believed where no null was counted. A range
 of any type that ends before it begins is nobody's, and of partitions upper bounds of floating point columns
-are left out (``without_upper_floats``). A file that has no row, one whose column had another type then, and
-one whose footer told nothing may hold anything.
+that were merged are left out (``without_merged_floats``). A file that has no row, one whose column had
+another type then, and one whose footer told nothing may hold anything.
 """
 
 from __future__ import annotations
@@ -120,16 +120,20 @@ def _orders_alike(stored: pa.DataType, kind: pa.DataType, ordinal: int | None) -
     return any(of(stored) and of(kind) for of in pairs)
 
 
-def without_upper_floats(found: Ranges) -> Ranges:
-    """Ranges of whole partitions as far as they are believed.
+def without_merged_floats(found: Ranges, rows: pa.Table, keys: pa.Array) -> Ranges:
+    """Ranges of whole partitions, by ``keys``, as far as they are believed; ``rows``: what they were made of.
 
-    Earlier versions widened floating point ranges as if NaN, which stands for "above everything", were
-    none: the upper bound of another file then stood for both. Nothing tells such a row from a right one, so
-    upper bounds of floating point columns count in the statistics of files alone, which are never widened.
+    Earlier versions merged loose rows of floating point columns as if NaN, which stands for "above
+    everything", were none: the upper bound of another file then stood for both. Nothing tells such a row from
+    a right one, so of loose rows these bounds do not count. Tight rows, which Java writes, are as they were
+    written; statistics of files are never merged.
     """
     if not pa.types.is_floating(found.high.type):
         return found
-    return Ranges(found.low, pa.nulls(len(found.high), found.high.type), found.nulls, found.values)
+    tight = rows.filter(rows["tight"])["key"].combine_chunks()
+    nothing = pa.scalar(None, found.high.type)
+    high = pc.if_else(pc.is_in(keys, value_set=tight), found.high, nothing)
+    return Ranges(found.low, high, found.nulls, found.values)
 
 
 def _believed(low: pa.Array, high: pa.Array) -> tuple[pa.Array, pa.Array]:

@@ -146,10 +146,11 @@ def archive(subject: Subject, *, if_due: bool, progress: Progress = silent) -> A
             return None
         ctx.check_same_table()  # files of the archive are made before the lock is taken
         left = 1
-        while left and (one := _one_round(subject)) is not None:
-            more, left = one
-            done = more if done is None else done.and_then(more)
-            progress(f"archiving, up to {done.last}", done.instants, done.instants + left)
+        with ctx.synced():
+            while left and (one := _one_round(subject)) is not None:
+                more, left = one
+                done = more if done is None else done.and_then(more)
+                progress(f"archiving, up to {done.last}", done.instants, done.instants + left)
     except OutcomeUnknown:
         raise
     except OSError as error:
@@ -311,7 +312,7 @@ class _Round:
         try:
             write_data_file(tables, sink)
         finally:
-            ctx.seams.storage.settle([sink], [], durable=ctx.options.fsync)
+            ctx.seams.storage.settle([sink], [], durable=ctx.services_sync)
         self.named[name] = path
         file = parse_data_name(name, sink.size)
         assert file is not None

@@ -23,7 +23,8 @@ def claimed(ctx: WriterContext, time: str, what: str) -> Iterator[bool]:
         yield False
         return
     try:
-        yield True
+        with ctx.synced():
+            yield True
     except OutcomeUnknown:
         raise
     except OSError as error:

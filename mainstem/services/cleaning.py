@@ -385,7 +385,7 @@ def _delete(
             done += 1
             progress(f"clean {time}, files", done, total)
     # A clean that is completed promises that the names are gone.
-    storage.settle([], [p for p in sorted(plan.files) if storage.stat(p)], durable=ctx.options.fsync)
+    storage.settle([], [p for p in sorted(plan.files) if storage.stat(p)], durable=ctx.services_sync)
     return deleted
 
 

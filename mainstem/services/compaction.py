@@ -199,7 +199,7 @@ def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
     tasks = [
         GroupTask(
             ctx.base, time, number, operation, spec, base_schema, how,
-            _log_rows(state, operation), memory, ctx.options.fsync,
+            _log_rows(state, operation), memory, ctx.services_sync,
         )
         for number, operation in enumerate(operations)
     ]  # fmt: skip
@@ -263,7 +263,7 @@ class Execution:
                 " results in their order; nothing was published",
                 table=ctx.base,
             )
-        storage.settle([], sorted({s.partition for s in stats}), durable=ctx.options.fsync)
+        storage.settle([], sorted({s.partition for s in stats}), durable=ctx.services_sync)
         extra = {"schema": self.user_schema}
         prepared = prepare(ctx, self.time, encode_commit(stats, extra, COMPACT, compacted=True))
         try:

@@ -204,7 +204,7 @@ def _execute(ctx: WriterContext, time: str, progress: Progress) -> LogCompaction
         except Unsupported as error:  # it would stand in the way of compactions for ever
             return _give_up(ctx, time, error.message)
         progress(f"log compaction {time}, file groups", len(stats), len(operations))
-    storage.settle([], sorted({s.partition for s in stats}), durable=ctx.options.fsync)
+    storage.settle([], sorted({s.partition for s in stats}), durable=ctx.services_sync)
     return _complete(run, operations, stats, listing)
 
 

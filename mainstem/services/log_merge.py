@@ -149,7 +149,7 @@ class LogMerge:
                 for block in blocks:
                     sink.append(block)
             finally:
-                storage.settle([sink], [paths.PREPARED], durable=self.ctx.options.fsync)
+                storage.settle([sink], [paths.PREPARED], durable=self.ctx.services_sync)
             if not self._stands():
                 return
             create_once(storage, marker)

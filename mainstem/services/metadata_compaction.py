@@ -261,7 +261,7 @@ class _Execution:
         named = [(n, f"{self.ctx.seams.random.getrandbits(64):016x}") for n in numbers]
         stats = storage.side_by_side(lambda one: self._make(*one), named)
         folders = sorted({self.table.folder.outer(stat.partition) for stat in stats})
-        storage.settle([], folders, durable=self.ctx.options.fsync)
+        storage.settle([], folders, durable=self.ctx.services_sync)
         return self._complete(stats)
 
     def is_void(self, operation: CompactionOperation) -> bool:
@@ -336,7 +336,7 @@ class _Execution:
             made = compacted(
                 self.table, self.operations[number], self._name(number), self.ctx.seams.clock.now_ms()
             )
-            storage.create(private, made, durable=self.ctx.options.fsync)
+            storage.create(private, made, durable=self.ctx.services_sync)
             if self.time in pending(load_timeline(folder)):
                 storage.link(private, folder.outer(self._path(number)))
                 self._remove_if_void(number, self.operations[number])

@@ -309,7 +309,8 @@ def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Resto
     if not claim(ctx, time):
         return None
     try:
-        return _execute(ctx, time, progress)
+        with ctx.synced():
+            return _execute(ctx, time, progress)
     finally:
         ctx.heartbeats.stop(time)
 

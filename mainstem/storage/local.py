@@ -10,8 +10,8 @@ import errno
 import mmap
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
@@ -134,13 +134,29 @@ class LocalSink:
 
 
 class LocalStorage:
-    """``Storage`` below one folder. ``sync=False`` skips every fsync (``hoodie.mainstem.fsync=false``)."""
+    """``Storage`` below one folder. ``sync=False`` skips every fsync (``hoodie.mainstem.fsync=false``) but
+    those in ``synced``."""
 
     links = True
 
     def __init__(self, base: str, *, sync: bool = True) -> None:
         self.base = os.path.abspath(base)
-        self._sync = sync
+        self._always = sync
+        self._asked: list[object] = []
+
+    @property
+    def _sync(self) -> bool:
+        return self._always or bool(self._asked)
+
+    @contextmanager
+    def synced(self) -> Iterator[None]:
+        """Every fsync is made while the block runs, in all threads."""
+        asked = object()
+        self._asked.append(asked)
+        try:
+            yield
+        finally:
+            self._asked.remove(asked)
 
     def _full(self, path: str) -> str:
         return f"{self.base}/{path}" if path else self.base

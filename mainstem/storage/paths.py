@@ -37,6 +37,8 @@ LOCK_NOTE = ".hoodie/.mainstem/lock-identity"
 CREATING = "creating-"
 # How the first writer wrote keys, where hoodie.properties leaves it open.
 KEY_ENCODING_NOTE = ".hoodie/.mainstem/key-encoding"
+#: of a table whose instants are in its writers' local time: which zone that is
+ZONE_NOTE = ".hoodie/.mainstem/timeline-zone"
 
 # Hudi's metadata table: a table of its own below this folder.
 METADATA = ".hoodie/metadata"

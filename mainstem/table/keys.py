@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Invalid
-from mainstem.limits import PARTITION_DEPTH_MAX
+from mainstem.limits import FILE_NAME_BYTES_MAX, PARTITION_DEPTH_MAX
 from mainstem.storage import paths
 
 NULL_PART = "__null__"
@@ -164,6 +164,10 @@ def partition_paths(
             code, index = divmod(code, len(choices))
             parts.append(choices[index])
         found.append("/".join(reversed(parts)))
+    paths_of = dict.fromkeys(found)
+    if len(paths_of) < len(found):  # no value and an empty text: rows of one folder keep their order
+        places = {path: place for place, path in enumerate(paths_of)}
+        codes, found = np.array([places[path] for path in found], np.int64)[codes], list(paths_of)
     return codes, found
 
 
@@ -199,4 +203,11 @@ def _segment(
             " hoodie.datasource.write.partitionpath.urlencode=true when the table is created, or"
             " change the value"
         )
-    return f"{name}={text}" if hive_style else text
+    path = f"{name}={text}" if hive_style else text
+    longest = max(len(folder.encode()) for folder in path.split("/"))
+    if longest > FILE_NAME_BYTES_MAX:
+        raise Invalid(
+            f"partition value {value[:60]!r}... of column {name!r} makes a folder name of {longest:,} bytes;"
+            f" file systems take {FILE_NAME_BYTES_MAX}: shorten the value"
+        )
+    return path

@@ -38,8 +38,9 @@ def metafile_text(instant: str, depth: int, more: Mapping[str, str] = MappingPro
 def list_partitions(storage: Storage, *, partitioned: bool) -> Iterator[PartitionListing]:
     """Every partition with its file names, in path order; one listing per folder.
 
-    A folder with a metafile is a partition and is not searched further; the table's own ``.hoodie``
-    is never entered. A non-partitioned table keeps its files in the table folder itself.
+    A folder with a metafile is a partition. Java's listing of folders ends there; here folders in it are
+    searched, too: partitions ``a`` and ``a/b`` may stand in one table (``nested``). The table's own
+    ``.hoodie`` is never entered. A non-partitioned table keeps its files in the table folder itself.
     """
     if not partitioned:
         names = [e.name for e in storage.entries("") if not e.is_folder]
@@ -59,7 +60,23 @@ def _search(storage: Storage, folder: str, depth: int) -> Iterator[PartitionList
     if any(e.name.startswith(paths.PARTITION_METAFILE) and not e.is_folder for e in entries):
         names = sorted(e.name for e in entries if not e.is_folder)
         yield PartitionListing(folder, tuple(names))
-        return
     for entry in sorted(entries, key=lambda e: e.name):
         if entry.is_folder and entry.name != paths.HOODIE:
             yield from _search(storage, paths.in_partition(folder, entry.name), depth + 1)
+
+
+def nested(storage: Storage, partition: str) -> str | None:
+    """The partition above or below this one, if there is one; for a partition that is about to be made.
+
+    Java finds partitions by their metafiles, and looks no further below one: rows in ``a/b`` are not read
+    by it where ``a`` is a partition, unless the table has a metadata table.
+    """
+    above = partition.rpartition("/")[0]
+    while above:
+        if storage.stat(paths.partition_metafile(above)) is not None:
+            return above
+        above = above.rpartition("/")[0]
+    if storage.stat(partition) is None:
+        return None
+    below = (found.partition for found in _search(storage, partition, 0))
+    return next((other for other in below if other != partition), None)

@@ -278,11 +278,16 @@ class TableConfig:
             "hoodie.table.metadata.partitions.inflight"
         )
 
+    @property
+    def is_utc(self) -> bool:
+        """Whether instants are in UTC, not in the local zone of the table's writers."""
+        return self._get(TIMEZONE, "LOCAL").upper() == "UTC"
+
     def zone(self, given: str | None = None) -> tzinfo | None:
         """UTC; or the zone given for a LOCAL table; None where it must be given and was not."""
         try:
             zone = None if not given else UTC if given.upper() == "UTC" else ZoneInfo(given)
-            return UTC if self._get(TIMEZONE, "LOCAL").upper() == "UTC" else zone
+            return UTC if self.is_utc else zone
         except (ZoneInfoNotFoundError, ValueError) as error:
             raise Invalid(
                 f"{LOCAL_ZONE}={given!r} is no time zone; expected an IANA name such as Europe/Paris"

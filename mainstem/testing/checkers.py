@@ -45,6 +45,12 @@ class Publication:
     at: float
 
 
+def entered_at(disk: Disk) -> float:
+    """When the section under way was entered, by the store's clock: the time of its epoch's marker."""
+    fence = disk.folders.get(_FENCE, {})
+    return max((inode.mtime for name, inode in fence.items() if name.startswith("epoch-")), default=0.0)
+
+
 class Watch:
     """Rules that hold at every moment, checked at every change of a name."""
 
@@ -57,8 +63,6 @@ class Watch:
         self.rolled_back: dict[str, str] = {}  # target -> requested time of the rollback
         #: rules of table services; None where no rows are written
         self.rules: ServiceRules | None = None
-        #: how old a heartbeat is at least of which a writer counts as dead; None where others judge too
-        self.expire_ms: float | None = None
         self._owner: dict[str, Process | None] = {}  # requested time -> who made it
         self._made: set[str] = set()
         self._newest = ""
@@ -79,6 +83,7 @@ class Watch:
         self._newest = max([max(r, c or "") for r, c in there], default="")
         self._entered = 0
         self._epoch_of.clear()
+        self._owner.clear()  # what their heartbeats said is gone, too
         self.rolled_back.clear()
         for name in names:
             if name is not None and name.action == "rollback" and name.state == "requested":
@@ -144,6 +149,7 @@ class Watch:
             self._fence(path, source)
         if name.action == "rollback" and name.state == "requested":
             self._note_rollback(name)
+            self._spares_the_living(name)
         elif self.rules is not None and name.state == "requested":
             self.rules.requested(name)
             if name.action == "restore":
@@ -180,25 +186,34 @@ class Watch:
         target = rolled["commitTime"]
         if rolled["action"] == "compaction":
             raise Violation("plans stay", f"{path} rolls back the compaction {target}, which anybody may do")
-        self._was_dead(name, target)
         self.rolled_back[target] = name.requested
         if self.rules is not None and self.rules.takes_back(name.requested, target, bytes(inode.data)):
             self.published.append(
                 Publication(name.requested, name.requested, "rollback planned", self.world.now)
             )
 
-    def _was_dead(self, name: TimelineName, target: str) -> None:
-        """Only the dead are rolled back by others: by the store's clock, when the section began."""
-        beat = self.disk.get(f"{HEARTBEATS}/{target}")
-        own = self.world.current is not None and self._owner.get(target) is self.world.current.process
-        if self.expire_ms is None or beat is None or own:
+    def promised_ms(self, instant: str) -> float | None:
+        """For how long the writer of an instant said that it may be silent, where its heartbeat still says
+        so."""
+        owner = self._owner.get(instant)
+        return None if owner is None or not owner.silent_ms else owner.silent_ms
+
+    def _spares_the_living(self, name: TimelineName) -> None:
+        """Whoever is rolled back by another process was silent for longer than it had said it may be."""
+        plan = self.disk.need(f"{TIMELINE}/{name.requested}.rollback.requested")
+        target = plain.container(bytes(plan.data))["instantToRollback"]["commitTime"]
+        beat, promised = self.disk.get(f"{HEARTBEATS}/{target}"), self.promised_ms(target)
+        actor = self.world.current
+        own = actor is not None and actor.process is self._owner.get(target)
+        if own or beat is None or promised is None or any(p.requested == target for p in self.published):
             return
-        markers = {int(m[1]): p for p in self.disk.folders[_FENCE] if (m := _EPOCH.match(f"{_FENCE}/{p}"))}
-        began = self.disk.need(f"{_FENCE}/{markers[max(markers)]}").mtime if markers else 0.0
-        if 0 <= began - beat.mtime <= self.expire_ms - 2:
+        silent = entered_at(self.disk) - beat.mtime
+        # One that beat after the other had looked was taken for dead rightly.
+        if 0 <= silent < promised - 1:
             raise Violation(
-                "the living stay",
-                f"{name.requested} rolls back {target}, whose heartbeat was {began - beat.mtime:.0f} ms old",
+                "live writer",
+                f"{name.requested} rolls back {target}, whose writer showed itself {silent:.0f} ms before and"
+                f" may be silent for {promised:.0f} ms",
             )
 
     def _note_restore(self, name: TimelineName) -> None:

@@ -14,7 +14,7 @@ from mainstem.client import Table
 from mainstem.errors import MainstemError, Unavailable
 from mainstem.services.log_compaction_plan import BESIDE_WRITERS
 from mainstem.table.properties import load_config
-from mainstem.testing.tables import HEARTBEAT_MS, MISSES, Tables
+from mainstem.testing.tables import Tables
 from mainstem.testing.world import Process
 
 
@@ -49,8 +49,7 @@ class LogCompactions(Tables):
 
     def _opened(self, process: Process, careful: bool) -> Table:
         properties = {
-            "hoodie.client.heartbeat.interval_in_ms": str(HEARTBEAT_MS),
-            "hoodie.client.heartbeat.tolerable.misses": str(MISSES),
+            **self.heartbeat(process),
             BESIDE_WRITERS: str(not careful).lower(),
         }
         seams = self.seams(process)

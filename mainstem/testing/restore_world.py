@@ -6,12 +6,15 @@ somebody restores, as an operator would; those that stand still or died in the m
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mainstem.storage import paths
 from mainstem.testing import plain_format as plain
+from mainstem.testing.checkers import entered_at
 from mainstem.testing.plain_format import TIMELINE
 from mainstem.testing.service_rules import ServiceRules
 from mainstem.testing.services_world import Services
-from mainstem.testing.tables import HEARTBEAT_MS, MISSES, Tables
+from mainstem.testing.tables import Tables
 from mainstem.testing.world import Violation
 
 
@@ -26,6 +29,7 @@ class Restores(Services):
     def build(self) -> None:
         Tables.build(self)
         self.watch.rules = self.rules = RestoreRules(self.disk, self.base, self.mode, self.retention)
+        self.rules.promised_ms = self.watch.promised_ms
         for name in self.left:
             self.left[name] += 2
         self.restoring = False
@@ -42,6 +46,9 @@ class RestoreRules(ServiceRules):
     """The services' rules, and: no restore drops the transaction of a living writer; an instant is off the
     timeline before the first of its files goes."""
 
+    #: ``Watch.promised_ms``
+    promised_ms: Callable[[str], float | None]
+
     def may_delete(self, path: str, instant: str) -> None:
         if not self.ledger.stands(instant):
             shown = [n for n in self.disk.folders.get(TIMELINE, {}) if n.startswith(f"{instant}_")]
@@ -52,14 +59,13 @@ class RestoreRules(ServiceRules):
     def _restore_planned(self, time: str) -> None:
         super()._restore_planned(time)
         plan = plain.container(bytes(self.disk.need(f"{TIMELINE}/{time}.restore.requested").data))
-        fence = self.disk.folders.get(paths.FENCE, {})
-        entered = max((i.mtime for name, i in fence.items() if name.startswith("epoch-")), default=0.0)
+        entered = entered_at(self.disk)
         for going in plan["instantsToRollback"]:
             beat = self.disk.get(paths.heartbeat(going["commitTime"]))
             if beat is None or going["action"] != "deltacommit" or going["commitTime"] in self.ledger.commits:
                 continue
             # One that beat after the restorer had looked was taken for dead rightly.
-            if 0 <= entered - beat.mtime < HEARTBEAT_MS * MISSES:
+            if 0 <= entered - beat.mtime < (self.promised_ms(going["commitTime"]) or 0) - 1:
                 raise Violation(
                     "live writer",
                     f"{time} removes {going['commitTime']}, whose writer showed itself"

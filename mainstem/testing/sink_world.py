@@ -26,7 +26,7 @@ from mainstem.testing import plain_format as plain
 from mainstem.testing.ledger import user_columns
 from mainstem.testing.oracle import Intent, Mode, Row, put_delete, put_row
 from mainstem.testing.services_world import Services
-from mainstem.testing.tables import HEARTBEAT_MS, MISSES, SCHEMA, Tables
+from mainstem.testing.tables import SCHEMA, Tables
 from mainstem.testing.world import INTERRUPTS, Faults, Process, Violation
 from mainstem.writers.staged import Stager, parse_line
 from mainstem.writers.transaction import Transaction
@@ -159,14 +159,10 @@ class Sinks(Services):
 
     def _opened(self, process: Process) -> Table:
         seams = self.seams(process)
-        return Recorded(self, process.name, seams, load_config(seams.storage), self._options())
+        return Recorded(self, process.name, seams, load_config(seams.storage), self._options(process))
 
-    def _options(self) -> dict[str, str]:
-        return {
-            "hoodie.client.heartbeat.interval_in_ms": str(HEARTBEAT_MS),
-            "hoodie.client.heartbeat.tolerable.misses": str(MISSES),
-            **self.small_logs(),
-        }
+    def _options(self, process: Process) -> dict[str, str]:
+        return {**self.heartbeat(process), **self.small_logs()}
 
     def _host_crashed(self) -> None:
         places = {job.name: paths.committables_folder(job.name) for job in self.jobs.values()}

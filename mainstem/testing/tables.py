@@ -39,6 +39,8 @@ SCHEMA = pa.schema(
 )
 HEARTBEAT_MS = 1000
 MISSES = 2
+# Interval and misses of processes that were given others than the table says.
+HEARTBEATS = ((300, 2), (HEARTBEAT_MS, 1), (HEARTBEAT_MS, MISSES), (3000, 2), (2000, 5))
 
 
 class Tables(Simulation):
@@ -72,7 +74,6 @@ class Tables(Simulation):
         for folder in list(self.disk.folders):
             self.disk.sync_folder(folder)
         self.watch.rules = self.rules = ServiceRules(self.disk, self.base, self.mode, self.retention)
-        self.watch.expire_ms = None if self.strangers else float(HEARTBEAT_MS * MISSES)
         self.audit = Audit(self.watch, self.mode, self.intents)
         self.left = {f"w{n}": rng.choice([2, 3, 4]) for n in range(rng.choice([2, 2, 3, 4]))}
         for name in self.left:
@@ -131,11 +132,23 @@ class Tables(Simulation):
             self.lock.lose("removed by hand")
             self.world.after(self.random.expovariate(rate) * 1000, self._operator)
 
+    def heartbeat(self, process: Process) -> dict[str, str]:
+        """How often a process's hearts beat: each as the table says, or in half of the seeds as it likes."""
+        paces = random.Random(f"heartbeats of {self.scenario}/{self.seed}")
+        interval_ms, misses = HEARTBEAT_MS, MISSES
+        if paces.random() < 0.5:
+            own = random.Random(f"{paces.random()}/{process.name.strip(chr(39))}")
+            interval_ms, misses = own.choice(HEARTBEATS)
+        process.silent_ms = interval_ms * misses
+        return {
+            "hoodie.client.heartbeat.interval_in_ms": str(interval_ms),
+            "hoodie.client.heartbeat.tolerable.misses": str(misses),
+        }
+
     def open(self, process: Process) -> Table:
         properties = {
             **self.more_properties(),  # those of services are a writer's, which no table keeps
-            "hoodie.client.heartbeat.interval_in_ms": str(HEARTBEAT_MS),
-            "hoodie.client.heartbeat.tolerable.misses": str(MISSES),
+            **self.heartbeat(process),
             **self.given,
             **self.small_logs(),
         }

@@ -162,6 +162,7 @@ class Process:
         self.died_at = 0.0
         self.paused_from = 0.0
         self.paused_until = 0.0
+        self.silent_ms = 0.0  # for how long it said that its heartbeats may be silent; 0: it did not say
         self.immune = False  # fault-free actors: readers that check, the final janitor
         self.uninterrupted = False  # stands for a program that is not ours
         self.speed = 1.0

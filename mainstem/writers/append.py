@@ -6,6 +6,7 @@ belongs to one instant and is invisible until that instant completes.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from mainstem.metadata.written import WrittenRows
 from mainstem.storage import paths
 from mainstem.storage.protocol import LogSink, Storage
 from mainstem.table.bucket import file_id_bucket, nbcc_file_id
-from mainstem.table.partitions import metafile_text
+from mainstem.table.partitions import metafile_text, nested
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.timeline.instant import DELTACOMMIT, REQUESTED
 from mainstem.writers.encode import Blocks, BucketEncoder, Place, Slab
@@ -64,6 +65,8 @@ class BucketAppender:
         self._file_ids = FileIds(storage, known_buckets)
         self._closed: list[WriteStat] = []
         self._folders: set[str] = set()
+        #: partitions that were looked at: whether they had a metafile
+        self._placed: dict[str, bool] = {}
         self.rows = 0
         #: path -> rows of all data blocks of a log file, for the commit's metadata; small transactions only
         self.written: dict[str, list[WrittenRows]] = {}
@@ -99,7 +102,9 @@ class BucketAppender:
     def _write(self, batch: pa.Table) -> int:
         if batch.num_rows == 0:
             return 0
-        slabs = self._encoder.split(batch)
+        slabs = list(self._encoder.split(batch))  # of views: nothing is copied
+        for partition in dict.fromkeys(place[0] for slab in slabs for place in slab.places):
+            self._check_partition(partition)
         self._check_alive()
         for slab in slabs:
             self._append(slab)
@@ -183,9 +188,10 @@ class BucketAppender:
     def _ensure_partition(self, partition: str) -> None:
         if partition in self._folders:
             return
-        metafile = paths.partition_metafile(partition)
-        if self._storage.stat(metafile) is not None:
+        self._check_partition(partition)
+        if self._placed[partition]:
             return
+        metafile = paths.partition_metafile(partition)
         depth = len(partition.split("/")) if partition else 0
         # Whole or not at all: Java fails on the half-written one of a writer that was killed, for ever.
         private = paths.prepared(self._spec.instant, f"{self._token}-partition")
@@ -199,6 +205,33 @@ class BucketAppender:
             return
         finally:
             self._storage.delete(private)
+
+    def _check_partition(self, partition: str) -> None:
+        """``Invalid`` for a new partition within another one, or around one, which Java would not find."""
+        if partition in self._placed:
+            return
+        try:
+            there = self._storage.stat(paths.partition_metafile(partition)) is not None
+            other = nested(self._storage, partition) if partition and not there else None
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            raise Invalid(
+                f"the path of the partition that begins with {partition[:60]!r} is longer than this file"
+                f" system takes ({error.strerror}): shorten the partition value",
+                table=self._spec.base,
+                instant=self._spec.instant,
+            ) from error
+        if other is not None:
+            raise Invalid(
+                f"partition {partition!r} cannot be made beside {other!r}: one folder would lie in the other,"
+                " and Hudi's Java readers, which look for no partition below one, would not find the rows of"
+                " the inner one; change the partition values, or create the table with"
+                " hoodie.datasource.write.partitionpath.urlencode=true",
+                table=self._spec.base,
+                instant=self._spec.instant,
+            )
+        self._placed[partition] = there
 
     def file_id(self, partition: str, bucket: int) -> str:
         """The file group of a bucket."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.forks import Mutex
+from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.metadata.commit_expressions import check_expressions
 from mainstem.metadata.known_groups import KnownGroups
-from mainstem.options import WriterOptions
+from mainstem.options import FSYNC, WriterOptions, flag
 from mainstem.seams import Seams
 from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
 from mainstem.table.properties import LOCAL_ZONE, TableConfig, load_config
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.publish import Publisher
@@ -53,6 +56,20 @@ class WriterContext:
     @property
     def base(self) -> str:
         return self.seams.storage.base
+
+    @property
+    def services_sync(self) -> bool:
+        """Whether services make durable what they write, before they remove what others had made durable.
+
+        A process that gives up durability (``hoodie.mainstem.fsync=false``) does so for its own writes; for
+        everybody's, only the table can (it was created so).
+        """
+        return self.options.fsync or flag(self.config.raw, FSYNC, True)
+
+    def synced(self) -> AbstractContextManager[None]:
+        """For a service's work: what it writes is durable where ``services_sync`` says so."""
+        always = getattr(self.seams.storage, "synced", None)  # a simulated store always syncs
+        return always() if always is not None and self.services_sync else nullcontext()
 
     def timeline(self) -> ActiveTimeline:
         """A listing outside the lock. Raises ``Unavailable`` for trouble with storage."""
@@ -119,6 +136,8 @@ def open_context(
             " Europe/Paris or UTC. A wrong zone would order instants wrongly",
             table=base,
         )
+    if not config.is_utc:
+        _agree_on_zone(seams.storage, str(options.zone))
     publisher = Publisher(
         seams,
         InstantTimes(zone, options.ahead_ms_max),
@@ -131,6 +150,22 @@ def open_context(
         seams, config, options, buckets, publisher, heartbeats, GuardIndex(seams.storage, config.history),
         identity=identity, given=dict(given or {}),
     )  # fmt: skip
+
+
+def _agree_on_zone(storage: Storage, zone: str) -> None:
+    """All mainstem writers of a LOCAL table must mean one zone: the first one says which, by a note."""
+    try:
+        storage.create(paths.ZONE_NOTE, zone.encode(), durable=True)
+        return
+    except FileExistsError:
+        found = storage.read(paths.ZONE_NOTE, max_bytes=PROPERTIES_BYTES_MAX).decode("utf-8", "replace")
+    if found != zone:
+        raise Invalid(
+            f"{LOCAL_ZONE}={zone!r}, but other writers of the table were given {found!r}: with two zones its"
+            " instants would be in no order. Give all writers, Java's too, one zone by one name (if that note"
+            f" is wrong and no writer is open, delete {paths.ZONE_NOTE})",
+            table=storage.base,
+        )
 
 
 def heartbeats_of(

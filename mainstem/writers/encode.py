@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro
 from mainstem.formats.base_file import BaseFileFormat
 from mainstem.formats.log_file import Header, data_blocks, delete_block
@@ -29,7 +30,7 @@ from mainstem.writers.arrange import (
     stable_order,
 )
 from mainstem.writers.fit import delete_flags, fit_rows
-from mainstem.writers.spec import DELETE, WriteSpec
+from mainstem.writers.spec import BULK_INSERT, DELETE, WriteSpec
 
 Place = tuple[str, int]
 """Partition path and bucket."""
@@ -59,6 +60,20 @@ class Blocks:
     rows: WrittenRows | None = None
 
 
+def _check_texts(rows: pa.Table, base: str) -> None:
+    """``Invalid`` for text that is not UTF-8 in rows that become Parquet, which would take it: nobody could
+    read the file. Avro looks at what it encodes by itself."""
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if not (pa.types.is_string(field.type) or pa.types.is_nested(field.type)):
+            continue
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise Invalid(
+                f"column {field.name!r} holds text that is not UTF-8: {error}", table=base
+            ) from error
+
+
 class BucketEncoder:
     """Encodes batches of one writer. ``task`` and a running number make the rows' sequence numbers."""
 
@@ -79,8 +94,18 @@ class BucketEncoder:
 
         ``more_deleted``: rows that are deletes whatever their columns say.
         """
+        try:
+            return self._split(batch, more_deleted)
+        except UnicodeDecodeError as error:
+            raise Invalid(
+                f"a record key or partition value is text that is not UTF-8: {error}", table=self.spec.base
+            ) from error
+
+    def _split(self, batch: pa.Table, more_deleted: np.ndarray | None) -> Iterator[Slab]:
         spec = self.spec
         rows = fit_rows(batch, spec, self.schema)
+        if spec.block_format == "parquet" or spec.operation == BULK_INSERT:
+            _check_texts(rows, spec.base)
         keys = spec.keys.record_keys(rows)
         if spec.operation != DELETE:
             spec.keys.check_for_java(keys, spec.hash_fields)

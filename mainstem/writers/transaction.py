@@ -85,7 +85,8 @@ class Transaction:
 
     Use as a context manager: leaving the block without ``commit`` aborts. Calls of several threads take
     turns: an ``abort`` waits for a ``commit`` that runs, and finds it done. A call from within another one
-    (a signal handler) is refused.
+    (a signal handler) is refused. It belongs to the process that began it: a forked child is refused. One
+    that is dropped is named by a warning and counts as dead when its heartbeat has expired.
     """
 
     def __init__(

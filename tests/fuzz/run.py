@@ -1,5 +1,8 @@
 """``make fuzz``: all targets for a given time, in processes with bounds on memory and time.
 
+A third of the time goes to the target ``histories``: whole tables and what is done to them, held against a
+model (``tests.fuzz.histories``). The others are parsers.
+
 ``python -m tests.fuzz.run --seconds 600 [--seed N] [--target NAME]``; ``--bits`` counts what becomes of
 single flipped bits of small files instead (the table in docs/damage.md).
 """
@@ -23,6 +26,8 @@ from tests.fuzz.harness import Target, flipped, parsed
 ROOT = Path(__file__).resolve().parents[2]
 # Memory is measured: freed memory must go back at once, and one arena must do.
 BYTES_OF_EACH = 250
+HISTORIES = "histories"
+_SHARE_OF_HISTORIES = 1 / 3
 _ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1"}
 
 
@@ -58,6 +63,12 @@ def in_child(
             yield Outcome(names[len(done)], 0, f"{names[len(done)]}: {what}")
 
 
+def histories(*, seed: int, seconds: float) -> bool:
+    """Histories of tables for ``seconds``; tells of them itself. Whether all was right."""
+    command = [sys.executable, "-m", "tests.fuzz.histories.run", f"--seconds={seconds}", f"--seed={seed}"]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
+
+
 def bits(target: Target, seed: bytes, places: Sequence[int]) -> Counter[str]:
     """What becomes of single flipped bits of these bytes: an error, the same result, or another one."""
     whole, counted = parsed(target, seed)[1], Counter[str]()
@@ -90,11 +101,16 @@ def main() -> int:
         return 0
     from tests.fuzz.targets import TARGETS
 
-    names = options.target or [target.name for target in TARGETS]
-    print(f"seed {options.seed}")
-    wrong = 0
-    for name in names:
-        for outcome in in_child([name], seconds=options.seconds / len(names), seed=options.seed):
+    names = options.target or [*(target.name for target in TARGETS), HISTORIES]
+    parsers = [name for name in names if name != HISTORIES]
+    print(f"seed {options.seed}", flush=True)
+    wrong, left = 0, options.seconds
+    if HISTORIES in names:
+        seconds = options.seconds * (_SHARE_OF_HISTORIES if parsers else 1)
+        wrong += not histories(seed=options.seed, seconds=seconds)
+        left -= seconds
+    for name in parsers:
+        for outcome in in_child([name], seconds=left / len(parsers), seed=options.seed):
             print(f"{outcome.target}: {outcome.finding or f'{outcome.cases:,} cases'}", flush=True)
             wrong += bool(outcome.finding)
     return 1 if wrong else 0

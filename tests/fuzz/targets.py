@@ -1,6 +1,6 @@
 """One target per parser that reads storage, arguments or what other processes wrote.
 
-Heartbeat files, fence markers and tickets of the fence have no content: only their names are parsed.
+Fence markers and tickets of the fence have no content: only their names are parsed.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from mainstem.timeline.restore_records import (
     encode_restore_plan,
     encode_savepoint,
 )
+from mainstem.truetime.heartbeat import encode_promise, parse_promise
 from mainstem.truetime.owner_record import OwnerRecord, parse_owner_record
 from mainstem.truetime.zk_lock import in_line
 from mainstem.writers.ordinals import StreamWrite, allocate, stream_folder
@@ -327,6 +328,13 @@ def _owner(data: bytes) -> object:
     return found
 
 
+def _promise(data: bytes) -> object:
+    found = parse_promise(data)
+    if found is not None:
+        assert parse_promise(encode_promise(found)) == found
+    return found
+
+
 def _owner_seed() -> list[bytes]:
     return [OwnerRecord("o", "host", "boot", 12, 1_700_000_000_000, 60_000).encode()]
 
@@ -496,6 +504,8 @@ TARGETS = [
             lambda: golden("*/history/*.parquet"), slow=True),
     Target("base file", _in_file("b.parquet", _base), _base_files, slow=True),
     Target("owner of a lock file", _owner, _owner_seed, lambda whole, found: found in (None, whole)),
+    Target("heartbeat", _promise, lambda: [encode_promise(120_000)],
+           lambda whole, found: found in (None, whole)),
     Target("register of a stream's writes", _in_file(_REGISTER, _register), _register_seeds, slow=True),
     Target("result of a task", _task_result,
            lambda: [json.dumps({"instant": INSTANT, "rows": 0, "files": []}).encode()]),

@@ -127,3 +127,18 @@ def test_the_tables_schema_is_asked_for_where_the_writers_does_not_have_a_column
         asked: list[str] = []
         assert list(lacking(schemas(asked), columns, [])) == columns
         assert asked == expected
+
+
+def test_columns_that_a_partial_update_did_not_set_are_not_said_to_be_nulls(table):
+    table.upsert(rows("ab", 1, 7, NEW))
+    given = {**FAST, "hoodie.mainstem.write.partial.blocks": "true"}
+    partial = mainstem.open_table(table.path, properties=given)
+    with pytest.warns(UserWarning, match="IS_PARTIAL"):
+        partial.update_columns(rows("a", 2))
+    opened(table).create_index("partition_stats")
+    assert list(stored(table).values()) == [(2, 0, 2), (2, 0, 2)]  # of one file and of the partition
+    with pytest.warns(UserWarning, match="IS_PARTIAL"):
+        partial = mainstem.open_table(table.path, properties=given)
+        partial.update_columns(rows("b", 3))
+    assert list(stored(table).values()) == [(2, 0, 2), (2, 0, 2)]
+    check(table)

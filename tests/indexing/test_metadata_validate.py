@@ -29,6 +29,7 @@ from mainstem.readers.state import TableState
 from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import load_config
 from tests.golden_tables.tables import GOLDEN, NAMES, expectations, unpack
+from tests.services.city_table import QUICK, layered, make, rows
 
 DEFECTS = json.loads((GOLDEN / "metadata_defects.json").read_text("utf-8"))
 WITH_METADATA = [
@@ -123,6 +124,27 @@ def test_a_data_file_that_is_gone_is_a_surplus_of_every_partition_that_names_it(
         assert (partition, "surplus") in found
     assert ("record_index", "extra") in found
     assert ("secondary_index_idx_sec", "extra") in found
+
+
+def test_statistics_of_columns_that_the_index_is_not_on_are_left_over_whatever_is_cleaned(tmp_path):
+    """As Java's writers leave them: their own options say of which columns they keep statistics."""
+    table = layered(make(tmp_path / "t", hoodie__clean__commits__retained="1"))
+    table.create_index("partition_stats")
+    index = tmp_path / "t/.hoodie/.index_defs/index.json"
+    known = json.loads(index.read_text("utf-8"))
+    known["indexDefinitions"]["column_stats"]["sourceFields"].remove("value")
+    index.write_text(json.dumps(known), "utf-8")
+    table = mainstem.open_table(table.path, QUICK | {"hoodie.clean.commits.retained": "1"})
+    for ts in (50, 60):
+        table.upsert(rows(range(8), ts))
+        table.compact()
+    assert table.clean()
+    report = table.validate_metadata()
+    assert report.ok, report.differences
+    assert {"column_stats", "partition_stats"} == {p for p, kind in kinds(report) if kind == "left over"}
+    table.drop_index("partition_stats")
+    table.reindex("column_stats")
+    assert "left over" not in {kind for _, kind in kinds(table.validate_metadata())}
 
 
 def test_a_data_file_of_another_size_is_different(path):

@@ -107,8 +107,8 @@ def test_a_promise_is_read_as_it_was_written_and_none_is_found_in_anything_else(
     from mainstem.truetime.heartbeat import encode_promise, parse_promise
 
     assert parse_promise(encode_promise(120_000)) == 120_000
-    numbers = (b'{"expires_after_ms":true}', b'{"expires_after_ms":1e3}')
-    for content in (b"", b"\xff", b"1", b"{}", *numbers, b"[" * 9000):
+    told = b'{"expires_after_ms":%s}'
+    for content in (b"", b"\xff", b"1", b"{}", told % b"true", told % b"1e3", told % b"99", b"[" * 9000):
         assert parse_promise(content) is None
 
 

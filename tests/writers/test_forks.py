@@ -199,6 +199,35 @@ def test_a_child_takes_a_detached_transaction_over(make_table):
     assert content(table) == {"k1": "v1"}
 
 
+def test_a_child_is_refused_at_once_that_was_forked_while_another_thread_wrote(make_table, monkeypatch):
+    from mainstem.writers import transaction
+
+    inside, go = threading.Event(), threading.Event()
+    as_table = transaction.as_table
+
+    def slowly(batch):
+        inside.set()
+        go.wait(PATIENCE_S)
+        return as_table(batch)
+
+    table = make_table()
+    with table.begin() as txn:
+        with monkeypatch.context() as patched:
+            patched.setattr(transaction, "as_table", slowly)
+            writing = threading.Thread(target=lambda: txn.write(rows([1], ts=1)))
+            writing.start()
+            inside.wait()
+        try:
+            for use in ("commit", "abort"):
+                assert isinstance(in_child(lambda use=use: USES[use](txn)), errors.Invalid)
+            assert in_child(lambda: txn.__exit__(None, None, None)) is None
+        finally:
+            go.set()
+            writing.join()
+        assert txn.commit().status == "committed"
+    assert content(table) == {"k1": "v1"}
+
+
 # -- claims, locks, mutexes ------------------------------------------------------------------------------
 
 

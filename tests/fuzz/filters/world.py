@@ -59,10 +59,15 @@ class World:
         self.partial = chance.random() < 0.15
         partial = {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"} if self.partial else {}
         self.partitioned = chance.random() < 0.8
+        by = chance.choice(["part", "part", "part", "i", "day", "y", "t", "d", "c"])
+        key = chance.choice(["id", "id", "id", "l", "d", "day"])
+        self.by = by if by in self.columns else "part"
+        self.key = key if key in self.columns else "id"
+        self.history.append(f"partitioned by {self.by if self.partitioned else None}, keyed by {self.key}")
         mainstem.create_table(
-            self.folder, schema(self.columns), record_key="id",
+            self.folder, schema(self.columns), record_key=self.key,
             ordering=["ts"] if chance.random() < 0.7 else [],
-            partition_by="part" if self.partitioned else (), buckets=chance.choice((1, 2, 8)),
+            partition_by=self.by if self.partitioned else (), buckets=chance.choice((1, 2, 8)),
             properties=FAST | partial,
         )  # fmt: skip
         self.table = mainstem.open_table(self.folder, properties=FAST)
@@ -87,7 +92,10 @@ class World:
     # ------------------------------------------------------------------------------------------ actions
 
     def _rows(self, count: int) -> pa.Table:
-        return rows(self.chance, count, self.columns)
+        return self._keyed(rows(self.chance, count, self.columns))
+
+    def _keyed(self, made: pa.Table) -> pa.Table:
+        return made.filter(made[self.key].is_valid())
 
     def _upsert(self) -> None:
         self.table.upsert(self._rows(self.chance.choice((1, 3, 12))))
@@ -99,7 +107,8 @@ class World:
         self.table.delete(self._rows(4))
 
     def _update(self) -> None:
-        names = ["id", "part", "ts", *self.chance.sample(self.columns, 2)]
+        names = ["id", "part", "ts", *self.chance.sample(self.columns, 2), self.by, self.key]
+        names = list(dict.fromkeys(names))
         rows = self._rows(5).select(names)
         if self.partial:
             self.table.update_columns(
@@ -118,7 +127,8 @@ class World:
 
     def _fewer_columns(self) -> None:
         """Rows of a writer that does not know all columns: files that lack some."""
-        self.table.upsert(rows(self.chance, 6, self.chance.sample(self.columns, len(self.columns) // 2)))
+        known = {*self.chance.sample(self.columns, len(self.columns) // 2), self.by, self.key}
+        self.table.upsert(self._keyed(rows(self.chance, 6, [name for name in self.columns if name in known])))
 
     def _index(self) -> None:
         kind, columns, options = self.chance.choice(INDEXES)
@@ -134,11 +144,21 @@ class World:
             self.history[-1] += f" {name}"
             self.table.reindex(name) if self.chance.random() < 0.6 else self.table.drop_index(name)
 
+    def _widen(self) -> None:
+        """Whole numbers become longer, floats doubles."""
+        wider = {"i": pa.int64(), "f": pa.float64()}
+        there = [name for name in wider if name in self.columns]
+        if there:
+            made = self._rows(4)
+            name = self.chance.choice(there)
+            at = made.schema.get_field_index(name)
+            self.table.upsert(made.set_column(at, name, made[name].cast(wider[name])))
+
     # ------------------------------------------------------------------------------------------- checks
 
-    def whole(self) -> pa.Table:
+    def whole(self, **view: str) -> pa.Table:
         """Every row, read without an index."""
-        return mainstem.open_table(self.folder, properties=PLAIN).scan().to_arrow()
+        return mainstem.open_table(self.folder, properties=PLAIN).scan(**view).to_arrow()
 
     def check_statistics(self) -> None:
         """The metadata table agrees with the data."""
@@ -147,9 +167,16 @@ class World:
             raise Wrong(f"validate_metadata: {report}")
 
     def check_filters(self, count: int) -> None:
-        """``count`` filters, each asked in a way of its own."""
-        whole = self.whole()
-        drawn = Conditions(self.chance, self.columns)
+        """``count`` filters, each asked in a way of its own, of the newest state and of an earlier one."""
+        views: list[dict[str, str]] = [{}, {}, {"mode": "read_optimized"}]
+        done = [i.completion for i in self.table.timeline() if i.completion and "commit" in i.action]
+        views += [{"as_of_completion": self.chance.choice(done)}] if done else []
+        self._check_view({}, count)
+        self._check_view(self.chance.choice(views), count // 2)
+
+    def _check_view(self, view: dict[str, str], count: int) -> None:
+        whole = self.whole(**view)
+        drawn = Conditions(self.chance, [name for name in self.columns if name in whole.schema.names])
         for _ in range(count):
             try:
                 condition = drawn.condition()
@@ -158,33 +185,32 @@ class World:
                 self.counts["filters that pyarrow refuses"] += 1
                 continue
             self.counts["filters"] += 1
-            self._compare(condition, expected)
+            self._compare(view, condition, expected)
 
-    def _compare(self, condition: pc.Expression, expected: list[str]) -> None:
+    def _compare(self, view: dict[str, str], condition: pc.Expression, expected: list[str]) -> None:
         way = self.chance.choice(["scan", "scan", "scan", "dataset", "count", "columns", "no metadata"])
+        said = f"{way} {view or ''}"
         try:
-            if way == "dataset":
-                found = ids(self.table.dataset().to_table(filter=condition))
-            elif way == "no metadata":
-                plain = mainstem.open_table(
-                    self.folder, properties=FAST | {"hoodie.metadata.enable": "false"}
-                )
-                found = ids(plain.scan(filter=condition).to_arrow())
-            elif way == "count":
-                found = self.table.scan(filter=condition).count_rows()
-                expected = len(expected)
-            else:
-                plan = self.table.scan(filter=condition, columns=["id"] if way == "columns" else None)
-                told = plan.explain()
-                self.counts["reads that left files out"] += bool(told.cuts)
-                str(told)
-                found = ids(plan.to_arrow())
+            found = self._found(way, view, condition)
         except (pa.ArrowException, mainstem.MainstemError, ValueError, TypeError) as error:
-            raise Wrong(f"{way}: {type(error).__name__}: {error}\n  filter: {safe(condition)}") from error
-        if found != expected:
-            raise Wrong(
-                f"{way}: found {found!s:.600}\n  expected {expected!s:.600}\n  filter: {safe(condition)}"
-            )
+            raise Wrong(f"{said}: {type(error).__name__}: {error}\n  filter: {safe(condition)}") from error
+        if found != (len(expected) if way == "count" else expected):
+            what = f"found {found!s:.600}\n  expected {expected!s:.600}\n  filter: {safe(condition)}"
+            raise Wrong(f"{said}: {what}")
+
+    def _found(self, way: str, view: dict[str, str], condition: pc.Expression) -> list[str] | int:
+        if way == "dataset":
+            return ids(self.table.dataset(**view).to_table(filter=condition))
+        if way == "no metadata":
+            plain = mainstem.open_table(self.folder, properties=FAST | {"hoodie.metadata.enable": "false"})
+            return ids(plain.scan(filter=condition, **view).to_arrow())
+        plan = self.table.scan(filter=condition, columns=["id"] if way == "columns" else None, **view)
+        if way == "count":
+            return plan.count_rows()
+        told = plan.explain()
+        self.counts["reads that left files out"] += bool(told.cuts)
+        assert str(told)
+        return ids(plan.to_arrow())
 
 
 def ids(table: pa.Table) -> list[str]:
@@ -203,7 +229,8 @@ def safe(condition: pc.Expression) -> str:
 _STEPS = {
     "upsert": (8, World._upsert), "bulk_insert": (1, World._bulk_insert), "delete": (2, World._delete),
     "update": (1, World._update), "add column": (2, World._add_column), "abort": (1, World._abort),
-    "fewer columns": (2, World._fewer_columns), "index": (8, World._index), "reindex": (1, World._reindex),
+    "fewer columns": (2, World._fewer_columns), "widen": (1, World._widen), "index": (8, World._index),
+    "reindex": (1, World._reindex),
     "compact": (2, lambda world: world.table.compact()),
     "log_compact": (1, lambda world: world.table.log_compact()),
     "clean": (1, lambda world: world.table.clean()),
