@@ -198,13 +198,15 @@ class Ledger:
             if group in c.operations and c.completion is None and self.stands(c.time)
         )
 
-    def files_at(self, group: Group, until: str) -> set[str]:
+    def files_at(self, group: Group, until: str, made: str) -> set[str]:
         """Paths of the files that a restore to the instant completed at ``until`` needs of a group.
 
-        It undoes the compactions that were requested after that instant was.
+        It undoes the compactions that were requested after that instant was. One that was requested before it
+        and completed after the savepoint was ``made`` may go and take nothing along: the savepoint names what
+        that compaction read.
         """
         saved = next(t for t, c in self.commits.items() if c.completion == until)
-        bases = [base for base in self.bases_of(group) if base.time <= saved]
+        bases = [base for base in self.bases_of(group, made) if base.time <= saved]
         since = bases[-1].time if bases else ""
         logs = {w.log.path for w in self.logs_of(group, until) if since <= w.completion}
         return logs | ({bases[-1].path} if bases else set())

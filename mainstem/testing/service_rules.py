@@ -192,16 +192,16 @@ class ServiceRules:
             pending = compacted.completion is None and self.ledger.stands(compacted.time)
             if pending and (path in logs or path.rsplit("/", 1)[-1] == base):
                 raise Violation("nothing lost", f"{path} is in the pending plan {compacted.time}")
-        for instant in self._savepoints():
-            if path in self.ledger.files_at(group, instant):
+        for instant, made in self._savepoints().items():
+            if path in self.ledger.files_at(group, instant, made):
                 raise Violation("nothing lost", f"{path} is needed by the savepoint {instant}")
 
-    def _savepoints(self) -> list[str]:
-        """Completion times of the savepointed instants."""
+    def _savepoints(self) -> dict[str, str]:
+        """Completion times of the savepointed instants, and when the savepoints were made."""
         names = filter(None, map(plain.timeline_name, self.disk.folders.get(TIMELINE, {})))
-        points = {n.requested for n in names if n.action == "savepoint" and n.completion is not None}
+        points = {n.requested: n.completion for n in names if n.action == "savepoint" and n.completion}
         commits = sorted(self.ledger.commits.items())
-        return [c.completion for t, c in commits if t in points and self.ledger.stands(t)]
+        return {c.completion: points[t] for t, c in commits if t in points and self.ledger.stands(t)}
 
     def _not_retained(self, path: str) -> None:
         """Not of a slice that the clean policy keeps (CleanPlanner)."""
