@@ -19,6 +19,8 @@ DIFFERENCES = {
     "undefined": "hoodie.properties lists an index that has no definition",
     "stale": "listed as being built, and no pending indexing action builds it",
 }
+#: Those of them that say which indexes there are, not what is in them: builds and drops under way look so.
+OF_LISTS = ("no folder", "stale", "undefined", "unlisted")
 #: What is counted apart: right, though not as narrow as it could be.
 HARMLESS = {
     "loose": "statistics are wider than the data, or not known",

@@ -39,7 +39,13 @@ from mainstem.indexing.check_stats import (
     newest_files,
 )
 from mainstem.indexing.contents import Contents
-from mainstem.indexing.differences import DIFFERENCES, KEPT_DEFAULT, MetadataReport, PartitionReport
+from mainstem.indexing.differences import (
+    DIFFERENCES,
+    KEPT_DEFAULT,
+    OF_LISTS,
+    MetadataReport,
+    PartitionReport,
+)
 from mainstem.indexing.drop import instant_of
 from mainstem.indexing.lists import building, ready
 from mainstem.metadata.build.bootstrap import Keep
@@ -122,7 +128,9 @@ def _check_not_cleaned(state: TableState, report: MetadataReport) -> None:
     """What a clean has removed is listed until it is completed, which may last if its process died."""
     counts = sum((part.counts for part in report.partitions), Counter())
     cleans = [i.requested for i in load_timeline(state.storage).pending if i.action == CLEAN]
-    if cleans and not any(counts[kind] for kind in DIFFERENCES if kind != "surplus"):
+    if cleans and counts["surplus"] and not any(
+        counts[kind] for kind in DIFFERENCES if kind not in ("surplus", *OF_LISTS)
+    ):
         raise Unavailable(
             f"the clean {cleans[0]} is not finished, and {counts['surplus']:,} entries of the metadata table"
             " are of files that it may have removed: wait for it or, if its process died, go on with it"

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from mainstem.client import Table
 from mainstem.errors import Unavailable
+from mainstem.indexing.differences import OF_LISTS
 from mainstem.storage import paths
 from mainstem.testing.oracle import Row
 from mainstem.testing.plain_format import TIMELINE, pending, timeline_name
@@ -32,7 +33,6 @@ from mainstem.testing.world import Violation, World
 
 _FOLDERS = (TIMELINE, paths.METADATA_TIMELINE)
 # Between two steps of a build or a drop.
-_UNDER_WAY = ("no folder", "stale", "undefined", "unlisted")
 VALIDATED_EVERY = 12
 
 
@@ -115,7 +115,7 @@ class Answers:
             if {"rollback", "clean"}.intersection(pending(self._disk).values()):
                 return
             raise
-        wrong = [] if report is None else [d for d in report.differences if d.kind not in _UNDER_WAY]
+        wrong = [] if report is None else [d for d in report.differences if d.kind not in OF_LISTS]
         if wrong:
             raise Violation("indexes agree with the data", f"{len(wrong)} times, first {wrong[0]}")
 

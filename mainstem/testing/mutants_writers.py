@@ -90,7 +90,7 @@ def parents_not_synced() -> list[Patch]:
 
 
 @seeded_bug(
-    "a commit of unknown outcome is aborted, its files deleted",
+    "a commit of unknown outcome is aborted without a look at the timeline, its files deleted",
     faults=FAILING,
 )
 def unknown_is_aborted() -> list[Patch]:
@@ -100,6 +100,10 @@ def unknown_is_aborted() -> list[Patch]:
         except OSError as error:
             self._fail()
             raise OutcomeUnknown(str(error)) from error
+        except OutcomeUnknown:
+            if self._appender is not None:
+                self._appender.discard()
+            raise
 
     return [patch.object(Transaction, "commit", commit)]
 

@@ -31,7 +31,7 @@ from mainstem.readers.base_rows import open_base
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.table import field_ids
-from mainstem.table.properties import load_config
+from mainstem.table.properties import load_config, parsed_config
 from mainstem.timeline.clean_records import CleanPlan, decode_clean_plan, encode_clean_plan
 from mainstem.timeline.commit_metadata import decode_commit, encode_commit
 from mainstem.timeline.index_records import IndexBuild, decode_index_builds, encode_index_plan
@@ -308,7 +308,7 @@ def _has_keys(whole: dict, found: dict) -> bool:
 
 
 def _config(storage: LocalStorage) -> object:
-    load_config.__globals__["_parsed"].cache_clear()
+    parsed_config.cache_clear()
     config = load_config(storage)
     config.check_readable("t")
     with contextlib.suppress(Unsupported):

@@ -53,9 +53,9 @@ REFUSED = {
     "mdt_all_cow": "COPY_ON_WRITE",
     "mdt_partitioned_rli": "hoodie.index.type='RECORD_LEVEL_INDEX'",
     "merge_into_partial": "hoodie.index.type='SIMPLE'",
-    "schema_evolution_widen": "bucket count",
+    "schema_evolution_widen": "no simple bucket index",
     "schema_on_read": "hive_style_partitioning",
-    "schema_on_read_types": "bucket count",
+    "schema_on_read_types": "no simple bucket index",
     "vectors_cow": "COPY_ON_WRITE",
 }
 

@@ -26,8 +26,10 @@ from mainstem.indexing.spill import spilled
 from mainstem.indexing.validate import validate_metadata
 from mainstem.metadata.table import open_metadata
 from mainstem.readers.state import TableState
+from mainstem.services import cleaning
 from mainstem.storage.local import LocalStorage
 from mainstem.table.properties import load_config
+from mainstem.timeline.clean_records import load_clean_plan
 from tests.golden_tables.tables import GOLDEN, NAMES, expectations, unpack
 from tests.services.city_table import QUICK, layered, make, rows
 
@@ -306,3 +308,22 @@ def test_keys_that_are_put_on_disk_give_the_same_answer(path):
         report = validated(path, keep=keep)
     assert kinds(report) == kinds(validated(path))
     assert [p for p in path.parent.iterdir() if p.name.startswith("mainstem-keys")] == []
+
+
+def test_a_clean_that_stopped_half_way_is_said_to_have_also_beside_an_index_build_that_died(tmp_path):
+    table = layered(make(tmp_path / "t", hoodie__clean__commits__retained="1"))
+    table.create_index("column_stats")
+    table = mainstem.open_table(table.path, QUICK | {"hoodie.clean.commits.retained": "1"})
+    for ts in (50, 60):
+        table.upsert(rows(range(8), ts))
+        table.compact()
+    ctx = table.writer_context()
+    time = cleaning.schedule(ctx)
+    for partition, names in load_clean_plan(ctx.seams.storage, time).files.items():
+        for name in names:
+            (tmp_path / "t" / partition / name).unlink()
+    change_property(tmp_path / "t", "hoodie.table.metadata.partitions.inflight", "bloom_filters")
+    with pytest.raises(Unavailable, match=f"the clean {time} is not finished"):
+        table.validate_metadata()
+    assert table.clean()
+    assert kinds(table.validate_metadata()) == {("", "stale")}

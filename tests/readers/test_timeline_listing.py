@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mainstem.storage.protocol import FileInfo
 from mainstem.timeline import active
 from mainstem.timeline.active import TimelineReader
 from mainstem.timeline.instant import parse_instant, state_rank
@@ -41,6 +42,9 @@ class Folder:
 
     def names(self, folder):
         return list(self.listed)
+
+    def stat(self, path):
+        return FileInfo(path, 0, 0, True)  # the folder is there
 
 
 PLANNED = ("compaction", "logcompaction", "clean", "rollback")

@@ -215,7 +215,7 @@ def test_a_table_whose_timeline_was_removed_takes_no_write_and_says_why(tmp_path
     table = create(path, OPTIONS)
     table.upsert(rows("a"))
     shutil.rmtree(path / paths.TIMELINE)
-    with pytest.raises(CorruptTable, match="the folder is missing in which this was to become visible"):
+    with pytest.raises(CorruptTable, match="the timeline's folder is gone"):
         table.upsert(rows("b"))
 
 

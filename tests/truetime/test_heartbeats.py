@@ -78,4 +78,4 @@ def test_whoever_is_interrupted_while_taking_a_heartbeat_over_has_not_taken_it(s
     monkeypatch.setattr(storage, "touch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         later.adopt(INSTANT)
-    assert later._live == set(), "nobody knows of it, to end it"
+    assert not later._live, "nobody knows of it, to end it"

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pytest
 
 import mainstem
-from mainstem.errors import CorruptTable, Unavailable
+from mainstem.errors import CorruptTable, TableReplaced, Unavailable
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.vectors import searching, serving, versions
@@ -240,7 +240,7 @@ def test_a_refreshed_and_a_dropped_index_are_noticed_by_open_tables(table):
     assert near(other, metric="l2") == exactly(table)
 
 
-def test_an_index_of_another_metric_under_the_same_id_and_number_is_noticed_by_open_tables(table):
+def test_an_index_of_another_metric_under_the_same_id_and_number_is_not_mistaken_for_the_old_one(table):
     other = mainstem.open_table(table.path, properties=OPTIONS)
     assert (told(other).metric, told(other).version) == ("l2", 1)
     shutil.rmtree(table.path)
@@ -250,8 +250,11 @@ def test_an_index_of_another_metric_under_the_same_id_and_number_is_noticed_by_o
     )  # fmt: skip
     anew.upsert(rows(vectors(30, seed=8)))
     anew.create_index("vector", ["v"], options={"engine": "flat", "metric": "dot_product"})
-    assert (told(other).metric, told(other).version) == ("dot_product", 1)
-    assert near(other) == near(anew) == near(anew, exact=True, metric="dot_product")
+    with pytest.raises(TableReplaced, match="open the table again"):
+        near(other)
+    again = mainstem.open_table(table.path, properties=OPTIONS)
+    assert (told(again).metric, told(again).version) == ("dot_product", 1)
+    assert near(again) == near(anew) == near(anew, exact=True, metric="dot_product")
 
 
 def test_a_metadata_folder_that_is_gone_makes_searches_exact(table):

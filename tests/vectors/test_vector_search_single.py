@@ -119,7 +119,7 @@ def test_a_release_of_usearch_with_another_compiled_part_finds_the_same(tmp_path
         assert asked and set(asked) == {None}
 
 
-def test_a_search_of_an_unchanged_table_asks_storage_for_two_listings_and_two_small_files(
+def test_a_search_of_an_unchanged_table_asks_storage_for_three_listings_and_two_small_files(
     tmp_path, monkeypatch
 ):
     table, _, queries = made(tmp_path / "t", "l2")
@@ -138,6 +138,6 @@ def test_a_search_of_an_unchanged_table_asks_storage_for_two_listings_and_two_sm
     for name in ("read", "names", "stat", "entries", "view", "read_range", "private", "open_input"):
         counting(name)
     table.search("v", queries[1], 10, columns=KEY)
-    assert sorted(asked) == ["names", "names", "read", "read"]
+    assert sorted(asked) == ["names", "names", "names", "read", "read"]
     table.upsert(batch(queries[2:3], ROWS))  # and no less, as the next search has to see this
     assert table.search("v", queries[2], 1, columns=KEY)["_hudi_distance"].to_pylist() == [0.0]
