@@ -12,6 +12,7 @@ import decimal
 import json
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -259,8 +260,16 @@ def test_a_failing_row_fails_the_job_and_leaves_nothing_visible(spark: SparkSess
     ]
 
 
-def _die_once(marker: str) -> Callable:
-    """A task that dies like a killed worker, the first time it has seen half of its rows."""
+def _end_once(marker: str, how: str) -> Callable:
+    """A task that ends so, the first time it has seen half of its rows: its worker is killed or interrupted
+    (Ctrl-C), or a handler of its own says that it takes too long."""
+
+    def end() -> None:
+        if how == "killed":
+            os._exit(1)
+        if how == "interrupted":
+            signal.raise_signal(signal.SIGINT)
+        raise RecursionError("a time-out of the user's own")
 
     def run(batches):  # type: ignore[no-untyped-def]
         for batch in batches:
@@ -271,19 +280,28 @@ def _die_once(marker: str) -> Callable:
             except FileExistsError:
                 yield batch.slice(half)
             else:
-                os._exit(1)
+                end()
 
     return run
 
 
-@pytest.mark.parametrize("way", ["executors", "source"])
+@pytest.mark.parametrize(
+    ("way", "how"),
+    [
+        ("executors", "killed"),
+        ("source", "killed"),
+        ("executors", "interrupted"),
+        ("source", "interrupted"),
+        ("source", "too late"),
+    ],
+)
 def test_a_task_that_dies_is_tried_again_and_its_files_are_removed(
-    spark: SparkSession, tmp_path: Path, way: str
+    spark: SparkSession, tmp_path: Path, way: str, how: str
 ) -> None:
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 300)
     try:
         source = spark.range(0, 2_000, 1, 2).selectExpr("id", "id as v")
-        df = source.mapInArrow(_die_once(str(tmp_path / "died")), source.schema)
+        df = source.mapInArrow(_end_once(str(tmp_path / "died"), how), source.schema)
         if way == "source":
             _save(df, tmp_path / "t")
         else:
