@@ -22,7 +22,7 @@ from mainstem.readers.window import written_files
 from mainstem.services.shared_names import warn_of_shared_names
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
-from mainstem.table.properties import TableConfig, load_config
+from mainstem.table.properties import TableConfig
 from mainstem.timeline.compaction_trigger import TRIGGERS
 from mainstem.timeline.instant import (
     CLUSTERING,
@@ -183,7 +183,7 @@ class FileListing:
         self._archive = state.archive
         if self._whole:
             check_table(state, self._names)
-        warn_of_shared_names(storage.base, load_config(storage), self._names)  # indexes come and go
+        warn_of_shared_names(storage, self._names)
 
     def now(self) -> tuple[TableState, Mapping[str, set[str]]]:
         """The table's state at this moment, and the files of all that is completed in it."""

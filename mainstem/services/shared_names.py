@@ -13,31 +13,32 @@ from itertools import chain
 
 from mainstem.metadata.partitions import COLUMN_STATS, Kind, kind_of
 from mainstem.storage import paths
-from mainstem.table.properties import TableConfig
+from mainstem.storage.protocol import Storage
+from mainstem.table.properties import load_config
 
 
 class SharedNamesWarning(UserWarning):
     """Java may leave out rows of this table by its statistics."""
 
 
-def warn_of_shared_names(base: str, config: TableConfig, files: Mapping[str, Iterable[str]]) -> None:
+def warn_of_shared_names(storage: Storage, files: Mapping[str, Iterable[str]]) -> None:
     """``files``: names by partition. Says nothing of tables without indexes on ranges of files."""
-    by_ranges = [
-        name
-        for name in config.metadata_partitions
-        if name == COLUMN_STATS or kind_of(name) == Kind.EXPRESSION_INDEX
-    ]
-    if not by_ranges or len(files) < 2:
-        return
     count = Counter(chain.from_iterable(files.values()))
     shared = [name for name, partitions in count.items() if partitions > 1 and paths.file_id_of(name)]
-    if shared:
-        rebuild = "; ".join(f"mainstem index rebuild {base} {name}" for name in by_ranges)
+    if not shared:
+        return
+    by_ranges = [
+        name
+        for name in load_config(storage).metadata_partitions  # indexes come and go
+        if name == COLUMN_STATS or kind_of(name) == Kind.EXPRESSION_INDEX
+    ]
+    if by_ranges:
+        rebuild = "; ".join(f"mainstem index rebuild {storage.base} {name}" for name in by_ranges)
         warnings.warn(
-            f"table {base}: {len(shared)} names of files, such as {min(shared)}, stand in several partitions,"
-            " as earlier releases of mainstem named them. Java takes the statistics of one for the other's"
-            f" and may leave out rows. If `mainstem metadata validate {base}` reports 'shared', take them out"
-            f" of the indexes: {rebuild}",
+            f"table {storage.base}: {len(shared)} names of files, such as {min(shared)}, stand in several"
+            " partitions, as earlier releases of mainstem named them. Java takes the statistics of one for"
+            f" the other's and may leave out rows. If `mainstem metadata validate {storage.base}` reports"
+            f" 'shared', take them out of the indexes: {rebuild}",
             SharedNamesWarning,
             stacklevel=2,
         )

@@ -72,7 +72,11 @@ def switch_not_synced() -> list[Patch]:
     return [patch.object(_Round, "_switch", hasty)]
 
 
-@seeded_bug("who finishes what another began to archive does not make its switch durable", "services")
+@seeded_bug(
+    "who finishes what another began to archive does not make its switch durable",
+    "archives",
+    faults=Faults(error_before=0.004, error_after=0.008, host_crash=0.002),
+)
 def others_switch_not_synced() -> list[Patch]:
     whole = _Round._move
 
