@@ -10,6 +10,7 @@ the same calls with and without it.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -35,6 +36,8 @@ from mainstem.writers import transaction
 from mainstem.writers.transaction import Transaction
 
 READ = "read"
+PENDING = "compaction pending"  # from the plan to its completion, whoever is at it or nobody
+_PLAN = re.compile(r"\.hoodie/timeline/(\d+)(?:\.compaction\.requested|_\d+\.commit)$")
 _SILENT = (f"{paths.FENCE}/", f"{paths.PREPARED}/")
 
 #: who is called for which kind of action; a transaction has its own rules
@@ -64,15 +67,15 @@ CALLS: tuple[tuple[Any, str, str], ...] = (
     (VectorMethods, "search", READ),
 )
 WRITES = ("delta commit", "bulk insert", "sink commit")
-KINDS: tuple[str, ...] = tuple(dict.fromkeys((*WRITES, *(kind for _, _, kind in CALLS))))
+KINDS: tuple[str, ...] = tuple(dict.fromkeys((*WRITES, *(kind for _, _, kind in CALLS), PENDING)))
 
 
 @dataclass(eq=False)
 class Action:
-    """One action of one process; ``ended`` None while it runs."""
+    """One action of one process; ``ended`` None while it runs. A plan that is pending is of no process."""
 
     kind: str
-    process: Process
+    process: Process | None
     began: float
     ended: float | None = None
     counts: bool = False
@@ -97,7 +100,8 @@ class Interleavings:
         self._world: World | None = None
         self._ours: list[Action] = []
         self._open: dict[Actor, list[Action]] = {}
-        self._blows: dict[Process, list[float]] = {}
+        self._blows: dict[Process | None, list[float]] = {}
+        self._plans: dict[str, Action] = {}
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -217,6 +221,16 @@ class Interleavings:
             return
         for action in self._open.get(world.current, ()):
             action.counts = True
+        if event != "moved" and (found := _PLAN.match(path)):
+            self._plan(found[1], event != "deleted" and path.endswith(".requested"), world.now)
+
+    def _plan(self, instant: str, begins: bool, now: float) -> None:
+        """A plan appeared; or it completed, or was restored away (or archived, long after it completed)."""
+        if begins:
+            self._plans[instant] = Action(PENDING, None, now, counts=True)
+            self._ours.append(self._plans[instant])
+        elif instant in self._plans and self._plans[instant].ended is None:
+            self._plans[instant].ended = now
 
     def _strike(self, process: Process) -> None:
         assert self._world is not None
@@ -235,9 +249,9 @@ class Interleavings:
         known = [action for action in self._ours if action.counts]
         self.actions.update(action.kind for action in known)
         for one, other in combinations(known, 2):
-            if one.process is not other.process:
+            if one.process is not other.process or one.process is None:
                 self._meet(one, other, world.now)
-        self._world, self._ours, self._open, self._blows = None, [], {}, {}
+        self._world, self._ours, self._open, self._blows, self._plans = None, [], {}, {}, {}
 
     def _meet(self, one: Action, other: Action, now: float) -> None:
         begin = max(one.began, other.began)
