@@ -11,6 +11,8 @@ of them.
 from __future__ import annotations
 
 from mainstem.client import Table
+from mainstem.services.log_compaction_plan import BESIDE_WRITERS
+from mainstem.testing.bulk import bulk_insert
 from mainstem.testing.services_world import Services
 from mainstem.testing.world import Process
 
@@ -28,6 +30,9 @@ class Long(Services):
         self.partitions = ["x", "y", "z", "x y"]
         super()._create()
 
+    def more_properties(self) -> dict[str, str]:
+        return {**super().more_properties(), BESIDE_WRITERS: "true"}
+
     def build(self) -> None:
         super().build()
         for name in self.left:
@@ -41,6 +46,13 @@ class Long(Services):
         self.start("executor", self._chore(self._executes), counted=False)
         self.start("saver'", self._chore(self._save), counted=False)
         self.start("rounds", self._chore(self._round), counted=False)
+
+    def _transaction(self, process: Process, table: Table, kind: str) -> None:
+        """Two of the writers insert in bulk now and then, into groups that others are at."""
+        if process.name in ("w7", "w9") and kind == "upsert" and self.random.random() < 0.5:
+            bulk_insert(self, process, table)
+        else:
+            super()._transaction(process, table, kind)
 
     def _plans(self, process: Process, table: Table) -> None:
         """Plan something, and leave it to others."""
