@@ -16,7 +16,7 @@ from mainstem.testing.sim_storage import SimStorage
 from mainstem.testing.world import STEPS, Faults
 from mainstem.timeline.publish import Publisher, Section
 from mainstem.truetime.heartbeat import Heartbeats
-from mainstem.writers import rollback, transaction
+from mainstem.writers import ordinals, rollback, transaction
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.guard import GuardIndex
 from mainstem.writers.transaction import Transaction
@@ -141,3 +141,13 @@ def notes_after_publication() -> list[Patch]:
         patch.object(GuardIndex, "announce", nothing),
         patch.object(Transaction, "_publish_completed", late),
     ]
+
+
+@seeded_bug("a batch that is run again goes on counting its writes where the last run stopped", "ordinals")
+def replays_count_on() -> list[Patch]:
+    whole = ordinals._choose
+
+    def choose(state: Any, run: Any, *given: Any) -> int:
+        return whole(state, run, *given) + sum(len(other) for _, other in state.runs if other is not run)
+
+    return [patch.object(ordinals, "_choose", choose)]

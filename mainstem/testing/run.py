@@ -24,6 +24,7 @@ from mainstem.testing.indexing_world import Indexing
 from mainstem.testing.log_compactor import LogCompactions
 from mainstem.testing.long_world import Long
 from mainstem.testing.mixed import Mixed
+from mainstem.testing.ordinals_world import Ordinals
 from mainstem.testing.publishers import Publishers
 from mainstem.testing.restore_world import Restores
 from mainstem.testing.services_world import Services
@@ -49,6 +50,7 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "logs": LogCompactions,
     "long": Long,
     "mixed": Mixed,
+    "ordinals": Ordinals,
     "publishers": Publishers,
     "restores": Restores,
     "services": Services,
