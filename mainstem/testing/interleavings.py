@@ -28,6 +28,7 @@ from mainstem.storage import paths
 from mainstem.testing.births_world import Births
 from mainstem.testing.compactor import Compactor
 from mainstem.testing.mixed import Mixed
+from mainstem.testing.sim_storage import Disk
 from mainstem.testing.simulation import Simulation
 from mainstem.testing.world import Actor, Process, World
 from mainstem.vector_methods import VectorMethods
@@ -117,6 +118,7 @@ class Interleavings:
     def _patches(self) -> list[Any]:
         begin, add_staged = Transaction.begin.__func__, Transaction.add_staged
         run, kill, stop, tend = Simulation.run, Process.kill, World._pause, lifecycle.tend
+        tell = Disk.tell
 
         def begun(cls: Any, ctx: Any, spec: Any, **given: Any) -> Transaction:
             kind = "bulk insert" if spec.operation == "bulk_insert" else "delta commit"
@@ -140,11 +142,14 @@ class Interleavings:
 
         def watched(simulation: Simulation) -> Any:
             self._world = simulation.world
-            simulation.disk.watchers.append(self._event)
             try:
                 return run(simulation)
             finally:
                 self._count()
+
+        def told(disk: Disk, event: str, path: str, source: str = "") -> None:
+            self._event(event, path)
+            tell(disk, event, path, source)
 
         def killed(process: Process) -> None:
             if not process.dead:
@@ -169,6 +174,7 @@ class Interleavings:
             patch.object(Transaction, "commit", self._ending(Transaction.commit)),
             patch.object(Transaction, "abort", self._ending(Transaction.abort)),
             patch.object(Simulation, "run", watched),
+            patch.object(Disk, "tell", told),
             patch.object(Process, "kill", killed),
             patch.object(World, "_pause", stopped),
             patch.object(lifecycle, "tend", tended),
@@ -214,7 +220,7 @@ class Interleavings:
             if action in running:
                 running.remove(action)
 
-    def _event(self, event: str, path: str, source: str) -> None:
+    def _event(self, event: str, path: str) -> None:
         """A name on the disk has changed: whatever the running actor is at has an effect."""
         world = self._world
         if world is None or world.current is None or event == "listed" or path.startswith(_SILENT):
