@@ -5,7 +5,7 @@
 # up to date is left alone, so nothing here needs the network twice.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo memory nbcc-sql collision test versions again interop interop-matrix support benchmark benchmark-full sim chaos crash fuzz fuzz-filters lint clean
+.PHONY: help setup setup-dev demo memory nbcc-sql collision test versions again interop interop-matrix support benchmark benchmark-full sim sim-reach chaos crash fuzz fuzz-filters lint clean
 
 ifndef PYTHON
 PYTHON := $(firstword $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
@@ -94,6 +94,9 @@ benchmark-full: ## the benchmarks at full size
 
 sim: setup-dev ## the simulated world for SECONDS=600, from SEED= if given (a failing seed replays exactly)
 	@$(ENVIRONMENT) run dev -- -m mainstem.testing.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+sim-reach: setup-dev ## lines, branches and pairs of actions that the simulated world meets in SECONDS=600, from SEED= if given
+	@$(ENVIRONMENT) run dev -- -W ignore -m mainstem.testing.reach --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 chaos: SECONDS = 3600
 chaos: setup-dev ## everybody on one table under a failing ZooKeeper ensemble for SECONDS=3600, from SEED= if given; then Flink jobs killed, streaming reads too

@@ -7,7 +7,7 @@ so that the number of groups is there before any row; groups with rows get a bas
 
   1. ``put_table``: folders, then the metadata table's ``hoodie.properties``, whole and by link
   2. ``put_partition``: partition metafile, marker logs, base files
-  3. [[ ``publish_partition``: the instant's requested and inflight files, then its completed file ]]
+  3. [[ the caller publishes the instant: its requested and inflight files, then its completed file ]]
   4. [[ the caller puts the partition into a list of the table's ``hoodie.properties`` ]]
 
 A new table's metadata table is there before the table itself (``put_with_table``): made aside, put in its
@@ -44,7 +44,6 @@ from mainstem.timeline.active import load_timeline
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
 from mainstem.timeline.compaction_trigger import INITIAL
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED
-from mainstem.timeline.publish import Publisher
 
 _OPERATION = "BULK_INSERT_PREPPED"
 _TOKEN = "0-0-0"
@@ -147,34 +146,6 @@ def put_partition(
         )
     storage.sync_folders([folder, paths.METADATA])
     return encode_commit(stats, {"schema": commit_schema(table_version)}, _OPERATION)
-
-
-def publish_partition(
-    publisher: Publisher, storage: Storage, random: Randomness, instant: str, completed: bytes
-) -> str:
-    """Step 3; the completion time. Raises what ``Publisher.publish`` raises."""
-    private = paths.prepared(instant, f"{random.getrandbits(64):016x}")
-    storage.create(private, completed, durable=True)
-
-    def begin(time: str) -> None:
-        for state in (REQUESTED, INFLIGHT):
-            with suppress(FileExistsError):
-                storage.create(
-                    f"{paths.METADATA_TIMELINE}/{instant}.{DELTACOMMIT}.{state}", b"", durable=False
-                )
-
-    try:
-        published = publisher.publish(
-            lambda time: f"{instant}_{time}.{DELTACOMMIT}",
-            prepared=private,
-            before_link=begin,
-            folder=paths.METADATA_TIMELINE,
-        )
-    finally:
-        with suppress(OSError):
-            storage.delete(private)
-    assert published.time is not None
-    return published.time
 
 
 def put_with_table(

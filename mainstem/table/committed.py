@@ -146,7 +146,8 @@ class CommittedFiles:
         if not absent:
             return []
         groups = {expected[name].file_id for name in absent}
-        newest = _newest_bases(groups, names, completion, until, parse_base)
+        # Sorted: which completion times are looked up must not depend on the order of a set.
+        newest = _newest_bases(groups, sorted(names), completion, until, parse_base)
         found = []
         for file in (expected[name] for name in sorted(absent)):
             late = until is not None and file.instant > until

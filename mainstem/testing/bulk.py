@@ -24,13 +24,18 @@ class BulkInserts(Tables):
         if kind in ("delete", "abort") or self.random.random() < 0.5:
             super()._transaction(process, table, kind)
             return
-        txn, intent = self._begin(table, process.name, "bulk_insert")
-        with txn:
-            for batch in range(self.random.choice([1, 2])):
-                rows = [self._tracer(intent, self.random) for _ in range(3)]
-                for number, row in enumerate(rows):
-                    if batch or number:
-                        row["id"] = f"x{intent.instant}/{batch}/{number}"
-                self._write(txn, intent, "upsert", rows)
-                self.pause_between(process, 300)
-            self._commit(txn, intent)
+        bulk_insert(self, process, table)
+
+
+def bulk_insert(world: Tables, process: Process, table: Table) -> None:
+    """One transaction of base files, with keys of its own."""
+    txn, intent = world._begin(table, process.name, "bulk_insert")
+    with txn:
+        for batch in range(world.random.choice([1, 2])):
+            rows = [world._tracer(intent, world.random) for _ in range(3)]
+            for number, row in enumerate(rows):
+                if batch or number:
+                    row["id"] = f"x{intent.instant}/{batch}/{number}"
+            world._write(txn, intent, "upsert", rows)
+            world.pause_between(process, 300)
+        world._commit(txn, intent)

@@ -13,10 +13,12 @@ from mainstem.readers.state import TableState
 from mainstem.storage import paths
 from mainstem.testing.mutant import FAILING, Patch, nothing, seeded_bug
 from mainstem.testing.sim_storage import SimStorage
+from mainstem.testing.world import STEPS, Faults
 from mainstem.timeline.publish import Publisher, Section
 from mainstem.truetime.heartbeat import Heartbeats
-from mainstem.writers import rollback, transaction
+from mainstem.writers import ordinals, rollback, transaction
 from mainstem.writers.append import BucketAppender
+from mainstem.writers.guard import GuardIndex
 from mainstem.writers.transaction import Transaction
 
 
@@ -114,3 +116,38 @@ def full_logs_not_synced() -> list[Patch]:
 @seeded_bug("files of task attempts that lost stay beside those of the winner", "tasks")
 def losing_attempts_stay() -> list[Patch]:
     return [patch.object(Transaction, "_remove_unclaimed", nothing)]
+
+
+#: drivers die as soon as their commit is visible, and are started again when others have long gone on
+DYING_WHEN_VISIBLE = Faults(crash_after=STEPS[0], crash_after_often=0.3, restart_ms_max=20_000)
+
+
+@seeded_bug(
+    "which instant holds a batch is noted when the batch is committed, not before: who dies between the two"
+    " leaves a batch that is not found once it is archived",
+    "archives",
+    DYING_WHEN_VISIBLE,
+)
+def notes_after_publication() -> list[Patch]:
+    announce, publish = GuardIndex.announce, Transaction._publish_completed
+
+    def late(self: Transaction, stats: Any, rows: int) -> Any:
+        outcome = publish(self, stats, rows)
+        if self._guard is not None:
+            announce(self._ctx.guards, self._guard, self.instant)
+        return outcome
+
+    return [
+        patch.object(GuardIndex, "announce", nothing),
+        patch.object(Transaction, "_publish_completed", late),
+    ]
+
+
+@seeded_bug("a batch that is run again goes on counting its writes where the last run stopped", "ordinals")
+def replays_count_on() -> list[Patch]:
+    whole = ordinals._choose
+
+    def choose(state: Any, run: Any, *given: Any) -> int:
+        return whole(state, run, *given) + sum(len(other) for _, other in state.runs if other is not run)
+
+    return [patch.object(ordinals, "_choose", choose)]

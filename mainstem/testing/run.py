@@ -22,7 +22,9 @@ from mainstem.testing.indexed_world import Compacted, Indexed
 from mainstem.testing.indexes_world import Indexes, IndexesOfFiles
 from mainstem.testing.indexing_world import Indexing
 from mainstem.testing.log_compactor import LogCompactions
+from mainstem.testing.long_world import Long
 from mainstem.testing.mixed import Mixed
+from mainstem.testing.ordinals_world import Ordinals
 from mainstem.testing.publishers import Publishers
 from mainstem.testing.restore_world import Restores
 from mainstem.testing.services_world import Services
@@ -46,7 +48,9 @@ SCENARIOS: dict[str, type[Simulation]] = {
     "indexes-of-files": IndexesOfFiles,
     "indexing": Indexing,
     "logs": LogCompactions,
+    "long": Long,
     "mixed": Mixed,
+    "ordinals": Ordinals,
     "publishers": Publishers,
     "restores": Restores,
     "services": Services,

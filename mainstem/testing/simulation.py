@@ -45,7 +45,10 @@ class Simulation:
         self.session_ms = rng.choice([500, 2000, 6000])
         given = None if faults is None else replace(faults)
         self.manners = random.Random(f"manners of {self.scenario}/{seed}")
-        drawn = given or Faults.drawn(rng, self.session_ms).with_manners(self.manners, seed)
+        deaths = random.Random(f"deaths of {self.scenario}/{seed}")
+        drawn = given or Faults.drawn(rng, self.session_ms).with_manners(self.manners, seed).with_deaths(
+            deaths, seed
+        )
         self.world = World(rng.getrandbits(64), drawn)
         self.log_bytes_max = drawn.log_bytes_max
         self.seed = seed
@@ -86,6 +89,8 @@ class Simulation:
         def died() -> None:
             self.running -= counted
             delay = self.random.choice([1.0, 100.0, 2 * self.session_ms]) * self.random.random()
+            if self.world.faults.restart_ms_max:
+                delay += self.world.deaths.random() * self.world.faults.restart_ms_max
             self.running += counted  # it is owed
             self.world.after(delay, again)
 

@@ -49,6 +49,8 @@ class Tables(Simulation):
     scenario = "tables"
     schema = SCHEMA
     busy_calls = 2500
+    buckets = 2
+    keys = 6  # that everybody writes
     always_compacting = False
     #: deletes, equal ordering values and every merge mode beside compactions (the ledger knows Java's rule)
     late_rows = False
@@ -104,7 +106,7 @@ class Tables(Simulation):
         properties.update(self.more_properties())
         order = ["ts"] if self.mode.event_time else []
         raw = create.new_properties(
-            self.base, self.schema, ["id"], order, ["part"], 2, 9, properties, "simulated"
+            self.base, self.schema, ["id"], order, ["part"], self.buckets, 9, properties, "simulated"
         )
         create.put_table(self.seams(self.world.process("builder")), raw)
 
@@ -179,7 +181,7 @@ class Tables(Simulation):
             self.numbers += 1
             mark = f"{writer}:{self.numbers}"
             row: Row = {
-                "id": f"k{rng.randrange(6)}",
+                "id": f"k{rng.randrange(self.keys)}",
                 "part": rng.choice(self.partitions),
                 "ts": self._ordering(rng),
                 "v": mark,

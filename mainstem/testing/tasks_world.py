@@ -16,7 +16,7 @@ from mainstem.errors import MainstemError, Unavailable
 from mainstem.testing.oracle import Row
 from mainstem.testing.sim_storage import SimStorage
 from mainstem.testing.tables import Tables
-from mainstem.testing.world import Process
+from mainstem.testing.world import INTERRUPTS, Process, is_interrupt
 from mainstem.writers.spec import WriteSpec
 from mainstem.writers.task import write_task
 
@@ -67,6 +67,10 @@ class Tasks(Tables):
             except (MainstemError, OSError):
                 self.world.counts.refused += 1
                 told.append(None)
+            except INTERRUPTS as error:
+                if not is_interrupt(error):
+                    raise
+                told.append(None)  # the attempt failed; its job has it tried again
 
         executor.on_death = lambda: told.append(None)
         self.world.spawn(executor, executor.name, body)

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import heapq
 import random
+import re
 import threading
 import traceback
 from collections import deque
@@ -35,6 +36,16 @@ INTERRUPTS: tuple[type[BaseException], ...] = (
 )
 _INTERRUPTED = "simulated interrupt"
 _PINNED = 20
+_PINNED_TO_NO_DEATHS = 130
+#: Steps right after which a process may be killed often (``Faults.crash_after``): what others see of it has
+#: changed, and nothing of what it does about that is done.
+STEPS = (
+    r"^link .*/\d+_\d+\.deltacommit$",
+    r"^link .*/\d+_\d+\.\w+$",
+    r"^link .*\.requested$",
+    r"^delete .*timeline/",
+    r"^rename ",
+)
 
 
 class Killed(BaseException):
@@ -77,6 +88,9 @@ class Faults:
     interrupt: float = 0.0  # an exception that is no trouble of storage, before or after the effect
     impolite: float = 0.0  # per refusal: the actor goes on with the same transaction as if nothing was
     log_bytes_max: int = 0  # writers begin a new log file at this size; 0: as ever
+    crash_after: str = ""  # a pattern of calls, "kind path": right after the effect of one ...
+    crash_after_often: float = 0.0  # ... the process is killed, per call
+    restart_ms_max: float = 0.0  # an heir comes up to this much later than it would
 
     @staticmethod
     def drawn(rng: random.Random, session_ms: float) -> Faults:
@@ -119,6 +133,21 @@ class Faults:
             log_bytes_max=rng.choice([0, 1024, 1024, 4096]),
             error_before=max(self.error_before, rng.choice([0.0, 0.0, 0.003])),
             full_disk=max(self.full_disk, rng.choice([0.0, 0.0, 0.003])),
+        )
+
+
+    def with_deaths(self, rng: random.Random, seed: int) -> Faults:
+        """In one seed of ten, processes that are killed right after one kind of step, whose heirs come late.
+
+        Not in the first seeds, to which seeded bugs are pinned; ``rng`` draws nothing else.
+        """
+        if seed < _PINNED_TO_NO_DEATHS or rng.random() >= 0.1:
+            return self
+        return replace(
+            self,
+            crash_after=rng.choice(STEPS),
+            crash_after_often=rng.choice([0.05, 0.2, 0.5]),
+            restart_ms_max=rng.choice([0.0, 2000.0, 10_000.0]),
         )
 
 
@@ -223,6 +252,8 @@ class World:
         self.random = random.Random(seed)
         #: of interrupts and of what actors do about them, so that the others' draws stay what they are
         self.manners = random.Random(f"manners of {seed}")
+        #: of deaths right after a step and of how late heirs come, for the same reason
+        self.deaths = random.Random(f"deaths of {seed}")
         self.faults = faults or Faults()
         self.now = START_MS
         self.counts = Counts()
@@ -370,7 +401,17 @@ class World:
             return True
         if crashes and faults.host_crash and rng.random() < faults.host_crash:
             self._crash_host()
+        if crashes and faults.crash_after and self._dies_after(f"{kind} {detail}"):
+            return True
         return self._interrupt(actor, kind) if faults.interrupt else False
+
+    def _dies_after(self, call: str) -> bool:
+        """Whether the running process is to be killed right after the effect of this call."""
+        faults = self.faults
+        if not re.search(faults.crash_after, call) or self.deaths.random() >= faults.crash_after_often:
+            return False
+        self.counts.crashes += 1
+        return True
 
     def interrupted(self) -> bool:
         """Whether the running actor is to be interrupted after the effect of its call, not killed."""

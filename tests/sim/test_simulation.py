@@ -58,10 +58,11 @@ def _command(*arguments: str, hash_seed: str = "random") -> subprocess.Completed
     )
 
 
-@pytest.mark.parametrize("seed", ["1", "3", "19"])
-def test_a_seed_makes_the_same_calls_in_every_process(seed: str) -> None:
+@pytest.mark.parametrize(("seed", "scenario"), [("1", ""), ("3", ""), ("19", ""), ("5", "long")])
+def test_a_seed_makes_the_same_calls_in_every_process(seed: str, scenario: str) -> None:
+    named = ("--scenario", scenario) if scenario else ()
     first, second = (
-        _command("--seed", seed, "--runs", "1", "--trace", hash_seed=h).stdout.splitlines()[0]
+        _command("--seed", seed, "--runs", "1", *named, "--trace", hash_seed=h).stdout.splitlines()[0]
         for h in ("1", "2")
     )
     assert first.startswith(f"seed {seed} trace ")
