@@ -89,6 +89,13 @@ def _create(ctx: WriterContext, instant: str | None, user: str, comment: str) ->
     def content(timeline: ActiveTimeline) -> str:
         ctx.reread_config()
         state, files = listing.now()
+        if state.archive.is_archived(target.requested):
+            raise Invalid(
+                f"{target.requested} is archived, which no savepoint can be made of; its files leave the active"
+                " timeline with the next archiving, for an archiver stopped half way",
+                table=ctx.base,
+                instant=target.requested,
+            )
         try:
             kept = kept_for(state, _completed(state.timeline, target.requested), files)
         except Invalid as error:

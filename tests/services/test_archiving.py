@@ -488,6 +488,25 @@ class Dead(BaseException):
     """The process was killed here."""
 
 
+def test_no_savepoint_is_made_of_what_an_archiver_that_died_has_archived(table, monkeypatch):
+    times = fill(table, 8)
+    before = answers(table)
+
+    def dead(*_: object) -> None:
+        raise Dead
+
+    with monkeypatch.context() as dying, pytest.raises(Dead):
+        dying.setattr(archiving, "_delete_active", dead)
+        table.archive()
+    other = reopened(table)
+    assert times[0] in active(other) and times[0] in archived(other)
+    with pytest.raises(Invalid, match=f"{times[0]} is archived"):
+        other.savepoint(times[0])
+    other.savepoint(times[-1])
+    other.archive()
+    assert times[0] not in active(other) and answers(other) == before
+
+
 class Mortal:
     """A storage that dies at the n-th call that changes something, before or after its effect."""
 
