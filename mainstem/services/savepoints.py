@@ -91,8 +91,8 @@ def _create(ctx: WriterContext, instant: str | None, user: str, comment: str) ->
         state, files = listing.now()
         if state.archive.is_archived(target.requested):
             raise Invalid(
-                f"{target.requested} is archived, which no savepoint can be made of; its files leave the active"
-                " timeline with the next archiving, for an archiver stopped half way",
+                f"{target.requested} is archived, which no savepoint can be made of; an archiver stopped half"
+                " way, so its files leave the active timeline with the next archiving",
                 table=ctx.base,
                 instant=target.requested,
             )
