@@ -210,11 +210,11 @@ def is_overtaken(planned_on: ActiveTimeline, now: ActiveTimeline) -> bool:
 
 
 def _claims(timeline: ActiveTimeline) -> set[str]:
-    """Savepoints, and every plan that is pending."""
+    """Completed savepoints, whose files are known from then on only, and every plan that is pending."""
     return {
         f"{i.requested}.{i.action}"
         for i in timeline.instants
-        if i.action == SAVEPOINT or not (i.is_completed or i.action in _INGESTION)
+        if i.is_completed == (i.action == SAVEPOINT) and i.action not in _INGESTION
     }
 
 

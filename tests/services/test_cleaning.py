@@ -268,10 +268,13 @@ def test_a_savepoint_of_files_that_a_pending_clean_names_is_refused(table):
     assert table.savepoints() == []
 
 
-def test_a_savepoint_made_between_listing_and_lock_sends_the_planner_back(table, monkeypatch):
+@pytest.mark.parametrize("begun", [False, True], ids=["since the listing", "seen in its beginning"])
+def test_a_savepoint_made_between_listing_and_lock_sends_the_planner_back(table, monkeypatch, begun):
     for number in range(5):
         turn(table, number)
     oldest = next(i.requested for i in table.timeline() if i.action == "deltacommit")
+    if begun:
+        Path(table.path, paths.timeline_file(f"{oldest}.savepoint.inflight")).touch()
     other, plan, plans = mainstem.open_table(table.path, QUICK), cleaning.plan_clean, []
 
     def slow(*given):
