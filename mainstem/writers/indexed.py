@@ -20,6 +20,7 @@ from mainstem.storage import paths
 from mainstem.storage.folder import FolderStorage
 from mainstem.storage.protocol import LogSink
 from mainstem.table.properties import load_config
+from mainstem.timeline.instant import DELTACOMMIT
 from mainstem.timeline.publish import Published, Section
 from mainstem.writers.context import WriterContext
 
@@ -72,13 +73,22 @@ def publish_with_metadata(
                 part.release()
         if not isinstance(published.decision, _Moved):
             return published
-        part = _prepare(ctx, instant, changes)
+        begun, part = part, _prepare(ctx, instant, changes)
+        if begun is not None and part is None:
+            _take_back(ctx, instant, begun)
     raise Unavailable(
         f"the table's indexes changed {_ROUNDS_MAX} times while {instant} was being published; nothing was"
         " published, do it again",
         table=ctx.base,
         instant=instant,
     )
+
+
+def _take_back(ctx: WriterContext, instant: str, begun: MetadataCommit) -> None:
+    """The metadata table went, and an overtaken attempt has left the beginning of the instant there: nobody
+    would ever end it. What it completed there stays: the instant itself is about to be."""
+    if ctx.publisher.metadata_timeline().completion_of(instant, DELTACOMMIT) is None:
+        begun.forget()
 
 
 def _maintained(ctx: WriterContext, changes: FileChanges, locked: bool = False) -> Maintained:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pytest
 
 import mainstem
-from mainstem.errors import CorruptTable, Unavailable, Unsupported
+from mainstem.errors import CorruptTable, LeaseLost, Unavailable, Unsupported
 from mainstem.metadata.commit import MetadataCommit
 from mainstem.readers.state import TableState
 from mainstem.storage.local import LocalStorage
@@ -336,3 +336,29 @@ def test_names_that_only_begin_like_file_groups_hide_none_of_them(tmp_path: Path
     table.upsert(rows("456789", 2))
     report = table.validate_metadata()
     assert report.ok, report.differences
+
+
+def test_a_metadata_table_that_goes_between_two_attempts_keeps_no_beginning_of_the_commit(table, monkeypatch):
+    table.upsert(rows("01", 1))
+    other, overtaken = mainstem.open_table(table.path), []
+    whole, acquire = Publisher._go_ahead, type(table._seams.lock).acquire
+
+    def once(self, *given):
+        if self is table.writer_context().publisher and not overtaken:
+            overtaken.append("now")
+            raise LeaseLost("overtaken")
+        return whole(self, *given)
+
+    def late(self):
+        if self is table._seams.lock and overtaken == ["now"]:
+            overtaken.append("dropped")
+            other.drop_index("files")
+        return acquire(self)
+
+    monkeypatch.setattr(Publisher, "_go_ahead", once)
+    monkeypatch.setattr(type(table._seams.lock), "acquire", late)
+    outcome = table.upsert(rows("23", 1))
+    assert overtaken == ["now", "dropped"] and outcome.status == "committed"
+    begun = Path(table.path, ".hoodie/metadata").rglob(f"*{outcome.instant}*")
+    assert not list(begun)
+    assert table.scan().to_arrow().num_rows == 4
