@@ -186,12 +186,13 @@ def start(tmp_path: Path) -> Iterator[Callable[[str], Run]]:
 
 @pytest.mark.supports("Engines", "PyFlink: exactly once across failures")
 @pytest.mark.parametrize(("source", "tasks"), [("bounded", 2), ("endless", 4)])
-def test_rows_of_killed_python_workers_come_once(start, source, tasks):
+def test_rows_of_killed_and_interrupted_python_workers_come_once(start, source, tasks):
     run = start(source)
     run.start(tasks)
     run.wait_for_progress()
     while not run.ended() and len(run.kills) < KILLS:
-        run.signal_one_worker(signal.SIGKILL)
+        # An interrupt ends a worker from within, with all that it has open.
+        run.signal_one_worker(signal.SIGINT if len(run.kills) % 2 else signal.SIGKILL)
         pause = time.monotonic() + run.chance.uniform(0.3, 6)
         wait_for(lambda pause=pause: time.monotonic() > pause or run.ended(), 200)
     run.wait()
