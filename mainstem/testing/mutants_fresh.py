@@ -12,12 +12,12 @@ from unittest.mock import patch
 from mainstem.readers.state import TableState
 from mainstem.storage import paths
 from mainstem.testing.mutant import FAILING, Patch, nothing, seeded_bug
+from mainstem.testing.mutants_interrupts import rolled_over_not_synced
 from mainstem.testing.sim_storage import SimStorage
 from mainstem.testing.world import STEPS, Faults
 from mainstem.timeline.publish import Publisher, Section
 from mainstem.truetime.heartbeat import Heartbeats
 from mainstem.writers import ordinals, rollback, transaction
-from mainstem.writers.append import BucketAppender
 from mainstem.writers.guard import GuardIndex
 from mainstem.writers.transaction import Transaction
 
@@ -104,13 +104,7 @@ def columns_of_others_forgotten() -> list[Patch]:
 
 @seeded_bug("log files that are full are closed and not synced, only those open at the commit are", "tasks")
 def full_logs_not_synced() -> list[Patch]:
-    def close(self: BucketAppender, key: tuple[str, int]) -> None:
-        log = self._logs.pop(key)
-        log.sink.close(durable=False)
-        log.stat.size_bytes = log.sink.size
-        self._closed.append(log.stat)
-
-    return [patch.object(BucketAppender, "_close_log", close)]
+    return rolled_over_not_synced()
 
 
 @seeded_bug("files of task attempts that lost stay beside those of the winner", "tasks")
