@@ -93,10 +93,10 @@ benchmark-full: ## the benchmarks at full size
 	@$(ENVIRONMENT) run benchmarks -- -m benchmarks --full $(ARGS)
 
 sim: setup-dev ## the simulated world for SECONDS=600, from SEED= if given (a failing seed replays exactly)
-	@$(ENVIRONMENT) run dev -- -m mainstem.testing.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	@$(ENVIRONMENT) run dev -- -m tests.sim.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 sim-reach: setup-dev ## lines, branches and pairs of actions that the simulated world meets in SECONDS=600, from SEED= if given
-	@$(ENVIRONMENT) run dev -- -W ignore -m mainstem.testing.reach --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	@$(ENVIRONMENT) run dev -- -W ignore -m tests.sim.reach --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 chaos: SECONDS = 3600
 chaos: setup-dev ## everybody on one table under a failing ZooKeeper ensemble for SECONDS=3600, from SEED= if given; then Flink jobs killed, streaming reads too

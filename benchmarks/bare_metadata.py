@@ -21,13 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from isal import isal_zlib
 
-from mainstem.client import Table
+from mainstem.api.opening import local_seams
+from mainstem.api.table import Table
 from mainstem.formats.log_file import BlockKind, read_blocks
-from mainstem.opening import local_seams
+from mainstem.layout.properties import load_config
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.storage.protocol import LogSink
-from mainstem.table.properties import load_config
 
 _LEVEL, _GZIP = 1, 31  # as log blocks are compressed; a gzip member
 _HEAD, _TAIL = b"\0" * 10, b"\0" * 11  # of an entry: lengths before the key, a cell's constants behind it

@@ -70,7 +70,7 @@ def _even_source(t_env) -> None:
     from pyflink.datastream.connectors.base import Source
     from pyflink.java_gateway import get_gateway
 
-    from mainstem.flink.workers import stream_environment
+    from mainstem.flink.stream_workers import stream_environment
 
     java = get_gateway().jvm
     flink, longs = java.org.apache.flink, java.org.apache.flink.api.common.typeinfo.Types.LONG
@@ -109,7 +109,7 @@ def _run(jobs: Sequence, spec: dict, folder: Path, seen: Callable[[], bool]) -> 
 
 def _checkpoints(job) -> int:
     """How many a job of this process has completed."""
-    from mainstem.flink.workers import java_field
+    from mainstem.flink.stream_workers import java_field
 
     client = job.get_job_client()._j_job_client
     graph = java_field(client, "miniCluster").getExecutionGraph(client.getJobID()).get()

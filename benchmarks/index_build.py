@@ -30,7 +30,7 @@ from isal import isal_zlib
 import mainstem
 from benchmarks import FOLDER, Row, bound, index_writers, read_tables, row, work_folder
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.metadata.partitions import RECORD_INDEX
+from mainstem.metadata.metadata_partitions import RECORD_INDEX
 
 ROWS, GROUPS, INDEX_GROUPS = 10_000_000, 200, 10
 PEAK_MIB = 1024

@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 
 import mainstem
 from benchmarks import Row, bound, data, median_seconds, read_tables, row
-from mainstem.metadata.partitions import RECORD_INDEX
-from mainstem.readers.state import TableState
+from mainstem.layout.properties import load_config
+from mainstem.metadata.metadata_partitions import RECORD_INDEX
+from mainstem.readers.planning.table_state import TableState
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import load_config
 
 KEYS, ASKED = 1_000_000, 100_000
 HUDIS_MS, COLD_MS, BYTES_PER_KEY = 600, 20, 48

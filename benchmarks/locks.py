@@ -49,8 +49,8 @@ class Turns:
 def run(reduced: bool) -> list[Row]:
     """Rows of the table."""
     try:
-        from mainstem.testing.zookeeper import NoJava
-        from mainstem.testing.zookeeper_ensemble import ZooKeeperEnsemble
+        from tests.servers.zookeeper import NoJava
+        from tests.servers.zookeeper_ensemble import ZooKeeperEnsemble
     except ImportError as error:
         raise Missing(f"no kazoo: {error}") from error
     seconds, repeats = (3.0, 3) if reduced else (10.0, 5)
@@ -98,8 +98,8 @@ def contest(kind: str, servers: str, node: str, processes: int, seconds: float) 
 
 def _ours(servers: str, node: str) -> tuple[Callable[[], Callable[[], object]], Callable[[], object]]:
     from mainstem.truetime.clock import SystemClock
-    from mainstem.truetime.lock_options import LockOptions, open_lock
-    from mainstem.truetime.zk_options import EXPLICIT
+    from mainstem.truetime.locks.options import LockOptions, open_lock
+    from mainstem.truetime.locks.zookeeper_options import EXPLICIT
 
     properties = {
         "hoodie.write.lock.provider": EXPLICIT,

@@ -85,7 +85,7 @@ def _index(folder: Path) -> None:
     import usearch.index  # noqa: F401
 
     import mainstem
-    import mainstem.vectors.searching
+    import mainstem.vectors.search.searching
 
     table = mainstem.open_table(folder / "t")
     table.scan(filter=pc.field("id") == "k00000000", columns=["id"]).to_arrow()

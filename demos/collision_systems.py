@@ -70,7 +70,7 @@ class Mainstem:
 
     def upsert(self, rows: pa.Table, writer: str, batch: int) -> None:
         from mainstem.errors import LeaseLost, LockUnavailable, OutcomeUnknown, RolledBack
-        from mainstem.writers.guard import StreamGuard
+        from mainstem.writers.stream_guard import StreamGuard
 
         try:
             with self._opened(writer).begin("upsert", guard=StreamGuard(writer, batch)) as transaction:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import mainstem
 from demos.compare import differences
 from demos.flights import KEY, PARTITION, file_starts
-from mainstem.readers.explain import Explanation
+from mainstem.readers.planning.explain import Explanation
 
 TRIES = 3
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from mainstem.lazy import lazily
 
 _PLACES = {
-    "create_table": "mainstem.create",
-    "open_table": "mainstem.client",
-    "Table": "mainstem.client",
+    "create_table": "mainstem.api.create",
+    "open_table": "mainstem.api.table",
+    "Table": "mainstem.api.table",
     "Outcome": "mainstem.writers.outcome",
     "Transaction": "mainstem.writers.transaction",
-    "StreamGuard": "mainstem.writers.guard",
+    "StreamGuard": "mainstem.writers.stream_guard",
     "Instant": "mainstem.timeline.instant",
-    "FileSlice": "mainstem.table.slicing",
-    "MixedWritersWarning": "mainstem.timeline.publish",
-    "register_embedding": "mainstem.vectors.embedding",
+    "FileSlice": "mainstem.layout.slicing",
+    "MixedWritersWarning": "mainstem.publish.publisher",
+    "register_embedding": "mainstem.vectors.index.embedding",
     "register_merger": "mainstem.merge.registry",
     **dict.fromkeys(
         (
@@ -34,8 +34,8 @@ __version__ = "0.1.0"
 __all__ = sorted([*_PLACES, "__version__"])
 
 if TYPE_CHECKING:
-    from mainstem.client import Table, open_table
-    from mainstem.create import create_table
+    from mainstem.api.create import create_table
+    from mainstem.api.table import Table, open_table
     from mainstem.errors import (
         CorruptTable,
         Invalid,
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
         Unavailable,
         Unsupported,
     )
+    from mainstem.layout.slicing import FileSlice
     from mainstem.merge.registry import register_merger
-    from mainstem.table.slicing import FileSlice
+    from mainstem.publish.publisher import MixedWritersWarning
     from mainstem.timeline.instant import Instant
-    from mainstem.timeline.publish import MixedWritersWarning
-    from mainstem.vectors.embedding import register_embedding
-    from mainstem.writers.guard import StreamGuard
+    from mainstem.vectors.index.embedding import register_embedding
     from mainstem.writers.outcome import Outcome
+    from mainstem.writers.stream_guard import StreamGuard
     from mainstem.writers.transaction import Transaction
 
 __getattr__, __dir__ = lazily(__name__, _PLACES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from mainstem.cli import main
+from mainstem.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -60,7 +60,8 @@ INDEX_KEYS = (
 )  # fmt: skip
 #: services run beside commits as Hudi's defaults say (services/run_options.py)
 SERVICES_AUTOMATIC = "hoodie.mainstem.services.automatic"
-#: a table's own: partitions of the metadata table that are to be built again (metadata/setting_aside.py)
+#: a table's own: partitions of the metadata table that are to be built again
+#: (metadata/commits/setting_aside.py)
 REBUILD = "hoodie.mainstem.metadata.rebuild"
 
 #: of vector indexes: what they are made with unless told otherwise, and when rounds refresh them

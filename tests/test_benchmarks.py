@@ -13,7 +13,7 @@ import pytest
 from benchmarks import bound, compaction, data, flink, locks, read_tables, row
 from benchmarks.race import race
 from benchmarks.report import finish, markdown, table
-from mainstem.testing.zookeeper import ZooKeeperServer
+from tests.servers.zookeeper import ZooKeeperServer
 
 
 def test_batches_are_half_updates_and_half_new_keys() -> None:

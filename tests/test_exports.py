@@ -51,14 +51,14 @@ def test_import_mainstem_loads_nothing_heavy() -> None:
     loaded = _loaded_after("import mainstem")
     assert not loaded & HEAVY
     assert not {m for m in loaded if m.startswith("mainstem.")} & {
-        "mainstem.client", "mainstem.readers", "mainstem.writers", "mainstem.testing",
+        "mainstem.api.table", "mainstem.readers", "mainstem.writers", "tests.sim",
     }  # fmt: skip
 
 
 def test_reading_and_writing_never_load_the_engines() -> None:
     loaded = _loaded_after("import mainstem; mainstem.open_table; mainstem.Table")
     assert not loaded & {"pyspark", "pandas", "greenlet", "kazoo"}
-    assert "mainstem.testing" not in loaded
+    assert "tests.sim" not in loaded
 
 
 def test_every_error_is_a_mainstem_error_and_says_what_to_do_in_its_docstring() -> None:

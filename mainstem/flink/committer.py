@@ -1,8 +1,8 @@
 """The committer: what checkpoints wrote becomes commits, each checkpoint once, whichever process does it.
 
-Workers stage rows (``writers/staged.py``) and send the *committables*, one line per staged file, to Flink's
-own file sink, whose part files get their final names only after their checkpoint completed. From there on
-no Flink is needed: the committer, a thread of the job's client, of the next job, or ``mainstem
+Workers stage rows (``writers/staged_rows.py``) and send the *committables*, one line per staged file, to
+Flink's own file sink, whose part files get their final names only after their checkpoint completed. From
+there on no Flink is needed: the committer, a thread of the job's client, of the next job, or ``mainstem
 flink-commit``, turns final part files into delta commits. Any number of committers may run at once, in any
 processes.
 
@@ -41,7 +41,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from mainstem.client import Table
+from mainstem.api.table import Table
 from mainstem.errors import CorruptTable, Invalid, MainstemError, RolledBack, Unavailable
 from mainstem.flink.parts import Part, PartFiles
 from mainstem.forks import Mutex
@@ -51,9 +51,9 @@ from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import decode_commit
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT
 from mainstem.writers.context import WriterContext
-from mainstem.writers.guard import GUARD_KEY, StreamGuard
 from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, Outcome
-from mainstem.writers.spec import UPSERT
+from mainstem.writers.stream_guard import GUARD_KEY, StreamGuard
+from mainstem.writers.write_spec import UPSERT
 
 PARTS_KEY = "mainstem.flink.parts"
 _ROLLED_BACK_MAX = 3

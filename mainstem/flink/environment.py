@@ -59,7 +59,7 @@ def connect(t_env: TableEnvironment) -> Environment:
         return t_env
     if not hasattr(t_env, "_j_tenv"):
         raise Invalid(f"connect needs a pyflink TableEnvironment, not a {type(t_env).__name__}")
-    from mainstem.flink.workers import check_release, ensure_workers, keep_java_thread
+    from mainstem.flink.stream_workers import check_release, ensure_workers, keep_java_thread
 
     check_release()
     keep_java_thread()

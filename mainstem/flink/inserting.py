@@ -10,7 +10,7 @@ from mainstem.flink.declared import Declared
 from mainstem.flink.statements import named, quoted
 from mainstem.flink.target import has_key
 from mainstem.flink.types import cast_type
-from mainstem.writers.spec import UNSAFE
+from mainstem.writers.write_spec import UNSAFE
 
 if TYPE_CHECKING:
     from pyflink.table import Table, TableEnvironment

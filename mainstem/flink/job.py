@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mainstem.engines.target import exists
+from mainstem.api.job_table import exists
 from mainstem.errors import Invalid, MainstemError, Unavailable
 from mainstem.flink.committer import Committer
 from mainstem.flink.local_cluster import LocalCluster
 from mainstem.flink.pipeline import Insert, Planned
 from mainstem.flink.recovery import check_exactly_once, check_state
-from mainstem.flink.workers import ensure_workers, java_field, stream_environment
+from mainstem.flink.stream_workers import ensure_workers, java_field, stream_environment
 from mainstem.forks import Mutex
 from mainstem.writers.outcome import Outcome
 

@@ -13,7 +13,7 @@ import logging
 import time
 from typing import Any
 
-from mainstem.flink.workers import java_field
+from mainstem.flink.stream_workers import java_field
 
 _log = logging.getLogger(__name__)
 _KIND = "MiniClusterJobClient"

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mainstem import options as core
+from mainstem.api.hoodie_options import check_given, for_reading, local_path, operation, sorted_out
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.option_list import BY_NAME, FIXED, NO_EFFECT, OPTIONS, Option
-from mainstem.hoodie_options import check_given, for_reading, local_path, operation, sorted_out
 from mainstem.limits import VECTOR_DIMENSION_MAX
 from mainstem.merge.payloads import COMMIT_TIME, EVENT_TIME, IGNORE_DEFAULTS, KNOWN_PAYLOADS
 

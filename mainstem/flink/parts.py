@@ -14,7 +14,7 @@ from mainstem.errors import CorruptTable, Invalid
 from mainstem.limits import PART_FILE_BYTES_MAX
 from mainstem.storage import paths
 from mainstem.storage.protocol import FileInfo, Storage
-from mainstem.writers.staged import Committable, parse_line
+from mainstem.writers.staged_rows import Committable, parse_line
 
 # So much goes into one commit, if it is there. A single part is never divided.
 _PARTS_MAX = 256

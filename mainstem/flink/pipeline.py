@@ -30,8 +30,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mainstem.flink.columns import Shape, taken_apart
 from mainstem.flink.committer import folders
+from mainstem.flink.declared_columns import Shape, taken_apart
 from mainstem.flink.inserting import row_kinds
 from mainstem.flink.recovery import SINK_UID
 from mainstem.flink.statements import named, quoted
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyflink.table import Table, TableEnvironment
 
     from mainstem.flink.declared import Declared
-    from mainstem.writers.spec import WriteSpec
+    from mainstem.writers.write_spec import WriteSpec
 
 _INSERT_ONLY = frozenset("I")
 _BATCH_ROWS = 50_000
@@ -124,7 +124,7 @@ class Insert:
         from pyflink.table.expressions import col
 
         from mainstem.flink.stage_function import StageFunction
-        from mainstem.flink.workers import stream_environment
+        from mainstem.flink.stream_workers import stream_environment
 
         env = stream_environment(self.env)
         with _python_options(self.env):
@@ -220,7 +220,7 @@ def _with_kinds(env: Any, rows: Table, key: tuple[str, ...]) -> Table:
 @contextmanager
 def _python_options(env: TableEnvironment) -> Iterator[None]:
     """Batches as large as is useful, where the user did not say how large, for what is translated within."""
-    from mainstem.flink.workers import checkpoint_interval_ms
+    from mainstem.flink.stream_workers import checkpoint_interval_ms
 
     interval = checkpoint_interval_ms(env) or 1000
     wanted: Mapping[str, str] = {

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import Invalid
-from mainstem.flink.workers import checkpoint_interval_ms, is_local, stream_environment
+from mainstem.flink.stream_workers import checkpoint_interval_ms, is_local, stream_environment
 
 if TYPE_CHECKING:
     from pyflink.table import Table, TableEnvironment

@@ -34,19 +34,19 @@ from pyflink.table import DataTypes, StreamTableEnvironment, TableDescriptor
 from pyflink.table.schema import Schema
 from pyflink.table.udf import udtf
 
-from mainstem.client import Table, open_table
+from mainstem.api.hoodie_options import for_reading
+from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.declared import Declared
 from mainstem.flink.environment import Environment
 from mainstem.flink.options import FlinkOptions, FlinkReadOptions
 from mainstem.flink.read_types import flink_type, python_row_type, transport_schema
-from mainstem.flink.reader import SPLIT, ReadRows, Slices
-from mainstem.hoodie_options import for_reading
-from mainstem.readers.history import just_before
-from mainstem.readers.scan import ScanPlan
-from mainstem.readers.state import TableState
-from mainstem.readers.times import instant_time
-from mainstem.readers.window import write_times
+from mainstem.flink.split_reader import SPLIT, ReadRows, Slices
+from mainstem.readers.changes.commit_range import write_times
+from mainstem.readers.planning.history import just_before
+from mainstem.readers.planning.query_times import instant_time
+from mainstem.readers.planning.scan_plan import ScanPlan
+from mainstem.readers.planning.table_state import TableState
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc

@@ -2,10 +2,10 @@
 
 A pandas function of Flink gets its rows in batches, which end with ``arrow.batch.size`` rows, with the
 bundle, before a checkpoint's barrier and at the end of the input. This one writes each batch as a staged
-file (``writers/staged.py``), durably, and returns the line that commits it in the batch's first row, null in
-the others. It keeps nothing between batches: whatever a barrier follows has been written, and its line is on
-the way to Flink's file sink, whose state the checkpoint holds. A worker that dies leaves files that no line
-names; the rows come again after the restart.
+file (``writers/staged_rows.py``), durably, and returns the line that commits it in the batch's first row,
+null in the others. It keeps nothing between batches: whatever a barrier follows has been written, and its
+line is on the way to Flink's file sink, whose state the checkpoint holds. A worker that dies leaves files
+that no line names; the rows come again after the restart.
 
 Flink hands pandas functions the batches as pandas series, which cannot hold all values (nulls become NaN,
 large integers floats, times of day objects). So the decoder of the worker passes batches whose columns have
@@ -24,10 +24,10 @@ import pyarrow as pa
 from pyflink.table.udf import FunctionContext, ScalarFunction
 
 from mainstem.errors import Unsupported
-from mainstem.flink.columns import Shape, assembled
+from mainstem.flink.declared_columns import Shape, assembled
 from mainstem.storage.local import LocalStorage
-from mainstem.writers.spec import WriteSpec
-from mainstem.writers.staged import Stager
+from mainstem.writers.staged_rows import Stager
+from mainstem.writers.write_spec import WriteSpec
 
 #: how the names of the columns begin that are passed on as Arrow
 COLUMN = "__mainstem_"

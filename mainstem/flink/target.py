@@ -14,17 +14,17 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from mainstem.client import Table, open_table
-from mainstem.engines.asked_indexes import open_for_job
-from mainstem.engines.target import contradiction, exists
+from mainstem.api.hoodie_options import BUCKETS, for_opening
+from mainstem.api.job_indexes import open_for_job
+from mainstem.api.job_table import contradiction, exists
+from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.declared import Declared
 from mainstem.flink.options import INDEX_TYPE, KEYS, ORDERING, TABLE_TYPE, FlinkOptions
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.vectors import check_same
-from mainstem.hoodie_options import BUCKETS, for_opening
 from mainstem.merge.payloads import COMMIT_TIME
-from mainstem.writers.schemas import fills_missing
+from mainstem.writers.transaction_schema import fills_missing
 
 _DEFAULT_KEY, _DEFAULT_ORDERING, _DEFAULT_BUCKETS = "uuid", "ts", "4"
 _MODE = "hoodie.record.merge.mode"

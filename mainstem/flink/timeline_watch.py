@@ -27,12 +27,12 @@ from pyflink.datastream.state import ValueStateDescriptor
 from pyflink.table import DataTypes, TableDescriptor
 from pyflink.table.schema import Schema
 
-from mainstem.client import Table, open_table
+from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid
-from mainstem.flink.reader import SPLIT
-from mainstem.readers.scan import ReadableSplit
-from mainstem.readers.state import TableState
-from mainstem.readers.window import write_times
+from mainstem.flink.split_reader import SPLIT
+from mainstem.readers.changes.commit_range import write_times
+from mainstem.readers.planning.scan_plan import ReadableSplit
+from mainstem.readers.planning.table_state import TableState
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc

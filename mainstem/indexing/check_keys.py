@@ -1,8 +1,8 @@
 """The record index, secondary indexes and bloom filters against the data, file group by file group.
 
-Keys of the data are sorted into file groups as a build would (``metadata.build.bootstrap``), so that one file
-group of data and index is in memory at a time. Java leaves entries of deleted keys now and then, and under
-concurrent writers nobody can remove them safely: what the index has beyond the data is counted apart.
+Keys of the data are sorted into file groups as a build would (``metadata.derive.bootstrap``), so that one
+file group of data and index is in memory at a time. Java leaves entries of deleted keys now and then, and
+under concurrent writers nobody can remove them safely: what the index has beyond the data is counted apart.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.formats.bloom_filter import StoredFilter
-from mainstem.indexing.contents import Contents, DataFile
 from mainstem.indexing.differences import PartitionReport
+from mainstem.indexing.expected_contents import Contents, DataFile
+from mainstem.layout.slicing import FileSlice
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.metadata.build.bootstrap import Keep, Place, Sorter, placed_rows, sort_keys
-from mainstem.metadata.build.expressions import Expression
-from mainstem.metadata.build.ranges import column_at
-from mainstem.metadata.build.rows import secondary_rows
-from mainstem.metadata.definitions import Definition
-from mainstem.metadata.keys import NULL_PREFIX, bloom_keys, file_groups
-from mainstem.metadata.merging import shown
-from mainstem.metadata.partitions import (
+from mainstem.metadata.derive.bootstrap import Keep, Place, Sorter, placed_rows, sort_keys
+from mainstem.metadata.derive.column_ranges import column_at
+from mainstem.metadata.derive.expression_functions import Expression
+from mainstem.metadata.derive.index_rows import secondary_rows
+from mainstem.metadata.index_definitions import Definition
+from mainstem.metadata.metadata_partitions import (
     NON_PARTITIONED,
     RECORD_INDEX,
     data_partition_of,
@@ -32,9 +31,10 @@ from mainstem.metadata.partitions import (
     in_paths,
     is_partitioned_group,
 )
-from mainstem.metadata.records import SCHEMAS
-from mainstem.metadata.table import MetadataTable
-from mainstem.table.slicing import FileSlice
+from mainstem.metadata.metadata_table import MetadataTable
+from mainstem.metadata.records.flat_rows import SCHEMAS
+from mainstem.metadata.records.row_keys import NULL_PREFIX, bloom_keys, file_groups
+from mainstem.metadata.records.row_merging import shown
 
 
 def check_record_index(

@@ -13,15 +13,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mainstem.indexing.contents import Contents, DataFile
 from mainstem.indexing.differences import PartitionReport
-from mainstem.metadata.build.bounds import upper_bound
-from mainstem.metadata.build.expressions import Expression
-from mainstem.metadata.build.ranges import Range, order_key, unscaled
-from mainstem.metadata.build.stats import partition_ranges
-from mainstem.metadata.definitions import Definition
-from mainstem.metadata.keys import column_stats_keys, expression_partition_keys, partition_stats_keys
-from mainstem.metadata.statistics import column_values
+from mainstem.indexing.expected_contents import Contents, DataFile
+from mainstem.metadata.derive.column_ranges import Range, order_key, unscaled
+from mainstem.metadata.derive.expression_functions import Expression
+from mainstem.metadata.derive.short_bounds import upper_bound
+from mainstem.metadata.derive.statistics_rows import partition_ranges
+from mainstem.metadata.index_definitions import Definition
+from mainstem.metadata.records.row_keys import (
+    column_stats_keys,
+    expression_partition_keys,
+    partition_stats_keys,
+)
+from mainstem.metadata.records.typed_bounds import column_values
 
 _FILE, _PARTITION = 3, 6
 _SHARED = (

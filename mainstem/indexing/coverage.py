@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 from mainstem.errors import Unavailable
 from mainstem.formats.avro_container import OUR_MARK
+from mainstem.layout.properties import MERGE_ON_READ
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.lsm_archive.reader import Archive
-from mainstem.metadata.partitions import Kind, kind_of
+from mainstem.metadata.metadata_partitions import Kind, kind_of
 from mainstem.storage import paths
-from mainstem.table.properties import MERGE_ON_READ
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.clean_records import load_clean_plan
 from mainstem.timeline.commit_metadata import decode_commit

@@ -7,20 +7,22 @@ from dataclasses import replace
 from functools import partial
 
 from mainstem.errors import Invalid, MainstemError, OutcomeUnknown, Unavailable, naming
-from mainstem.indexing import lists
-from mainstem.indexing.build import Built, create, deadline_ms
-from mainstem.indexing.contents import rows_by_partition
+from mainstem.indexing import index_lists
 from mainstem.indexing.dead_builds import end_dead_builds
-from mainstem.indexing.drop import Dropped, drop
+from mainstem.indexing.dropping import Dropped, drop
+from mainstem.indexing.expected_contents import rows_by_partition
 from mainstem.indexing.first_rows import Run
+from mainstem.indexing.index_build import Built, create, deadline_ms
+from mainstem.indexing.index_spec import TYPE, IndexSpec, Wish, make_spec
 from mainstem.indexing.java_readers import check_for_java
 from mainstem.indexing.needs import await_whole, live_builders
-from mainstem.indexing.spec import TYPE, IndexSpec, Wish, make_spec
 from mainstem.indexing.status import READY, Index, indexes
-from mainstem.metadata.build.expressions import EXPRESSION
-from mainstem.metadata.build.ranges import META_COLUMNS
-from mainstem.metadata.definitions import read_definitions
-from mainstem.metadata.partitions import (
+from mainstem.layout.properties import load_config
+from mainstem.metadata.commits.setting_aside import to_rebuild, without_rebuild
+from mainstem.metadata.derive.column_ranges import META_COLUMNS
+from mainstem.metadata.derive.expression_functions import EXPRESSION
+from mainstem.metadata.index_definitions import read_definitions
+from mainstem.metadata.metadata_partitions import (
     COLUMN_STATS,
     FILES,
     PARTITION_STATS,
@@ -29,12 +31,10 @@ from mainstem.metadata.partitions import (
     Kind,
     kind_of,
 )
-from mainstem.metadata.setting_aside import to_rebuild, without_rebuild
 from mainstem.options import INDEX_KEYS, INDEX_TIMEOUT
-from mainstem.readers.schema import schema_text
-from mainstem.readers.state import TableState
+from mainstem.readers.planning.query_schema import schema_text
+from mainstem.readers.planning.table_state import TableState
 from mainstem.services.progress import Progress, silent
-from mainstem.table.properties import load_config
 from mainstem.timeline.restore_records import taking_back
 from mainstem.writers.context import WriterContext
 
@@ -114,7 +114,7 @@ def tend(ctx: WriterContext) -> Iterator[Built | Dropped]:
 
 
 def rebuild_set_aside(ctx: WriterContext, progress: Progress | None = None) -> Iterator[Built]:
-    """Build what was set aside when completed instants were taken back (``metadata.setting_aside``).
+    """Build what was set aside when completed instants were taken back (``metadata.commits.setting_aside``).
 
     Each fails alone: of a column that came after what was restored there is no index; what was raised first
     is raised in the end.
@@ -123,7 +123,7 @@ def rebuild_set_aside(ctx: WriterContext, progress: Progress | None = None) -> I
     config = load_config(storage)
     if not to_rebuild(config) or taking_back(storage, ctx.timeline()) is not None:
         return  # what is built before that ends is set aside again
-    waiting = [name for name in to_rebuild(config) if name not in lists.ready(config)]
+    waiting = [name for name in to_rebuild(config) if name not in index_lists.ready(config)]
     known = {index.partition: index for index in indexes(storage, config, ctx.timeline())}
     for partition in sorted(waiting, key=lambda name: name != FILES):
         index = known.get(partition) or Index(partition, partition, str(kind_of(partition)))
@@ -143,8 +143,8 @@ def rebuild_set_aside(ctx: WriterContext, progress: Progress | None = None) -> I
                 break
     if len(waiting) < len(to_rebuild(config)):  # another engine built some
         ctx.publisher.guarded(
-            lambda section: lists.change(
-                ctx.seams, section, lambda now: without_rebuild(now, lists.ready(now))
+            lambda section: index_lists.change(
+                ctx.seams, section, lambda now: without_rebuild(now, index_lists.ready(now))
             )
         )
     if failed:
@@ -154,7 +154,7 @@ def rebuild_set_aside(ctx: WriterContext, progress: Progress | None = None) -> I
 def _is_cared_for(ctx: WriterContext, partition: str) -> bool:
     """Whether an index is whole, or being built by a process that lives."""
     living = any(live_builders(ctx, partition).values())
-    return living or partition in lists.ready(load_config(ctx.seams.storage))
+    return living or partition in index_lists.ready(load_config(ctx.seams.storage))
 
 
 def create_index(

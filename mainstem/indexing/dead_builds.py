@@ -1,12 +1,12 @@
 """Builds whose process died: ended by whoever runs a round of services, or begins another build.
 
 Until then writers maintain an index that nobody reads. What a died builder had completed, but for the name's
-last move, is finished; any other build is dropped (``indexing.drop``), and the table is without the index.
-So is what a dropper left of a build that it was ending when it died.
+last move, is finished; any other build is dropped (``indexing.dropping``), and the table is without the
+index. So is what a dropper left of a build that it was ending when it died.
 
 Only builds of mainstem's are ended: Java plans an index in one process and builds it in another one, perhaps
 much later, and its writers make indexes without any plan. A builder that was taken for dead, stood still and
-wakes up finds its plan gone and publishes nothing (``indexing.build``).
+wakes up finds its plan gone and publishes nothing (``indexing.index_build``).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from collections.abc import Iterator
 
 from mainstem.errors import Invalid, Unavailable
 from mainstem.formats.avro_container import OUR_MARK
-from mainstem.indexing import lists
-from mainstem.indexing.build import Built, finish
-from mainstem.indexing.drop import Dropped, drop, end_emptied
+from mainstem.indexing import index_lists
+from mainstem.indexing.dropping import Dropped, drop, end_emptied
+from mainstem.indexing.index_build import Built, finish
+from mainstem.indexing.index_plan import plan_file, planned_builds
 from mainstem.indexing.needs import live_builders
-from mainstem.indexing.plan import plan_file, planned_builds
+from mainstem.layout.properties import load_config
+from mainstem.metadata.commits.setting_aside import to_rebuild
 from mainstem.metadata.metafile import read_metafile
-from mainstem.metadata.setting_aside import to_rebuild
 from mainstem.storage.protocol import Storage
-from mainstem.table.properties import load_config
 from mainstem.timeline.instant import INDEXING
 from mainstem.writers.context import WriterContext
 
@@ -34,13 +34,13 @@ def end_dead_builds(ctx: WriterContext, but: str = "") -> Iterator[Built | Dropp
     """End every build of mainstem's whose process died; what became of each.
 
     Left alone: the index ``but``, indexes that are to be built anew after a restore
-    (``metadata.setting_aside``), and, until the next time, what cannot be dropped now.
+    (``metadata.commits.setting_aside``), and, until the next time, what cannot be dropped now.
     """
     storage = ctx.seams.storage
     end_emptied(ctx)
     config = load_config(storage)
     plans = planned_builds(storage, ctx.timeline())
-    for partition in sorted({*plans, *lists.building(config)}.difference(to_rebuild(config), [but])):
+    for partition in sorted({*plans, *index_lists.building(config)}.difference(to_rebuild(config), [but])):
         ended = _end(ctx, partition)
         if ended is not None:
             yield ended

@@ -28,13 +28,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Unavailable
-from mainstem.indexing.contents import Contents, DataFile, FileContents, merged_split
+from mainstem.indexing.expected_contents import Contents, DataFile, FileContents, merged_split
 from mainstem.indexing.first_rows import FilesPiece, FirstRows, Run
-from mainstem.indexing.spec import IndexSpec
+from mainstem.indexing.index_spec import IndexSpec
 from mainstem.indexing.spill import spilled
+from mainstem.layout.slicing import FileSlice
 from mainstem.limits import MIB
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.metadata.build.bootstrap import (
+from mainstem.metadata.derive.bootstrap import (
     Keep,
     Place,
     Sorter,
@@ -43,16 +44,15 @@ from mainstem.metadata.build.bootstrap import (
     pair_rows,
     placed_rows,
 )
-from mainstem.metadata.build.rows import secondary_rows
-from mainstem.metadata.partitions import Content, file_id, in_keys
-from mainstem.metadata.records import encode
+from mainstem.metadata.derive.index_rows import secondary_rows
+from mainstem.metadata.metadata_partitions import Content, file_id, in_keys
+from mainstem.metadata.records.flat_rows import encode
 from mainstem.options import record_index_groups
-from mainstem.readers.split import Split, read_split
-from mainstem.readers.state import TableState
+from mainstem.readers.planning.split import Split, read_split
+from mainstem.readers.planning.table_state import TableState
 from mainstem.services.progress import Progress
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
-from mainstem.table.slicing import FileSlice
 from mainstem.timeline.instant import DELTACOMMIT, Instant
 
 # Pieces whose keys are in memory at once, and the bytes of their files.

@@ -14,15 +14,15 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from mainstem.indexing.contents import Contents, DataFile, FileContents
-from mainstem.indexing.spec import IndexSpec
-from mainstem.metadata.build.bootstrap import table_groups
-from mainstem.metadata.build.lacking import Lacking, lacking
-from mainstem.metadata.build.ranges import Range
-from mainstem.metadata.build.rows import bloom_rows_of_files, files_rows
-from mainstem.metadata.build.stats import partition_ranges, partition_stats_rows, stats_rows
-from mainstem.metadata.commit_expressions import kept_expression, loose_expression_rows
-from mainstem.metadata.partitions import (
+from mainstem.indexing.expected_contents import Contents, DataFile, FileContents
+from mainstem.indexing.index_spec import IndexSpec
+from mainstem.metadata.commits.expression_rows import kept_expression, loose_expression_rows
+from mainstem.metadata.derive.bootstrap import table_groups
+from mainstem.metadata.derive.column_ranges import Range
+from mainstem.metadata.derive.index_rows import bloom_rows_of_files, files_rows
+from mainstem.metadata.derive.lacking_columns import Lacking, lacking
+from mainstem.metadata.derive.statistics_rows import partition_ranges, partition_stats_rows, stats_rows
+from mainstem.metadata.metadata_partitions import (
     BLOOM_FILTERS,
     COLUMN_STATS,
     FILES,
@@ -31,9 +31,9 @@ from mainstem.metadata.partitions import (
     file_id,
     kind_of,
 )
-from mainstem.metadata.records import SCHEMAS
-from mainstem.readers.schema import schema_text
-from mainstem.readers.state import TableState
+from mainstem.metadata.records.flat_rows import SCHEMAS
+from mainstem.readers.planning.query_schema import schema_text
+from mainstem.readers.planning.table_state import TableState
 from mainstem.services.progress import Progress
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.instant import Instant

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mainstem.errors import Unsupported
-from mainstem.metadata.partitions import BLOOM_FILTERS, Kind
+from mainstem.metadata.metadata_partitions import BLOOM_FILTERS, Kind
 from mainstem.options import UNSAFE_FOR_JAVA, flag
 
 _WRONG = {

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mainstem.errors import Unavailable
-from mainstem.indexing import lists
-from mainstem.indexing.plan import planned_builds
+from mainstem.indexing import index_lists
+from mainstem.indexing.index_plan import planned_builds
+from mainstem.layout.properties import load_config
 from mainstem.services.claim import store_now_ms
-from mainstem.table.properties import load_config
 from mainstem.writers.context import WriterContext
 
 _POLL_MS = 100
@@ -43,10 +43,10 @@ def await_whole(ctx: WriterContext, partitions: Sequence[str], deadline_ms: floa
 def _is_whole(ctx: WriterContext, partition: str) -> bool:
     builders = live_builders(ctx, partition)
     config = load_config(ctx.seams.storage)  # after them: a builder leaves them before this changes
-    if partition in lists.ready(config):
+    if partition in index_lists.ready(config):
         return True
     died = builders and not any(builders.values())
-    if died or not (builders or partition in lists.building(config)):
+    if died or not (builders or partition in index_lists.building(config)):
         raise Unavailable(
             f"{partition}, on which this index rests, was dropped or its builder died; create it again first",
             table=ctx.base,

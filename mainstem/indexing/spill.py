@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
-from mainstem.metadata.build.bootstrap import Keep
+from mainstem.metadata.derive.bootstrap import Keep
 
 
 @contextmanager

@@ -6,15 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mainstem.errors import Invalid
-from mainstem.indexing.drop import instant_of
-from mainstem.indexing.lists import building, ready
-from mainstem.indexing.plan import planned_builds
-from mainstem.metadata.definitions import Definition, read_definitions
-from mainstem.metadata.partitions import EXPRESSION_PREFIX, SECONDARY_PREFIX, kind_of
-from mainstem.metadata.taking_back import metadata_partition
+from mainstem.indexing.dropping import instant_of
+from mainstem.indexing.index_lists import building, ready
+from mainstem.indexing.index_plan import planned_builds
+from mainstem.layout.properties import TableConfig
+from mainstem.metadata.commits.taking_back import metadata_partition
+from mainstem.metadata.index_definitions import Definition, read_definitions
+from mainstem.metadata.metadata_partitions import EXPRESSION_PREFIX, SECONDARY_PREFIX, kind_of
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
-from mainstem.table.properties import TableConfig
 from mainstem.timeline.active import ActiveTimeline
 
 READY = "ready"

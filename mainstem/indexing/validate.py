@@ -3,13 +3,13 @@
 1. The data's timeline is listed, then the metadata table is opened as of that view: what completed later
    counts on neither side (``metadata.validity``).
 2. Files are listed; those of instants that the view does not show are left out.
-3. Each partition is compared with what ``indexing.contents`` makes of the data.
+3. Each partition is compared with what ``indexing.expected_contents`` makes of the data.
 4. If a file is gone, or something differs and a clean, rollback or restore ran since 1, files of the view may
    have been removed under our hands: everything begins again, at most ``ATTEMPTS`` times.
 
 While completed instants are being taken back there is nothing to compare with: until the metadata table is
-set aside (``metadata.setting_aside``) it holds their rows, and no reader asks it. That may last, if the
-process died there, and is said at once.
+set aside (``metadata.commits.setting_aside``) it holds their rows, and no reader asks it. That may last, if
+the process died there, and is said at once.
 
 Nothing is written and no lock is taken. Partitions that are being built are not compared. What counts as a
 difference and what does not is said in ``indexing.differences``.
@@ -38,7 +38,6 @@ from mainstem.indexing.check_stats import (
     expression_ranges,
     newest_files,
 )
-from mainstem.indexing.contents import Contents
 from mainstem.indexing.differences import (
     DIFFERENCES,
     KEPT_DEFAULT,
@@ -46,23 +45,18 @@ from mainstem.indexing.differences import (
     MetadataReport,
     PartitionReport,
 )
-from mainstem.indexing.drop import instant_of
-from mainstem.indexing.lists import building, ready
-from mainstem.metadata.build.bootstrap import Keep
-from mainstem.metadata.partitions import (
-    COLUMN_STATS,
-    Content,
-    Kind,
-    in_keys,
-    kind_of,
-)
-from mainstem.metadata.setting_aside import to_rebuild
-from mainstem.metadata.table import MetadataTable
+from mainstem.indexing.dropping import instant_of
+from mainstem.indexing.expected_contents import Contents
+from mainstem.indexing.index_lists import building, ready
+from mainstem.layout.properties import TableConfig, load_config
+from mainstem.metadata.commits.setting_aside import to_rebuild
+from mainstem.metadata.derive.bootstrap import Keep
+from mainstem.metadata.metadata_partitions import COLUMN_STATS, Content, Kind, in_keys, kind_of
+from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.metadata.validity import AheadOfView
-from mainstem.readers.state import TableState
+from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
-from mainstem.table.properties import TableConfig, load_config
 from mainstem.timeline.active import load_timeline
 from mainstem.timeline.index_records import load_index_plan, pending_index_actions
 from mainstem.timeline.instant import CLEAN, RESTORE, ROLLBACK

@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 from mainstem.errors import Unsupported
 from mainstem.formats.resolve import project_to, promote
 from mainstem.limits import MIB
-from mainstem.merge.entries import DataRows, Entry
+from mainstem.merge.custom_merge import merge_with_function
 from mainstem.merge.fold import Folded, Positions, fold, ordering_at, positions
-from mainstem.merge.mergers import merge_with_function
-from mainstem.merge.ordering import comparable
-from mainstem.merge.partial import absent, overlay
+from mainstem.merge.log_entries import DataRows, Entry
+from mainstem.merge.ordering_values import comparable
+from mainstem.merge.partial_updates import absent, overlay
 from mainstem.merge.rules import KEY_COLUMN, MergeRules
 
 # Below this share of the log's keys, base keys are looked up the other way round.

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from mainstem.formats.resolve import promote
-from mainstem.merge.entries import DataRows, DeletedKeys, Entry, deleted_rows, joined_keys
-from mainstem.merge.ordering import Fields, align, comparable
+from mainstem.merge.log_entries import DataRows, DeletedKeys, Entry, deleted_rows, joined_keys
+from mainstem.merge.ordering_values import Fields, align, comparable
 from mainstem.merge.rules import MergeRules
 
 NOTHING = -1

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from mainstem.errors import Unsupported
 from mainstem.formats.resolve import project_to
-from mainstem.merge.entries import DataRows, Entry
 from mainstem.merge.fold import Positions, fold, ordering_at, positions
-from mainstem.merge.partial import overlay
+from mainstem.merge.log_entries import DataRows, Entry
+from mainstem.merge.partial_updates import overlay
 from mainstem.merge.rules import MergeRules
 
 

@@ -29,21 +29,21 @@ from mainstem.errors import Invalid
 from mainstem.formats.hfile_write import write_hfile
 from mainstem.formats.java_properties import parse_properties
 from mainstem.formats.log_file import empty_group_block
+from mainstem.layout.properties import TableConfig, encode_config, table_checksum
 from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.metadata.commits.taking_back import metadata_partition
+from mainstem.metadata.metadata_partitions import Content
 from mainstem.metadata.metafile import index_metafile
-from mainstem.metadata.partitions import Content
-from mainstem.metadata.record_schema import commit_schema, schema_of_version
-from mainstem.metadata.records import encode
-from mainstem.metadata.taking_back import metadata_partition
-from mainstem.seams import Randomness
+from mainstem.metadata.records.flat_rows import encode
+from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
 from mainstem.storage import paths
-from mainstem.storage.folder import FolderStorage
+from mainstem.storage.below import FolderStorage
 from mainstem.storage.protocol import Storage
-from mainstem.table.properties import TableConfig, encode_config, table_checksum
 from mainstem.timeline.active import load_timeline
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
 from mainstem.timeline.compaction_trigger import INITIAL
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED
+from mainstem.truetime.seams import Randomness
 
 _OPERATION = "BULK_INSERT_PREPPED"
 _TOKEN = "0-0-0"

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mainstem.formats.java_properties import parse_properties
+from mainstem.layout.partitions import MADE_BY, metafile_text
 from mainstem.limits import PROPERTIES_BYTES_MAX
-from mainstem.metadata.partitions import file_id, group_index
-from mainstem.metadata.taking_back import metadata_partition
+from mainstem.metadata.commits.taking_back import metadata_partition
+from mainstem.metadata.metadata_partitions import file_id, group_index
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
-from mainstem.table.partitions import MADE_BY, metafile_text
 
 _GROUPS = "hoodie.mainstem.file.groups"
 _DIGITS_MAX = 9

@@ -1,1 +1,5 @@
-"""Queries: snapshot, read optimized, as of a time, and the changes between two times."""
+"""Queries: which files a view of the table consists of, what of them is read, and how rows come out.
+
+``planning`` chooses files, ``skipping`` leaves files out, ``rows`` decodes and merges, ``changes`` answers
+for ranges of instants. Nothing here writes, and nothing here knows writers.
+"""

@@ -23,7 +23,7 @@ from mainstem.services.background import Background
 from mainstem.services.clean_plan import CleanOptions, Frees
 from mainstem.services.compaction_plan import CompactionOptions
 from mainstem.services.log_compaction_plan import LogCompactionOptions
-from mainstem.services.metadata_services import MetadataDue
+from mainstem.services.metadata.metadata_round import MetadataDue
 from mainstem.services.progress import Progress
 from mainstem.services.run_options import (
     ARCHIVING,

@@ -16,7 +16,7 @@ requested times, and the first that must stay keeps all after it:
   back to the schema that the table was created with
 * at or after the first savepoint (``hoodie.archive.beyond.savepoint``: only the savepointed ones), and
   what completed after a savepointed commit although it was requested before it: a restore would undo it
-* of a metadata table what the data table may still ask for (``services.metadata_state``)
+* of a metadata table what the data table may still ask for (``services.metadata.metadata_state``)
 * an instant that completed twice (an engine without election did that): in doubt it stays visible
 * whatever completed last: new times are chosen above everything on the active timeline
 
@@ -34,14 +34,15 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from mainstem.errors import Invalid
+from mainstem.layout.properties import load_config
 from mainstem.lsm_archive.manifest import Manifest
 from mainstem.lsm_archive.reader import Archive
 from mainstem.lsm_archive.writer import LevelOptions
-from mainstem.metadata.partitions import BUILDING_KEY
+from mainstem.metadata.metadata_partitions import BUILDING_KEY
 from mainstem.options import flag, whole_number
-from mainstem.readers.state import TableState
-from mainstem.readers.strangers import is_ours
-from mainstem.readers.window import SERVICES
+from mainstem.readers.changes.commit_range import SERVICES
+from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.skipping.other_engines import is_ours
 from mainstem.services.clean_plan import (
     COMMITS_RETAINED,
     KEEP_LATEST_COMMITS,
@@ -49,9 +50,8 @@ from mainstem.services.clean_plan import (
     boundary,
 )
 from mainstem.services.compaction_plan import CompactionOptions
-from mainstem.services.metadata_state import MetadataState
+from mainstem.services.metadata.metadata_state import MetadataState
 from mainstem.storage import paths
-from mainstem.table.properties import load_config
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.compaction_trigger import last_compaction
 from mainstem.timeline.instant import (
@@ -269,7 +269,7 @@ def _along(state: TableState, before: str) -> Iterator[Instant]:
 
 def _whole_index(state: TableState, instant: Instant) -> bool:
     """Whether it is an index action of ours that nobody has to finish. Readers look for those of Java, which
-    they do not believe (``readers.indexes``)."""
+    they do not believe (``readers.skipping.metadata_indexes``)."""
     if instant.action != INDEXING or load_config(state.storage).raw.get(BUILDING_KEY, ""):
         return False
     return is_ours(state.storage, instant.file_name)

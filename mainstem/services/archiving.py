@@ -19,7 +19,7 @@ next finds it in the archive, makes the switch durable and goes on with step 5. 
 completed file is never left with a requested one, which would look like a write that is under way.
 
 **A process that was stopped and wakes up.** In 1 and 2 it makes files that nobody names. In 3 it sees that
-the version moved on, and starts again. In 4 its ticket is gone (``truetime.fence``): it switches nothing.
+the version moved on, and starts again. In 4 its ticket is gone (``publish.link_fence``): it switches nothing.
 From 5 on whatever it still deletes between two checks is archived for good, and times are used once: the
 same file never comes back. Two archivers at once are two such processes.
 
@@ -60,9 +60,11 @@ from mainstem.lsm_archive.writer import (
     rows_table,
     write_data_file,
 )
-from mainstem.readers.presence import check_listed
-from mainstem.readers.state import WRITES
-from mainstem.readers.window import written_files
+from mainstem.publish.publisher import Guarded
+from mainstem.publish.staging import delete_quietly, prepare
+from mainstem.readers.changes.commit_range import written_files
+from mainstem.readers.planning.file_presence import check_listed
+from mainstem.readers.planning.table_state import WRITES
 from mainstem.services.archive_plan import (
     ArchiveOptions,
     ArchivePlan,
@@ -71,16 +73,14 @@ from mainstem.services.archive_plan import (
     is_due,
     restore_pending,
 )
-from mainstem.services.metadata_state import MetadataState
+from mainstem.services.metadata.metadata_state import MetadataState
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.compaction_trigger import INITIAL
 from mainstem.timeline.instant import CLEAN, REPLACECOMMIT, Instant, parse_instant
-from mainstem.timeline.publish import Guarded
-from mainstem.truetime.generator import instant_text, parse_wall
+from mainstem.truetime.instant_times import instant_text, parse_wall
 from mainstem.writers.context import WriterContext
-from mainstem.writers.private_files import delete_quietly, prepare
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -338,9 +338,9 @@ class _Round:
             raise CorruptTable(
                 f"the archive has {len(files)} files, too many for a manifest", path=self.folder
             )
-        pointer = prepare(ctx, PREFIX, str(version).encode())
+        pointer = prepare(ctx.seams, PREFIX, str(version).encode())
         self.private.append(pointer)
-        manifest = prepare(ctx, PREFIX, content)
+        manifest = prepare(ctx.seams, PREFIX, content)
         self.private.append(manifest)
         known = {f.name for f in self.plan.manifest.files}
         new = [f.name for f in files if f.name not in known]

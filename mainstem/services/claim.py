@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mainstem.errors import OutcomeUnknown, Unavailable
+from mainstem.publish.staging import forget, prepare
 from mainstem.writers.context import WriterContext
-from mainstem.writers.private_files import forget, prepare
 
 
 @contextmanager
@@ -51,9 +51,9 @@ def claim(ctx: WriterContext, time: str) -> bool:
 
 def store_now_ms(ctx: WriterContext, time: str) -> int:
     """The store's clock, by the time of a file just made (``time``: whose private file it is)."""
-    probe = prepare(ctx, time, b"")
+    probe = prepare(ctx.seams, time, b"")
     info = ctx.seams.storage.stat(probe)
-    forget(ctx, probe)
+    forget(ctx.seams, probe)
     if info is None:
         raise Unavailable("the store removed a file that was just made", table=ctx.base)
     return info.mtime_ms

@@ -22,10 +22,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from mainstem.layout.slicing import FileGroup
 from mainstem.options import flag, one_of, whole_number
-from mainstem.readers.state import TableState
+from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import paths
-from mainstem.table.slicing import FileGroup
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.clean_records import (
     SAVEPOINTED,
@@ -43,7 +43,7 @@ from mainstem.timeline.instant import (
     Instant,
 )
 from mainstem.timeline.plans import load_compaction_plan
-from mainstem.truetime.generator import parse_wall
+from mainstem.truetime.instant_times import parse_wall
 
 KEEP_LATEST_COMMITS = "KEEP_LATEST_COMMITS"
 KEEP_LATEST_BY_HOURS = "KEEP_LATEST_BY_HOURS"

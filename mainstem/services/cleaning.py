@@ -37,9 +37,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from mainstem.errors import CorruptTable, OutcomeUnknown, Unavailable
-from mainstem.metadata.commit_action import FileChanges
-from mainstem.readers.presence import check_listed
-from mainstem.readers.state import TableState
+from mainstem.metadata.commits.action import FileChanges
+from mainstem.publish.publisher import Section
+from mainstem.publish.staging import create_once, forget, prepare
+from mainstem.readers.planning.file_presence import check_listed
+from mainstem.readers.planning.table_state import TableState
 from mainstem.services.claim import claimed, store_now_ms
 from mainstem.services.clean_plan import (
     CleanOptions,
@@ -68,11 +70,9 @@ from mainstem.timeline.instant import (
     SAVEPOINT,
     WRITE_ACTIONS,
 )
-from mainstem.timeline.publish import Section
 from mainstem.writers.context import WriterContext
-from mainstem.writers.indexed import publish_with_metadata
 from mainstem.writers.leftovers import begun_savepoints
-from mainstem.writers.private_files import create_once, forget, prepare
+from mainstem.writers.publish_with_metadata import publish_with_metadata
 from mainstem.writers.rollback import condemned, roll_back_failed_writes
 
 _PLANS_MAX = 5
@@ -188,13 +188,13 @@ def _publish(
             return _PENDING
         return _OVERTAKEN if is_overtaken(planned_on, section.timeline) else None
 
-    prepared = prepare(ctx, CLEAN, encode_clean_plan(plan, ctx.base))
+    prepared = prepare(ctx.seams, CLEAN, encode_clean_plan(plan, ctx.base))
     try:
         published = ctx.publisher.publish(
             lambda time: f"{time}.{CLEAN}.{REQUESTED}", prepared=prepared, decide=may_publish
         )
     finally:
-        forget(ctx, prepared)
+        forget(ctx.seams, prepared)
     return published.time, published.decision
 
 
@@ -393,11 +393,11 @@ def _complete(ctx: WriterContext, time: str, metadata: bytes, changes: FileChang
     def ended(section: Section) -> str | None:
         return None if time in pending(section.timeline) else "ended"
 
-    prepared = prepare(ctx, time, metadata)
+    prepared = prepare(ctx.seams, time, metadata)
     try:
         published = publish_with_metadata(
             ctx, time, changes, lambda done: f"{time}_{done}.{CLEAN}", prepared=prepared, decide=ended
         )
     finally:
-        forget(ctx, prepared)
+        forget(ctx.seams, prepared)
     return published.time

@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 from mainstem.errors import Unavailable
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.base_file import BaseFileFormat, write_base_file
-from mainstem.readers.bounded import read_bounded
-from mainstem.readers.split import ReadSpec, Split, split_paths
+from mainstem.publish.staging import create_once, delete_quietly
+from mainstem.readers.planning.split import ReadSpec, Split, split_paths
+from mainstem.readers.rows.bounded_merge import read_bounded
 from mainstem.services.compaction_plan import measured
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
@@ -28,7 +29,6 @@ from mainstem.timeline.commit_metadata import CompactionStat
 from mainstem.timeline.compaction_trigger import pending
 from mainstem.timeline.plans import CompactionOperation
 from mainstem.truetime.clock import Clock, SystemClock
-from mainstem.writers.private_files import create_once, delete_quietly
 
 FILE_NAME = META_FIELDS[4]
 

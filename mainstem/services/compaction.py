@@ -9,7 +9,7 @@ alone, so it does not matter who makes it or how often: the first link wins, eve
 finds the file. Whoever comes too late changes nothing: an executor makes its private file, then looks
 whether the plan is still pending, then links; whoever completes a plan removes all private files of
 it afterwards, so the link of a stopped executor that wakes up finds nothing to link (the order of the
-completion fence, ``truetime.fence``). A heartbeat on the plan's time keeps two executors from doing the
+completion fence, ``publish.link_fence``). A heartbeat on the plan's time keeps two executors from doing the
 same work; nothing depends on it. File groups may be made side by side, in this process or others
 (``services.compact_group``): each is such an executor, of one file.
 
@@ -25,12 +25,15 @@ from dataclasses import dataclass, replace
 from mainstem.errors import CorruptTable, Invalid, OutcomeUnknown, Unavailable
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.base_file import BaseFileFormat
+from mainstem.layout.properties import load_config
+from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.limits import MIB
-from mainstem.metadata.commit_action import FileChanges
-from mainstem.readers.schema import schema_text
-from mainstem.readers.snapshot import read_spec
-from mainstem.readers.state import TableState
-from mainstem.services.attempts import forget_other_attempt, other_files, sweep_private
+from mainstem.metadata.commits.action import FileChanges
+from mainstem.publish.publisher import Section
+from mainstem.publish.staging import create_once, forget, prepare
+from mainstem.readers.planning.query_schema import schema_text
+from mainstem.readers.planning.snapshot import read_spec
+from mainstem.readers.planning.table_state import TableState
 from mainstem.services.claim import claimed
 from mainstem.services.compact_group import FILE_NAME, GroupTask, final_name
 from mainstem.services.compaction_plan import (
@@ -40,10 +43,9 @@ from mainstem.services.compaction_plan import (
     check_operations,
     plan_groups,
 )
+from mainstem.services.other_attempts import forget_other_attempt, other_files, sweep_private
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
-from mainstem.table.properties import load_config
-from mainstem.table.schema import arrow_user_schema
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import CompactionStat, encode_commit
 from mainstem.timeline.compaction_trigger import is_due, pending
@@ -53,10 +55,8 @@ from mainstem.timeline.plans import (
     encode_compaction_plan,
     load_compaction_plan,
 )
-from mainstem.timeline.publish import Section
 from mainstem.writers.context import WriterContext
-from mainstem.writers.indexed import publish_with_metadata
-from mainstem.writers.private_files import create_once, forget, prepare
+from mainstem.writers.publish_with_metadata import publish_with_metadata
 from mainstem.writers.rollback import condemned
 
 __all__ = ["Compaction", "Execution", "GroupTask", "execute", "executing", "pending", "schedule"]
@@ -123,7 +123,7 @@ def _schedule(ctx: WriterContext, options: CompactionOptions, *, if_due: bool) -
         groups = plan_groups(state, files, options)
         if not groups:
             return None
-        made.append(prepare(ctx, COMPACTION, _encoded(groups)))
+        made.append(prepare(ctx.seams, COMPACTION, _encoded(groups)))
         return made[-1]
 
     try:
@@ -132,7 +132,7 @@ def _schedule(ctx: WriterContext, options: CompactionOptions, *, if_due: bool) -
         )
     finally:
         for path in made:
-            forget(ctx, path)
+            forget(ctx.seams, path)
     return published.time
 
 
@@ -265,7 +265,7 @@ class Execution:
             )
         storage.settle([], sorted({s.partition for s in stats}), durable=ctx.services_sync)
         extra = {"schema": self.user_schema}
-        prepared = prepare(ctx, self.time, encode_commit(stats, extra, COMPACT, compacted=True))
+        prepared = prepare(ctx.seams, self.time, encode_commit(stats, extra, COMPACT, compacted=True))
         try:
             published = publish_with_metadata(
                 ctx,
@@ -276,7 +276,7 @@ class Execution:
                 decide=lambda section: self._ended(section, stats),
             )
         finally:
-            forget(ctx, prepared)
+            forget(ctx.seams, prepared)
         if published.decision is not None:
             return published.decision
         sweep_private(storage, self.time)

@@ -13,16 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mainstem.errors import CorruptTable, Unsupported
+from mainstem.layout.properties import TableConfig
 from mainstem.limits import GIB, MIB
 from mainstem.lsm_archive.reader import Archive
 from mainstem.options import one_of, whole_number
-from mainstem.readers.presence import check_files, check_table, committed_sizes
-from mainstem.readers.state import TableState
-from mainstem.readers.window import written_files
-from mainstem.services.shared_names import warn_of_shared_names
+from mainstem.readers.changes.commit_range import written_files
+from mainstem.readers.planning.file_presence import check_files, check_table, committed_sizes
+from mainstem.readers.planning.table_state import TableState
+from mainstem.services.shared_file_names import warn_of_shared_names
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
-from mainstem.table.properties import TableConfig
 from mainstem.timeline.compaction_trigger import TRIGGERS
 from mainstem.timeline.instant import (
     CLUSTERING,

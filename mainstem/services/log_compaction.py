@@ -30,9 +30,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mainstem.errors import OutcomeUnknown, Unavailable, Unsupported
-from mainstem.metadata.commit_action import FileChanges
-from mainstem.readers.state import TableState
-from mainstem.services.attempts import forget_other_attempt, other_files, sweep_private
+from mainstem.layout.properties import load_config
+from mainstem.metadata.commits.action import FileChanges
+from mainstem.publish.publisher import Section
+from mainstem.publish.staging import create_once, forget, prepare
+from mainstem.readers.planning.table_state import TableState
 from mainstem.services.claim import claimed
 from mainstem.services.compaction_plan import FileListing
 from mainstem.services.log_compaction_plan import (
@@ -46,9 +48,9 @@ from mainstem.services.log_compaction_plan import (
     writes_in_flight,
 )
 from mainstem.services.log_merge import LogMerge, final_name, log_spec
+from mainstem.services.other_attempts import forget_other_attempt, other_files, sweep_private
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
-from mainstem.table.properties import load_config
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import LogCompactionStat, encode_commit
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, LOGCOMPACTION, REQUESTED, Instant
@@ -57,11 +59,9 @@ from mainstem.timeline.plans import (
     encode_compaction_plan,
     load_compaction_plan,
 )
-from mainstem.timeline.publish import Section
 from mainstem.timeline.restore_records import pending_restores
 from mainstem.writers.context import WriterContext
-from mainstem.writers.indexed import publish_with_metadata
-from mainstem.writers.private_files import create_once, forget, prepare
+from mainstem.writers.publish_with_metadata import publish_with_metadata
 from mainstem.writers.rollback import condemned, roll_back, roll_back_failed_writes
 
 __all__ = ["LogCompaction", "LogCompactionOptions", "execute", "pending", "schedule"]
@@ -143,7 +143,7 @@ def _schedule(ctx: WriterContext, options: LogCompactionOptions, if_due: bool) -
         if not runs:
             return None
         data = encode_compaction_plan([r.operation for r in runs], [r.metrics for r in runs], LOGCOMPACTION)
-        made.append(prepare(ctx, LOGCOMPACTION, data))
+        made.append(prepare(ctx.seams, LOGCOMPACTION, data))
         return made[-1]
 
     try:
@@ -152,7 +152,7 @@ def _schedule(ctx: WriterContext, options: LogCompactionOptions, if_due: bool) -
         )
     finally:
         for path in made:
-            forget(ctx, path)
+            forget(ctx.seams, path)
     return published.time
 
 
@@ -256,7 +256,7 @@ def _complete(
     """Publish the delta commit, unless somebody else did or the runs are broken."""
     ctx, time = run.ctx, run.time
     extra = {"schema": run.user_schema}
-    prepared = prepare(ctx, time, encode_commit(stats, extra, LOG_COMPACT, compacted=True))
+    prepared = prepare(ctx.seams, time, encode_commit(stats, extra, LOG_COMPACT, compacted=True))
 
     def ended(section: Section) -> LogCompaction | None:
         return _ended_otherwise(run, section, operations, stats, listing)
@@ -271,7 +271,7 @@ def _complete(
             decide=ended,
         )
     finally:
-        forget(ctx, prepared)
+        forget(ctx.seams, prepared)
     found = published.decision
     if found is not None:
         return found if found.given_up is None else _give_up(ctx, time, found.given_up)

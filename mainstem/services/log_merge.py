@@ -13,21 +13,21 @@ from mainstem.errors import Unavailable, Unsupported
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.base_file import BaseFileFormat
 from mainstem.formats.log_file import Header, data_blocks, delete_block
+from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.limits import MIB
 from mainstem.merge.folded_logs import FoldedLogs, fold_logs, refuse_own_merger
-from mainstem.readers.log_rows import entries_of, log_runs
-from mainstem.readers.schema import schema_text
-from mainstem.readers.snapshot import read_spec
-from mainstem.readers.split import ReadSpec, Split, split_paths
-from mainstem.readers.state import TableState
+from mainstem.publish.staging import create_once, forget
+from mainstem.readers.planning.query_schema import schema_text
+from mainstem.readers.planning.snapshot import read_spec
+from mainstem.readers.planning.split import ReadSpec, Split, split_paths
+from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.rows.log_rows import entries_of, log_runs
 from mainstem.services.compaction_plan import measured
 from mainstem.services.log_compaction_plan import pending
 from mainstem.storage import paths
-from mainstem.table.schema import arrow_user_schema
 from mainstem.timeline.commit_metadata import LogCompactionStat
 from mainstem.timeline.plans import CompactionOperation
 from mainstem.writers.context import WriterContext
-from mainstem.writers.private_files import create_once, forget
 from mainstem.writers.rollback import condemned
 
 #: of rows in one block, before they are encoded; Java's default block size
@@ -166,7 +166,7 @@ class LogMerge:
                 f"the log compaction {self.time} was ended by another executor", table=self.ctx.base
             ) from error
         finally:
-            forget(self.ctx, private)
+            forget(self.ctx.seams, private)
 
     def _stands(self) -> bool:
         """Whether the plan is pending or completed, and not being taken back."""

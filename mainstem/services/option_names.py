@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from mainstem.errors import Invalid
 from mainstem.lsm_archive import writer
-from mainstem.metadata import compacting
+from mainstem.metadata import compaction_rows
 from mainstem.options import FAILED_WRITES, FAILED_WRITES_OLD
 from mainstem.services import archive_plan, clean_plan, compaction_plan, log_compaction_plan
 from mainstem.services.run_options import RUN_KEYS, SERVICE_PREFIXES, RunOptions
@@ -25,7 +25,8 @@ SERVICE_KEYS = frozenset(
         clean_plan.METADATA_DERIVED,
         *clean_plan.OLD_NAMES.values(),
         archive_plan.MIN_COMMITS, archive_plan.MAX_COMMITS, archive_plan.BEYOND_SAVEPOINT,
-        archive_plan.BLOCK_ON_CLEAN, compacting.DELTA_COMMITS, compacting.DELTA_SECONDS, compacting.TRIGGER,
+        archive_plan.BLOCK_ON_CLEAN,
+        compaction_rows.DELTA_COMMITS, compaction_rows.DELTA_SECONDS, compaction_rows.TRIGGER,
         writer.BATCH_SIZE, writer.TARGET_BYTES, writer.RETAINED,
     )
 )  # fmt: skip
@@ -87,6 +88,6 @@ def check_service_values(properties: Mapping[str, str]) -> None:
     """
     RunOptions.from_properties(properties)
     log_compaction_plan.LogCompactionOptions.from_properties(properties)
-    compacting.MetadataCompactionOptions.from_properties(properties)
+    compaction_rows.MetadataCompactionOptions.from_properties(properties)
     clean_plan.CleanOptions.of_metadata_table(properties)
     archive_plan.ArchiveOptions.from_properties(properties)  # compaction's and cleaning's among them

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mainstem.errors import Invalid
-from mainstem.readers.history import PastState, past_state
-from mainstem.readers.state import TableState
-from mainstem.table.slicing import FileSlice
+from mainstem.layout.slicing import FileSlice
+from mainstem.readers.planning.history import PastState, past_state
+from mainstem.readers.planning.table_state import TableState
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import COMMIT, COMPACTION, WRITE_ACTIONS, Instant
 

@@ -5,7 +5,7 @@
         -> publish r.restore.requested ]]
   -> r.restore.inflight
   1. completed files of the planned instants go, newest first; the metadata table, which may hold rows of
-     them for good, is set aside (``metadata.setting_aside``)
+     them for good, is set aside (``metadata.commits.setting_aside``)
   2. data files of these instants go, found by listing all partitions
   3. inflight and requested files (plans of compactions too) go
   4. private files of planned compactions go; what late executors and writers made since step 2 goes
@@ -17,10 +17,10 @@
 are in it too, so nobody who began before it can complete: a commit looks for the restore under the lock.
 
 **From the plan on** nothing but this restore is published (``Publisher``), so no writer, compaction or
-clean can rely on what goes, and mainstem's readers leave the planned instants out (``readers.state``): to
-them the plan is the moment of the restore. A query that listed the timeline before the plan notices that
-completed instants are gone when it has listed its files, or that a file is gone, and starts again. Java's
-readers see instant after instant go.
+clean can rely on what goes, and mainstem's readers leave the planned instants out
+(``readers.planning.table_state``): to them the plan is the moment of the restore. A query that listed the
+timeline before the plan notices that completed instants are gone when it has listed its files, or that a
+file is gone, and starts again. Java's readers see instant after instant go.
 
 **A crash** leaves the plan pending: writers are refused and say so, and ``execute`` by anybody goes on;
 every step finds what is left of its work by listing. After step 1 no data file that goes is visible to
@@ -44,14 +44,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mainstem.errors import Invalid, OutcomeUnknown, Unavailable, Unsupported
-from mainstem.readers.state import WRITES, TableState
+from mainstem.layout.partitions import list_partitions
+from mainstem.publish.publisher import Section
+from mainstem.publish.staging import create_once, forget, prepare
+from mainstem.readers.planning.table_state import WRITES, TableState
 from mainstem.services.claim import claim
 from mainstem.services.compaction_plan import FileListing
 from mainstem.services.progress import Progress, silent
 from mainstem.services.restore_view import files_of, is_compaction, removed_by_restore, restored_state
 from mainstem.services.savepoints import savepoint_instants
 from mainstem.storage import paths
-from mainstem.table.partitions import list_partitions
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import (
     CLEAN,
@@ -67,7 +69,6 @@ from mainstem.timeline.instant import (
     Instant,
     state_rank,
 )
-from mainstem.timeline.publish import Section
 from mainstem.timeline.restore_records import (
     PlannedInstant,
     RestorePlan,
@@ -77,7 +78,6 @@ from mainstem.timeline.restore_records import (
     pending_restores,
 )
 from mainstem.writers.context import WriterContext
-from mainstem.writers.private_files import create_once, forget, prepare
 from mainstem.writers.rollback import (
     condemned,
     delete_with_checksum,
@@ -182,7 +182,7 @@ def schedule(ctx: WriterContext, savepoint: str) -> str | None:
             return None
         _check_savepoints(state.timeline, going, ctx.base)
         plan = RestorePlan(savepoint, tuple(PlannedInstant(i.requested, i.action) for i in going))
-        made.append(prepare(ctx, RESTORE, encode_restore_plan(plan)))
+        made.append(prepare(ctx.seams, RESTORE, encode_restore_plan(plan)))
         return made[-1]
 
     try:
@@ -193,7 +193,7 @@ def schedule(ctx: WriterContext, savepoint: str) -> str | None:
         )
     finally:
         for path in made:
-            forget(ctx, path)
+            forget(ctx.seams, path)
     return published.time
 
 
@@ -331,7 +331,7 @@ def _execute(ctx: WriterContext, time: str, progress: Progress) -> Restored:
         deleted=deleted,
         base=ctx.base,
     )
-    prepared = prepare(ctx, time, metadata)
+    prepared = prepare(ctx.seams, time, metadata)
     try:
         published = ctx.publisher.publish(
             lambda done: f"{time}_{done}.{RESTORE}",
@@ -340,7 +340,7 @@ def _execute(ctx: WriterContext, time: str, progress: Progress) -> Restored:
             before_link=lambda done: run.forget_rollbacks(),
         )
     finally:
-        forget(ctx, prepared)
+        forget(ctx.seams, prepared)
     if published.decision is not None:
         return published.decision
     files = sum(len(names) for found in deleted.values() for names in found.values())

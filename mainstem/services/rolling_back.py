@@ -14,7 +14,7 @@ Everything else is refused with the reason; to go back further there is ``servic
 
   [[ lock: the checks -> publish r.rollback.requested with the plan ]] -> r.rollback.inflight
   -> a completed instant: its completed file goes, and the metadata table, of which any part may hold rows of
-     it, is set aside (``metadata.setting_aside``) -> its data files go
+     it, is set aside (``metadata.commits.setting_aside``) -> its data files go
   -> [[ lock: its pending files go -> publish r_c.rollback ]] -> of compactions: private files, late files
 
 From the plan on the instant cannot complete (commits and compactions look for such plans under the lock),
@@ -23,7 +23,7 @@ next writer or ``roll_back_failed_writes`` goes on with. Whoever wakes up late d
 instant, whose time is never given again.
 
 A view at a completion time between the instant's completion and its rollback would change; it is refused
-(``readers.history.check_settled``), for which the rollback's files hold the completion time.
+(``readers.planning.history.check_settled``), for which the rollback's files hold the completion time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from collections.abc import Callable
 
 from mainstem.errors import Invalid, OutcomeUnknown, Unavailable
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
-from mainstem.readers.state import WRITES
+from mainstem.publish.publisher import Section
+from mainstem.publish.staging import forget, prepare
+from mainstem.readers.planning.table_state import WRITES
 from mainstem.services.savepoints import savepoint_instants
 from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline
@@ -49,9 +51,7 @@ from mainstem.timeline.instant import (
     Instant,
 )
 from mainstem.timeline.plans import RollbackPlan, load_compaction_plan, load_rollback_plan
-from mainstem.timeline.publish import Section
 from mainstem.writers.context import WriterContext
-from mainstem.writers.private_files import forget, prepare
 from mainstem.writers.rollback import RolledBackInstant, condemned, execute_rollback, plan_of
 
 _PLANS = (COMPACTION, LOGCOMPACTION)
@@ -110,13 +110,13 @@ def _publish(ctx: WriterContext, instant: Instant, plan: RollbackPlan) -> str:
                 instant=now.requested,
             )
 
-    prepared = prepare(ctx, ROLLBACK, plan_of(ctx, plan))
+    prepared = prepare(ctx.seams, ROLLBACK, plan_of(ctx, plan))
     try:
         published = ctx.publisher.publish(
             lambda time: f"{time}.{ROLLBACK}.{REQUESTED}", prepared=prepared, decide=may_go
         )
     finally:
-        forget(ctx, prepared)
+        forget(ctx.seams, prepared)
     assert published.time is not None
     return published.time
 

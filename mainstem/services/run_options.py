@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from mainstem.errors import Invalid
-from mainstem.metadata.partitions import has_metadata
+from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.options import SERVICES_AUTOMATIC, flag
 
 ENABLED = "hoodie.table.services.enabled"

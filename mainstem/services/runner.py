@@ -21,7 +21,8 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
-from mainstem.services import archiving, cleaning, compaction, log_compaction, metadata_services
+from mainstem.services import archiving, cleaning, compaction, log_compaction
+from mainstem.services.metadata import metadata_round
 from mainstem.services.progress import Progress, silent
 from mainstem.services.run_options import (
     ARCHIVING,
@@ -104,7 +105,8 @@ class Round:
     ``services``: these only. ``asked``: somebody named them, so they run whatever their switches say.
     ``if_due``: each asks its trigger first. ``stopping``: asked between two steps. ``execute``: service
     -> how to execute a plan of it, instead of in this thread. ``rebuild``: builds what was set aside of the
-    metadata table (``indexing.creating``). ``vectors``: refreshes vector indexes (``vectors.lifecycle``).
+    metadata table (``indexing.creating``). ``vectors``: refreshes vector indexes
+    (``vectors.index.lifecycle``).
     """
 
     services: tuple[str, ...] = SERVICES
@@ -167,7 +169,7 @@ class Round:
             yield from self.rebuild(ctx)
         except (MainstemError, OSError) as error:
             failed = error
-        yield from metadata_services.run(ctx, if_due=self.if_due)
+        yield from metadata_round.run(ctx, if_due=self.if_due)
         if failed is not None:
             raise failed
 

@@ -8,8 +8,8 @@ the lock that a savepoint is published under, so either they see it or it sees t
 
 A crash before the publication leaves an empty ``t.savepoint.inflight`` at most, which nobody acts upon:
 the next savepoint of the instant goes on with it, ``delete_savepoint`` removes it, and so do writers once it
-is old (``writers.leftovers``). A process that wakes up late is fenced (``truetime.fence``): it may make that
-empty file, not the savepoint.
+is old (``writers.leftovers``). A process that wakes up late is fenced (``publish.link_fence``): it may make
+that empty file, not the savepoint.
 
 Hudi: ``SavepointActionExecutor``, ``SavepointHelpers``.
 """
@@ -20,14 +20,16 @@ from dataclasses import dataclass
 
 from mainstem.errors import Invalid, OutcomeUnknown, Unavailable
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
-from mainstem.readers.state import WRITES
+from mainstem.publish.link_fence import note_newest
+from mainstem.publish.publisher import Guarded, Section
+from mainstem.publish.staging import create_once, forget, prepare
+from mainstem.readers.planning.table_state import WRITES
 from mainstem.services.compaction_plan import FileListing
 from mainstem.services.restore_view import kept_for
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.instant import INFLIGHT, SAVEPOINT, Instant
-from mainstem.timeline.publish import Guarded, Section
 from mainstem.timeline.restore_records import (
     SavepointRecord,
     decode_savepoint,
@@ -35,9 +37,7 @@ from mainstem.timeline.restore_records import (
     load_restore_plan,
     pending_restores,
 )
-from mainstem.truetime.fence import note_newest
 from mainstem.writers.context import WriterContext
-from mainstem.writers.private_files import create_once, forget, prepare
 from mainstem.writers.rollback import delete_with_checksum
 
 
@@ -107,7 +107,7 @@ def _create(ctx: WriterContext, instant: str | None, user: str, comment: str) ->
         now_ms = int(ctx.seams.clock.now_ms())
         names = {partition: tuple(found) for partition, found in kept.items()}
         data = encode_savepoint(SavepointRecord(user, comment, now_ms, names))
-        made.append((prepare(ctx, SAVEPOINT, data), sum(map(len, names.values()))))
+        made.append((prepare(ctx.seams, SAVEPOINT, data), sum(map(len, names.values()))))
         return made[-1][0]
 
     def there_already(section: Section) -> Instant | None:
@@ -123,7 +123,7 @@ def _create(ctx: WriterContext, instant: str | None, user: str, comment: str) ->
         )
     finally:
         for path, _ in made:
-            forget(ctx, path)
+            forget(ctx.seams, path)
     if published.decision is not None:
         return _read(storage, published.decision)
     assert published.time is not None

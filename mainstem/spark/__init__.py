@@ -17,13 +17,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainstem.lazy import lazily
-from mainstem.spark.workers import speed_up_workers
+from mainstem.spark.worker_repairs import speed_up_workers
 
 if TYPE_CHECKING:
     from mainstem.spark.index_sql import sql
     from mainstem.spark.indexes import create_index
     from mainstem.spark.nearest_join import vector_join
-    from mainstem.spark.reading import explain
+    from mainstem.spark.reads import explain
     from mainstem.spark.services import run_services
     from mainstem.spark.sink import use_session, write_batch, write_stream
     from mainstem.spark.source import HudiSource, MainstemSource, register
@@ -46,7 +46,7 @@ _PLACES = {
     "HudiSource": "mainstem.spark.source",
     "MainstemSource": "mainstem.spark.source",
     "create_index": "mainstem.spark.indexes",
-    "explain": "mainstem.spark.reading",
+    "explain": "mainstem.spark.reads",
     "register": "mainstem.spark.source",
     "run_services": "mainstem.spark.services",
     "sql": "mainstem.spark.index_sql",

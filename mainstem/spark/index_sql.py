@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mainstem.client import Table, open_table
+from mainstem.api.indexes import VECTOR
+from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid, MainstemError
 from mainstem.formats.avro_schema import META_FIELDS
-from mainstem.index_methods import VECTOR
 from mainstem.indexing.status import READY, Index
-from mainstem.metadata.build.expressions import EXPRESSION
-from mainstem.metadata.partitions import (
+from mainstem.metadata.derive.expression_functions import EXPRESSION
+from mainstem.metadata.metadata_partitions import (
     BLOOM_FILTERS,
     COLUMN_STATS,
     EXPRESSION_PREFIX,

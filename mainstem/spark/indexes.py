@@ -1,7 +1,7 @@
 """``create_index``: an index is built by a Spark job, so that a cluster builds one on a table of any size.
 
-The driver plans, lists, catches up and completes (``indexing.build``, step by step the same); the rows of
-each file group of the data are made by a task. A task leaves nothing that has a name in the table, so
+The driver plans, lists, catches up and completes (``indexing.index_build``, step by step the same); the rows
+of each file group of the data are made by a task. A task leaves nothing that has a name in the table, so
 attempts that Spark repeats, speculates or forgets are harmless. Should the driver die, the next builder or
 dropper clears away what it began.
 """
@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mainstem.client import open_table
-from mainstem.index_methods import VECTOR
+from mainstem.api.indexes import VECTOR
+from mainstem.api.table import open_table
 from mainstem.indexing import creating
-from mainstem.indexing.build import Built
 from mainstem.indexing.first_rows import Run
+from mainstem.indexing.index_build import Built
 from mainstem.services.progress import Progress, silent
 from mainstem.spark.in_tasks import driver_context, in_tasks
 from mainstem.spark.options import local_path
-from mainstem.spark.workers import ensure_python
+from mainstem.spark.worker_repairs import ensure_python
 from mainstem.storage.local import LocalStorage
 from mainstem.storage.protocol import Storage
-from mainstem.vectors import lifecycle
+from mainstem.vectors.index import lifecycle
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

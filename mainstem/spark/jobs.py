@@ -25,20 +25,20 @@ from dataclasses import asdict, dataclass, fields, replace
 
 import pyarrow as pa
 
-from mainstem.client import Table
+from mainstem.api.table import Table
 from mainstem.errors import CorruptTable, MainstemError
+from mainstem.layout.key_generator import KeyGenerator
+from mainstem.layout.properties import load_config
 from mainstem.options import WriterOptions
 from mainstem.spark.batch_ids import GuardIds
 from mainstem.spark.options import WriteOptions
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from mainstem.table.keygen import KeyGenerator
-from mainstem.table.properties import load_config
 from mainstem.truetime.clock import SystemClock
-from mainstem.writers.guard import StreamGuard
-from mainstem.writers.ordinals import StreamWrite, allocate, claim, finish
 from mainstem.writers.outcome import ALREADY_COMMITTED, Outcome
-from mainstem.writers.spec import WriteSpec
+from mainstem.writers.stream_guard import StreamGuard
+from mainstem.writers.write_ordinals import StreamWrite, allocate, claim, finish
+from mainstem.writers.write_spec import WriteSpec
 
 FOLDER = f"{paths.OWN}/spark"
 _ENDED_MAX = 16

@@ -18,17 +18,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mainstem.client import Table, open_table
+from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid
+from mainstem.filters.conditions import conditions
 from mainstem.limits import SEARCH_HITS_MAX
-from mainstem.readers.conditions import conditions
-from mainstem.readers.state import TableState
+from mainstem.readers.planning.table_state import TableState
 from mainstem.spark.options import local_path
 from mainstem.spark.tasks import gathered
 from mainstem.spark.types import arrow_schema, fit_for_spark, spark_schema
-from mainstem.spark.workers import ensure_python
+from mainstem.spark.worker_repairs import ensure_python
 from mainstem.storage.local import LocalStorage
-from mainstem.vectors.asking import DISTANCE, QUERY_INDEX
+from mainstem.vectors.search.request import DISTANCE, QUERY_INDEX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

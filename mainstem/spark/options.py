@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mainstem import options as core
+from mainstem.api.hoodie_options import OPERATION, local_path, operation, sorted_out, texts_of
 from mainstem.errors import Invalid
-from mainstem.hoodie_options import OPERATION, local_path, operation, sorted_out, texts_of
 
 IDENTIFIER = "hoodie.datasource.write.streaming.checkpoint.identifier"
 RETRY_COUNT = "hoodie.datasource.write.streaming.retry.count"

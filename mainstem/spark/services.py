@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mainstem.client import open_table
+from mainstem.api.table import open_table
 from mainstem.indexing.creating import tend
 from mainstem.services import compaction
 from mainstem.services.compaction import Compaction, GroupTask
@@ -19,9 +19,9 @@ from mainstem.services.run_options import COMPACTION
 from mainstem.services.runner import Round, ServiceRun, warn_of_failures
 from mainstem.spark.in_tasks import driver_context, in_tasks
 from mainstem.spark.options import local_path
-from mainstem.spark.workers import ensure_python
+from mainstem.spark.worker_repairs import ensure_python
 from mainstem.timeline.commit_metadata import CompactionStat
-from mainstem.vectors import lifecycle
+from mainstem.vectors.index import lifecycle
 from mainstem.writers.context import WriterContext
 
 if TYPE_CHECKING:

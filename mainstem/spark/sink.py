@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from mainstem.client import Table
-from mainstem.engines.asked_indexes import open_for_job
-from mainstem.engines.target import open_or_create
+from mainstem.api.job_indexes import open_for_job
+from mainstem.api.job_table import open_or_create
+from mainstem.api.table import Table
 from mainstem.errors import (
     Invalid,
     LeaseLost,
@@ -31,12 +31,12 @@ from mainstem.options import SERVICES_AUTOMATIC
 from mainstem.spark.batch_ids import GuardIds, guard_ids, in_driver, looks
 from mainstem.spark.options import WriteOptions
 from mainstem.spark.types import arrow_schema
-from mainstem.spark.workers import ensure_python
-from mainstem.writers.guard import StreamGuard
-from mainstem.writers.ordinals import StreamWrite, allocate, claim, finish
+from mainstem.spark.worker_repairs import ensure_python
 from mainstem.writers.outcome import EMPTY, Outcome
-from mainstem.writers.spec import BULK_INSERT, WriteSpec
+from mainstem.writers.stream_guard import StreamGuard
 from mainstem.writers.transaction import Transaction
+from mainstem.writers.write_ordinals import StreamWrite, allocate, claim, finish
+from mainstem.writers.write_spec import BULK_INSERT, WriteSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

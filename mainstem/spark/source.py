@@ -26,13 +26,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mainstem.engines.asked_indexes import open_for_job
-from mainstem.engines.target import open_or_create
+from mainstem.api.job_indexes import open_for_job
+from mainstem.api.job_table import open_or_create
 from mainstem.errors import Invalid, Unsupported
 from mainstem.spark.batch_ids import guard_ids, in_task, looks
 from mainstem.spark.jobs import SharedJob, job_name
 from mainstem.spark.options import ReadOptions, WriteOptions
-from mainstem.spark.reading import Reader, StreamReader, schema_of
+from mainstem.spark.reads import Reader, StreamReader, schema_of
 from mainstem.spark.types import arrow_schema, spark_schema
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def register(spark: SparkSession) -> None:
 
     Raises ``Invalid`` when a cluster's Python workers would run another interpreter.
     """
-    from mainstem.spark.workers import ensure_python
+    from mainstem.spark.worker_repairs import ensure_python
 
     ensure_python(spark)
     spark.dataSource.register(MainstemSource)

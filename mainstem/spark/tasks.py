@@ -8,10 +8,10 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from mainstem.table.bucket import bucket_ids
-from mainstem.table.schema import arrow_user_schema, fit_batch
-from mainstem.writers.spec import WriteSpec
-from mainstem.writers.task import write_task
+from mainstem.layout.buckets import bucket_ids
+from mainstem.layout.schema_fit import arrow_user_schema, fit_batch
+from mainstem.writers.write_spec import WriteSpec
+from mainstem.writers.write_task import write_task
 
 # Spark hands over 10,000 rows at a time; larger blocks encode faster and make fewer blocks per
 # file.

@@ -24,7 +24,7 @@ from mainstem.spark.index_syntax import Token, place, table_parts, tokens
 from mainstem.spark.nearest_join import filter_on, open_search, vector_join
 from mainstem.spark.options import local_path
 from mainstem.spark.types import arrow_schema, fit_for_spark, spark_schema
-from mainstem.vectors.asking import DISTANCE, QUERY_INDEX
+from mainstem.vectors.search.request import DISTANCE, QUERY_INDEX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

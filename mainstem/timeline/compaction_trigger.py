@@ -7,7 +7,7 @@ from typing import Protocol
 
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import COMMIT, COMPACTION, DELTACOMMIT
-from mainstem.truetime.generator import parse_wall
+from mainstem.truetime.instant_times import parse_wall
 
 AFTER_REQUEST = "NUM_COMMITS_AFTER_LAST_REQUEST"
 TRIGGERS = ("NUM_COMMITS", AFTER_REQUEST, "TIME_ELAPSED", "NUM_OR_TIME", "NUM_AND_TIME")

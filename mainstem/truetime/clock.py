@@ -1,6 +1,6 @@
 """The clock seam: wall clock, monotonic clock, waiting and periodic work.
 
-Instants come from ``now_ms`` under the table lock (``truetime.generator``), never from file times.
+Instants come from ``now_ms`` under the table lock (``truetime.instant_times``), never from file times.
 """
 
 from __future__ import annotations

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, RolledBack, Unavailable
+from mainstem.layout.buckets import file_id_bucket, nbcc_file_id
+from mainstem.layout.partitions import metafile_text, nested
 from mainstem.limits import MIB
-from mainstem.metadata.written import WrittenRows
+from mainstem.metadata.commits.written_rows import WrittenRows
 from mainstem.storage import paths
 from mainstem.storage.protocol import LogSink, Storage
-from mainstem.table.bucket import file_id_bucket, nbcc_file_id
-from mainstem.table.partitions import metafile_text, nested
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.timeline.instant import DELTACOMMIT, REQUESTED
-from mainstem.writers.encode import Blocks, BucketEncoder, Place, Slab
-from mainstem.writers.fit import as_table
-from mainstem.writers.spec import WriteSpec
+from mainstem.writers.encode_rows import Blocks, BucketEncoder, Place, Slab
+from mainstem.writers.fit_rows import as_table
+from mainstem.writers.write_spec import WriteSpec
 
 _OPEN_FILES_MAX = 400
 # Rows of a larger transaction are not kept until it commits.

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from mainstem.layout.buckets import file_id_bucket
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.lsm_archive.reader import Archive
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
-from mainstem.table.bucket import file_id_bucket
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import CommitMetadata, WriteStat, decode_commit
 from mainstem.timeline.instant import (

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 
 from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.forks import Mutex
+from mainstem.layout.properties import LOCAL_ZONE, TableConfig, load_config
 from mainstem.limits import PROPERTIES_BYTES_MAX
-from mainstem.metadata.commit_expressions import check_expressions
-from mainstem.metadata.known_groups import KnownGroups
+from mainstem.metadata.commits.expression_rows import check_expressions
+from mainstem.metadata.commits.known_groups import KnownGroups
 from mainstem.options import FSYNC, WriterOptions, flag
-from mainstem.seams import Seams
+from mainstem.publish.publisher import Publisher
+from mainstem.publish.table_identity import check_table
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
-from mainstem.table.properties import LOCAL_ZONE, TableConfig, load_config
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.publish import Publisher
-from mainstem.truetime.generator import InstantTimes
-from mainstem.truetime.heartbeat import Heartbeats
-from mainstem.truetime.identity import check_table
-from mainstem.writers.guard import GuardIndex
+from mainstem.truetime.heartbeats import Heartbeats
+from mainstem.truetime.instant_times import InstantTimes
+from mainstem.truetime.seams import Seams
+from mainstem.writers.stream_guard import GuardIndex
 
 
 @dataclass
@@ -35,7 +35,7 @@ class WriterContext:
     publisher: Publisher
     heartbeats: Heartbeats
     guards: GuardIndex
-    #: of the table that was opened (``truetime.identity``); None: whichever is there
+    #: of the table that was opened (``publish.table_identity``); None: whichever is there
     identity: str | None = None
     #: the caller's options (they complete what the table's properties leave open)
     given: Mapping[str, str] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class WriterContext:
 
     def reread_config(self) -> None:
         """Under the lock: the table must still be what the transaction was planned for. Which indexes it has
-        may have changed (``writers.indexed``).
+        may have changed (``writers.publish_with_metadata``).
 
         Raises ``Unsupported``/``Invalid`` naming the changed properties.
         """

@@ -10,7 +10,7 @@
   up, still created. Nobody sees them, but once the instant is older than the active timeline Java takes
   it for an archived, completed one and shows their rows;
 - pending instants of the metadata table whose data instant is not pending (any more), with the log files of
-  those that were rolled back (``metadata.taking_back``);
+  those that were rolled back (``metadata.commits.taking_back``);
 - savepoints that were begun long ago: archiving would stop before their instants for good. They go under the
   lock. Ours are begun and published in one section, so whoever made one is superseded by then.
 
@@ -21,18 +21,18 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from mainstem.layout.partitions import list_partitions
 from mainstem.lsm_archive.reader import Archive
-from mainstem.metadata.taking_back import last_change_ms, pending_there, sweep
+from mainstem.metadata.commits.taking_back import last_change_ms, pending_there, sweep
+from mainstem.publish.publisher import Guarded
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
-from mainstem.table.partitions import list_partitions
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.instant import REQUESTED, RESTORE, ROLLBACK, SAVEPOINT, Instant
 from mainstem.timeline.plans import load_rollback_plan
-from mainstem.timeline.publish import Guarded
 from mainstem.timeline.restore_records import load_restore_plan
 from mainstem.writers.context import WriterContext
-from mainstem.writers.task import marked_files
+from mainstem.writers.write_task import marked_files
 
 # So many heartbeat time-outs after a savepoint was begun nobody is making it any more.
 _DEAD_AFTER = 10

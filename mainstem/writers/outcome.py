@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mainstem.errors import Invalid, Unsupported
-from mainstem.writers.spec import BULK_INSERT, DELETE, INSERT, UNSAFE, UPDATE_COLUMNS, UPSERT
+from mainstem.writers.write_spec import BULK_INSERT, DELETE, INSERT, UNSAFE, UPDATE_COLUMNS, UPSERT
 
 #: operation given to ``begin`` -> name in the commit metadata (WriteOperationType)
 OPERATIONS = {

@@ -1,7 +1,7 @@
 """Rolling back what dead writers left (RollbackActionExecutor; protocols 4.3), lazily and for good.
 
   [[ lock: dead still? -> publish r.rollback.requested with the plan ]] -> r.rollback.inflight
-  -> take the instant from the metadata table, if there is one (``metadata.taking_back``)
+  -> take the instant from the metadata table, if there is one (``metadata.commits.taking_back``)
   -> delete the instant's files (markers and listing) -> [[ lock: delete its inflight and requested,
   publish r_c.rollback ]] -> delete markers and heartbeat
 
@@ -19,14 +19,16 @@ from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass
 
 from mainstem.errors import CorruptTable, MainstemError, OutcomeUnknown, Unavailable, Unsupported
+from mainstem.layout.partitions import list_partitions
+from mainstem.layout.properties import load_config
 from mainstem.lsm_archive.reader import Archive
-from mainstem.metadata.setting_aside import has_metadata_table, set_aside
-from mainstem.metadata.table import open_metadata
-from mainstem.metadata.taking_back import Found, RollbackRecord, take_back
+from mainstem.metadata.commits.setting_aside import has_metadata_table, set_aside
+from mainstem.metadata.commits.taking_back import Found, RollbackRecord, take_back
+from mainstem.metadata.metadata_table import open_metadata
+from mainstem.publish.publisher import Section
+from mainstem.publish.staging import create_once, forget, prepare
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
-from mainstem.table.partitions import list_partitions
-from mainstem.table.properties import load_config
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import (
     COMMIT,
@@ -49,11 +51,9 @@ from mainstem.timeline.plans import (
     encode_rollback_plan,
     load_rollback_plan,
 )
-from mainstem.timeline.publish import Section
 from mainstem.timeline.restore_records import being_restored, pending_restores
 from mainstem.writers.context import WriterContext
 from mainstem.writers.leftovers import sweep_leftovers
-from mainstem.writers.private_files import create_once, forget, prepare
 
 _INGESTION = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
 _MERGES = (COMMIT, COMPACTION, LOGCOMPACTION)
@@ -160,13 +160,13 @@ def roll_back(
             return "alive"
         return None
 
-    prepared = prepare(ctx, instant.requested, plan_of(ctx, plan))
+    prepared = prepare(ctx.seams, instant.requested, plan_of(ctx, plan))
     try:
         published = ctx.publisher.publish(
             lambda time: f"{time}.{ROLLBACK}.{REQUESTED}", prepared=prepared, decide=still_dead
         )
     finally:
-        forget(ctx, prepared)
+        forget(ctx.seams, prepared)
     if published.time is None:
         return None
     return execute_rollback(ctx, published.time, plan)
@@ -184,7 +184,7 @@ def _resume(ctx: WriterContext, rollback: Instant, timeline: ActiveTimeline) -> 
     if plan is None:
         return None
     if any(i.action == INDEXING for i in timeline.pending) and _was_completed(ctx, timeline, plan):
-        return None  # it waits for the index (``metadata.setting_aside``); no writer needs to
+        return None  # it waits for the index (``metadata.commits.setting_aside``); no writer needs to
     return execute_rollback(ctx, rollback.requested, plan, shown=True)
 
 
@@ -274,7 +274,7 @@ def execute_rollback(
         if plan.completion is not None:
             forget_begun_savepoint(storage, instant)
 
-    prepared = prepare(ctx, instant, metadata)
+    prepared = prepare(ctx.seams, instant, metadata)
     record = (
         RollbackRecord.prepare(storage, ctx.seams.random, rollback, instant, indexed) if indexed else None
     )
@@ -287,7 +287,7 @@ def execute_rollback(
             ahead=None if record is None else record.ahead,
         )
     finally:
-        forget(ctx, prepared)
+        forget(ctx.seams, prepared)
         if record is not None:
             record.release()
     if published.time is None and _is_there(ctx, instant):
@@ -331,7 +331,7 @@ def unpublish(storage: Storage, requested: Container[str]) -> None:
 
 def set_metadata_aside(ctx: WriterContext, instants: Collection[str]) -> None:
     """After completed instants were taken off the timeline, before their files go: the metadata table, where
-    there is one, is to be built anew (``metadata.setting_aside``)."""
+    there is one, is to be built anew (``metadata.commits.setting_aside``)."""
     if has_metadata_table(ctx.seams.storage):
         ctx.publisher.guarded(lambda section: set_aside(ctx.seams, section, instants))
 

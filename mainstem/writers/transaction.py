@@ -5,8 +5,8 @@
   write    any number of batches: one new log file per bucket, blocks appended; no lock held
   commit   files durable, together with all that is to be published
            -> [[ lock: still ours, not committed before, a bulk insert not overlapped
-           -> its part of the metadata table, if there is one (``metadata.commit``) -> T_C.deltacommit ]]
-           -> markers and heartbeat gone
+           -> its part of the metadata table, if there is one (``metadata.commits.delta_commit``) ->
+           T_C.deltacommit ]] -> markers and heartbeat gone
 
 Between the two critical sections nobody waits for this writer. What can come of it is an ``Outcome``
 or one of: ``RolledBack`` (found dead and undone; write again), ``LeaseLost``, ``LockUnavailable``,
@@ -35,30 +35,30 @@ from mainstem.errors import (
 )
 from mainstem.forks import Home, Mutex
 from mainstem.lsm_archive.reader import Archive
-from mainstem.metadata.commit_action import FileChanges
+from mainstem.metadata.commits.action import FileChanges
 from mainstem.options import WRITER_NAME
+from mainstem.publish.publisher import Section
+from mainstem.publish.staging import begin, forget
 from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED, RESTORE, Instant
-from mainstem.timeline.publish import Section
 from mainstem.timeline.restore_records import being_restored
-from mainstem.writers import staged, task
+from mainstem.writers import staged_rows, write_task
 from mainstem.writers.append import BucketAppender
-from mainstem.writers.bulk import appender_for, check_names_differ, check_one_base_file_each
+from mainstem.writers.bulk_insert import appender_for, check_names_differ, check_one_base_file_each
 from mainstem.writers.conflicts import Overlaps
 from mainstem.writers.context import WriterContext
-from mainstem.writers.fit import Rows, as_table
-from mainstem.writers.guard import GUARD_KEY, StreamGuard
-from mainstem.writers.indexed import publish_with_metadata
+from mainstem.writers.fit_rows import Rows, as_table
 from mainstem.writers.outcome import ALREADY_COMMITTED, COMMITTED, EMPTY, OPERATIONS, Outcome
-from mainstem.writers.private_files import begin, forget
+from mainstem.writers.publish_with_metadata import publish_with_metadata
 from mainstem.writers.rollback import (
     condemned,
     quietly_discard,
     roll_back,
     roll_back_failed_writes,
 )
-from mainstem.writers.schemas import (
+from mainstem.writers.stream_guard import GUARD_KEY, StreamGuard
+from mainstem.writers.transaction_schema import (
     Moved,
     declare,
     follow,
@@ -67,7 +67,7 @@ from mainstem.writers.schemas import (
     taken_in,
     with_schema,
 )
-from mainstem.writers.spec import BULK_INSERT, UPSERT, WriteSpec
+from mainstem.writers.write_spec import BULK_INSERT, UPSERT, WriteSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -264,7 +264,8 @@ class Transaction:
                 return appender.write(rows)
 
     def add_staged(self, lines: Iterable[str], *, source: str = "") -> int:
-        """Take over rows that were staged (``writers/staged.py``): a line is what ``Stager.stage`` returned.
+        """Take over rows that were staged (``writers/staged_rows.py``): a line is what ``Stager.stage``
+        returned.
 
         Lines are put in the order that they carry, those of equal order as given; what is written or added
         later comes behind. ``source``: where the lines are from. Returns rows and deleted keys. Raises
@@ -285,8 +286,8 @@ class Transaction:
             if self._spec.operation == BULK_INSERT:
                 raise Invalid("staged rows go to log files: begin an upsert", table=self._ctx.base)
             with self._step("add_staged"):
-                found = [staged.parse_line(line, source=source) for line in lines if line.strip()]
-                return staged.append(self._ctx.seams, self._spec, self._opened(), found, schema_seen)
+                found = [staged_rows.parse_line(line, source=source) for line in lines if line.strip()]
+                return staged_rows.append(self._ctx.seams, self._spec, self._opened(), found, schema_seen)
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
@@ -319,7 +320,7 @@ class Transaction:
         return self._appender
 
     def _follow(self, rows: pa.Table) -> None:
-        """Make the schema hold the rows, as Hudi does (``writers/schemas.py``)."""
+        """Make the schema hold the rows, as Hudi does (``writers/transaction_schema.py``)."""
         buffered = self._spec.operation == BULK_INSERT and self._appender is not None
         if rows.num_rows and not (buffered and self._appender.rows):
             self._adopt(follow(self._spec, rows))
@@ -341,7 +342,7 @@ class Transaction:
             self._adopt(declare(self._spec, schema))
 
     def task_spec(self) -> WriteSpec:
-        """What an executor needs for ``writers.task.write_task``; picklable."""
+        """What an executor needs for ``writers.write_task.write_task``; picklable."""
         self._check_open()
         return self._spec
 
@@ -352,7 +353,7 @@ class Transaction:
         """
         with self._turn.held:
             self._check_open()
-            stats, rows = task.decode_result(result, self.instant)
+            stats, rows = write_task.decode_result(result, self.instant)
             with self._step("add_task_result"):
                 self._task_stats += stats
                 self._task_rows += rows
@@ -450,7 +451,7 @@ class Transaction:
         for _ in range(_SCHEMA_ROUNDS_MAX):
             self._moved = None
             content = encode_commit(stats, self._extra_metadata(), OPERATIONS[self._spec.operation])
-            prepared, sink = begin(ctx, self.instant, content)
+            prepared, sink = begin(ctx.seams, self.instant, content)
 
             def settle(others: Sequence[LogSink], own: LogSink = sink) -> None:
                 self._settle([own, *others])
@@ -474,7 +475,7 @@ class Transaction:
                     sink.close(durable=False)
                 raise
             finally:
-                forget(ctx, prepared)
+                forget(ctx.seams, prepared)
             if self._moved is None:
                 break
             self._spec = with_schema(self._spec, self._moved.text)
@@ -590,7 +591,7 @@ class Transaction:
         if self._appender is not None and not self._task_stats:
             return  # every file was made here: there are no other attempts
         touched: set[str] = set()
-        for partition, name in task.marked_files(storage, self.instant):
+        for partition, name in write_task.marked_files(storage, self.instant):
             path = paths.in_partition(partition, name)
             if path not in claimed and storage.delete(path):
                 touched.add(partition)

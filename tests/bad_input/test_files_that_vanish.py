@@ -20,8 +20,8 @@ import pytest
 
 import mainstem
 from mainstem.errors import CorruptTable, MainstemError
+from mainstem.layout import committed_files
 from mainstem.storage import paths
-from mainstem.table import committed
 from tests.bad_input.common import golden, is_clear
 from tests.services.city_table import QUICK, content, layered, make, rows
 
@@ -106,7 +106,7 @@ def test_a_file_that_vanished_is_named_or_not_needed(name: str, what: str, tmp_p
             continue
         data = file.read_bytes()
         DAMAGES[what](file)
-        committed.forget()
+        committed_files.forget()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # folders are listed where the metadata table is damaged

@@ -18,7 +18,7 @@ import pytest
 
 import mainstem
 from mainstem.errors import CorruptTable, Invalid, Unsupported
-from mainstem.metadata import commit_keys
+from mainstem.metadata.commits import key_rows
 from tests.services.city_table import QUICK, content, make, rows
 
 METADATA = ".hoodie/metadata"
@@ -113,7 +113,7 @@ def test_a_listed_file_that_is_gone_is_an_error_that_names_it(table) -> None:
 
 def test_a_key_that_an_index_places_where_nothing_is_is_found_where_it_lies(table, monkeypatch) -> None:
     opened(table).upsert(rows([3, 5], 2).set_column(1, "city", pa.array(["a", "a"])))
-    real = commit_keys.placed_rows
+    real = key_rows.placed_rows
 
     def misplaced(keys, numbers, places):
         found = real(keys, numbers, places)
@@ -121,7 +121,7 @@ def test_a_key_that_an_index_places_where_nothing_is_is_found_where_it_lies(tabl
         nowhere = pc.replace_substring_regex(found.column(at), "^0{7}.", "00000009")
         return found.set_column(at, found.schema.field(at), nowhere)
 
-    monkeypatch.setattr(commit_keys, "placed_rows", misplaced)
+    monkeypatch.setattr(key_rows, "placed_rows", misplaced)
     opened(table).upsert(rows([3, 5], 3))
     check_reads(table)
     (note,) = opened(table).scan(filter=pc.field("id") == "k03").explain().notes

@@ -21,7 +21,7 @@ import pytest
 
 import mainstem
 from bad_input.common import SCHEMA, edit_properties, failed, is_clear, picture, rows
-from mainstem.client import Table
+from mainstem.api.table import Table
 from mainstem.errors import OutcomeUnknown, Unavailable
 from mainstem.storage.local import LocalStorage
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import mainstem
-from mainstem.testing.zookeeper_ensemble import SERVERS, ZooKeeperEnsemble
-from mainstem.truetime.zk_options import EXPLICIT
+from mainstem.truetime.locks.zookeeper_options import EXPLICIT
 from tests.chaos.actors import Actor, Place, flink_writer, indexer, python_writer, service, spark_writer
 from tests.chaos.faults import Deal, pack
 from tests.chaos.rows import SCHEMA
 from tests.multiprocess.test_writer_processes import Observer
+from tests.servers.zookeeper_ensemble import SERVERS, ZooKeeperEnsemble
 
 LOCK = "/hudi/locks/t"
 PYTHON = ("python-0", "python-1")

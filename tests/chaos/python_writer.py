@@ -17,9 +17,9 @@ from pathlib import Path
 
 import mainstem
 from mainstem.errors import MainstemError
-from mainstem.truetime.fence import Epoch
-from mainstem.truetime.zk_lock import ZooKeeperLease
-from mainstem.writers.guard import StreamGuard
+from mainstem.publish.link_fence import Epoch
+from mainstem.truetime.locks.zookeeper import ZooKeeperLease
+from mainstem.writers.stream_guard import StreamGuard
 from tests.chaos.rows import rows
 from tests.multiprocess.writer_worker import Journal, entries
 

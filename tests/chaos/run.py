@@ -16,10 +16,10 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-from mainstem.testing.zookeeper_ensemble import ZooKeeperEnsemble
 from tests.chaos.checks import Score, check
 from tests.chaos.harness import FLINK, INDEXERS, PYTHON, SPARK, Harness
 from tests.chaos.python_writer import SABOTAGE
+from tests.servers.zookeeper_ensemble import ZooKeeperEnsemble
 
 SESSION_S = 4.0
 

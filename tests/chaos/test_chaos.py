@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from mainstem.testing.zookeeper_ensemble import ZooKeeperEnsemble
 from tests.chaos.checks import check
 from tests.chaos.harness import PYTHON, Harness
 from tests.chaos.python_writer import SPOILED
+from tests.servers.zookeeper_ensemble import ZooKeeperEnsemble
 
 pytest.importorskip("kazoo.client")
 SESSION_S = 1.5

@@ -32,11 +32,11 @@ import pytest
 
 import mainstem
 from mainstem.flink.committer import Committer, folders
-from mainstem.testing.zookeeper import free_port
-from mainstem.writers.staged import parse_line
+from mainstem.writers.staged_rows import parse_line
 from tests.chaos.actors import ROOT, Actor
 from tests.chaos.written import rows_written
 from tests.hudi_rs.reading import read
+from tests.servers.zookeeper import free_port
 
 pytest.importorskip("hudi")
 if importlib.util.find_spec("pyflink") is None:

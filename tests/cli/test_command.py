@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import mainstem
-from mainstem.cli import INTERRUPTED, REFUSED, TRY_AGAIN, USAGE, main, plain
+from mainstem.cli.main import INTERRUPTED, REFUSED, TRY_AGAIN, USAGE, main, plain
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
 

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pytest
 
 import mainstem
-from mainstem import cli_rounds
-from mainstem.cli import REFUSED, TRY_AGAIN, USAGE, main
+from mainstem.cli.main import REFUSED, TRY_AGAIN, USAGE, main, rounds
 from mainstem.errors import Unavailable
 from mainstem.services import compaction
 from mainstem.services.run_options import SERVICES
@@ -68,7 +67,7 @@ def test_one_round_tells_of_every_service(run, path: Path) -> None:
     "time, seconds", [("500ms", 0.5), ("30s", 30), ("5m", 300), ("1.5h", 5400), ("7", 7)]
 )
 def test_lengths_of_time_have_units(time: str, seconds: float) -> None:
-    assert cli_rounds.seconds(time) == seconds
+    assert rounds.seconds(time) == seconds
 
 
 def test_wrong_arguments_are_refused_before_anything_runs(run, path: Path) -> None:
@@ -101,7 +100,7 @@ def test_long_work_tells_how_far_it_is_on_standard_error_and_short_work_does_not
     now = [0.0]
     clock = SimpleNamespace(monotonic_ms=lambda: now[0])
     context = SimpleNamespace(seams=SimpleNamespace(clock=clock))
-    progress = cli_rounds.ProgressLine(SimpleNamespace(writer_context=lambda: context))
+    progress = rounds.ProgressLine(SimpleNamespace(writer_context=lambda: context))
     for done in range(1, 9):
         now[0] += 900
         progress("compaction 1, file groups", done, 8)

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import mainstem
-from mainstem.cli import REFUSED, main
-from mainstem.cli_rows import display_width, write_rows
+from mainstem.cli.main import REFUSED, main
+from mainstem.cli.rows import display_width, write_rows
 from tests.golden_tables.tables import unpack
 
 SCHEMA = pa.schema(

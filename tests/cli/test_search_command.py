@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 import mainstem
-from mainstem.cli import DONE, REFUSED, USAGE, main
+from mainstem.cli.main import DONE, REFUSED, USAGE, main
 
 
 @pytest.fixture(scope="module")

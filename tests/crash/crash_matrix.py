@@ -32,11 +32,11 @@ import pyarrow.compute as pc
 
 import mainstem
 from mainstem.errors import MainstemError
-from mainstem.metadata.partitions import ready_partitions
-from mainstem.readers.state import TableState
-from mainstem.services import metadata_compaction
+from mainstem.layout.properties import load_config
+from mainstem.metadata.metadata_partitions import ready_partitions
+from mainstem.readers.planning.table_state import TableState
+from mainstem.services.metadata import metadata_compaction
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import load_config
 from tests.crash import crash_worker
 from tests.crash.crash_worker import PROPERTIES, SERVICES, rows
 from tests.multiprocess import table_files

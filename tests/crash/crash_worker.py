@@ -28,10 +28,10 @@ import pyarrow as pa
 import mainstem
 from mainstem.errors import Invalid
 from mainstem.flink.committer import Committer, folders
-from mainstem.services import metadata_compaction
+from mainstem.services.metadata import metadata_compaction
 from mainstem.storage.local import LocalStorage
-from mainstem.writers.guard import StreamGuard
-from mainstem.writers.staged import Stager
+from mainstem.writers.staged_rows import Stager
+from mainstem.writers.stream_guard import StreamGuard
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("value", pa.string())]

@@ -26,7 +26,7 @@ from unittest.mock import patch
 
 import mainstem
 from mainstem.errors import Invalid, MainstemError, Unavailable
-from mainstem.writers.task import write_task
+from mainstem.writers.write_task import write_task
 from tests.crash import crash_matrix, crash_worker, vector_matrix
 from tests.crash.crash_matrix import Broken, Content, Run, content, expected, templates, worker
 from tests.crash.crash_worker import PROPERTIES

@@ -29,7 +29,7 @@ import pyarrow as pa
 import mainstem
 from mainstem.errors import MainstemError
 from mainstem.truetime.clock import Periodic, SystemClock
-from mainstem.writers.guard import StreamGuard
+from mainstem.writers.stream_guard import StreamGuard
 from tests.crash import crash_worker
 from tests.crash.crash_worker import PROPERTIES
 from tests.crash.interrupts import SIGNALS, TimedOut, handled

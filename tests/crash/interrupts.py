@@ -19,9 +19,9 @@ from unittest.mock import patch
 
 from mainstem.storage.local import LocalSink, LocalStorage
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.fs_lock import FileLease, FileSystemLock
-from mainstem.truetime.heartbeat import Heartbeats
-from mainstem.truetime.in_process_lock import InProcessLease, InProcessLock
+from mainstem.truetime.heartbeats import Heartbeats
+from mainstem.truetime.locks.file_system import FileLease, FileSystemLock
+from mainstem.truetime.locks.in_process import InProcessLease, InProcessLock
 
 
 class TimedOut(Exception):

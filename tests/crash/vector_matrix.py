@@ -17,7 +17,7 @@ from pathlib import Path
 from mainstem.errors import Invalid
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from mainstem.vectors.versions import indexes, read_version, version_numbers
+from mainstem.vectors.index.versions import indexes, read_version, version_numbers
 from tests.crash import crash_worker
 from tests.crash.crash_matrix import Run, worker
 from tests.crash.crash_worker import VECTOR_OPTIONS, serviced, vectors

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pytest
 
 import mainstem
-from mainstem.cli import main
+from mainstem.cli.main import main
 from mainstem.errors import CorruptTable, Invalid, Unavailable
 from mainstem.flink import parts
 from mainstem.flink.committer import PARTS_KEY, Committer, folders, sinks
 from mainstem.storage.local import LocalStorage
-from mainstem.writers.guard import StreamGuard
-from mainstem.writers.staged import Stager
+from mainstem.writers.staged_rows import Stager
+from mainstem.writers.stream_guard import StreamGuard
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("value", pa.string())])
 OPTIONS = {"hoodie.mainstem.fsync": "false"}

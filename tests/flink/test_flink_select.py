@@ -23,8 +23,8 @@ from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.flink import connect
 from mainstem.flink.options import FlinkReadOptions
 from mainstem.flink.read_types import flink_type, transport_schema
-from mainstem.flink.reader import ReadRows, Slices
 from mainstem.flink.source import plan, read
+from mainstem.flink.split_reader import ReadRows, Slices
 from mainstem.flink.timeline_watch import Watch
 from tests.golden_tables.tables import NAMES as NAMES_OF_JAVA
 from tests.golden_tables.tables import unpack

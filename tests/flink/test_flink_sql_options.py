@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstem.engines.asked_indexes import asked_indexes
+from mainstem.api.job_indexes import asked_indexes
 from mainstem.errors import Invalid, MainstemError, Unsupported
 from mainstem.flink.option_list import BY_NAME, FIXED, NO_EFFECT, OPTIONS
 from mainstem.flink.options import FlinkOptions

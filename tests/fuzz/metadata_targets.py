@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from mainstem.formats.bloom_filter import DYNAMIC, SIMPLE, BloomSize, StoredFilter, bloom_text
-from mainstem.metadata import definitions
-from mainstem.metadata.partitions import Content
-from mainstem.metadata.record_schema import parse_record_schema, schema_of_version
-from mainstem.metadata.records import SCHEMAS, decode, encode
-from mainstem.metadata.statistics import column_values
+from mainstem.metadata import index_definitions
+from mainstem.metadata.metadata_partitions import Content
+from mainstem.metadata.records.flat_rows import SCHEMAS, decode, encode
+from mainstem.metadata.records.record_schema import parse_record_schema, schema_of_version
+from mainstem.metadata.records.typed_bounds import column_values
 from tests.formats.golden_logs import GOLDEN
 from tests.fuzz.harness import Target
 
@@ -82,8 +82,8 @@ def _small_schema() -> bytes:
 
 
 def _definitions(data: bytes) -> object:
-    found = definitions.parse_definitions(data, path="f")
-    again = definitions.parse_definitions(definitions.encode_definitions(found), path="f")
+    found = index_definitions.parse_definitions(data, path="f")
+    again = index_definitions.parse_definitions(index_definitions.encode_definitions(found), path="f")
     assert again == found
     return found
 

@@ -15,9 +15,9 @@ from mainstem.flink.parts import PartFiles
 from mainstem.spark.jobs import Job, decode_job, encode_job
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from mainstem.writers.guard import GUARD_KEY, STREAM_KEY, StreamGuard, _facts
-from mainstem.writers.ordinals import StreamWrite
-from mainstem.writers.staged import Stager
+from mainstem.writers.staged_rows import Stager
+from mainstem.writers.stream_guard import GUARD_KEY, STREAM_KEY, StreamGuard, _facts
+from mainstem.writers.write_ordinals import StreamWrite
 from tests.fuzz.corpus import INSTANT
 from tests.fuzz.files import folder, in_file
 from tests.fuzz.harness import Target

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from mainstem import cli, open_table
+from mainstem import open_table
+from mainstem.cli.main import main
 from mainstem.errors import Unsupported
 from mainstem.formats.avro_container import decode_container
 from mainstem.formats.avro_schema import avro_to_arrow, parse_schema
@@ -24,14 +25,14 @@ from mainstem.formats.hfile import HFile, open_hfile
 from mainstem.formats.hfile_write import write_hfile
 from mainstem.formats.java_properties import format_properties, parse_properties
 from mainstem.formats.log_file import BlockKind, Header, LogBlock, delete_block, hfile_block, read_blocks
+from mainstem.layout import field_ids
+from mainstem.layout.properties import load_config, parsed_config
 from mainstem.lsm_archive.manifest import parse_manifest
 from mainstem.lsm_archive.names import parse_data_name, parse_manifest_name
 from mainstem.lsm_archive.reader import Archive
-from mainstem.readers.base_rows import open_base
+from mainstem.readers.rows.base_rows import open_base
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from mainstem.table import field_ids
-from mainstem.table.properties import load_config, parsed_config
 from mainstem.timeline.clean_records import CleanPlan, decode_clean_plan, encode_clean_plan
 from mainstem.timeline.commit_metadata import decode_commit, encode_commit
 from mainstem.timeline.index_records import IndexBuild, decode_index_builds, encode_index_plan
@@ -52,11 +53,11 @@ from mainstem.timeline.restore_records import (
     encode_restore_plan,
     encode_savepoint,
 )
-from mainstem.truetime.heartbeat import encode_promise, parse_promise
-from mainstem.truetime.owner_record import OwnerRecord, parse_owner_record
-from mainstem.truetime.zk_lock import in_line
-from mainstem.writers.ordinals import StreamWrite, allocate, stream_folder
-from mainstem.writers.task import decode_result
+from mainstem.truetime.heartbeats import encode_promise, parse_promise
+from mainstem.truetime.locks.owner_record import OwnerRecord, parse_owner_record
+from mainstem.truetime.locks.zookeeper import in_line
+from mainstem.writers.write_ordinals import StreamWrite, allocate, stream_folder
+from mainstem.writers.write_task import decode_result
 from tests.formats.golden_logs import GOLDEN
 from tests.fuzz.column_targets import COLUMN_TARGETS
 from tests.fuzz.corpus import INSTANT, TABLE, TEXT, blocks, golden, names, small_log
@@ -446,8 +447,8 @@ def _whole(name: str) -> Target:
 def _arguments(data: bytes) -> object:
     words = data.decode("utf-8", "replace").replace("\0", "").split("\n")
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
-        code = cli.main(words)
-    assert code in (cli.DONE, cli.REFUSED, cli.USAGE, cli.TRY_AGAIN), code
+        code = main.main(words)
+    assert code in (main.DONE, main.REFUSED, main.USAGE, main.TRY_AGAIN), code
     assert "Traceback" not in said.getvalue()
     return code
 

@@ -12,13 +12,13 @@ import mainstem
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.log_file import BlockKind, Header, LogBlock
 from mainstem.formats.resolve import project_to
-from mainstem.readers.base_rows import open_base
-from mainstem.readers.schema import column_defaults
+from mainstem.layout.properties import TableConfig
+from mainstem.readers.planning.query_schema import column_defaults
+from mainstem.readers.rows.base_rows import open_base
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import TableConfig
 from mainstem.timeline.instant import parse_instant
-from mainstem.writers.task import decode_result
+from mainstem.writers.write_task import decode_result
 from tests.fuzz.corpus import INSTANT, TEXT
 
 _ARABIC = INSTANT.translate({ord("0") + i: chr(0x660 + i) for i in range(10)})

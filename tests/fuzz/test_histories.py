@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from mainstem.errors import Unsupported
-from mainstem.merge import ordering
-from mainstem.readers import history
-from mainstem.writers.encode import BucketEncoder
+from mainstem.merge import ordering_values
+from mainstem.readers.planning import history
+from mainstem.writers.encode_rows import BucketEncoder
 from tests.fuzz.histories import run
 from tests.fuzz.histories.actions import delete, remember, transaction, upsert
 
@@ -48,12 +48,12 @@ def _refuses_decimals(monkeypatch: pytest.MonkeyPatch) -> None:
         raise Unsupported(f"{values.type} in {where}")
 
     monkeypatch.setattr("mainstem.merge.fold.align", strict)
-    assert strict is not ordering.align
+    assert strict is not ordering_values.align
 
 
 def _shows_the_present_as_the_past(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "mainstem.readers.snapshot.past_state", lambda state, moment: history.past_state(state, "9")
+        "mainstem.readers.planning.snapshot.past_state", lambda state, moment: history.past_state(state, "9")
     )
 
 

@@ -17,7 +17,7 @@ from mainstem.formats.arrow_file import plain_table
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.vectors.engines import engine
-from mainstem.vectors.manifest import (
+from mainstem.vectors.index.version_manifest import (
     Cluster,
     CoveredSlice,
     StoredFile,
@@ -29,7 +29,7 @@ from mainstem.vectors.manifest import (
     parse_indexes,
     parse_manifest,
 )
-from mainstem.vectors.versions import KEYS, open_keys
+from mainstem.vectors.index.versions import KEYS, open_keys
 from tests.fuzz.corpus import INSTANT
 from tests.fuzz.files import in_file
 from tests.fuzz.harness import Target

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 import mainstem
-from mainstem.metadata.partitions import kind_of
-from mainstem.table.properties import MAINTAINED
+from mainstem.layout.properties import MAINTAINED
+from mainstem.metadata.metadata_partitions import kind_of
 from tests.golden_tables.tables import NAMES, expectations, unpack
 
 PARTITION, KEY = "_hoodie_partition_path", "_hoodie_record_key"

@@ -19,7 +19,7 @@ import pytest
 import mainstem
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
-from mainstem.readers.split import read_split
+from mainstem.readers.planning.split import read_split
 from mainstem.spark.types import spark_schema
 from mainstem.storage.local import LocalStorage
 from tests.golden_tables.features import FEATURES, features, marked
@@ -224,11 +224,11 @@ def test_damage_in_the_files_of_a_writer_that_was_killed_is_not_looked_at(tmp_pa
 
 def test_columns_keep_their_ids_when_only_services_are_left_on_the_timeline(unpacked, monkeypatch):
     """Compactions record the schema as well; here the writes are taken for such."""
-    from mainstem.readers import schema
+    from mainstem.readers.planning import query_schema
 
     table = mainstem.open_table(unpack("schema_on_read", unpacked))
     before = table.scan().to_arrow()
-    monkeypatch.setattr(schema, "_NO_DATA_OPERATIONS", ("UPSERT", "ALTER_SCHEMA"))
+    monkeypatch.setattr(query_schema, "_NO_DATA_OPERATIONS", ("UPSERT", "ALTER_SCHEMA"))
     assert table.scan().to_arrow().equals(before)
 
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 import mainstem
-from mainstem.cli import main
-from mainstem.engines.asked_indexes import asked_indexes, open_for_job
+from mainstem.api.hoodie_options import sorted_out
+from mainstem.api.job_indexes import asked_indexes, open_for_job
+from mainstem.cli.main import main
 from mainstem.errors import Invalid
-from mainstem.hoodie_options import sorted_out
-from mainstem.indexing.plan import schedule
+from mainstem.indexing.index_plan import schedule
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 TABLE = {

@@ -18,16 +18,16 @@ import pyarrow.compute as pc
 import pytest
 
 import mainstem
-from mainstem.cli import main
+from mainstem.cli.main import main
 from mainstem.errors import Invalid, RolledBack, Unavailable, Unsupported
 from mainstem.formats.avro_container import OUR_MARK
-from mainstem.indexing import build, creating
+from mainstem.indexing import creating, index_build
 from mainstem.indexing.first_rows import FirstRows
+from mainstem.layout import properties
 from mainstem.options import INDEX_TIMEOUT, STATS_GROUPS
 from mainstem.storage import paths
-from mainstem.table import properties
 from mainstem.timeline.index_records import load_index_plan
-from mainstem.writers import indexed
+from mainstem.writers import publish_with_metadata
 from mainstem.writers.context import WriterContext
 from tests.indexing.dying import Died, deaths
 from tests.services.city_table import QUICK, aged, content, layered, make, rows
@@ -98,11 +98,11 @@ def at(monkeypatch, moment: str, act: Callable[[], object]) -> list[object]:
         monkeypatch.setattr(owner, name, step)
 
     places = {
-        "planned": (build, "schedule", False),
+        "planned": (index_build, "schedule", False),
         "open": (FirstRows, "of_listing", True),
         "read": (FirstRows, "of_listing", False),
-        "written": (build._Build, "_complete", True),
-        "completed": (build._Build, "_complete", False),
+        "written": (index_build._Build, "_complete", True),
+        "completed": (index_build._Build, "_complete", False),
     }
     if moment in places:
         owner, name, before = places[moment]
@@ -248,7 +248,7 @@ def unmark(table: mainstem.Table, instant: str) -> None:
     path.write_bytes(path.read_bytes().replace(OUR_MARK.encode(), b"x" * len(OUR_MARK)))
 
 
-@pytest.mark.filterwarnings("ignore::mainstem.timeline.publish.MixedWritersWarning")
+@pytest.mark.filterwarnings("ignore::mainstem.publish.publisher.MixedWritersWarning")
 def test_a_write_of_another_engine_in_flight_is_waited_for_and_names_itself_when_it_does_not_end(table):
     txn = opened(table).begin()
     txn.write(rows(range(4), 10))
@@ -261,7 +261,7 @@ def test_a_write_of_another_engine_in_flight_is_waited_for_and_names_itself_when
     check(table)
 
 
-@pytest.mark.filterwarnings("ignore::mainstem.timeline.publish.MixedWritersWarning")
+@pytest.mark.filterwarnings("ignore::mainstem.publish.publisher.MixedWritersWarning")
 @pytest.mark.parametrize("moment", ["open", "read", "written"])
 def test_what_a_writer_left_out_that_did_not_look_at_the_lists_is_made_up_for(table, monkeypatch, moment):
     txn = opened(table).begin()
@@ -270,12 +270,12 @@ def test_what_a_writer_left_out_that_did_not_look_at_the_lists_is_made_up_for(ta
 
     def act() -> None:
         with monkeypatch.context() as blind:
-            blind.setattr(indexed, "_prepare", lambda *_: None)
-            blind.setattr(indexed, "_maintained", lambda *_: indexed.Maintained())
+            blind.setattr(publish_with_metadata, "_prepare", lambda *_: None)
+            blind.setattr(publish_with_metadata, "_maintained", lambda *_: publish_with_metadata.Maintained())
             txn.commit()
 
     at(monkeypatch, moment, act)
-    monkeypatch.setattr(build, "_POLL_MS", 1)
+    monkeypatch.setattr(index_build, "_POLL_MS", 1)
     opened(table).create_index("files")
     check(table)
     assert "blind2" in content(table)["value"].to_pylist()
@@ -308,7 +308,7 @@ def on_a_clock(table: mainstem.Table) -> tuple[WriterContext, Passing]:
     return ctx, clock
 
 
-@pytest.mark.filterwarnings("ignore::mainstem.timeline.publish.MixedWritersWarning")
+@pytest.mark.filterwarnings("ignore::mainstem.publish.publisher.MixedWritersWarning")
 def test_however_long_a_build_takes_a_write_of_another_engine_has_time_to_end_behind_it(table, monkeypatch):
     txn = opened(table).begin()
     txn.write(rows(range(4), 10, "theirs"))
@@ -321,21 +321,21 @@ def test_however_long_a_build_takes_a_write_of_another_engine_has_time_to_end_be
     assert "theirs2" in content(table)["value"].to_pylist()
 
 
-@pytest.mark.filterwarnings("ignore::mainstem.timeline.publish.MixedWritersWarning")
+@pytest.mark.filterwarnings("ignore::mainstem.publish.publisher.MixedWritersWarning")
 def test_a_build_that_does_not_catch_up_with_writers_that_leave_it_out_ends(table, monkeypatch):
     ctx, clock = on_a_clock(table)
-    real, rounds = build._Build._complete, []
+    real, rounds = index_build._Build._complete, []
 
     def complete(self, coverage):
         rounds.append(clock.passes(400))
         assert len(rounds) < 10
         with monkeypatch.context() as blind:
-            blind.setattr(indexed, "_prepare", lambda *_: None)
-            blind.setattr(indexed, "_maintained", lambda *_: indexed.Maintained())
+            blind.setattr(publish_with_metadata, "_prepare", lambda *_: None)
+            blind.setattr(publish_with_metadata, "_maintained", lambda *_: publish_with_metadata.Maintained())
             opened(table).upsert(rows(range(4), 10 + len(rounds)))
         return real(self, coverage)
 
-    monkeypatch.setattr(build._Build, "_complete", complete)
+    monkeypatch.setattr(index_build._Build, "_complete", complete)
     with pytest.raises(Unavailable, match=f"did not catch up within {INDEX_TIMEOUT}"):
         creating.create_index(ctx, "files", [], {})
     assert len(rounds) == 3 and listed(table) == {"": "", ".inflight": ""}
@@ -344,8 +344,8 @@ def test_a_build_that_does_not_catch_up_with_writers_that_leave_it_out_ends(tabl
 def test_a_clean_that_did_not_look_at_the_lists_stops_the_build(table, monkeypatch):
     def act() -> None:
         with monkeypatch.context() as blind:
-            blind.setattr(indexed, "_prepare", lambda *_: None)
-            blind.setattr(indexed, "_maintained", lambda *_: indexed.Maintained())
+            blind.setattr(publish_with_metadata, "_prepare", lambda *_: None)
+            blind.setattr(publish_with_metadata, "_maintained", lambda *_: publish_with_metadata.Maintained())
             assert opened(table).clean()[0].deleted
 
     at(monkeypatch, "read", act)
@@ -384,13 +384,13 @@ def test_an_index_that_is_dropped_while_it_is_built_is_gone(table, monkeypatch, 
 def test_a_build_that_was_dropped_before_its_name_moved_does_not_move_that_of_the_next_build(
     table, monkeypatch
 ):
-    real = build._Build._complete
+    real = index_build._Build._complete
 
     def complete(self, coverage):
         done = real(self, coverage)
-        monkeypatch.setattr(build._Build, "_complete", real)
+        monkeypatch.setattr(index_build._Build, "_complete", real)
         opened(table).drop_index("files")
-        monkeypatch.setattr(build._Build, "_write_bases", dies)
+        monkeypatch.setattr(index_build._Build, "_write_bases", dies)
         with pytest.raises(Died):
             opened(table).create_index("files")
         return done
@@ -398,7 +398,7 @@ def test_a_build_that_was_dropped_before_its_name_moved_does_not_move_that_of_th
     def dies(*_):
         raise Died
 
-    monkeypatch.setattr(build._Build, "_complete", complete)
+    monkeypatch.setattr(index_build._Build, "_complete", complete)
     with pytest.raises(Unavailable, match="was dropped"):
         opened(table).create_index("files")
     assert listed(table) == {"": "", ".inflight": "files"}, "empty, and readers would believe it"
@@ -541,7 +541,7 @@ def test_columns_that_cannot_be_indexed_are_refused_and_nothing_changes(tmp_path
     assert opened(table).indexes() == []
 
 
-@pytest.mark.filterwarnings("ignore::mainstem.timeline.publish.MixedWritersWarning")
+@pytest.mark.filterwarnings("ignore::mainstem.publish.publisher.MixedWritersWarning")
 def test_options_that_no_index_has_are_refused_and_the_time_for_catching_up_is_one(table):
     for kind, option in (("column_stats", "hoodie.bogus"), ("files", "expr"), ("column_stats", "bogus")):
         with pytest.raises(Invalid, match=f"the option '{option}' of an index of the kind {kind}"):

@@ -17,15 +17,15 @@ import pyarrow.compute as pc
 import pytest
 
 import mainstem
-from mainstem.cli import main
+from mainstem.cli.main import main
 from mainstem.errors import CorruptTable, Invalid, Unavailable
-from mainstem.indexing import drop as dropping
+from mainstem.indexing import dropping as dropping
 from mainstem.indexing.dead_builds import end_dead_builds
-from mainstem.indexing.drop import instant_of
-from mainstem.metadata.table import MetadataTable
+from mainstem.indexing.dropping import instant_of
+from mainstem.layout.properties import load_config
+from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import load_config
 from mainstem.timeline.index_records import IndexBuild, encode_index_plan
 from tests.golden_tables import tables
 from tests.indexing.dying import deaths

@@ -12,8 +12,8 @@ import pytest
 
 import mainstem
 from mainstem.errors import Invalid
-from mainstem.indexing import drop as dropping
-from mainstem.indexing.plan import emptied_plans, schedule
+from mainstem.indexing import dropping as dropping
+from mainstem.indexing.index_plan import emptied_plans, schedule
 from mainstem.storage.local import LocalStorage
 from mainstem.timeline.active import load_timeline
 from tests.services.city_table import aged, make, rows

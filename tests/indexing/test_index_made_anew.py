@@ -15,7 +15,7 @@ import pytest
 
 import mainstem
 from mainstem.errors import Unavailable
-from mainstem.metadata.commit import MetadataCommit
+from mainstem.metadata.commits.delta_commit import MetadataCommit
 from tests.services.city_table import QUICK, make, rows
 
 pytestmark = pytest.mark.supports("Indexes", "builds: listed, built, rebuilt and dropped while writers run")

@@ -19,17 +19,17 @@ import pytest
 import mainstem
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.indexing import creating
-from mainstem.indexing.build import Built
 from mainstem.indexing.first_rows import FirstRows
-from mainstem.metadata.partitions import group_index
+from mainstem.indexing.index_build import Built
+from mainstem.layout.properties import load_config
+from mainstem.metadata.metadata_partitions import group_index
 from mainstem.options import BLOOM_GROUPS, UNSAFE_FOR_JAVA
-from mainstem.readers.state import TableState
+from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import load_config
-from mainstem.testing.indexes_world import KindOfIndex
 from tests.indexing.dying import deaths
 from tests.services.city_table import QUICK, aged, base_files, content, layered, make, rows
+from tests.sim.indexes_world import KindOfIndex
 
 LEAN = {
     **QUICK, "hoodie.clean.commits.retained": "1", "hoodie.index.bloom.num_entries": "50",

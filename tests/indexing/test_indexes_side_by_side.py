@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 import mainstem
-from mainstem.cli import main
+from mainstem.cli.main import main
 from mainstem.errors import Unavailable
-from mainstem.indexing import build, lists
-from mainstem.table import properties
-from mainstem.table.properties import load_config
+from mainstem.indexing import index_build, index_lists
+from mainstem.layout import properties
+from mainstem.layout.properties import load_config
 from tests.services.city_table import QUICK, aged, make, rows
 
 pytestmark = pytest.mark.supports("Indexes", "builds: an index beside the one on which it rests")
@@ -65,7 +65,7 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callabl
     other = Beside(table)
 
     def armed(then: Callable[[], None]) -> Beside:
-        plain_open, plain_complete = build._Build._open, build._Build._complete
+        plain_open, plain_complete = index_build._Build._open, index_build._Build._complete
 
         def opened(self, section):
             plain_open(self, section)
@@ -78,8 +78,8 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callabl
                 then()
             return plain_complete(self, coverage)
 
-        monkeypatch.setattr(build._Build, "_open", opened)
-        monkeypatch.setattr(build._Build, "_complete", complete)
+        monkeypatch.setattr(index_build._Build, "_open", opened)
+        monkeypatch.setattr(index_build._Build, "_complete", complete)
         return other
 
     return armed
@@ -94,7 +94,7 @@ def test_a_secondary_index_is_built_while_the_record_index_is(beside):
 
     def look() -> None:
         other.table.upsert(rows(range(20, 30), 2))
-        waiting.append(lists.building(load_config(other.table.index_context().seams.storage)))
+        waiting.append(index_lists.building(load_config(other.table.index_context().seams.storage)))
 
     other = beside(look)
     mainstem.open_table(other.table.path, QUICK).create_index("record_index")

@@ -17,13 +17,14 @@ import pytest
 
 import mainstem
 from mainstem.errors import Invalid, MainstemError, Unsupported
-from mainstem.indexing import build, creating, first_keys
+from mainstem.indexing import creating, first_keys
+from mainstem.indexing import index_build as build
 from mainstem.indexing.first_keys import FirstKeys
 from mainstem.indexing.first_rows import here
+from mainstem.layout import properties
 from mainstem.options import GLOBAL_GROUPS, PARTITION_GROUPS, RECORD_GROUP_BYTES, RECORD_GROWTH
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from mainstem.table import properties
 from tests.indexing.dying import Died, deaths, doomed
 from tests.services.city_table import QUICK, SCHEMA, aged, content, make, rows
 

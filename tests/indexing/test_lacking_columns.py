@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 import pytest
 
 import mainstem
-from mainstem.metadata.build.lacking import lacking
-from mainstem.metadata.keys import column_stats_keys, partition_stats_keys
-from mainstem.metadata.table import MetadataTable
-from mainstem.readers.state import TableState
+from mainstem.layout.properties import load_config
+from mainstem.metadata.derive.lacking_columns import lacking
+from mainstem.metadata.metadata_table import MetadataTable
+from mainstem.metadata.records.row_keys import column_stats_keys, partition_stats_keys
+from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import load_config
 
 FAST = {"hoodie.mainstem.exclusive": True, "hoodie.mainstem.fsync": False}
 OLD = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])

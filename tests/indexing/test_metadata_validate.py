@@ -17,18 +17,18 @@ import pyarrow as pa
 import pytest
 
 import mainstem
-from mainstem.cli import main
+from mainstem.cli.main import main
 from mainstem.errors import CorruptTable, Unavailable
 from mainstem.indexing.check_keys import check_blooms
-from mainstem.indexing.contents import Contents
 from mainstem.indexing.differences import PartitionReport
+from mainstem.indexing.expected_contents import Contents
 from mainstem.indexing.spill import spilled
 from mainstem.indexing.validate import validate_metadata
-from mainstem.metadata.table import open_metadata
-from mainstem.readers.state import TableState
+from mainstem.layout.properties import load_config
+from mainstem.metadata.metadata_table import open_metadata
+from mainstem.readers.planning.table_state import TableState
 from mainstem.services import cleaning
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import load_config
 from mainstem.timeline.clean_records import load_clean_plan
 from tests.golden_tables.tables import GOLDEN, NAMES, expectations, unpack
 from tests.services.city_table import QUICK, layered, make, rows

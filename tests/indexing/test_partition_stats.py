@@ -21,11 +21,11 @@ import mainstem
 from mainstem.errors import Invalid, Unsupported
 from mainstem.indexing import creating
 from mainstem.indexing.first_rows import FirstRows
-from mainstem.metadata.build.ranges import Range
-from mainstem.metadata.build.stats import partition_stats_rows
-from mainstem.metadata.merging import Block, merge
-from mainstem.metadata.partitions import Content
-from mainstem.metadata.statistics import column_values
+from mainstem.metadata.derive.column_ranges import Range
+from mainstem.metadata.derive.statistics_rows import partition_stats_rows
+from mainstem.metadata.metadata_partitions import Content
+from mainstem.metadata.records.row_merging import Block, merge
+from mainstem.metadata.records.typed_bounds import column_values
 from tests.indexing.dying import deaths
 from tests.services.city_table import QUICK, aged, content, layered, make, rows
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from mainstem.errors import LeaseLost
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.lock_options import LockOptions, open_lock
-from mainstem.truetime.zk_options import EXPLICIT
+from mainstem.truetime.locks.options import LockOptions, open_lock
+from mainstem.truetime.locks.zookeeper_options import EXPLICIT
 
 
 class Log:

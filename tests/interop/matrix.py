@@ -36,7 +36,7 @@ from matrix_cells import (
 )
 from matrix_checks import Result, run_kind, zookeeper_options
 
-from mainstem.testing.zookeeper import ZooKeeperServer
+from tests.servers.zookeeper import ZooKeeperServer
 
 STATE = ROOT / "build" / "interop-matrix.jsonl"
 PAGE = ROOT / "docs" / "interop.md"

@@ -20,7 +20,7 @@ from test_interop_services import SCHEMA, rows_of
 import mainstem
 from mainstem.lsm_archive.reader import Archive
 from mainstem.storage.local import LocalStorage
-from mainstem.writers.guard import StreamGuard
+from mainstem.writers.stream_guard import StreamGuard
 
 pytestmark = pytest.mark.supports("Engines", "Java Hudi 1.2.0 reads what mainstem archived and goes on")
 BOUNDS = {

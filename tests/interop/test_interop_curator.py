@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstem.testing.zookeeper import ZooKeeperServer
+from tests.servers.zookeeper import ZooKeeperServer
 
 pytest.importorskip("kazoo")
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,8 +17,8 @@ from compare import assert_same
 from java_hudi import JavaHudi
 from test_interop_zookeeper import explicit, write_together
 
-from mainstem.testing.zookeeper_ensemble import SERVERS, ZooKeeperEnsemble
 from tests.hudi_rs.reading import read as read_with_hudi_rs
+from tests.servers.zookeeper_ensemble import SERVERS, ZooKeeperEnsemble
 
 pytest.importorskip("kazoo.client")
 JAVA_COMMITS = 4

@@ -24,7 +24,7 @@ from mainstem.flink.declared import Declared
 from mainstem.flink.options import FlinkOptions
 from mainstem.flink.target import open_target
 from mainstem.storage.local import LocalStorage
-from mainstem.writers.staged import Stager
+from mainstem.writers.staged_rows import Stager
 from tests.golden_tables.tables import unpack
 
 pytestmark = pytest.mark.supports("Services", "compaction: plans that Hudi's Flink left pending")

@@ -23,7 +23,7 @@ from indexed_tables import (
 )
 from java_hudi import JavaHudi
 
-from mainstem.metadata.known_groups import KnownGroups
+from mainstem.metadata.commits.known_groups import KnownGroups
 from mainstem.options import STATS_GROUPS
 from mainstem.storage.local import LocalStorage
 

@@ -36,7 +36,7 @@ from matrix_checks import Result, against, expected_table, run_kind, zookeeper_o
 from matrix_model import Compaction, Model
 from matrix_tables import row, schema_of, shape_of
 
-from mainstem.testing.zookeeper import ZooKeeperServer
+from tests.servers.zookeeper import ZooKeeperServer
 
 COVER = pairwise_cover(all_cells())
 READS_OURS = ("Engines", "Java Hudi 1.2.0 reads our tables")

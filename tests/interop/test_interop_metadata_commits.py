@@ -18,9 +18,9 @@ from compare import assert_same
 from java_hudi import JavaHudi, nbcc_options
 
 import mainstem
-from mainstem.readers.state import TableState
+from mainstem.layout.properties import load_config
+from mainstem.readers.planning.table_state import TableState
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import load_config
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("name", pa.string()), ("ts", pa.int64())])
 THROUGH = {"hoodie.metadata.enable": "true"}

@@ -14,11 +14,11 @@ from java_hudi import JavaHudi, nbcc_options
 
 import mainstem
 from mainstem.formats.hfile import open_hfile
-from mainstem.readers.state import TableState
-from mainstem.services import metadata_compaction, metadata_compaction_at_once
+from mainstem.layout.properties import load_config
+from mainstem.readers.planning.table_state import TableState
+from mainstem.services.metadata import metadata_compaction, metadata_compaction_at_once
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import load_config
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("ts", pa.int64())])
 THROUGH = {"hoodie.metadata.enable": "true"}

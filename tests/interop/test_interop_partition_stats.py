@@ -19,8 +19,8 @@ from compare import assert_same
 from java_hudi import JavaHudi, nbcc_options
 
 import mainstem
+from mainstem.layout.properties import load_config
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import load_config
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("name", pa.string()), ("ts", pa.int64())])
 THROUGH = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}

@@ -18,7 +18,7 @@ from java_hudi import JavaHudi, nbcc_options
 import mainstem
 from mainstem.flink.committer import Committer, folders
 from mainstem.storage.local import LocalStorage
-from mainstem.writers.staged import Stager
+from mainstem.writers.staged_rows import Stager
 from tests.hudi_rs.reading import read as read_with_hudi_rs
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("ts", pa.int64()), ("name", pa.string())])

@@ -14,10 +14,10 @@ import pytest
 from java_hudi import JavaHudi, nbcc_options
 
 import mainstem
-from mainstem.readers.schema import schema_text
-from mainstem.readers.state import TableState
+from mainstem.layout.properties import load_config
+from mainstem.readers.planning.query_schema import schema_text
+from mainstem.readers.planning.table_state import TableState
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import load_config
 
 pytestmark = pytest.mark.supports("Engines", "Java Hudi 1.2.0 reads, searches and writes our VECTOR columns")
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])

@@ -24,12 +24,12 @@ from test_interop_lock import AT_ONCE, ROWS, check_java_commits_only_after_our_l
 
 import mainstem
 from mainstem.errors import LockUnavailable
-from mainstem.testing.zookeeper import ZooKeeperServer
-from mainstem.testing.zookeeper_ensemble import ZooKeeperEnsemble
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.lock_options import LockOptions, open_lock
-from mainstem.truetime.zk_lock import ZooKeeperLock
-from mainstem.truetime.zk_options import EXPLICIT, IMPLICIT, implicit_base_path
+from mainstem.truetime.locks.options import LockOptions, open_lock
+from mainstem.truetime.locks.zookeeper import ZooKeeperLock
+from mainstem.truetime.locks.zookeeper_options import EXPLICIT, IMPLICIT, implicit_base_path
+from tests.servers.zookeeper import ZooKeeperServer
+from tests.servers.zookeeper_ensemble import ZooKeeperEnsemble
 
 kazoo_client = pytest.importorskip("kazoo.client")
 

@@ -16,10 +16,11 @@ from uuid import UUID
 import pyarrow as pa
 
 from mainstem.formats.bloom_filter import BloomSize
-from mainstem.indexing.contents import Contents
-from mainstem.metadata.build.expressions import Expression
-from mainstem.metadata.build.rows import bloom_rows, files_rows, record_index_rows, secondary_rows
-from mainstem.metadata.build.stats import (
+from mainstem.indexing.expected_contents import Contents
+from mainstem.layout.properties import load_config
+from mainstem.metadata.derive.expression_functions import Expression
+from mainstem.metadata.derive.index_rows import bloom_rows, files_rows, record_index_rows, secondary_rows
+from mainstem.metadata.derive.statistics_rows import (
     column_stats_rows,
     expression_bloom,
     expression_rows,
@@ -27,12 +28,11 @@ from mainstem.metadata.build.stats import (
     partition_stats_rows,
     stats_rows,
 )
-from mainstem.metadata.partitions import Content
-from mainstem.metadata.records import SCHEMAS
-from mainstem.readers.state import TableState
+from mainstem.metadata.metadata_partitions import Content
+from mainstem.metadata.records.flat_rows import SCHEMAS
+from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import load_config
 
 _FIXED = {1: "?", 2: "<i", 3: "<q", 4: "<f", 5: "<d", 8: "<i"}
 

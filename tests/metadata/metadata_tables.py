@@ -8,11 +8,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from mainstem.metadata.table import MetadataTable
-from mainstem.readers.state import TableState
+from mainstem.layout.properties import load_config
+from mainstem.metadata.metadata_table import MetadataTable
+from mainstem.readers.planning.table_state import TableState
 from mainstem.storage.local import LocalStorage
 from mainstem.storage.protocol import Storage
-from mainstem.table.properties import load_config
 from tests.golden_tables.tables import GOLDEN, NAMES, expectations
 
 

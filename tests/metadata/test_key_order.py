@@ -10,7 +10,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from mainstem.metadata.key_order import key_order
+from mainstem.metadata.records.key_order import key_order
 
 CHANCE = random.Random(7)
 KEYS = {

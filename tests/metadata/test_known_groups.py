@@ -15,8 +15,8 @@ import pytest
 
 import mainstem
 from mainstem.formats.log_file import empty_group_block
-from mainstem.metadata.commit import MetadataCommit
-from mainstem.metadata.known_groups import KnownGroups
+from mainstem.metadata.commits.delta_commit import MetadataCommit
+from mainstem.metadata.commits.known_groups import KnownGroups
 from mainstem.options import GLOBAL_GROUPS, STATS_GROUPS
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage

@@ -13,8 +13,8 @@ from collections import Counter
 import pytest
 
 from mainstem.formats.bloom_filter import BloomSize
-from mainstem.metadata.build.expressions import Expression
-from mainstem.metadata.partitions import Content
+from mainstem.metadata.derive.expression_functions import Expression
+from mainstem.metadata.metadata_partitions import Content
 from tests.golden_tables.tables import GOLDEN, NAMES, expectations, unpack
 from tests.metadata.java_records import (
     as_java,

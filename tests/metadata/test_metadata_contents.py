@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.indexing.spill import spilled
-from mainstem.metadata.build.bootstrap import (
+from mainstem.metadata.derive.bootstrap import (
     Place,
     Sorter,
     check_single,
@@ -28,9 +28,7 @@ from mainstem.metadata.build.bootstrap import (
     sort_keys,
     table_groups,
 )
-from mainstem.metadata.build.bounds import lower_bound, upper_bound
-from mainstem.metadata.build.expressions import Expression, strftime_pattern
-from mainstem.metadata.build.ranges import (
+from mainstem.metadata.derive.column_ranges import (
     Range,
     base_file_ranges,
     footer_ranges,
@@ -39,17 +37,19 @@ from mainstem.metadata.build.ranges import (
     ranges_of,
     ranges_of_slices,
 )
-from mainstem.metadata.build.rows import files_rows, record_index_rows, removed_blooms, secondary_rows
-from mainstem.metadata.build.stats import (
+from mainstem.metadata.derive.expression_functions import Expression, strftime_pattern
+from mainstem.metadata.derive.index_rows import files_rows, record_index_rows, removed_blooms, secondary_rows
+from mainstem.metadata.derive.short_bounds import lower_bound, upper_bound
+from mainstem.metadata.derive.statistics_rows import (
     column_stats_rows,
     partition_ranges,
     partition_stats_rows,
     removed_stats,
     stats_rows,
 )
-from mainstem.metadata.keys import V1, V2, file_groups, hashed_texts
-from mainstem.metadata.partitions import Content
-from mainstem.metadata.records import decode, encode, schema_of_version
+from mainstem.metadata.metadata_partitions import Content
+from mainstem.metadata.records.flat_rows import decode, encode, schema_of_version
+from mainstem.metadata.records.row_keys import V1, V2, file_groups, hashed_texts
 
 NAN, INF = math.nan, math.inf
 SCHEMA = schema_of_version(9)

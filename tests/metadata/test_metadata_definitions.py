@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
-from mainstem.metadata import definitions as defs
+from mainstem.layout.properties import TableConfig, load_config
+from mainstem.metadata import index_definitions as defs
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import TableConfig, load_config
 from tests.golden_tables.tables import unpack
 from tests.metadata.metadata_tables import WITH_METADATA
 

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import pytest
 
 import mainstem
-from mainstem.metadata import commit_rows
-from mainstem.readers.listing import query_listing
+from mainstem.metadata.commits import partition_rows
+from mainstem.readers.planning.file_listing import query_listing
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from tests.golden_tables.tables import encoded, expectations, unpack
@@ -122,7 +122,7 @@ def test_metadata_that_is_damaged_or_behind_is_not_used(damage, tmp_path: Path) 
 
 def test_files_of_a_partition_that_java_let_be_called_like_all_are_found(monkeypatch, tmp_path) -> None:
     made = make(tmp_path / "t", hoodie__metadata__enable="true")
-    real = commit_rows.files_rows
+    real = partition_rows.files_rows
 
     def as_java(files, deleted):
         found = real({"a": files["__all_partitions__"]}, deleted)
@@ -131,7 +131,7 @@ def test_files_of_a_partition_that_java_let_be_called_like_all_are_found(monkeyp
             found = found.set_column(at, found.schema.field(at), name)
         return found
 
-    monkeypatch.setattr(commit_rows, "files_rows", as_java)
+    monkeypatch.setattr(partition_rows, "files_rows", as_java)
     made.upsert(rows([1], 1).set_column(1, "city", pa.array(["__all_partitions__"])))
     with pytest.warns(UserWarning, match="is called '__all_partitions__'"):
         assert mainstem.open_table(made.path).scan().to_arrow().num_rows == 1

@@ -12,9 +12,9 @@ import struct
 import pyarrow as pa
 import pytest
 
-from mainstem.metadata.merging import Block, merge, shown
-from mainstem.metadata.partitions import Content
-from mainstem.metadata.records import SCHEMAS
+from mainstem.metadata.metadata_partitions import Content
+from mainstem.metadata.records.flat_rows import SCHEMAS
+from mainstem.metadata.records.row_merging import Block, merge, shown
 
 FILE_COLUMNS = SCHEMAS[Content.FILES].names
 

@@ -16,11 +16,17 @@ import pytest
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 from mainstem.formats.log_file import BlockKind, read_blocks
-from mainstem.metadata import statistics
-from mainstem.metadata.encoding_few import FEW
-from mainstem.metadata.keyed_rows import KeyedRows
-from mainstem.metadata.partitions import Content, content_of
-from mainstem.metadata.records import SCHEMAS, decode, encode, encode_keyed, schema_of_version
+from mainstem.metadata.metadata_partitions import Content, content_of
+from mainstem.metadata.records.encoding_few import FEW
+from mainstem.metadata.records.flat_rows import (
+    SCHEMAS,
+    decode,
+    encode,
+    encode_keyed,
+    schema_of_version,
+    typed_bounds,
+)
+from mainstem.metadata.records.keyed_rows import KeyedRows
 from tests.golden_tables.tables import unpack
 
 UUID = "94e5e473-c7c4-471d-9290-f11ded97537b"
@@ -192,27 +198,27 @@ VALUES = [
 @pytest.mark.parametrize("version", ["V1", "V2"])
 @pytest.mark.parametrize(("kind", "values"), VALUES, ids=[str(kind) for kind, _ in VALUES])
 def test_smallest_and_largest_values_come_back_in_the_columns_type(kind, values, version: str) -> None:
-    how = statistics.storing(kind, version)
-    stored = statistics.packed(pa.array([*values, None], kind), how)
+    how = typed_bounds.storing(kind, version)
+    stored = typed_bounds.packed(pa.array([*values, None], kind), how)
     count = len(stored)
     made = {
         "min": stored, "min_kind": pa.array([how.kind] * len(values) + [0], pa.int8()),
         "ordinal": pa.array([how.ordinal] * count, pa.int32()),
         "type_info": pa.array([how.type_info] * count, pa.string()),
     }  # fmt: skip
-    found = statistics.column_values(pa.table(made), "min", kind)
+    found = typed_bounds.column_values(pa.table(made), "min", kind)
     assert found.to_pylist() == pa.array([*values, None], kind).to_pylist()
 
 
 def test_a_value_that_does_not_fit_the_columns_type_now_is_not_known() -> None:
     rows = rows_of(Content.STATS).slice(1, 1)
-    assert statistics.column_values(rows, "max", pa.int32()).to_pylist() == [None]
+    assert typed_bounds.column_values(rows, "max", pa.int32()).to_pylist() == [None]
     narrow = rows_of(Content.STATS).slice(0, 1)
-    assert statistics.column_values(narrow, "max", pa.int8()).to_pylist() == [None]
-    assert statistics.column_values(narrow, "max", pa.int64()).to_pylist() == [2**31 - 1]
+    assert typed_bounds.column_values(narrow, "max", pa.int8()).to_pylist() == [None]
+    assert typed_bounds.column_values(narrow, "max", pa.int64()).to_pylist() == [2**31 - 1]
 
 
 def test_hudi_keeps_no_statistics_of_lists_nor_of_wide_decimals_under_version_1() -> None:
-    assert statistics.storing(pa.list_(pa.int32()), "V2") is None
-    assert statistics.storing(pa.decimal128(38, 10), "V1") is None
-    assert statistics.storing(pa.decimal128(38, 10), "V2") is not None
+    assert typed_bounds.storing(pa.list_(pa.int32()), "V2") is None
+    assert typed_bounds.storing(pa.decimal128(38, 10), "V1") is None
+    assert typed_bounds.storing(pa.decimal128(38, 10), "V2") is not None

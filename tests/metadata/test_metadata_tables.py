@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 import pytest
 
 from mainstem.errors import CorruptTable, MainstemError, Unsupported
-from mainstem.metadata import keys
-from mainstem.metadata.partitions import RECORD_INDEX, Content, data_partition_of, group_index
-from mainstem.metadata.record_schema import commit_schema
-from mainstem.metadata.table import MetadataTable
+from mainstem.metadata.metadata_partitions import RECORD_INDEX, Content, data_partition_of, group_index
+from mainstem.metadata.metadata_table import MetadataTable
+from mainstem.metadata.records import row_keys
+from mainstem.metadata.records.record_schema import commit_schema
 from mainstem.metadata.validity import Validity
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
@@ -77,7 +77,7 @@ def check_groups(table: MetadataTable, partition: str) -> None:
     for found in slices:
         rows = table.slice_rows(found)
         count = sizes[data_partition_of(found.file_id) if split else ""]
-        groups = keys.file_groups(keys.hashed_texts(rows["key"].combine_chunks(), version), count)
+        groups = row_keys.file_groups(row_keys.hashed_texts(rows["key"].combine_chunks(), version), count)
         assert set(groups.tolist()) <= {group_index(found.file_id)}
 
 
@@ -120,9 +120,9 @@ def test_a_prefix_of_a_secondary_key_opens_one_file_group(unpacked: Path) -> Non
     table = metadata_of(path, storage)
     partition = "secondary_index_idx_sec"
     every = table.read(partition)["key"].combine_chunks()
-    value = keys.split_secondary(every)[0][3].as_py()
+    value = row_keys.split_secondary(every)[0][3].as_py()
     storage.opened.clear()
-    prefix = keys.secondary_prefixes(pa.array([value]))
+    prefix = row_keys.secondary_prefixes(pa.array([value]))
     found = table.prefixes(partition, prefix)
     assert found["key"].to_pylist() == [k for k in every.to_pylist() if k.startswith(prefix[0].as_py())]
     assert len({Path(p).name.lstrip(".").split("_")[0] for p in storage.opened}) == 1
@@ -132,10 +132,10 @@ def test_prefixes_of_statistics_find_the_rows_of_a_column(unpacked: Path) -> Non
     table = metadata_of(unpack("clean_mor_mdt", unpacked))
     rows = table.read("column_stats")
     column = rows["column"][0].as_py()
-    found = table.prefixes("column_stats", pa.array([keys.name_hash(column)]))
+    found = table.prefixes("column_stats", pa.array([row_keys.name_hash(column)]))
     assert set(found["column"].to_pylist()) == {column}
     assert len(found) == rows["column"].to_pylist().count(column)
-    assert len(table.prefixes("column_stats", pa.array([keys.name_hash("no such column")]))) == 0
+    assert len(table.prefixes("column_stats", pa.array([row_keys.name_hash("no such column")]))) == 0
 
 
 @INDEXES

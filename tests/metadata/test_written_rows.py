@@ -18,11 +18,11 @@ import pytest
 
 import mainstem
 from mainstem.formats import avro_decode
-from mainstem.metadata import commit_action
-from mainstem.metadata.commit import MetadataCommit
-from mainstem.metadata.commit_action import Action, FileChanges
-from mainstem.metadata.commit_rows import encoded_rows
-from mainstem.metadata.record_schema import schema_of_version
+from mainstem.metadata.commits import action as commit_action
+from mainstem.metadata.commits.action import Action, FileChanges
+from mainstem.metadata.commits.delta_commit import MetadataCommit
+from mainstem.metadata.commits.partition_rows import encoded_rows
+from mainstem.metadata.records.record_schema import schema_of_version
 from mainstem.writers import append
 
 pytestmark = pytest.mark.supports("Indexes", "column statistics: maintained by every action, used by reads")

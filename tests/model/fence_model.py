@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# The steps of one try, in the order in which ``truetime.fence`` and ``timeline.publish`` make them.
+# The steps of one try, in the order in which ``publish.link_fence`` and ``publish.publisher`` make them.
 CORRECT = (
     "look",  # list markers: own epoch = greatest + 1 (two steps)
     "look_end",

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import mainstem
-from mainstem.merge.cautions import Caution
+from mainstem.merge.compaction_cautions import Caution
 from tests.model import compaction_model as model
 from tests.model.compacted_tables import KINDS, SCHEMA, Histories
 from tests.model.compaction_model import EVENT, MODES, PARTIAL_EVENT
@@ -115,7 +115,7 @@ def test_a_log_compaction_changes_no_history(tmp_path, kind):
 
 def test_a_new_table_names_its_cases_in_the_log_and_warns_nobody(tmp_path, caplog, recwarn):
     schema = pa.schema([f for f in SCHEMA if f.name != "_hoodie_is_deleted"])
-    with caplog.at_level(logging.INFO, "mainstem.create"):
+    with caplog.at_level(logging.INFO, "mainstem.api.create"):
         table = mainstem.create_table(tmp_path / "t", schema, record_key="id", ordering="t1", buckets=1)
     assert [c.name for c in table.cautions] == ["crossing write", "covered delete"]
     assert all(isinstance(c, Caution) and str(c) in caplog.text for c in table.cautions)

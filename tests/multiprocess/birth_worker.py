@@ -14,7 +14,7 @@ from typing import TextIO
 import pyarrow as pa
 
 import mainstem
-from mainstem.client import Table
+from mainstem.api.table import Table
 from mainstem.errors import (
     Invalid,
     LeaseLost,

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
-from mainstem.testing.zookeeper import curator_classpath, find_java
 from tests.multiprocess.lock_worker import critical_section
+from tests.servers.zookeeper import curator_classpath, find_java
 
 ROOT = Path(__file__).resolve().parents[2]
 

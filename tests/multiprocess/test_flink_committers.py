@@ -25,7 +25,7 @@ import pytest
 import mainstem
 from mainstem.flink.committer import PARTS_KEY, Committer, folders
 from mainstem.storage.local import LocalStorage
-from mainstem.writers.staged import Stager
+from mainstem.writers.staged_rows import Stager
 from tests.multiprocess import table_files
 from tests.multiprocess.test_services_processes import STOPS
 

@@ -38,7 +38,7 @@ LIVING = {**OPTIONS, "hoodie.client.heartbeat.interval_in_ms": "60000"}
 CLAIM_S = 1.5  # after that the claim of a process that shows no sign of life has expired
 STOPS = """
 import os, re, signal, sys, time
-from mainstem.cli import main
+from mainstem.cli.main import main
 from mainstem.storage.local import LocalStorage
 method, pattern = sys.argv[1:3]
 real, stopped = getattr(LocalStorage, method), []

@@ -14,10 +14,10 @@ import pytest
 
 import mainstem
 from mainstem.errors import LockUnavailable, Unavailable
-from mainstem.testing.zookeeper import ZooKeeperServer, free_port
-from mainstem.truetime.zk_options import EXPLICIT
+from mainstem.truetime.locks.zookeeper_options import EXPLICIT
 from tests.multiprocess import table_files
 from tests.multiprocess.writer_worker import SCHEMA, batch
+from tests.servers.zookeeper import ZooKeeperServer, free_port
 
 pytest.importorskip("kazoo.client")
 URL = "hoodie.write.lock.zookeeper.url"

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from mainstem.errors import LeaseLost, LockUnavailable
-from mainstem.testing.zookeeper_ensemble import SERVERS, ZooKeeperEnsemble, session_password
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.lock_options import LockOptions, open_lock
-from mainstem.truetime.zk_lock import ZooKeeperLock
-from mainstem.truetime.zk_options import EXPLICIT
+from mainstem.truetime.locks.options import LockOptions, open_lock
+from mainstem.truetime.locks.zookeeper import ZooKeeperLock
+from mainstem.truetime.locks.zookeeper_options import EXPLICIT
 from tests.multiprocess.test_lock_processes import eventually
+from tests.servers.zookeeper_ensemble import SERVERS, ZooKeeperEnsemble, session_password
 
 pytest.importorskip("kazoo.client")
 LONG_MS, SHORT_MS = 60_000, 1_000

@@ -1,6 +1,6 @@
 """Goal: the ZooKeeper lock keeps real processes and threads apart, whatever happens to holder and server.
 
-Method: a real server (``mainstem.testing.zookeeper``) and worker processes (``lock_worker.py``) that are
+Method: a real server (``tests.servers.zookeeper``) and worker processes (``lock_worker.py``) that are
 killed, stopped and forked; an independent witness (a file made with O_EXCL inside the critical section)
 sees every overlap. The server's own answers and a second kazoo client say which nodes are left. Sessions
 expire by the server's clock, so these tests wait for short real expiries.
@@ -21,13 +21,13 @@ from pathlib import Path
 import pytest
 
 from mainstem.errors import Invalid, LeaseLost, LockUnavailable, Unavailable
-from mainstem.testing.tcp_proxy import TcpProxy
-from mainstem.testing.zookeeper import ZooKeeperServer
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.lock_options import LockOptions, open_lock
-from mainstem.truetime.zk_lock import ZooKeeperLock
-from mainstem.truetime.zk_options import EXPLICIT
+from mainstem.truetime.locks.options import LockOptions, open_lock
+from mainstem.truetime.locks.zookeeper import ZooKeeperLock
+from mainstem.truetime.locks.zookeeper_options import EXPLICIT
 from tests.multiprocess.test_lock_processes import Process, eventually
+from tests.servers.tcp_proxy import TcpProxy
+from tests.servers.zookeeper import ZooKeeperServer
 
 kazoo_client = pytest.importorskip("kazoo.client")
 # Long enough for a busy machine; tests that wait for an expiry take a short one.

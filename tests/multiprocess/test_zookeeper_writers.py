@@ -18,8 +18,7 @@ from typing import ClassVar
 import pytest
 
 import mainstem
-from mainstem.testing.zookeeper import ZooKeeperServer
-from mainstem.truetime.zk_options import EXPLICIT
+from mainstem.truetime.locks.zookeeper_options import EXPLICIT
 from tests.multiprocess.test_lock_processes import eventually
 from tests.multiprocess.test_writer_processes import (
     SECTION,
@@ -34,6 +33,7 @@ from tests.multiprocess.test_writer_processes import (
     merged,
 )
 from tests.multiprocess.writer_worker import SCHEMA, batch, entries
+from tests.servers.zookeeper import ZooKeeperServer
 
 kazoo_client = pytest.importorskip("kazoo.client")
 SESSION_MS, PATIENT_MS = 1_500, 60_000

@@ -21,7 +21,7 @@ import pyarrow as pa
 import mainstem
 from mainstem.errors import MainstemError
 from mainstem.storage.local import LocalStorage
-from mainstem.writers.guard import StreamGuard
+from mainstem.writers.stream_guard import StreamGuard
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("value", pa.string())]

@@ -189,8 +189,8 @@ def test_the_archive_that_java_wrote_holds_what_java_lists(tmp_path_factory):
 
 def test_an_instant_archived_after_the_timeline_was_listed_stays_invisible(tmp_path):
     """Its completion is newer than all that the listing shows: it is not in this view."""
-    from mainstem.readers.state import TableState
-    from mainstem.table.properties import load_config
+    from mainstem.layout.properties import load_config
+    from mainstem.readers.planning.table_state import TableState
 
     schema = pa.schema([("id", pa.int64())])
     table = mainstem.create_table(

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from mainstem.errors import Invalid
-from mainstem.readers.conditions import conditions
-from mainstem.readers.predicates import Anything, conjuncts
+from mainstem.filters.conditions import conditions
+from mainstem.filters.predicates import Anything, conjuncts
 
 UTC = datetime.UTC
 ROWS = pa.table(

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 import pytest
 
 import mainstem
-from mainstem.readers.in_turn import written_in_turn
-from mainstem.readers.state import TableState
+from mainstem.layout.properties import load_config
+from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.skipping.commit_order import written_in_turn
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import load_config
 from tests.golden_tables.tables import unpack
 
 OUTSIDE = (

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 import pytest
 
 import mainstem
-from mainstem.metadata import widening
-from mainstem.readers.expressions import identity, names, shown
-from mainstem.readers.schema import filter_columns
+from mainstem.filters.expression_tree import identity, names, shown
+from mainstem.metadata.records import widening
+from mainstem.readers.planning.query_schema import filter_columns
 from tests.fuzz.filters.run import one_table
 
 pytestmark = pytest.mark.versions

@@ -12,7 +12,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from mainstem.readers.images import avro_texts, row_texts
+from mainstem.readers.changes.json_images import avro_texts, row_texts
 
 pytestmark = pytest.mark.versions
 NESTED = pa.struct([("a", pa.int32()), ("b", pa.string())])

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pytest
 
 import mainstem
-from mainstem.metadata import table as metadata
-from mainstem.table import properties
+from mainstem.layout import properties
+from mainstem.metadata import metadata_table as metadata
 from tests.services.city_table import QUICK, SCHEMA, rows
 
 

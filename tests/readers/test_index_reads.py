@@ -22,15 +22,15 @@ import pytest
 import mainstem
 from mainstem.formats.hfile_write import write_hfile
 from mainstem.indexing.check_stats import expression_ranges
-from mainstem.indexing.contents import Contents
-from mainstem.metadata.build.stats import expression_rows
-from mainstem.metadata.definitions import Definition
-from mainstem.metadata.partitions import Content, escape
-from mainstem.metadata.record_schema import schema_of_version
-from mainstem.metadata.records import encode
-from mainstem.readers.state import TableState
+from mainstem.indexing.expected_contents import Contents
+from mainstem.layout.properties import load_config
+from mainstem.metadata.derive.statistics_rows import expression_rows
+from mainstem.metadata.index_definitions import Definition
+from mainstem.metadata.metadata_partitions import Content, escape
+from mainstem.metadata.records.flat_rows import encode
+from mainstem.metadata.records.record_schema import schema_of_version
+from mainstem.readers.planning.table_state import TableState
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import load_config
 from tests.golden_tables.tables import GOLDEN
 
 field = pc.field

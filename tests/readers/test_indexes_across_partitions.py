@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 import pytest
 
 import mainstem
-from mainstem.indexing.build import create
-from mainstem.indexing.spec import IndexSpec
-from mainstem.metadata.definitions import PARTITIONED, Definition
-from mainstem.metadata.partitions import RECORD_INDEX
-from mainstem.readers.explain import Explanation
+from mainstem.indexing.index_build import create
+from mainstem.indexing.index_spec import IndexSpec
+from mainstem.metadata.index_definitions import PARTITIONED, Definition
+from mainstem.metadata.metadata_partitions import RECORD_INDEX
+from mainstem.readers.planning.explain import Explanation
 from mainstem.storage import paths
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("driver", pa.string())])

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem.errors import CorruptTable, Unsupported
-from mainstem.merge.entries import DataRows, DeletedKeys
 from mainstem.merge.file_slice import merge_slice
+from mainstem.merge.log_entries import DataRows, DeletedKeys
 from mainstem.merge.log_order import BlockNote, surviving
-from mainstem.merge.ordering import comparable
+from mainstem.merge.ordering_values import comparable
 from mainstem.merge.rules import IGNORE_DEFAULTS, MergeRules, merge_rules
 
 pytestmark = pytest.mark.versions
@@ -189,8 +189,8 @@ def test_a_row_that_lost_against_a_delete_fills_nothing_later():
 
 
 def test_columns_beyond_32_bit_offsets_are_merged_by_64_bit_ones(monkeypatch):
-    monkeypatch.setattr("mainstem.merge.partial.CHUNK_BYTES_MAX", 8)
-    monkeypatch.setattr("mainstem.merge.entries.CHUNK_BYTES_MAX", 8)
+    monkeypatch.setattr("mainstem.merge.partial_updates.CHUNK_BYTES_MAX", 8)
+    monkeypatch.setattr("mainstem.merge.log_entries.CHUNK_BYTES_MAX", 8)
     rules = MergeRules(ordering=("ts",), partial=IGNORE_DEFAULTS)
     base = [row_of("k1", 1, 0, "base", None), row_of("k2", 1, 0, "base", None)]
     log = [

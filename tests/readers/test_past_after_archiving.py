@@ -19,12 +19,12 @@ import pytest
 
 import mainstem
 from mainstem.errors import Invalid
-from mainstem.readers.history import past_state
-from mainstem.readers.schema import table_schema
-from mainstem.readers.state import TableState
+from mainstem.layout.properties import load_config
+from mainstem.readers.planning.history import past_state
+from mainstem.readers.planning.query_schema import table_schema
+from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import load_config
 from tests.golden_tables.tables import unpack
 from tests.services.city_table import content, make
 

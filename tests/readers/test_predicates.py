@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstem.readers.expressions import Call, Column, Literal, tree
-from mainstem.readers.predicates import Ranges, Term, conjuncts, listed, may_match
+from mainstem.filters.expression_tree import Call, Column, Literal, tree
+from mainstem.filters.predicates import Ranges, Term, conjuncts, listed, may_match
 
 pytestmark = pytest.mark.versions
 field = pc.field

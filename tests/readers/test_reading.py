@@ -19,12 +19,14 @@ import pytest
 
 import mainstem
 from mainstem.errors import CorruptTable, Invalid, Unavailable, Unsupported
-from mainstem.readers import base_rows, incremental, snapshot
-from mainstem.readers.split import read_split
-from mainstem.readers.state import TableState, steady_timeline
+from mainstem.layout.properties import load_config
+from mainstem.readers.changes import incremental
+from mainstem.readers.planning import snapshot
+from mainstem.readers.planning.split import read_split
+from mainstem.readers.planning.table_state import TableState, steady_timeline
+from mainstem.readers.rows import base_rows
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import load_config
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
 
 pytestmark = pytest.mark.versions

@@ -7,7 +7,7 @@ are compared in tests/golden_tables.
 
 from __future__ import annotations
 
-from mainstem.table.slicing import base_slice, group_files, query_slice
+from mainstem.layout.slicing import base_slice, group_files, query_slice
 
 FILE = "00000000-0000-0000-0000-000000000000-0"
 

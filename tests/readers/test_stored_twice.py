@@ -10,8 +10,8 @@ import pytest
 
 import mainstem
 from mainstem.merge.file_slice import joined
-from mainstem.readers.base_rows import open_base
-from mainstem.readers.equal_chunks import doubles
+from mainstem.readers.rows.base_rows import open_base
+from mainstem.readers.rows.equal_chunks import doubles
 from mainstem.storage.local import LocalStorage
 
 ROWS = 3000

@@ -24,22 +24,22 @@ import pyarrow.parquet as pq
 import pytest
 
 import mainstem
-from mainstem.cli import main
+from mainstem.cli.main import main
 from mainstem.errors import CorruptTable, Invalid, LeaseLost, RolledBack, Unavailable
 from mainstem.lsm_archive import data_file
 from mainstem.lsm_archive.manifest import load_manifest
 from mainstem.lsm_archive.reader import Archive
-from mainstem.readers.history import check_nothing_undone
-from mainstem.readers.state import TableState
+from mainstem.publish.publisher import Guarded, Publisher
+from mainstem.readers.planning.history import check_nothing_undone
+from mainstem.readers.planning.table_state import TableState
 from mainstem.services import archive_plan, archiving
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.timeline.instant import parse_instant
 from mainstem.timeline.plans import encode_rollback_metadata, encode_rollback_plan
-from mainstem.timeline.publish import Guarded, Publisher
-from mainstem.truetime.generator import InstantTimes
-from mainstem.writers.guard import StreamGuard
-from mainstem.writers.guard_notes import Notes
+from mainstem.truetime.instant_times import InstantTimes
+from mainstem.writers.stream_guard import StreamGuard
+from mainstem.writers.stream_guard_notes import Notes
 from tests.services.city_table import content, make, rows
 
 pytestmark = pytest.mark.supports("Services", "archiving into the LSM archive")

@@ -13,12 +13,12 @@ import pytest
 import mainstem
 from mainstem.errors import CorruptTable, Unsupported
 from mainstem.formats.avro_container import decode_container, encode_container
-from mainstem.readers.history import cleaned_since
-from mainstem.readers.state import TableState
+from mainstem.layout.properties import load_config
+from mainstem.readers.planning.history import cleaned_since
+from mainstem.readers.planning.table_state import TableState
 from mainstem.services.clean_plan import CleanOptions, plan_clean
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import load_config
 from mainstem.timeline.clean_records import (
     CleanPlan,
     decode_clean_plan,

@@ -24,8 +24,8 @@ import pytest
 import mainstem
 from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.options import UNSAFE_FOR_JAVA
-from mainstem.readers.state import WRITES
-from mainstem.services import metadata_compaction, metadata_services
+from mainstem.readers.planning.table_state import WRITES
+from mainstem.services.metadata import metadata_compaction, metadata_round
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from tests.services.city_table import QUICK
@@ -145,7 +145,7 @@ ACTIONS: dict[str, tuple[Callable[[Path], None], Work]] = {
     "reindex": (as_it_is, lambda table: table.reindex("by_v")),
     "services of the metadata table": (
         without_savepoint,
-        lambda table: list(metadata_services.run(table.writer_context(), if_due=False)),
+        lambda table: list(metadata_round.run(table.writer_context(), if_due=False)),
     ),
     "drop a vector index": (as_it_is, lambda table: table.drop_index("at")),
 }

@@ -494,7 +494,7 @@ def test_a_plan_that_java_made_is_executed_and_gives_the_rows_that_java_gives(tm
 
 
 def test_the_command_merges_and_says_what_it_did(table, capsys):
-    from mainstem.cli import main
+    from mainstem.cli.main import main
 
     assert main(["log-compact", table.path, "--json"]) == 0
     (shown,) = map(json.loads, capsys.readouterr().out.splitlines())

@@ -22,20 +22,20 @@ import pytest
 import mainstem
 from mainstem.errors import CorruptTable, Invalid, Unavailable
 from mainstem.formats.hfile import HFile, open_hfile
-from mainstem.metadata.compacting import MetadataCompactionOptions, before, compacted
-from mainstem.metadata.partitions import Content
-from mainstem.metadata.records import decode
-from mainstem.metadata.table import MetadataTable
-from mainstem.readers.state import TableState
-from mainstem.services import metadata_compaction
-from mainstem.services.metadata_services import MetadataDue
+from mainstem.layout.properties import load_config
+from mainstem.metadata.compaction_rows import MetadataCompactionOptions, before, compacted
+from mainstem.metadata.metadata_partitions import Content
+from mainstem.metadata.metadata_table import MetadataTable
+from mainstem.metadata.records.flat_rows import decode
+from mainstem.publish.publisher import Publisher
+from mainstem.readers.planning.table_state import TableState
+from mainstem.services.metadata import metadata_compaction
+from mainstem.services.metadata.metadata_round import MetadataDue
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import load_config
 from mainstem.timeline.commit_metadata import decode_commit
 from mainstem.timeline.plans import load_compaction_plan
-from mainstem.timeline.publish import Publisher
-from mainstem.truetime.generator import InstantTimes
+from mainstem.truetime.instant_times import InstantTimes
 from mainstem.writers.context import WriterContext
 from tests.golden_tables.tables import unpack
 from tests.services.test_archiving import Dead, Mortal

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 import mainstem
-from mainstem.services import metadata_compaction
-from mainstem.services import metadata_compaction_at_once as at_once
+from mainstem.publish.link_fence import note_foreign_writer
+from mainstem.publish.publisher import Publisher
+from mainstem.services.metadata import metadata_compaction
+from mainstem.services.metadata import metadata_compaction_at_once as at_once
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.timeline.active import load_timeline
 from mainstem.timeline.compaction_trigger import pending
-from mainstem.timeline.publish import Publisher
-from mainstem.truetime.fence import note_foreign_writer
-from mainstem.truetime.generator import InstantTimes
+from mainstem.truetime.instant_times import InstantTimes
 from tests.services.test_archiving import Dead, Mortal
 from tests.services.test_metadata_compaction import (
     SCHEMA,

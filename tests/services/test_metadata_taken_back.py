@@ -19,22 +19,22 @@ import pytest
 
 import mainstem
 from mainstem.errors import Invalid, Unavailable
-from mainstem.indexing import build
-from mainstem.indexing.plan import schedule as schedule_index
-from mainstem.metadata.setting_aside import to_rebuild
+from mainstem.indexing import index_build
+from mainstem.indexing.index_plan import schedule as schedule_index
+from mainstem.layout.properties import load_config
+from mainstem.metadata.commits.setting_aside import to_rebuild
 from mainstem.options import REBUILD
-from mainstem.readers.state import TableState
-from mainstem.services import metadata_compaction
+from mainstem.publish.publisher import Publisher
+from mainstem.publish.staging import prepare
+from mainstem.readers.planning.table_state import TableState
+from mainstem.services.metadata import metadata_compaction
 from mainstem.services.restoring import restore
 from mainstem.services.rolling_back import roll_back_instant
 from mainstem.services.runner import ServiceWarning
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import load_config
 from mainstem.timeline.plans import RollbackPlan
-from mainstem.timeline.publish import Publisher
-from mainstem.truetime.generator import InstantTimes
-from mainstem.writers.private_files import prepare
+from mainstem.truetime.instant_times import InstantTimes
 from mainstem.writers.rollback import plan_of
 from tests.services.test_archiving import Dead, Mortal
 from tests.services.test_metadata_compaction import SCHEMA, opened, replace_storage
@@ -117,7 +117,7 @@ def test_a_rollback_that_java_gave_up_over_a_compaction_is_ended_by_the_next_wri
     plans do not say whether the instant was completed."""
     ctx = table.writer_context()
     newest = table.timeline()[-1]
-    plan = prepare(ctx, "rollback", plan_of(ctx, RollbackPlan(newest.requested, newest.action)))
+    plan = prepare(ctx.seams, "rollback", plan_of(ctx, RollbackPlan(newest.requested, newest.action)))
     ctx.publisher.publish(lambda time: f"{time}.rollback.requested", prepared=plan)
     if not seen:
         Path(table.path, paths.timeline_file(newest.file_name)).unlink()
@@ -139,7 +139,7 @@ def test_files_that_an_index_lists_for_good_go_with_a_rollback_that_java_left_be
     opened(made.path).create_index("column_stats")
     ctx = opened(made.path).writer_context()
     newest = max((i for i in made.timeline() if i.action == "deltacommit"), key=lambda i: i.requested)
-    plan = prepare(ctx, "rollback", plan_of(ctx, RollbackPlan(newest.requested, newest.action)))
+    plan = prepare(ctx.seams, "rollback", plan_of(ctx, RollbackPlan(newest.requested, newest.action)))
     ctx.publisher.publish(lambda time: f"{time}.rollback.requested", prepared=plan)
     if not seen:
         Path(made.path, paths.timeline_file(newest.file_name)).unlink()
@@ -224,7 +224,7 @@ def test_a_build_that_fails_under_way_is_made_up_for_by_the_next_round(table, mo
         raise Unavailable("no space")
 
     with monkeypatch.context() as patch:
-        patch.setattr(build._Build, "_complete", fails)
+        patch.setattr(index_build._Build, "_complete", fails)
         table.restore(saved(table))
     assert to_rebuild(load_config(LocalStorage(table.path))) == ("column_stats", "files")
     assert opened(table.path).index("column_stats").columns, "the definition stays"

@@ -23,18 +23,23 @@ import pytest
 import mainstem
 from mainstem.errors import CorruptTable
 from mainstem.formats.avro_container import decode_container
-from mainstem.indexing import build
+from mainstem.indexing import index_build
+from mainstem.layout.properties import load_config
 from mainstem.lsm_archive.reader import Archive
-from mainstem.readers.listing import query_listing
-from mainstem.readers.state import TableState
-from mainstem.services import metadata_archiving, metadata_cleaning, metadata_compaction, metadata_services
+from mainstem.publish.publisher import Publisher
+from mainstem.readers.planning.file_listing import query_listing
+from mainstem.readers.planning.table_state import TableState
 from mainstem.services.clean_plan import CleanOptions
+from mainstem.services.metadata import (
+    metadata_archiving,
+    metadata_cleaning,
+    metadata_compaction,
+    metadata_round,
+)
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import load_config
 from mainstem.timeline.active import load_timeline
-from mainstem.timeline.publish import Publisher
-from mainstem.truetime.generator import InstantTimes
+from mainstem.truetime.instant_times import InstantTimes
 from mainstem.writers.context import WriterContext
 from tests.services.test_archiving import Dead, Mortal
 from tests.services.test_metadata_compaction import (
@@ -296,9 +301,9 @@ def test_instants_with_rows_in_an_index_that_is_being_built_stay(table, monkeypa
     it into a base file before the index is whole. The writer's instant is older than the index action."""
     crossing = [opened(table.path).begin()]
     crossing[0].write(pa.table({"id": [100], "ts": [9]}, SCHEMA))
-    real = build._Build._write_bases
+    real = index_build._Build._write_bases
 
-    def slowly(self: build._Build, *more: object) -> None:
+    def slowly(self: index_build._Build, *more: object) -> None:
         if crossing:
             crossing.pop().commit()
             for _ in range(3):
@@ -306,7 +311,7 @@ def test_instants_with_rows_in_an_index_that_is_being_built_stay(table, monkeypa
                 opened(table.path).run_services(["metadata", "archive"])
         real(self, *more)
 
-    monkeypatch.setattr(build._Build, "_write_bases", slowly)
+    monkeypatch.setattr(index_build._Build, "_write_bases", slowly)
     built = opened(table.path).create_index("column_stats", ["ts"])
     storage = LocalStorage(table.path)
     shown = {i.requested for i in (*table.timeline(), *metadata(table).timeline.instants)}
@@ -347,7 +352,7 @@ def test_a_service_that_dies_anywhere_hinders_nobody_and_the_next_ends_it(table,
             check(copy)
         for beat in Path(copy.path, paths.HEARTBEATS).glob("*"):
             os.utime(beat, (1_700_000_000, 1_700_000_000))
-        list(metadata_services.run(opened(copy.path).writer_context()))
+        list(metadata_round.run(opened(copy.path).writer_context()))
         check(copy)
         own = metadata(copy).timeline
         assert not own.pending

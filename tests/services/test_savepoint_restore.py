@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 
 import mainstem
-from mainstem.cli import main
+from mainstem.cli.main import main
 from mainstem.errors import Invalid, RolledBack, Unavailable, Unsupported
 from mainstem.formats.avro_container import encode_container
-from mainstem.readers.state import TableState
+from mainstem.readers.planning.table_state import TableState
 from mainstem.services import compaction, restoring, rolling_back
 from mainstem.services.claim import claim
 from mainstem.storage import paths
@@ -28,7 +28,7 @@ from mainstem.storage.local import LocalStorage
 from mainstem.timeline.active import load_timeline
 from mainstem.timeline.commit_metadata import schema_text
 from mainstem.timeline.plans import RollbackPlan
-from mainstem.writers.guard import StreamGuard
+from mainstem.writers.stream_guard import StreamGuard
 from tests.services.city_table import QUICK, aged, content, make, rows
 
 pytestmark = pytest.mark.supports("Services", "savepoint, restore, rollback of an instant")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from mainstem.testing.run import simulate
-from mainstem.testing.world import Faults
+from tests.sim.run import simulate
+from tests.sim.world import Faults
 
 SEEDS = (3, 4)
 

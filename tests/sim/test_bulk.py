@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from mainstem.testing.run import simulate
-from mainstem.writers.bulk import BulkInserter
+from mainstem.writers.bulk_insert import BulkInserter
 from mainstem.writers.conflicts import Overlaps
+from tests.sim.run import simulate
 
 SEEDS = range(1, 7)
 ENOUGH = 120

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from mainstem.testing.run import simulate
+from tests.sim.run import simulate
 
 # Seed 8 of the tasks: a crash of the machine brought files of a lost attempt back beside the winner's.
 SEEDS = [*(("columns", seed) for seed in range(1, 5)), *(("tasks", seed) for seed in (1, 2, 3, 8))]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from mainstem.testing.mutants_metadata import CRASHING
-from mainstem.testing.run import simulate
+from tests.sim.mutants.metadata import CRASHING
+from tests.sim.run import simulate
 
 
 @pytest.mark.filterwarnings("ignore")

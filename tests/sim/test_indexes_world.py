@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import pytest
 
-from mainstem.testing.indexes_world import Indexes, IndexesOfFiles
-from mainstem.testing.mutant import STOPPING
+from tests.sim.indexes_world import Indexes, IndexesOfFiles
+from tests.sim.mutants.mutant import STOPPING
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from mainstem.testing.mutant import STOPPING
-from mainstem.testing.run import simulate
+from tests.sim.mutants.mutant import STOPPING
+from tests.sim.run import simulate
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -2,7 +2,7 @@
 
 For each, ``mutant_seeds.json`` names a seed that finds it; the same seed is good without the bug. When
 production code changes, a seed may go another way: then the following seeds are tried, up to a bound.
-New seeds: ``python -m mainstem.testing.run --mutants``.
+New seeds: ``python -m tests.sim.run --mutants``.
 
 A seed that fails without the bug has nothing to do with the bug: it found a fault by chance, mostly one of
 the product. The failure says so, with the line that replays it. Mend the fault; another seed would hide it.
@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from mainstem.testing.mutants import MUTANTS
-from mainstem.testing.run import main, replay_command, simulate
-from mainstem.testing.simulation import Result
-from mainstem.testing.world import Violation
+from tests.sim.mutants.collected import MUTANTS
+from tests.sim.run import main, replay_command, simulate
+from tests.sim.simulation import Result
+from tests.sim.world import Violation
 
 SEEDS: dict[str, int] = json.loads((Path(__file__).parent / "mutant_seeds.json").read_text())
 MORE_SEEDS = 400
@@ -60,7 +60,7 @@ def test_a_fault_that_a_seed_finds_without_the_bug_is_called_one_of_the_product(
     result.failure = Violation("row", "a row is missing")
     said = not_the_bug(name, result)
     assert "WITHOUT the seeded bug" in said and "fault of the product" in said and "a row is missing" in said
-    replay = said.rpartition("python -m mainstem.testing.run ")[2].split()
+    replay = said.rpartition("python -m tests.sim.run ")[2].split()
     assert main([*replay, "--trace"]) == 0
     assert f"trace {result.trace}" in capsys.readouterr().out, "the line makes the very same run"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from mainstem.testing.run import simulate
+from tests.sim.run import simulate
 
 
 @pytest.mark.parametrize("seed", range(1, 5))

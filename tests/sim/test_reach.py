@@ -1,6 +1,6 @@
 """Goal: what the simulator reaches is measured and told, and a longer world keeps every promise as well.
 
-Method: the scenario ``long`` and the measurement of ``mainstem.testing.reach`` on a seed or two. The figures
+Method: the scenario ``long`` and the measurement of ``tests.sim.reach`` on a seed or two. The figures
 of a long measurement stand in docs/reach.md; ``make sim-reach SECONDS=...`` makes them again.
 """
 
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from mainstem.testing.interleavings import PENDING, Interleavings, matrix
-from mainstem.testing.run import simulate
+from tests.sim.interleavings import PENDING, Interleavings, matrix
+from tests.sim.run import simulate
 
 
 @pytest.mark.timeout(300)
@@ -44,7 +44,7 @@ def test_the_measurement_tells_lines_branches_and_pairs(tmp_path: Path) -> None:
     told = tmp_path / "reach.json"
     arguments = ["--runs", "1", "--scenario", "tables", "--seed", "1", "--lines", "--json", str(told)]
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "mainstem.testing.reach", *arguments],
+        [sys.executable, "-W", "ignore", "-m", "tests.sim.reach", *arguments],
         capture_output=True,
         text=True,
         env=os.environ,
@@ -54,7 +54,7 @@ def test_the_measurement_tells_lines_branches_and_pairs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "| **all** |" in done.stdout and "delta commit" in done.stdout
     found = json.loads(told.read_text())
-    publish = found["modules"]["timeline/publish.py"]
+    publish = found["modules"]["publish/publisher.py"]
     assert 0.5 < publish["lines_met"] / publish["lines"] <= 1
     assert 0 < publish["branches_met"] < publish["branches"], "one seed does not meet all"
     assert found["modules"]["services/restoring.py"]["lines_met"] == 0, "nobody restores in this scenario"

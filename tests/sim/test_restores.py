@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from mainstem.testing.run import replay_command, simulate
+from tests.sim.run import replay_command, simulate
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
 

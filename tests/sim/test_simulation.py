@@ -1,6 +1,6 @@
 """Goal: nothing lost, nothing doubled, whatever crashes, pauses, lost leases, full disks and clocks do.
 
-Method: the production code of writers and readers runs in the simulated world of ``mainstem.testing``;
+Method: the production code of writers and readers runs in the simulated world of ``tests.sim``;
 every seed is another run with another mixture of faults, and independent checkers watch it. Always the same
 seeds: new ones are looked for by ``make sim SECONDS=... SEED=...``.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstem.testing.run import Search, replay_command, simulate
+from tests.sim.run import Search, replay_command, simulate
 
 SEEDS = range(80)
 REGRESSIONS = Path(__file__).parent / "regressions" / "seeds.txt"
@@ -49,7 +49,7 @@ def test_a_seed_that_once_found_a_bug_stays_good(scenario: str, seed: int) -> No
 
 def _command(*arguments: str, hash_seed: str = "random") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "mainstem.testing.run", *arguments],
+        [sys.executable, "-W", "ignore", "-m", "tests.sim.run", *arguments],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
@@ -75,7 +75,7 @@ def test_a_failing_seed_is_reported_with_the_line_that_replays_it() -> None:
     found = _command("--canary", "--scenario", "publishers", "--runs", "300", "--seconds", "500")
     assert found.returncode == 1
     (line,) = [x for x in found.stdout.splitlines() if x.startswith("replay: ")]
-    arguments = line.removeprefix("replay: python -m mainstem.testing.run ").split()
+    arguments = line.removeprefix("replay: python -m tests.sim.run ").split()
     again = _command(*arguments, "--canary")
     assert again.returncode == 1
     assert "violates canary" in again.stdout

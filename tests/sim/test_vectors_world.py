@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from mainstem.testing.vectors_world import Vectors
+from tests.sim.vectors_world import Vectors
 
 
 @pytest.mark.parametrize("seed", [4, 5], ids=["without a metadata table", "beside a metadata table"])

@@ -9,10 +9,10 @@ import pytest
 
 from mainstem.errors import LeaseLost, LockUnavailable
 from mainstem.storage.local import LocalStorage
-from mainstem.testing.sim_clock import SimClock
-from mainstem.testing.sim_lock import LockService, SimLock
-from mainstem.testing.sim_storage import Disk, SimStorage
-from mainstem.testing.world import Faults, Killed, World
+from tests.sim.sim_clock import SimClock
+from tests.sim.sim_lock import LockService, SimLock
+from tests.sim.sim_storage import Disk, SimStorage
+from tests.sim.world import Faults, Killed, World
 
 
 @pytest.fixture(params=["simulated", "local"])

@@ -22,7 +22,7 @@ pytest.importorskip("pyspark")
 import pyspark
 
 import mainstem
-from mainstem.testing.zookeeper import free_port
+from tests.servers.zookeeper import free_port
 from tests.spark.cluster_driver import ROWS
 from tests.spark.conftest import ROOT, until
 from tests.spark.test_sink import _orphans

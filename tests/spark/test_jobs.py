@@ -14,12 +14,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 import mainstem
-from mainstem.engines.target import open_or_create
+from mainstem.api.job_table import open_or_create
 from mainstem.errors import CorruptTable
 from mainstem.spark.batch_ids import GuardIds
 from mainstem.spark.jobs import FOLDER, Job, SharedJob, decode_job, encode_job
 from mainstem.spark.options import WriteOptions
-from mainstem.writers.task import write_task
+from mainstem.writers.write_task import write_task
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 OPTIONS = {

@@ -15,7 +15,7 @@ import pytest
 
 from mainstem.errors import CorruptTable, Invalid
 from mainstem.storage.local import LocalStorage
-from mainstem.writers.ordinals import StreamWrite, allocate, claim, finish, stream_folder
+from mainstem.writers.write_ordinals import StreamWrite, allocate, claim, finish, stream_folder
 
 Q = "0b5f7f0e-query"
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import pytest
 
 from mainstem.errors import Unavailable
-from mainstem.testing.sim_storage import Disk, SimStorage
-from mainstem.testing.world import Faults, Process, Violation, World
-from mainstem.writers import ordinals
-from mainstem.writers.ordinals import StreamWrite, allocate, finish, stream_folder
+from mainstem.writers import write_ordinals
+from mainstem.writers.write_ordinals import StreamWrite, allocate, finish, stream_folder
+from tests.sim.sim_storage import Disk, SimStorage
+from tests.sim.world import Faults, Process, Violation, World
 
 WRITES = 4
 DRIVERS = 3
@@ -91,7 +91,7 @@ def test_every_run_counts_from_0_and_nothing_acknowledged_is_lost(first: int) ->
         assert violation is None, f"seed {seed}: {violation}"
 
 
-def _never_swept(register: ordinals._Register, newest: int, own: str) -> None:
+def _never_swept(register: write_ordinals._Register, newest: int, own: str) -> None:
     """A sweep that leaves the tickets of others: a stopped maker goes on where it was."""
     for number in sorted(register._versions(register._storage.names(register._folder))):
         if number < newest - 1:
@@ -101,7 +101,7 @@ def _never_swept(register: ordinals._Register, newest: int, own: str) -> None:
 def test_the_world_finds_a_register_that_builds_on_swept_versions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ordinals._Register, "_sweep", _never_swept)
+    monkeypatch.setattr(write_ordinals._Register, "_sweep", _never_swept)
     for seed in range(1_000):
         if Drivers(seed).run() is not None:
             return

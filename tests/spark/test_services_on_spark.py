@@ -19,15 +19,15 @@ pytest.importorskip("pyspark")
 
 import mainstem
 from mainstem import spark as ms
-from mainstem.engines.target import exists
+from mainstem.api.job_table import exists
 from mainstem.errors import Invalid, Unsupported
 from mainstem.indexing import first_rows
-from mainstem.readers.state import TableState
+from mainstem.layout.properties import load_config
+from mainstem.readers.planning.table_state import TableState
 from mainstem.services import compaction
 from mainstem.services.runner import ServiceWarning
 from mainstem.spark import in_tasks as on_spark
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import load_config
 
 pytestmark = pytest.mark.spark
 

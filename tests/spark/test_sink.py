@@ -29,7 +29,7 @@ from mainstem import spark as ms
 from mainstem.errors import Invalid, Unsupported
 from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import decode_commit
-from mainstem.writers.guard import GUARD_KEY
+from mainstem.writers.stream_guard import GUARD_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -533,7 +533,7 @@ def test_an_update_mode_aggregation_upserts_through_write_stream(spark: SparkSes
 def test_a_large_batch_takes_the_executors_and_a_small_one_the_driver(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from mainstem.engines.target import open_or_create
+    from mainstem.api.job_table import open_or_create
     from mainstem.spark.options import WriteOptions
     from mainstem.spark.sink import _Ways
 

@@ -18,7 +18,7 @@ from mainstem import errors
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.heartbeat import Heartbeats
+from mainstem.truetime.heartbeats import Heartbeats
 
 INSTANT = "20260101000000000"
 INTERVAL, MISSES = "hoodie.client.heartbeat.interval_in_ms", "hoodie.client.heartbeat.tolerable.misses"
@@ -104,7 +104,7 @@ def test_a_table_that_says_how_often_hearts_beat_is_believed_about_silent_ones(s
 
 
 def test_a_promise_is_read_as_it_was_written_and_none_is_found_in_anything_else():
-    from mainstem.truetime.heartbeat import encode_promise, parse_promise
+    from mainstem.truetime.heartbeats import encode_promise, parse_promise
 
     assert parse_promise(encode_promise(120_000)) == 120_000
     told = b'{"expires_after_ms":%s}'

@@ -13,7 +13,7 @@ import pytest
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.heartbeat import Heartbeats
+from mainstem.truetime.heartbeats import Heartbeats
 
 INSTANT = "20260101000000000"
 

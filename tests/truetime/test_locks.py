@@ -26,12 +26,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstem.errors import Invalid, LeaseLost, LockUnavailable, Unavailable, Unsupported
-from mainstem.truetime import fs_lock
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.lock_options import FILE_SYSTEM, IN_PROCESS, LockOptions, open_lock
-from mainstem.truetime.owner_record import OwnerRecord, parse_owner_record
+from mainstem.truetime.locks import file_system
+from mainstem.truetime.locks.options import FILE_SYSTEM, IN_PROCESS, LockOptions, open_lock
+from mainstem.truetime.locks.owner_record import OwnerRecord, parse_owner_record
 
-HOST_BOOT = fs_lock.boot_identity()
+HOST_BOOT = file_system.boot_identity()
 
 
 class VirtualClock(SystemClock):
@@ -434,7 +434,7 @@ def test_every_prefix_of_a_record_is_foreign():
 
 
 def test_a_file_that_took_the_place_of_the_judged_one_is_put_back(base):
-    private = fs_lock._PrivateFolder(str(base / ".hoodie"), str(base))
+    private = file_system._PrivateFolder(str(base / ".hoodie"), str(base))
     lock_file(base).write_bytes(b"judged")
     judged, answers = lock_file(base).stat(), []
 
@@ -528,7 +528,7 @@ def test_a_folder_without_write_permission_is_unavailable():
         done = _run_as_nobody(
             "import os, random, sys\n"
             "from mainstem.truetime.clock import SystemClock\n"
-            "from mainstem.truetime.lock_options import LockOptions, open_lock\n"
+            "from mainstem.truetime.locks.options import LockOptions, open_lock\n"
             "options = LockOptions.from_properties({}, base=sys.argv[1])\n"
             "lock = open_lock(options, clock=SystemClock(), random=random.Random())\n"
             "os.geteuid() or os.setuid(65534)\n"
@@ -541,7 +541,7 @@ def test_a_folder_without_write_permission_is_unavailable():
 
 
 def _run_as_nobody(code: str, argument: str) -> subprocess.CompletedProcess:
-    root = str(Path(fs_lock.__file__).resolve().parents[2])
+    root = str(Path(file_system.__file__).resolve().parents[2])
     return subprocess.run(
         [sys.executable, "-c", code, argument],
         capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root},
@@ -559,16 +559,16 @@ def _run_as_nobody(code: str, argument: str) -> subprocess.CompletedProcess:
     ],
 )
 def test_every_refusal_of_the_system_comes_with_advice(number, advice):
-    text = fs_lock._trouble("/t/.hoodie/lock", OSError(number, os.strerror(number)))
+    text = file_system._trouble("/t/.hoodie/lock", OSError(number, os.strerror(number)))
     assert text.startswith("lock file /t/.hoodie/lock: ") and advice in text
 
 
 def test_a_network_file_system_is_declared_weaker(base, monkeypatch):
     assert lock(base).weaker is None
-    monkeypatch.setattr(fs_lock, "_file_system_kind", lambda path: "nfs4")
+    monkeypatch.setattr(file_system, "_file_system_kind", lambda path: "nfs4")
     assert "is on nfs4" in lock(base).weaker
 
 
 def test_the_file_system_of_a_path_is_found():
-    assert fs_lock._file_system_kind("/proc/self") == "proc"
-    assert fs_lock._file_system_kind("/") not in (None, "proc")
+    assert file_system._file_system_kind("/proc/self") == "proc"
+    assert file_system._file_system_kind("/") not in (None, "proc")

@@ -17,12 +17,12 @@ import pyarrow as pa
 import pytest
 
 import mainstem
+from mainstem.api.opening import ZOOKEEPER_AUTH_VARIABLE
 from mainstem.errors import Invalid, Unavailable, Unsupported
-from mainstem.opening import ZOOKEEPER_AUTH_VARIABLE
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.lock_options import LockOptions, open_lock
-from mainstem.truetime.zk_lock import in_line
-from mainstem.truetime.zk_options import EXPLICIT, IMPLICIT, implicit_base_path, xxh64
+from mainstem.truetime.locks.options import LockOptions, open_lock
+from mainstem.truetime.locks.zookeeper import in_line
+from mainstem.truetime.locks.zookeeper_options import EXPLICIT, IMPLICIT, implicit_base_path, xxh64
 
 HERE = {"url": "h1:2181", "base_path": "/hudi/locks", "lock_key": "trips"}
 
@@ -148,7 +148,7 @@ def test_sasl_is_refused_by_name():
 
 def test_kazoos_log_of_its_requests_shows_no_credentials(caplog):
     Auth = pytest.importorskip("kazoo.protocol.serialization").Auth
-    from mainstem.truetime import zk_session
+    from mainstem.truetime.locks import zookeeper_session
 
     caplog.set_level(1)
     logger = logging.getLogger("mainstem.zookeeper")
@@ -157,7 +157,7 @@ def test_kazoos_log_of_its_requests_shows_no_credentials(caplog):
     logger.debug("Sending request(xid=%s): %s", 7, "Exists")
     told = [record.getMessage() for record in caplog.records if record.name == logger.name]
     assert told == ["Sending request(xid=7): Exists"]
-    assert zk_session._log is logger
+    assert zookeeper_session._log is logger
 
 
 @pytest.fixture

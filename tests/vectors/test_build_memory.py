@@ -14,12 +14,12 @@ import pytest
 
 from mainstem.errors import CorruptTable
 from mainstem.storage.local import LocalStorage
-from mainstem.vectors import clusters
-from mainstem.vectors import stored as stored_file
-from mainstem.vectors.clusters import assign, centroids
 from mainstem.vectors.distances import unit
 from mainstem.vectors.engines import engine
-from mainstem.vectors.stored import StoredVectors
+from mainstem.vectors.index import clusters
+from mainstem.vectors.index import vector_spill as stored_file
+from mainstem.vectors.index.clusters import assign, centroids
+from mainstem.vectors.index.vector_spill import StoredVectors
 
 ROWS, WIDTH = 16_000, 256
 

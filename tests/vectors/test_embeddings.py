@@ -11,8 +11,8 @@ import pytest
 
 import mainstem
 from mainstem.errors import Invalid
-from mainstem.vectors import embedding
-from mainstem.vectors.embedding import embed, embedder, register_embedding
+from mainstem.vectors.index import embedding
+from mainstem.vectors.index.embedding import embed, embedder, register_embedding
 
 
 @pytest.fixture(autouse=True)

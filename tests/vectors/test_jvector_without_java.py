@@ -16,9 +16,9 @@ from jvector_files import jvector_file
 
 import mainstem
 from mainstem.errors import CorruptTable, Invalid
-from mainstem.vectors import building
 from mainstem.vectors.distances import nearest
 from mainstem.vectors.engines import engine, framing
+from mainstem.vectors.index import building
 
 JVECTOR = engine("jvector")
 VECTORS = np.random.default_rng(1).normal(size=(400, 6)).astype(np.float32)

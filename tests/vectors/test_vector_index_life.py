@@ -21,9 +21,10 @@ from mainstem.errors import CorruptTable, Invalid, Unavailable
 from mainstem.formats.java_properties import parse_properties
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from mainstem.vectors import building, clusters, engines, lifecycle, tidying
-from mainstem.vectors.embedding import register_embedding
-from mainstem.vectors.versions import open_graph, open_rows, open_vectors, read_indexes, versions
+from mainstem.vectors import engines
+from mainstem.vectors.index import building, clusters, lifecycle, tidying
+from mainstem.vectors.index.embedding import register_embedding
+from mainstem.vectors.index.versions import open_graph, open_rows, open_vectors, read_indexes, versions
 
 FAST = {"hoodie.mainstem.fsync": "false", "hoodie.mainstem.exclusive": "true"}
 FLAT = {"engine": "flat", "metric": "l2"}

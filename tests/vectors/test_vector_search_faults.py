@@ -21,9 +21,10 @@ import mainstem
 from mainstem.errors import CorruptTable, TableReplaced, Unavailable
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from mainstem.vectors import searching, serving, versions
-from mainstem.vectors.manifest import StoredFile, encode_manifest
-from mainstem.vectors.versions import KEYS, newest_version, open_keys, read_indexes
+from mainstem.vectors.index import versions
+from mainstem.vectors.index.version_manifest import StoredFile, encode_manifest
+from mainstem.vectors.index.versions import KEYS, newest_version, open_keys, read_indexes
+from mainstem.vectors.search import searching, serving
 from tests.vectors.test_vector_search_exact import OPTIONS, SCHEMA, found, rows
 
 QUERY = [0.3, -0.2, 0.9]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import mainstem
-from mainstem.vectors import approximate
+from mainstem.vectors.search import approximate
 
 K, ROWS, HEAPS = 10, 24_000, 24
 OPTIONS = {"hoodie.mainstem.exclusive": True, "hoodie.mainstem.fsync": False}

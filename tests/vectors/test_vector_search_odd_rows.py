@@ -16,11 +16,11 @@ import pytest
 
 import mainstem
 from mainstem.errors import Invalid
+from mainstem.layout.field_ids import Column, FieldIds, Record, VersionedSchema
 from mainstem.merge.rules import MergeRules
-from mainstem.readers.split import ReadSpec
-from mainstem.table.field_ids import Column, FieldIds, Record, VersionedSchema
-from mainstem.vectors import planning
-from mainstem.vectors.snapshots import how_read
+from mainstem.readers.planning.split import ReadSpec
+from mainstem.vectors.index.snapshots import how_read
+from mainstem.vectors.search import search_plan
 from tests.vectors.test_vector_search_exact import OPTIONS
 
 SCHEMA = pa.schema(
@@ -94,8 +94,8 @@ def test_a_slice_for_which_an_index_cannot_answer_is_looked_at_once(table, odd, 
     wanted = {"filter": pc.field("kind") == "a"}
     first = table.explain_search("v", QUERY, 3, **wanted)
     assert first.exact
-    looked, look = [], planning.delta_of
-    monkeypatch.setattr(planning, "delta_of", lambda *given: looked.append(given) or look(*given))
+    looked, look = [], search_plan.delta_of
+    monkeypatch.setattr(search_plan, "delta_of", lambda *given: looked.append(given) or look(*given))
     again = table.explain_search("v", QUERY, 3, **wanted)
     assert (again, looked) == (first, [])
     table.upsert(rows({"more": [1.0, 2.0]}, "z"))

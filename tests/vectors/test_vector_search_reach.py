@@ -11,9 +11,9 @@ import random
 import numpy as np
 import pytest
 
-from mainstem.vectors.clusters import assign, centroids
 from mainstem.vectors.distances import METRICS, pair_distances
-from mainstem.vectors.reach import Reach
+from mainstem.vectors.index.clusters import assign, centroids
+from mainstem.vectors.search.cluster_bounds import Reach
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -12,8 +12,8 @@ import pytest
 
 import mainstem
 from mainstem.storage.local import LocalStorage
-from mainstem.vectors import approximate
 from mainstem.vectors.engines import hnsw
+from mainstem.vectors.search import approximate
 
 pytest.importorskip("usearch")
 

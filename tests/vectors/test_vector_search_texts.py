@@ -12,7 +12,7 @@ import pytest
 
 import mainstem
 from mainstem.errors import Invalid
-from mainstem.vectors import embedding
+from mainstem.vectors.index import embedding
 
 OPTIONS = {"hoodie.time.generator.max_expected_clock_skew_ms": "0", "hoodie.mainstem.fsync": "false"}
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("text", pa.string()), ("n", pa.int64())])

@@ -17,8 +17,8 @@ from small_table import content, rows
 import mainstem
 from mainstem.errors import Invalid, RolledBack, Unsupported
 from mainstem.timeline.commit_metadata import decode_commit
-from mainstem.writers.guard import StreamGuard
-from mainstem.writers.task import write_task
+from mainstem.writers.stream_guard import StreamGuard
+from mainstem.writers.write_task import write_task
 
 
 def files(table, ending):

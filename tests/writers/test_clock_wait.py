@@ -19,7 +19,7 @@ from mainstem import errors
 from mainstem.formats.avro_container import encode_container
 from mainstem.timeline.commit_metadata import schema_text
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.generator import parse_wall
+from mainstem.truetime.instant_times import parse_wall
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ from small_table import content, rows
 
 from mainstem.errors import Invalid
 from mainstem.options import UNSAFE_FOR_JAVA
-from mainstem.services.shared_names import SharedNamesWarning
+from mainstem.services.shared_file_names import SharedNamesWarning
 from mainstem.storage import paths
 from mainstem.writers import transaction
 from mainstem.writers.append import FileTokens
-from mainstem.writers.task import write_task
+from mainstem.writers.write_task import write_task
 
 CITIES = ("a", "b", "c")
 

@@ -20,13 +20,13 @@ import pytest
 
 import mainstem
 from mainstem.errors import CorruptTable, LeaseLost, Unavailable, Unsupported
-from mainstem.metadata.commit import MetadataCommit
-from mainstem.readers.state import TableState
+from mainstem.layout.properties import load_config
+from mainstem.metadata.commits.delta_commit import MetadataCommit
+from mainstem.publish.publisher import Publisher
+from mainstem.readers.planning.table_state import TableState
 from mainstem.storage.local import LocalStorage
-from mainstem.table.properties import load_config
-from mainstem.timeline.publish import Publisher
-from mainstem.writers import indexed
-from mainstem.writers.task import write_task
+from mainstem.writers import publish_with_metadata
+from mainstem.writers.write_task import write_task
 from tests.multiprocess import table_files
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
@@ -71,14 +71,14 @@ def set_properties(table: mainstem.Table, **changes: str) -> None:
 @contextmanager
 def list_changes_before_the_lock(table: mainstem.Table, partitions: str) -> Iterator[None]:
     """The table's list of indexes becomes another one when a writer has made its rows for the old one."""
-    prepare = indexed._prepare
+    prepare = publish_with_metadata._prepare
 
     def then(*given: object) -> object:
         made_for = prepare(*given)
         set_properties(table, **{"hoodie.table.metadata.partitions": partitions})
         return made_for
 
-    with patch.object(indexed, "_prepare", then):
+    with patch.object(publish_with_metadata, "_prepare", then):
         yield
 
 
@@ -180,7 +180,11 @@ def test_a_writer_leaves_an_index_that_was_dropped_while_it_wrote(table: mainste
 
 @pytest.mark.parametrize(
     ("moment", "before"),
-    [((indexed, "_prepare"), True), ((indexed, "_prepare"), False), ((MetadataCommit, "_ready"), True)],
+    [
+        ((publish_with_metadata, "_prepare"), True),
+        ((publish_with_metadata, "_prepare"), False),
+        ((MetadataCommit, "_ready"), True),
+    ],
     ids=["before its rows are made", "before the lock", "under the lock"],
 )
 def test_a_metadata_table_that_java_deletes_while_a_writer_is_at_work_is_survived(table, moment, before):

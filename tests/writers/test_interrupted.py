@@ -17,10 +17,10 @@ import pytest
 from small_table import content, rows
 
 import mainstem
-from mainstem.client import Table
+from mainstem.api.table import Table
 from mainstem.errors import Invalid, MainstemError, RolledBack, Unavailable
 from mainstem.storage.local import LocalStorage
-from mainstem.writers.guard import StreamGuard
+from mainstem.writers.stream_guard import StreamGuard
 
 CALLS = (
     "read", "read_range", "stat", "names", "entries", "create", "open_sink", "settle", "link", "same_file",

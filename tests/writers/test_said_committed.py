@@ -12,7 +12,7 @@ import mainstem
 from mainstem.errors import OutcomeUnknown
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
-from mainstem.writers.guard import StreamGuard
+from mainstem.writers.stream_guard import StreamGuard
 from tests.writers.small_table import SCHEMA, rows
 
 GUARD = StreamGuard("stream", 0)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import mainstem
-from mainstem.writers.task import write_task
+from mainstem.writers.write_task import write_task
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int32()), ("f", pa.float32()), ("ts", pa.int64())])
 FAST = {"hoodie.mainstem.fsync": "false", "hoodie.mainstem.exclusive": "true"}

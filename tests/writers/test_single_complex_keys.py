@@ -20,9 +20,9 @@ import pytest
 
 import mainstem
 from mainstem import Invalid, Unsupported
-from mainstem.engines.target import open_or_create
-from mainstem.hoodie_options import sorted_out
-from mainstem.table.keygen import KeyGenerator
+from mainstem.api.hoodie_options import sorted_out
+from mainstem.api.job_table import open_or_create
+from mainstem.layout.key_generator import KeyGenerator
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("hour", pa.int32()), ("ts", pa.int64())])

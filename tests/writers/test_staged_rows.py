@@ -19,7 +19,7 @@ from small_table import SCHEMA, content, rows
 import mainstem
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.storage.local import LocalStorage
-from mainstem.writers.staged import Stager
+from mainstem.writers.staged_rows import Stager
 
 SINK = "t1"
 

@@ -16,7 +16,7 @@ from small_table import content, rows
 
 import mainstem
 from mainstem import errors
-from mainstem.writers.guard import StreamGuard
+from mainstem.writers.stream_guard import StreamGuard
 
 
 def own_files(table):

@@ -156,7 +156,7 @@ def test_lists_of_every_kind_are_written(tmp_path):
 
 def test_a_list_of_fixed_size_without_the_mark_is_a_plain_list(tmp_path, caplog):
     """As before there were vectors: nothing says that Hudi should hold it as one. The log says how to."""
-    caplog.set_level("INFO", "mainstem.create")
+    caplog.set_level("INFO", "mainstem.api.create")
     table = create(tmp_path, {}, SCHEMA.append(pa.field("v", pa.list_(pa.float32(), 2))))
     table.upsert({"id": ["a"], "ts": [1], "text": ["x"], "v": np.ones((1, 2), "f4")})
     assert pa.types.is_list(table.schema.field("v").type)

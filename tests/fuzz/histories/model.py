@@ -1,4 +1,4 @@
-"""What a table must hold: its history of writes and compactions, replayed with ``mainstem.testing.oracle``.
+"""What a table must hold: its history of writes and compactions, replayed with ``tests.sim.oracle``.
 
 Hudi's rules: log files merge in the order in which their instants were requested; a compaction takes in
 exactly what had completed before it was planned; what completed later lies on top of it, once it is done.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from mainstem.testing.oracle import KEY, ORDERING, PARTITION, Mode, Row, Where, onto_base, put_delete, put_row
+from tests.sim.oracle import KEY, ORDERING, PARTITION, Mode, Row, Where, onto_base, put_delete, put_row
 
 LAST = "9" * 17
 #: a row in the oracle's form, or a deleted key and its ordering value

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 
 import mainstem
-from mainstem.testing.oracle import Mode, Where
 from tests.fuzz.histories.values import (
     FOLDERS,
     KEY_TEXTS,
@@ -22,6 +21,7 @@ from tests.fuzz.histories.values import (
     order_of,
     text_of,
 )
+from tests.sim.oracle import Mode, Where
 
 DELETED = "_hoodie_is_deleted"
 _DEFAULT = "__HIVE_DEFAULT_PARTITION__"

@@ -12,16 +12,16 @@ import pyarrow as pa
 
 import mainstem
 from mainstem.errors import MainstemError
-from mainstem.readers.scan import ScanPlan
+from mainstem.layout.buckets import bucket_ids, file_id_bucket
+from mainstem.layout.partitions import list_partitions
+from mainstem.readers.planning.scan_plan import ScanPlan
 from mainstem.storage import paths
-from mainstem.table.bucket import bucket_ids, file_id_bucket
-from mainstem.table.partitions import list_partitions
-from mainstem.testing.oracle import Row, Where
 from mainstem.writers.transaction import Transaction
 from tests.fuzz.histories.ledger import Answers, answer_of
 from tests.fuzz.histories.model import Model, Operation, Write, row_of, values_of
 from tests.fuzz.histories.shapes import DELETED, Shape
 from tests.fuzz.histories.values import WIDER, Kind, canonical, cells, column, draw, stored
+from tests.sim.oracle import Row, Where
 
 Values = dict[str, Any]
 META = ("_hoodie_record_key", "_hoodie_partition_path")

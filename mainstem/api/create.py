@@ -1,0 +1,429 @@
+"""Making a table: what its ``hoodie.properties`` says, written whole and last."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from mainstem.api.hoodie_options import check_given
+from mainstem.api.opening import LOCK_KEYS, as_text, local_path, local_seams
+from mainstem.api.table import Table
+from mainstem.errors import Invalid, MainstemError, TableExists, Unavailable, Unsupported
+from mainstem.layout.properties import (
+    BUCKET_ENGINE,
+    BUCKETS,
+    COMMIT_TIME,
+    ENCODING_VALIDATION,
+    EVENT_TIME,
+    FIELD_PREFIXED,
+    FOR_JAVA,
+    HASH_FIELD,
+    INDEX_TYPE,
+    KEY_ENCODING,
+    NEW_ENCODING,
+    TIMEZONE,
+    VERSION_8_MERGES,
+    TableConfig,
+    encode_config,
+    table_checksum,
+)
+from mainstem.layout.time_partitions import OUTPUT_ZONE, ZONE, time_options
+from mainstem.options import CONCURRENCY, FSYNC, METADATA, NBCC, SHARED, WriterOptions, flag, whole_number
+from mainstem.publish.table_identity import note_identity
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.timeline.instant import parse_instant
+from mainstem.truetime.locks.options import FILE_SYSTEM, PROVIDER
+from mainstem.truetime.seams import Seams
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_BUCKETS = 256
+# Java looks for a free lock file only this often; its default, 5 s, would starve it beside writers that
+# hand the lock over within milliseconds. In ZooKeeper's queue nobody starves.
+_LOOKED_FOR_OFTEN = {
+    "hoodie.write.lock.client.wait_time_ms_between_retry": "50",
+    "hoodie.write.lock.client.num_retries": "2400",
+}
+# Table properties that a user may set at creation beside those that arguments make.
+_FIXED = (
+    "hoodie.table.version", "hoodie.table.initial.version", "hoodie.timeline.layout.version",
+    "hoodie.table.type", "hoodie.table.checksum", "hoodie.table.create.schema", TIMEZONE,
+)  # fmt: skip
+
+
+def create_table(
+    path: str | os.PathLike[str],
+    schema: pa.Schema,
+    *,
+    record_key: Sequence[str] | str,
+    ordering: Sequence[str] | str = (),
+    partition_by: Sequence[str] | str = (),
+    buckets: int | None = None,
+    table_version: int = 9,
+    properties: Mapping[str, object] | None = None,
+    name: str | None = None,
+    vectors: Mapping[str, str] | None = None,
+) -> Table:
+    """Create a merge-on-read table with a simple bucket index, ready for non-blocking writers.
+
+    ``ordering`` fields make it EVENT_TIME_ORDERING unless ``hoodie.record.merge.mode`` says otherwise;
+    without them it is COMMIT_TIME_ORDERING. ``buckets`` is per partition and cannot change (Hudi's Java
+    default, 256, if neither it nor ``hoodie.bucket.index.num.buckets`` is given). Instants are in UTC.
+    ``hoodie.metadata.enable=true`` gives it a metadata table with the partition ``files``. ``vectors``:
+    columns that Hudi is to hold as vectors, ``{"embedding": "VECTOR(384)"}`` (``VECTOR(384, DOUBLE)``,
+    ``VECTOR(384, INT8)``): list columns of the schema, or further ones; fields that are marked
+    ``hudi_type``, as readers give them, need not be named. Raises ``TableExists`` if there is a table, of
+    several that are made at once for all but one; ``Invalid`` for fields that the schema lacks and for a
+    folder with what is left of another table.
+
+    By Hudi's rules, which Java follows too, a compaction may change what a later write does. Whatever
+    the merge mode: a write that was in flight when a compaction was planned lies on top of what the
+    compaction took in, which matters by commit time always, with ordering fields for equal values and
+    for ``delete()``. With ordering fields and rows that may be deletes (``_hoodie_is_deleted``): a row
+    older than a delete comes back if a compaction lay between. ``Table.cautions`` names the cases that
+    this table can hit, and they are logged here (logger ``mainstem.api.create``, level INFO).
+    """
+    import pyarrow as pa
+
+    from mainstem.formats.vectors import plain_lists, with_vectors
+    from mainstem.merge.rules import merge_rules
+
+    given = as_text(properties)
+    indexed = flag(given, METADATA, False)
+    check_given({key: value for key, value in given.items() if key != METADATA})
+    local = local_path(path)
+    keys, order, parts = (_names(v) for v in (record_key, ordering, partition_by))
+    if not isinstance(schema, pa.Schema):
+        raise Invalid(f"schema is a {type(schema).__name__}, expected a pyarrow.Schema", table=local)
+    schema = with_vectors(schema, vectors or {})
+    _check_fields(schema, keys, order, parts, local)
+    raw = new_properties(local, schema, keys, order, parts, buckets, table_version, given, name)
+    if indexed:
+        raw |= with_metadata()
+    config = TableConfig(raw)
+    config.check_writable(local)
+    merge_rules(raw)
+    _check_keys(config, local)
+    options = {k: v for k, v in given.items()
+               if k not in raw or k == FSYNC or k.startswith("hoodie.write.lock.")}  # fmt: skip
+    WriterOptions.from_properties(given)
+    seams = local_seams(local, config, options)
+    table = Table(seams, config, options, put_table(seams, raw))
+    for name_of, size in plain_lists(schema).items():
+        _log.info(
+            "table %s: column %r is a plain list to Hudi; vectors={%r: 'VECTOR(%d)'} makes it a vector",
+            local, name_of, name_of, size,
+        )  # fmt: skip
+    for caution in table.cautions:
+        _log.info("table %s: where compaction changes the answer: %s", local, caution)
+    return table
+
+
+def with_metadata() -> dict[str, str]:
+    """Properties of a table with a metadata table of the partition ``files``."""
+    return {
+        **FOR_JAVA,
+        "hoodie.table.metadata.partitions": "files",
+        "hoodie.table.metadata.partitions.inflight": "",
+    }
+
+
+def _names(value: Sequence[str] | str) -> list[str]:
+    return [value] if isinstance(value, str) else [str(v) for v in value]
+
+
+def _check_keys(config: TableConfig, local: str) -> None:
+    from mainstem.formats.avro_schema import avro_to_arrow
+    from mainstem.layout.key_generator import KeyGenerator
+
+    stored = avro_to_arrow(config.raw["hoodie.table.create.schema"])
+    try:
+        KeyGenerator.for_writing(config).check_schema(stored)
+    except MainstemError as error:
+        error.table = error.table or local
+        raise
+
+
+def _check_fields(
+    schema: pa.Schema, keys: list[str], order: list[str], parts: list[str], local: str
+) -> None:
+    import pyarrow as pa
+
+    if not keys:
+        raise Invalid("record_key is empty: a bucket-indexed table needs a key", table=local)
+    columns = [part.partition(":")[0] for part in parts]
+    for role, names in (("record_key", keys), ("ordering", order), ("partition_by", columns)):
+        for field in names:
+            if schema.get_field_index(field) < 0:
+                raise Invalid(
+                    f"{role} names {field!r}, but the schema has {', '.join(schema.names)}", table=local
+                )
+            if role == "ordering" and pa.types.is_nested(schema.field(field).type):
+                raise Invalid(
+                    f"ordering field {field!r} is a {schema.field(field).type}: no order", table=local
+                )
+        if len(set(names)) != len(names):
+            raise Invalid(f"{role} names a column twice: {names}", table=local)
+    reserved = [n for n in schema.names if n.startswith("_hoodie_") and n != "_hoodie_is_deleted"]
+    if reserved:
+        raise Invalid(f"columns {reserved} are reserved by Hudi; leave them out", table=local)
+
+
+def new_properties(
+    local: str,
+    schema: pa.Schema,
+    keys: list[str],
+    order: list[str],
+    parts: list[str],
+    buckets: int | None,
+    version: int,
+    given: dict[str, str],
+    name: str | None,
+) -> dict[str, str]:
+    """``hoodie.properties`` of a new table. Raises ``Invalid``/``Unsupported`` for what cannot be."""
+    from mainstem.formats.avro_schema import arrow_to_avro
+    from mainstem.layout.key_generator import CLASS_OPTIONS, TYPE_OPTIONS, inferred_kind, named_kind
+
+    _check_version(version, order, given, local)
+    for key in _FIXED:
+        if key in given and not (key == TIMEZONE and given[key].upper() == "UTC"):
+            raise Invalid(f"{key} cannot be chosen; it is set by create_table", table=local)
+    title = name or given.get("hoodie.table.name") or os.path.basename(local.rstrip("/")) or "table"
+    mode = given.get("hoodie.record.merge.mode", EVENT_TIME if order else COMMIT_TIME).upper()
+    count = whole_number({BUCKETS: str(buckets)} if buckets is not None else given,
+                         BUCKETS, DEFAULT_BUCKETS, 1, 100_000)  # fmt: skip
+    times = time_options(given)
+    if times and not (ZONE in times or OUTPUT_ZONE in times):
+        times[ZONE] = "UTC"
+    kept = {
+        k: v
+        for k, v in given.items()
+        if (k.startswith(("hoodie.table.", "hoodie.datasource.write.", "hoodie.record.merge."))
+            and k not in (*CLASS_OPTIONS, *TYPE_OPTIONS))
+        or k in (INDEX_TYPE, BUCKET_ENGINE, HASH_FIELD, *LOCK_KEYS, *SHARED, FSYNC)
+        or (version == 8 and k in (NEW_ENCODING, ENCODING_VALIDATION))
+        or k in ("hoodie.mainstem.exclusive", "hoodie.database.name", "hoodie.populate.meta.fields")
+    }
+    raw = {
+        "hoodie.archivelog.folder": "archived",
+        **({"hoodie.table.format": "native"} if version > 8 else {}),
+        "hoodie.datasource.write.drop.partition.columns": "false",
+        "hoodie.datasource.write.hive_style_partitioning": "false",
+        "hoodie.datasource.write.partitionpath.urlencode": "false",
+        "hoodie.database.name": "",
+        "hoodie.timeline.path": "timeline",
+        "hoodie.timeline.history.path": "history",
+        INDEX_TYPE: "BUCKET",
+        BUCKET_ENGINE: "SIMPLE",
+        PROVIDER: FILE_SYSTEM,
+        # Java's Spark writers take these as defaults from the table: a job without special options
+        # then writes beside us instead of rolling us back, upgrading or building metadata.
+        CONCURRENCY: NBCC,
+        METADATA: "false",
+        "hoodie.write.auto.upgrade": "false",
+        **(_LOOKED_FOR_OFTEN if given.get(PROVIDER, FILE_SYSTEM) == FILE_SYSTEM else {}),
+        **kept,
+        **times,
+        **(_version_8(mode, order) if version == 8 else {}),
+        "hoodie.table.keygenerator.type": named_kind(given) or inferred_kind(keys, parts),
+        "hoodie.table.name": title,
+        "hoodie.table.type": "MERGE_ON_READ",
+        "hoodie.table.version": str(version),
+        "hoodie.table.initial.version": str(version),
+        "hoodie.timeline.layout.version": "2",
+        "hoodie.table.recordkey.fields": ",".join(keys),
+        "hoodie.record.merge.mode": mode,
+        TIMEZONE: "UTC",
+        BUCKETS: str(count),
+        "hoodie.table.create.schema": arrow_to_avro(schema, table_name=title, meta_fields=False),
+    }
+    if parts:
+        raw["hoodie.table.partition.fields"] = ",".join(parts)
+    if order:
+        raw["hoodie.table.ordering.fields"] = ",".join(order)
+    if not raw["hoodie.database.name"]:
+        del raw["hoodie.database.name"]
+    _settle_key_encoding(raw, local)
+    raw["hoodie.table.checksum"] = table_checksum(raw.get("hoodie.database.name", ""), title)
+    return raw
+
+
+def _settle_key_encoding(raw: dict[str, str], local: str) -> None:
+    """A table whose keys Hudi's releases write differently says for good how they are written in it.
+
+    In three ways: for us and newer Hudi, and for the Spark writers of Hudi 1.1 and 1.2, which take the
+    options from the table. Where the caller did not say, it is left open, and refused like any such table.
+    """
+    config = TableConfig(raw)
+    if not config.single_field_complex or config.key_encoding_in_doubt:
+        return
+    encoding = config.key_encoding
+    if config.version == 8:
+        raw.setdefault(KEY_ENCODING, encoding)
+        raw.setdefault(NEW_ENCODING, "false" if encoding == FIELD_PREFIXED else "true")
+        raw.setdefault(ENCODING_VALIDATION, "false")
+    elif encoding != FIELD_PREFIXED:
+        raise Unsupported(
+            f"{KEY_ENCODING}={encoding} for a new table of version {config.version}: Hudi 1.1 and 1.2 write"
+            " 'field:value' there whatever the option says; create the table with version 8",
+            table=local,
+        )
+
+
+def _check_version(version: int, order: list[str], given: Mapping[str, str], local: str) -> None:
+    if version not in (8, 9):
+        raise Unsupported(
+            f"table_version={version}: tables are created with version 9, or 8 for Hudi 1.0", table=local
+        )
+    if given.get("hoodie.write.table.version", str(version)) != str(version):
+        raise Invalid(
+            f"hoodie.write.table.version={given['hoodie.write.table.version']!r} and"
+            f" table_version={version} differ",
+            table=local,
+        )
+    if given.get("hoodie.write.auto.upgrade", "false").strip().lower() != "false":
+        raise Unsupported("hoodie.write.auto.upgrade: mainstem never upgrades a table", table=local)
+    if version == 8 and given.get("hoodie.table.partial.update.mode"):
+        raise Unsupported(
+            "hoodie.table.partial.update.mode: table version 8 has no partial update modes (Hudi ignores"
+            " the property there); create the table with version 9",
+            table=local,
+        )
+    if version == 8 and len(order) > 1:
+        raise Unsupported(
+            f"ordering={order}: table version 8 has one ordering field (Hudi 1.0 knows no more); create the"
+            " table with version 9",
+            table=local,
+        )
+
+
+def _version_8(mode: str, order: list[str]) -> dict[str, str]:
+    """What Hudi 1.0 looks for: the older name of the ordering field, payload class and merge strategy.
+
+    Without the older name 1.0.2 merges by arrival, without an error. The last two keep Java's newer
+    Spark writers at the table's version.
+    """
+    payload, strategy = VERSION_8_MERGES.get(mode, ("", ""))
+    found = {
+        "hoodie.compaction.payload.class": payload,
+        "hoodie.record.merge.strategy.id": strategy,
+        "hoodie.table.precombine.field": ",".join(order),
+        "hoodie.write.table.version": "8",
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
+    """Make the table of these properties; its identity (``publish.table_identity``).
+
+    One step decides who of several makes it: ``hoodie.properties`` gets its name by a link, whole,
+    exclusively and last. What is there before it, of this attempt or another, is the same whoever made it:
+
+      1. private files with the properties; then folders, and the table's note in the fence
+      2. the metadata table, if there is to be one, whole and in one step (``metadata.creation``)
+      3. no table is there, and nothing of one; link the private file to ``hoodie.properties``
+      4. ``made-here``, with the same content, by which our writers know that the bucket count is right
+
+    A crash before 3 leaves a folder without a table, which the next creation takes as it is. Nobody removes
+    what another one made. The private file is first: a creator that was stopped while the folder was removed,
+    with all that it had made, finds that gone too, and makes nothing. Raises ``TableExists``, ``Invalid`` for
+    what is left of another table, ``Unavailable``.
+    """
+    storage = seams.storage
+    when = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(seams.clock.now_ms() / 1000))
+    data, made = encode_config(raw, when), False
+    # Two files, not two names: some engines write into a file that is there.
+    private, note = (
+        paths.prepared(what, f"{seams.random.getrandbits(64):016x}") for what in ("table", "note")
+    )
+    try:
+        refuse_what_is_there(storage)
+        for folder in (paths.FENCE, paths.PREPARED):
+            storage.make_folder(folder)
+        try:
+            for path in (private, note):
+                storage.create(path, data, durable=True)
+            for folder in paths.INITIAL_FOLDERS:
+                storage.make_folder(folder)
+            identity = note_identity(storage, seams.random)
+            _put_metadata(seams, TableConfig(raw), when)
+            storage.sync_folders([paths.FENCE, paths.OWN, paths.HOODIE])
+            refuse_what_is_there(storage)
+            _link_properties(storage, private)
+            made = True
+            storage.rename(note, f"{paths.FENCE}/{paths.MADE_HERE}")
+        finally:
+            for path in (private, note):
+                with suppress(OSError):  # a writer's sweep of left-over private files finds it
+                    storage.delete(path)
+        storage.sync_folders([paths.FENCE, paths.HOODIE, ""])
+        return identity
+    except OSError as error:
+        with suppress(OSError):
+            if not made and _has_properties(storage):  # another creator made it meanwhile
+                raise _exists(storage) from error
+        raise Unavailable(f"the table cannot be created: {error}", table=storage.base) from error
+
+
+def _link_properties(storage: Storage, private: str) -> None:
+    try:
+        storage.link(private, paths.PROPERTIES)
+    except FileExistsError:
+        # On a network file system a call whose reply was lost is repeated, and then fails.
+        if not storage.same_file(private, paths.PROPERTIES):
+            raise _exists(storage) from None
+
+
+def refuse_what_is_there(storage: Storage) -> None:
+    """Raises ``TableExists`` for a table, ``Invalid`` for instants without a ``hoodie.properties``."""
+    if _has_properties(storage):
+        raise _exists(storage)
+    found = [n for n in storage.names(paths.TIMELINE) if parse_instant(n) is not None]
+    found += [f"history/{n}" for n in storage.names(paths.HISTORY)]
+    if not found:
+        return
+    if _has_properties(storage):
+        raise _exists(storage)  # made and written to since
+    raise Invalid(
+        f"{paths.TIMELINE} holds {min(found)}, but there is no {paths.PROPERTIES}: what is left of a table"
+        " that is being deleted or was damaged. No table was made: it would show the old one's rows. Remove"
+        " the folder, or bring its hoodie.properties back",
+        table=storage.base,
+    )
+
+
+def _has_properties(storage: Storage) -> bool:
+    """While another engine replaces the properties they are in their backup alone."""
+    return any(storage.stat(path) is not None for path in (paths.PROPERTIES, paths.PROPERTIES_BACKUP))
+
+
+def _exists(storage: Storage) -> TableExists:
+    return TableExists(
+        f"a table exists already at {storage.base}; open it with mainstem.open_table", table=storage.base
+    )
+
+
+def _put_metadata(seams: Seams, config: TableConfig, when: str) -> None:
+    """The metadata table of a table that will have one; ``hoodie.properties`` names its partitions."""
+    from mainstem.metadata.creation import Group, put_with_table
+    from mainstem.metadata.derive.index_rows import files_rows
+    from mainstem.metadata.metadata_partitions import FILES, Content, file_id
+    from mainstem.truetime.instant_times import InstantTimes
+
+    if not config.metadata_partitions:
+        return
+    now = InstantTimes().format(int(seams.clock.now_ms()))
+    groups = {FILES: [Group(file_id(FILES, 0), Content.FILES, files_rows({}))]}
+    try:
+        put_with_table(seams.storage, seams.random, config, groups, time=now, when=when)
+    except Invalid:
+        refuse_what_is_there(seams.storage)  # if the other one's table is there, that is what to say
+        raise

@@ -1,0 +1,120 @@
+"""The real parts of a table: local storage, the system's clock, the lock that its properties name."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+
+from mainstem.errors import Invalid, Unavailable, Unsupported
+from mainstem.layout.properties import TableConfig
+from mainstem.limits import LOCK_FILE_BYTES_MAX
+from mainstem.options import WriterOptions
+from mainstem.storage import paths
+from mainstem.storage.local import LocalStorage
+from mainstem.storage.protocol import Storage
+from mainstem.truetime.clock import SystemClock
+from mainstem.truetime.locks import zookeeper_options
+from mainstem.truetime.locks.options import FOLDER, FOREIGN_EXPIRE_MIN, PROVIDER, LockOptions, open_lock
+from mainstem.truetime.seams import Seams
+
+#: what a table says about its lock and no writer may contradict
+LOCK_KEYS = (PROVIDER, FOLDER, FOREIGN_EXPIRE_MIN, *zookeeper_options.PLACE_KEYS)
+#: credentials for ZooKeeper, where the option ``hoodie.mainstem.lock.zookeeper.auth`` is not given
+ZOOKEEPER_AUTH_VARIABLE = "MAINSTEM_ZOOKEEPER_AUTH"
+
+
+def note_lock(seams: Seams) -> None:
+    """All mainstem writers of a table must take the same lock: the first one says which.
+
+    It has had the lock once by then: a lock that nobody can reach leaves no note that would refuse the
+    right one later.
+    """
+    storage = seams.storage
+    identity = seams.lock.identity
+    try:
+        found = _noted_lock(storage)
+        if found is None:
+            seams.lock.acquire().release()
+            try:
+                storage.create(paths.LOCK_NOTE, identity.encode(), durable=True)
+                return
+            except FileExistsError:
+                found = _noted_lock(storage)
+    except OSError as error:
+        raise Unavailable(
+            f"the table cannot be written: {error}", table=storage.base
+        ) from error
+    if found and found != identity:
+        raise Invalid(
+            f"this process would take the lock {identity!r}, but other writers of the table take"
+            f" {found!r}: they would not exclude each other. Set {PROVIDER} and the options of its place"
+            f" alike everywhere (if the other writers are gone, delete {paths.LOCK_NOTE})",
+            table=storage.base,
+        )
+
+
+def _noted_lock(storage: Storage) -> str | None:
+    try:
+        found = storage.read(paths.LOCK_NOTE, max_bytes=LOCK_FILE_BYTES_MAX)
+    except FileNotFoundError:
+        return None
+    return found.decode("utf-8", "replace")
+
+
+def local_seams(path: str, config: TableConfig, properties: Mapping[str, str]) -> Seams:
+    """The machine's storage, clock, lock and randomness for one table."""
+    options = WriterOptions.from_properties(properties)
+    storage = LocalStorage(local_path(path), sync=options.fsync)
+    clock = SystemClock(options.clock_offset_ms)
+    chance = random.SystemRandom()
+    kept = (*LOCK_KEYS, zookeeper_options.TABLE_NAME)
+    own = {k: config.raw[k] for k in kept if k in config.raw}
+    for key in LOCK_KEYS:
+        if key in own and key in properties and properties[key] != own[key]:
+            raise Invalid(
+                f"{key}={properties[key]!r} contradicts the table, which says {own[key]!r}: writers that lock"
+                " otherwise than others do not exclude each other",
+                table=storage.base,
+            )
+    lock_options = _lock_options(storage.base, {**own, **properties})
+    return Seams(storage, clock, open_lock(lock_options, clock=clock, random=chance), chance)
+
+
+def reach_lock(path: str, properties: Mapping[str, str]) -> None:
+    """Before a table is made that is written at once: ``Unavailable`` if its ZooKeeper does not answer.
+
+    A lock file lies in the table; there is nothing to reach.
+    """
+    options = _lock_options(local_path(path), properties)
+    if options.zookeeper is not None:
+        from mainstem.truetime.locks.zookeeper_session import ZooKeeperSession
+
+        session = ZooKeeperSession(options.zookeeper, options.base)
+        session.connect()
+        session.close_later()
+
+
+def _lock_options(base: str, properties: Mapping[str, str]) -> LockOptions:
+    secret = {zookeeper_options.AUTH: os.environ.get(ZOOKEEPER_AUTH_VARIABLE, "")}
+    return LockOptions.from_properties({**secret, **properties}, base=base)
+
+
+def local_path(path: str | os.PathLike[str]) -> str:
+    """Absolute path of a table, ``file:`` URIs included; ``Unsupported`` for other file systems."""
+    text = os.fspath(path)
+    if text.startswith("file:"):
+        text = "/" + text[5:].lstrip("/")
+    if "://" in text:
+        raise Unsupported(
+            f"path {text!r}: only local POSIX paths are supported (hard links and current listings are"
+            " needed for the completion fence)"
+        )
+    return os.path.abspath(text)
+
+
+def as_text(properties: Mapping[str, object] | None) -> dict[str, str]:
+    """Options as text, as Hudi keeps them."""
+    from mainstem.writers.context import merged
+
+    return merged(properties)  # type: ignore[arg-type]

@@ -1,0 +1,310 @@
+"""What an open table's services offer to users; ``Table`` inherits it.
+
+Every service runs beside writers of any process and may be called from several processes at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mainstem.errors import Invalid, MainstemError
+
+if TYPE_CHECKING:
+    from mainstem.services.after_commit import AfterCommits
+    from mainstem.services.archiving import Archived
+    from mainstem.services.background import Background
+    from mainstem.services.cleaning import Cleaned
+    from mainstem.services.compaction import Compaction
+    from mainstem.services.log_compaction import LogCompaction
+    from mainstem.services.progress import Progress
+    from mainstem.services.restoring import Restored
+    from mainstem.services.runner import Result, ServiceRun
+    from mainstem.services.savepoints import Savepoint
+    from mainstem.timeline.active import ActiveTimeline
+    from mainstem.writers.context import WriterContext
+    from mainstem.writers.rollback import RolledBackInstant
+
+
+def _named(instant: str) -> str:
+    """The instant that a caller names; ``Invalid`` for a name that is empty or no text."""
+    if not isinstance(instant, str) or not instant.strip():
+        raise Invalid(
+            f"{instant!r} names no instant; expected the requested time of one, such as 20260131235959999"
+            " (Table.timeline(), mainstem timeline PATH)"
+        )
+    return instant
+
+
+def _tend_vectors(ctx: WriterContext, if_due: bool, progress: Progress) -> Iterable[Result]:
+    from mainstem.vectors.index import lifecycle  # not loaded by writers that never get here
+
+    return lifecycle.tend(ctx, if_due, progress)
+
+
+class ServiceMethods:
+    """Rollback, compaction and the other table services."""
+
+    path: str
+
+    def writer_context(self) -> WriterContext:
+        """What transactions and services of this process share."""
+        raise NotImplementedError
+
+    def _arrange_services(self, ctx: WriterContext) -> None:
+        """Make commits run or wake the services that the options ask for (``services.run_options``), and
+        those of a metadata table that is made while the table is open."""
+        from mainstem.services.run_options import METADATA, RunOptions
+
+        options = RunOptions.from_properties({**ctx.config.raw, **ctx.given})
+
+        def arrange() -> AfterCommits:
+            from mainstem.services.after_commit import AfterCommits
+
+            ctx.after_commit = AfterCommits(ctx, options, _tend_vectors)
+            return ctx.after_commit
+
+        def look(timeline: ActiveTimeline) -> None:
+            if ctx.publisher.wrote_metadata:
+                arrange()(timeline)
+
+        if options.at_commits:
+            arrange()
+        elif METADATA not in options.off:
+            ctx.after_commit = look
+
+    def run_services(
+        self,
+        only: str | Sequence[str] | None = None,
+        *,
+        if_due: bool = True,
+        progress: Progress | None = None,
+    ) -> list[ServiceRun]:
+        """One round: roll back dead writers, then what is due of log compaction, compaction, cleaning,
+        archiving and refreshing vector indexes.
+
+        ``only`` names services (``rollback``, ``log-compact``, ``compact``, ``clean``, ``metadata``,
+        ``archive``, ``vectors``; a list, or text with commas), which then run whatever their switches say.
+        ``if_due=False`` asks no trigger. Each fails alone: what failed has ``error`` in what is returned, and
+        is warned about (``ServiceWarning``). Any number of processes may do this at once.
+        """
+        from mainstem.indexing.creating import tend
+        from mainstem.services.progress import silent
+        from mainstem.services.runner import Round, warn_of_failures
+        from mainstem.vectors.index import lifecycle
+
+        told = progress or silent
+        how = Round.of(only, if_due=if_due, progress=told, rebuild=tend, vectors=lifecycle.tend)
+        runs = how.run(self.writer_context())
+        warn_of_failures(runs, self.path)
+        return runs
+
+    def services_in_background(
+        self, every_s: float = 30.0, only: str | Sequence[str] | None = None
+    ) -> Background:
+        """Rounds in a thread of this process, ``with table.services_in_background(): ...``.
+
+        The first starts at once, the next ``every_s`` seconds after the end of the one before. Leaving
+        the block waits for the step under way. Failures are warnings, and tried again in the next round.
+        """
+        from mainstem.indexing.creating import tend
+        from mainstem.services.background import Background
+        from mainstem.services.runner import Round, warn_of_failures
+        from mainstem.vectors.index import lifecycle
+
+        ctx = self.writer_context()
+        plan = Round.of(only, rebuild=tend, vectors=lifecycle.tend)
+
+        def work(stopping: Callable[[], bool]) -> bool:
+            return warn_of_failures(replace(plan, stopping=stopping).run(ctx), self.path)
+
+        return Background(work, every_s=every_s)
+
+    def rollback_failed_writes(self) -> list[RolledBackInstant]:
+        """Roll back writers whose heartbeat expired; finish rollbacks that died halfway."""
+        from mainstem.writers.rollback import roll_back_failed_writes
+
+        return roll_back_failed_writes(self.writer_context())
+
+    def schedule_log_compaction(self, *, if_due: bool = False) -> str | None:
+        """Plan to merge the logs of file groups; its requested time, None if there is nothing to merge.
+
+        ``if_due``: only groups with ``hoodie.log.compaction.blocks.threshold`` blocks (5), and nothing
+        while writes are in flight. Without it such a write is named by ``Unavailable``.
+        """
+        from mainstem.services import log_compaction
+
+        return log_compaction.schedule(self.writer_context(), if_due=if_due)
+
+    def run_log_compaction(self, instant: str | None = None) -> list[LogCompaction]:
+        """Execute the planned log compactions, oldest first, or the one requested at ``instant``."""
+        from mainstem.services import log_compaction
+
+        ctx = self.writer_context()
+        times = self._planned(log_compaction.pending(ctx.timeline()), instant, "log compaction")
+        done = (log_compaction.execute(ctx, time) for time in times)
+        return [found for found in done if found is not None]
+
+    def _planned(self, pending: list[str], instant: str | None, what: str) -> list[str]:
+        """The plans to execute: all pending ones, or ``instant``."""
+        if instant is None:
+            return pending
+        if _named(instant) not in pending:
+            raise Invalid(
+                f"no {what} {instant} is planned; pending are {', '.join(pending) or 'none'}",
+                table=self.path,
+            )
+        return [instant]
+
+    def log_compact(self, *, if_due: bool = False) -> list[LogCompaction]:
+        """Finish the planned log compactions, then plan and execute one.
+
+        Small blocks of a file group's logs become one log file (Hudi RFC-48), which readers take in
+        place of them; base files stay as they are. See ``schedule_log_compaction``.
+        """
+        from mainstem.services import log_compaction
+
+        done = self.run_log_compaction()
+        time = self.schedule_log_compaction(if_due=if_due)
+        # Another process may have executed it by now.
+        found = None if time is None else log_compaction.execute(self.writer_context(), time)
+        return done if found is None else [*done, found]
+
+    def schedule_compaction(self, *, if_due: bool = False) -> str | None:
+        """Plan a compaction of all that is completed now; its requested time, None if nothing is to do.
+
+        ``if_due`` asks Hudi's trigger first (``hoodie.compact.inline.trigger.strategy`` and
+        ``hoodie.compact.inline.max.delta.commits``, 5). Running writers go on and lose nothing.
+        """
+        from mainstem.services import compaction
+
+        return compaction.schedule(self.writer_context(), if_due=if_due)
+
+    def run_compaction(
+        self, instant: str | None = None, *, progress: Progress | None = None
+    ) -> list[Compaction]:
+        """Execute the planned compactions, oldest first, or the one requested at ``instant``.
+
+        Plans that a living executor has are left to it. A failed execution leaves its plan pending.
+        ``progress(what, done, total)`` is called after each file group.
+        """
+        from mainstem.services import compaction
+        from mainstem.services.progress import silent
+
+        ctx = self.writer_context()
+        times = self._planned(compaction.pending(ctx.timeline()), instant, "compaction")
+        done = (compaction.execute(ctx, time, progress or silent) for time in times)
+        return [found for found in done if found is not None]
+
+    def compact(self, *, if_due: bool = False, progress: Progress | None = None) -> list[Compaction]:
+        """Finish the planned compactions, then plan and execute one of all that is completed now.
+
+        ``if_due`` plans a new one only if Hudi's trigger fires. ``progress(what, done, total)`` is
+        called after each file group.
+        """
+        from mainstem.services import compaction
+        from mainstem.services.progress import silent
+
+        done = self.run_compaction(progress=progress)
+        time = self.schedule_compaction(if_due=if_due)
+        # Another process may have executed it by now.
+        found = None if time is None else compaction.execute(self.writer_context(), time, progress or silent)
+        return done if found is None else [*done, found]
+
+    def schedule_clean(self, *, if_due: bool = False) -> str | None:
+        """Roll back dead writers and plan which old files go (``hoodie.clean.policy`` and what belongs to
+        it).
+
+        Its requested time, None if nothing may go or a clean is pending already. ``if_due`` asks Hudi's
+        trigger first (``hoodie.clean.trigger.max.commits``, 1).
+        """
+        from mainstem.services import cleaning
+
+        return cleaning.schedule(self.writer_context(), if_due=if_due)
+
+    def clean(self, *, if_due: bool = False, progress: Progress | None = None) -> list[Cleaned]:
+        """Finish the planned cleans, ours or Java's, then plan one and execute it, if anything may go.
+
+        Never removes what the newest slice, a retained view, a savepoint or a pending plan needs.
+        ``progress(what, done, total)`` is called after each file.
+        """
+        from mainstem.services import cleaning
+        from mainstem.services.progress import silent
+
+        return cleaning.clean(self.writer_context(), if_due=if_due, progress=progress or silent)
+
+    def archive(self, *, if_due: bool = False, progress: Progress | None = None) -> Archived | None:
+        """Move the oldest instants from the active timeline into the archive, down to
+        ``hoodie.keep.min.commits`` (20) commits; None if none may go.
+
+        ``if_due``: only when there are more than ``hoodie.keep.max.commits`` (30). Queries give the same
+        answers before and after. Raises ``Invalid`` for bounds below what the cleaner retains.
+        """
+        from mainstem.services import archiving
+        from mainstem.services.progress import silent
+
+        return archiving.run(self.writer_context(), if_due=if_due, progress=progress or silent)
+
+    def savepoint(self, instant: str | None = None, user: str = "", comment: str = "") -> Savepoint:
+        """Keep the files of a completed instant (by default the one completed last) until the savepoint is
+        deleted, so that the table can be restored to it.
+
+        Raises ``Invalid`` for an instant that is not completed, is archived or was cleaned.
+        """
+        from mainstem.services import savepoints
+
+        named = None if instant is None else _named(instant)
+        return savepoints.create(self.writer_context(), named, user=user, comment=comment)
+
+    def savepoints(self) -> list[Savepoint]:
+        """The table's savepoints, oldest instant first."""
+        from mainstem.services import savepoints
+
+        return savepoints.savepoints(self.writer_context().seams.storage)
+
+    def delete_savepoint(self, instant: str) -> None:
+        """Delete the savepoint of an instant: its files may be cleaned from now on."""
+        from mainstem.services import savepoints
+
+        savepoints.delete(self.writer_context(), _named(instant))
+
+    def rollback(self, instant: str) -> RolledBackInstant:
+        """Take one instant back for good: a pending write of a dead writer, a pending compaction that nobody
+        executes, or the write or compaction that completed last, if nothing rests on it.
+
+        Raises ``Invalid`` with the reason for everything else; ``restore`` goes back further.
+        """
+        from mainstem.services.rolling_back import roll_back_instant
+
+        done = roll_back_instant(self.writer_context(), _named(instant))
+        self._rebuild_metadata()
+        return done
+
+    def restore(self, savepoint: str | None = None, *, progress: Progress | None = None) -> Restored:
+        """Remove everything that completed after the instant of a savepoint, for good.
+
+        The table's rows, schema and streaming guards are then those of that moment. Writers must have
+        ended: one that lives and has a transaction open makes the restore refuse, dead ones are rolled
+        back. Without ``savepoint`` a restore whose process died is finished; nobody can write before.
+        Raises ``Invalid`` where the state cannot be had, ``Unavailable`` while a clean is pending or
+        another process executes the restore.
+        """
+        from mainstem.services import restoring
+        from mainstem.services.progress import silent
+
+        named = None if savepoint is None else _named(savepoint)
+        done = restoring.restore(self.writer_context(), named, progress=progress or silent)
+        self._rebuild_metadata()
+        return done
+
+    def _rebuild_metadata(self) -> None:
+        """Build the indexes that were set aside. A failure is a warning: what was taken back stays so."""
+        from mainstem.indexing.creating import rebuild_set_aside
+        from mainstem.services.runner import METADATA, ServiceRun, warn_of_failures
+
+        try:
+            for _ in rebuild_set_aside(self.writer_context()):
+                continue
+        except (MainstemError, OSError) as error:
+            warn_of_failures([ServiceRun(METADATA, error=error)], self.path)

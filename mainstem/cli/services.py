@@ -1,0 +1,137 @@
+"""The commands of ``mainstem`` that run table services; ``mainstem.cli.main`` adds them to its own."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TextIO
+
+from mainstem.cli.rounds import ProgressLine, add_rounds_command
+from mainstem.cli.rows import plain, print_json
+
+if TYPE_CHECKING:
+    from mainstem.api.table import Table
+    from mainstem.services.compaction import Compaction
+    from mainstem.services.log_compaction import LogCompaction
+
+
+def add_service_commands(
+    add: Callable[[str, Callable[..., None], str], argparse.ArgumentParser],
+    open_table: Callable[[argparse.Namespace], Table],
+) -> None:
+    """``add`` makes a subcommand with PATH and the common options; ``open_table`` opens its table."""
+
+    def service(name: str, command: Callable[..., None], text: str) -> argparse.ArgumentParser:
+        sub = add(name, command, text)
+        sub.set_defaults(open=open_table)
+        return sub
+
+    rollback = service("rollback", _rollback, "roll back the instants of dead writers, or one instant")
+    rollback.add_argument("--instant", metavar="TIME", help="this one: pending, or the one completed last")
+    merging = service("log-compact", _log_compact, "merge the blocks of log files into one log file each")
+    merging.add_argument(
+        "--if-due", action="store_true", help="only file groups with hoodie.log.compaction.blocks.threshold"
+    )
+    compact = service("compact", _compact, "merge log files into new base files")
+    compact.add_argument(
+        "--if-due", action="store_true", help="only if Hudi's trigger fires (hoodie.compact.inline.*)"
+    )
+    clean = service("clean", _clean, "remove files that no retained view, savepoint or plan needs")
+    clean.add_argument(
+        "--if-due", action="store_true", help="only if Hudi's trigger fires (hoodie.clean.trigger.*)"
+    )
+    archive = service("archive", _archive, "move old instants from the active timeline into the archive")
+    archive.add_argument(
+        "--if-due", action="store_true", help="only if there are more than hoodie.keep.max.commits"
+    )
+    add_rounds_command(service)
+    savepoint = service("savepoint", _savepoint, "keep the files of a completed instant, to restore it later")
+    savepoint.add_argument("--instant", metavar="TIME", help="requested time; default: completed last")
+    savepoint.add_argument("--user", default="", help="who makes it")
+    savepoint.add_argument("--comment", default="", help="why")
+    savepoint.add_argument("--list", action="store_true", help="show the savepoints instead")
+    savepoint.add_argument("--delete", metavar="TIME", help="delete the savepoint of this instant instead")
+    restore = service("restore", _restore, "remove everything that completed after a savepoint's instant")
+    restore.add_argument(
+        "savepoint", metavar="SAVEPOINT", nargs="?", help="left out: finish a restore whose process died"
+    )
+
+
+def tell(
+    options: argparse.Namespace,
+    out: TextIO,
+    done: Sequence[Any],
+    nothing: str,
+    shown: Callable[[Any], dict[str, Any]] = asdict,
+) -> None:
+    """What a service did, a line or a JSON object (``shown``) each."""
+    if options.json:
+        print_json([shown(result) for result in done], out)
+        return
+    for result in done:
+        out.write(plain(result.describe()) + "\n")
+    if not done:
+        out.write(f"{nothing}\n")
+
+
+def _archive(options: argparse.Namespace, out: TextIO) -> None:
+    done = options.open(options).archive(if_due=options.if_due)
+    tell(options, out, [] if done is None else [done], "nothing to archive")
+
+
+def _rollback(options: argparse.Namespace, out: TextIO) -> None:
+    table = options.open(options)
+    one = options.instant is not None
+    done = [table.rollback(options.instant)] if one else table.rollback_failed_writes()
+    tell(options, out, done, "nothing to roll back")
+
+
+def _log_compact(options: argparse.Namespace, out: TextIO) -> None:
+    found = options.open(options).log_compact(if_due=options.if_due)
+    done = [c for c in found if c.completion is not None or c.given_up is not None]
+
+    def shown(c: LogCompaction) -> dict[str, Any]:
+        rest = {**vars(c), "files": len(c.files)}
+        return {"instant": rest.pop("requested"), **rest}
+
+    tell(options, out, done, "nothing to merge", shown)
+
+
+def _compact(options: argparse.Namespace, out: TextIO) -> None:
+    table = options.open(options)
+    found = table.compact(if_due=options.if_due, progress=ProgressLine(table))
+
+    def shown(c: Compaction) -> dict[str, Any]:
+        return {
+            "instant": c.requested,
+            "completion": c.completion,
+            "base_files": len(c.files),
+            "rows": c.rows,
+            "log_files": c.log_files,
+        }
+
+    tell(options, out, [c for c in found if c.completion is not None], "nothing to compact", shown)
+
+
+def _clean(options: argparse.Namespace, out: TextIO) -> None:
+    table = options.open(options)
+    done = table.clean(if_due=options.if_due, progress=ProgressLine(table))
+    tell(options, out, done, "nothing to clean")
+
+
+def _savepoint(options: argparse.Namespace, out: TextIO) -> None:
+    table = options.open(options)
+    if options.delete is not None:
+        table.delete_savepoint(options.delete)
+        out.write(f"savepoint {plain(options.delete)} deleted\n")
+        return
+    if options.list:
+        found = table.savepoints()
+    else:
+        found = [table.savepoint(options.instant, user=options.user, comment=options.comment)]
+    tell(options, out, found, "no savepoints")
+
+
+def _restore(options: argparse.Namespace, out: TextIO) -> None:
+    tell(options, out, [options.open(options).restore(options.savepoint)], "")

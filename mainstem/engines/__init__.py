@@ -1,1 +1,0 @@
-"""What the engines share: the table that a job writes."""

@@ -1,0 +1,288 @@
+"""Checks of a table that another engine filled: bucket count, file ids, the text of keys.
+
+The bucket count is not reliably stored by Hudi (Flink's default is 4, Spark's 256), and two writers
+with different counts double rows without an error. So a count is believed only if every file id and a
+sample of the keys fit it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.errors import CorruptTable, Invalid, Unsupported
+from mainstem.formats.avro_schema import META_FIELDS
+from mainstem.formats.log_file import BlockKind, read_blocks
+from mainstem.layout.buckets import bucket_ids, file_id_bucket
+from mainstem.layout.partitions import list_partitions
+from mainstem.layout.properties import (
+    BUCKET_ENGINE,
+    BUCKETS,
+    BUCKETS_MAX,
+    FIELD_PREFIXED,
+    INDEX_TYPE,
+    KEY_ENCODING,
+    NEW_ENCODING,
+    VALUE_ONLY,
+    WITHOUT_BUCKETS,
+    TableConfig,
+    parsed_config,
+)
+from mainstem.limits import LOCK_FILE_BYTES_MAX, PROPERTIES_BYTES_MAX, TIMELINE_FILE_BYTES_MAX
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.timeline.active import load_timeline
+from mainstem.timeline.commit_metadata import decode_commit
+from mainstem.timeline.instant import COMMIT, DELTACOMMIT, REPLACECOMMIT
+
+_MADE_HERE = f"{paths.FENCE}/{paths.MADE_HERE}"
+_SAMPLED_FILES = 16
+_SAMPLED_KEYS = 200
+_SAMPLED_INSTANTS = 8
+_KEY = META_FIELDS[2]
+_SHAPES = {FIELD_PREFIXED: "'field:value'", VALUE_ONLY: "'value'"}
+
+
+def check_buckets(storage: Storage, config: TableConfig) -> int:
+    """The bucket count to write with; ``config`` is completed by what the caller gave.
+
+    Raises ``Invalid`` when it is nowhere to be had or does not fit what the table holds, and
+    ``Unsupported`` for tables with replaced file groups or with another index than the simple bucket index.
+    """
+    count = config.buckets
+    if count is None:
+        _check_index(storage, config)
+        raise Invalid(
+            f"the table does not say its bucket count: give {BUCKETS} as all its writers do (Spark's"
+            " default is 256, Flink's is 4). A wrong count would double rows",
+            table=storage.base,
+        )
+    if made_here(storage, config):
+        return count
+    for instant in load_timeline(storage).instants:
+        if instant.comparable_action == REPLACECOMMIT:
+            raise Unsupported(
+                f"the timeline holds the {instant.action} {instant.requested}: file groups were"
+                " replaced, and non-blocking writers append to the replaced ones (apache/hudi#19793)",
+                table=storage.base,
+            )
+    _check_files(storage, config, count)
+    return count
+
+
+def made_here(storage: Storage, config: TableConfig) -> bool:
+    """Whether mainstem created the table, and it still is what was created: its bucket count and file ids are
+    known. The note holds the properties of then; in tables of older releases nothing."""
+    try:
+        noted = storage.read(_MADE_HERE, max_bytes=PROPERTIES_BYTES_MAX)
+    except FileNotFoundError:
+        return False
+    return not noted or not parsed_config(noted, _MADE_HERE).changed(config)
+
+
+def _check_index(storage: Storage, config: TableConfig) -> None:
+    """``Unsupported`` if a file id of the table is none of a bucket index; its first one tells."""
+    for path, file_id in _file_ids(storage, config):
+        if not _is_bucket(file_id):
+            raise _other_index(storage, config, file_id, path)
+
+
+def _file_ids(storage: Storage, config: TableConfig) -> Iterator[tuple[str, str]]:
+    """(path, file id) of every data file."""
+    for listing in list_partitions(storage, partitioned=bool(config.partition_fields)):
+        for name in listing.names:
+            parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
+            if parsed is not None:
+                yield paths.in_partition(listing.partition, name), parsed.file_id
+
+
+def _is_bucket(file_id: str) -> bool:
+    bucket = file_id_bucket(file_id)
+    return bucket is not None and bucket < BUCKETS_MAX
+
+
+def _other_index(storage: Storage, config: TableConfig, file_id: str, path: str) -> Unsupported:
+    return Unsupported(
+        f"the table has no simple bucket index, but {_index_of(storage, config)}: file id {file_id!r} does"
+        f" not begin with the eight digits of a bucket (file {path}). {WITHOUT_BUCKETS}",
+        table=storage.base,
+    )
+
+
+def _index_of(storage: Storage, config: TableConfig) -> str:
+    """What can be known of the index of a table whose file ids are none of buckets."""
+    if storage.stat(paths.CONSISTENT_HASHING) is not None:
+        return f"{INDEX_TYPE}=BUCKET with {BUCKET_ENGINE}=CONSISTENT_HASHING"
+    if "record_index" in config.metadata_partitions:
+        return "another index (RECORD_INDEX or RECORD_LEVEL_INDEX, as its metadata table has a record index)"
+    return "another index (SIMPLE or BLOOM if Spark wrote it, FLINK_STATE if Flink did; Hudi stores no name)"
+
+
+def _check_files(storage: Storage, config: TableConfig, count: int) -> None:
+    sampled = 0
+    for listing in list_partitions(storage, partitioned=bool(config.partition_fields)):
+        owners: dict[int, str] = {}
+        for name in listing.names:
+            parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
+            if parsed is None:
+                continue
+            path = paths.in_partition(listing.partition, name)
+            bucket = file_id_bucket(parsed.file_id)
+            if bucket is None or not _is_bucket(parsed.file_id):
+                raise _other_index(storage, config, parsed.file_id, path)
+            if bucket >= count:
+                raise Invalid(
+                    f"file id {parsed.file_id!r} does not fit {BUCKETS}={count}: expected eight digits"
+                    f" below {count} in front; the table has another bucket count (file {path})",
+                    table=storage.base,
+                )
+            other = owners.setdefault(bucket, parsed.file_id)
+            if other != parsed.file_id:
+                raise CorruptTable(
+                    f"bucket {bucket} has two file groups, {other!r} and {parsed.file_id!r}",
+                    path=path,
+                    table=storage.base,
+                )
+            if sampled < _SAMPLED_FILES:
+                sampled += _check_keys(storage, config, path, bucket, count)
+
+
+def check_key_encoding(storage: Storage, config: TableConfig) -> None:
+    """Record keys of one field under a COMPLEX key generator must be written as all others write them.
+
+    Java believes its option; here a sample of the stored keys has to agree with it, and so has the first
+    writer that came by where ``hoodie.properties`` does not say. Raises ``Invalid`` where they do not,
+    ``Unsupported`` for a table that holds keys of both kinds.
+    """
+    if not config.single_field_complex or (config.version != 8 and made_here(storage, config)):
+        return
+    seen: dict[str, str] = {}
+    for path in _sampled(storage, config):
+        for encoding, key in _encodings(storage, path, config.record_key[0]):
+            seen.setdefault(encoding, f"{key!r} in {path}")
+    if len(seen) > 1:
+        raise Unsupported(
+            f"the table holds record keys as 'field:value' ({seen[FIELD_PREFIXED]}) and as 'value'"
+            f" ({seen[VALUE_ONLY]}; HUDI-7001): rows may be there twice, and any write would double others."
+            " Write its rows into a new table, or repair it as Hudi's guide says"
+            " (https://hudi.apache.org/docs/deployment#complex-key-generator)",
+            table=storage.base,
+        )
+    wanted = config.key_encoding
+    if seen and wanted not in seen:
+        found, where = next(iter(seen.items()))
+        way = f"set {NEW_ENCODING}={str(found == VALUE_ONLY).lower()}"
+        if config.version != 8:
+            way = f"set {KEY_ENCODING}={found}"
+        raise Invalid(
+            f"the table's record keys are {_SHAPES[found]} ({where}), and this writer's would be"
+            f" {_SHAPES[wanted]}: every row would be doubled (HUDI-7001); {way} in all its writers",
+            table=storage.base,
+        )
+    if config.version == 8 and not config.raw.get(KEY_ENCODING):
+        _note_encoding(storage, wanted)
+
+
+def _note_encoding(storage: Storage, wanted: str) -> None:
+    """The first writer says how keys are written; a later one of another mind is refused (``Invalid``)."""
+    try:
+        storage.create(paths.KEY_ENCODING_NOTE, wanted.encode(), durable=True)
+        return
+    except FileExistsError:
+        noted = storage.read(paths.KEY_ENCODING_NOTE, max_bytes=LOCK_FILE_BYTES_MAX)
+        found = noted.decode("utf-8", "replace")
+    if found != wanted:
+        raise Invalid(
+            f"this writer's record keys would be {_SHAPES[wanted]}, but other writers of the table write"
+            f" {_SHAPES.get(found, found)}: every row would be doubled (HUDI-7001). Set {NEW_ENCODING} alike"
+            f" in all of them (if no rows were ever written, delete {paths.KEY_ENCODING_NOTE})",
+            table=storage.base,
+        )
+
+
+def _sampled(storage: Storage, config: TableConfig) -> Iterator[str]:
+    """Files of the newest commits, and of a table from elsewhere the first ones in its folders."""
+    writes = (i for i in load_timeline(storage).instants if i.action in (COMMIT, DELTACOMMIT))
+    done = [i for i in writes if i.is_completed]
+    for instant in sorted(done, key=lambda i: i.completion or "")[-_SAMPLED_INSTANTS:]:
+        path = paths.timeline_file(f"{instant.requested}_{instant.completion}.{instant.action}")
+        try:
+            data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+        except FileNotFoundError:
+            continue  # archived since the listing
+        for stats in islice(decode_commit(data, path=path).stats.values(), 2):
+            yield from (stat["path"] for stat in stats[:1] if stat.get("path"))
+    if not made_here(storage, config):
+        yield from (path for path, _ in islice(_file_ids(storage, config), _SAMPLED_FILES))
+
+
+def _encodings(storage: Storage, path: str, field: str) -> Iterator[tuple[str, str]]:
+    """(encoding, a key of it) of the first rows of a file; nothing of a file that is gone or has no rows."""
+    try:
+        for columns in _columns_of(storage, path, [_KEY, field]):
+            keys = columns[0].slice(0, _SAMPLED_KEYS).cast(pa.string())
+            bare = pc.invert(pc.starts_with(keys, f"{field}:"))
+            if len(columns) > 1 and columns[1].type == pa.string():  # values may begin like a field's name
+                bare = pc.or_kleene(bare, pc.equal(keys, columns[1].slice(0, _SAMPLED_KEYS)))
+            bare = pc.fill_null(bare, False)
+            for encoding, rows in ((VALUE_ONLY, bare), (FIELD_PREFIXED, pc.invert(bare))):
+                at = pc.index(rows, True).as_py()
+                if at >= 0:
+                    yield encoding, keys[at].as_py()
+    except FileNotFoundError:
+        return
+
+
+def _check_keys(
+    storage: Storage, config: TableConfig, path: str, bucket: int, count: int
+) -> int:
+    checked = 0
+    for keys in _keys_of(storage, path):
+        if len(keys) == 0:
+            continue
+        checked = 1
+        keys = keys.slice(0, _SAMPLED_KEYS)
+        found = bucket_ids(keys, buckets=count, hash_fields=config.hash_fields, parts=None)
+        wrong = [i for i, b in enumerate(found.tolist()) if b != bucket]
+        if wrong:
+            key = keys[wrong[0]].as_py()
+            raise Invalid(
+                f"record key {key!r} hashes to bucket {found[wrong[0]]} of {count} over"
+                f" {list(config.hash_fields)}, but lies in bucket {bucket} (file {path}): the bucket"
+                " count, the hash fields or the index of the table are others. Nothing was written;"
+                f" give the {BUCKETS} and hoodie.bucket.index.hash.field of its other writers",
+                table=storage.base,
+            )
+    return checked
+
+
+def _keys_of(storage: Storage, path: str) -> Iterator[pa.Array]:
+    return (columns[0] for columns in _columns_of(storage, path, [_KEY]))
+
+
+def _columns_of(storage: Storage, path: str, names: Sequence[str]) -> Iterator[list[pa.Array]]:
+    """The first of these columns, and those of the others that are there, of a file's first rows."""
+    if path.endswith(".parquet"):
+        import pyarrow.parquet as pq
+
+        with storage.open_input(path) as source:
+            file = pq.ParquetFile(source)
+            there = [name for name in names if name in file.schema_arrow.names]
+            if file.num_row_groups and names[0] in there:
+                yield _arrays(file.read_row_group(0, columns=there), there)
+        return
+    try:
+        blocks = read_blocks(storage.view(path), path=path, damaged="skip")
+    except FileNotFoundError:
+        return
+    for block in blocks[:2]:
+        if block.kind in (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA):
+            yield _arrays(block.table(list(names)), names)
+
+
+def _arrays(table: pa.Table | pa.RecordBatch, names: Sequence[str]) -> list[pa.Array]:
+    columns = [table.column(name) for name in names if name in table.schema.names]
+    return [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]

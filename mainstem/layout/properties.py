@@ -1,0 +1,498 @@
+"""``hoodie.properties``: read, judged, written (HoodieTableConfig; format-core section 1).
+
+Unknown keys are kept. Unknown versions, layouts and features are refused by name: reading or writing
+such a table on a guess would lose or double rows.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, tzinfo
+from functools import lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from mainstem.errors import CorruptTable, Invalid, Unsupported
+from mainstem.formats.java_properties import format_properties, parse_properties
+from mainstem.layout import time_partitions
+from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.truetime.locks.zookeeper_options import PLACE_KEYS
+
+MERGE_ON_READ = "MERGE_ON_READ"
+COPY_ON_WRITE = "COPY_ON_WRITE"
+COMMIT_TIME = "COMMIT_TIME_ORDERING"
+EVENT_TIME = "EVENT_TIME_ORDERING"
+IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
+ORDERING = "hoodie.table.ordering.fields"
+PRECOMBINE = "hoodie.table.precombine.field"
+#: merge mode -> payload class and merge strategy id that version 8 stores beside it
+VERSION_8_MERGES = {
+    EVENT_TIME: (
+        "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
+        "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
+    ),
+    COMMIT_TIME: (
+        "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",
+        "ce9acb64-bde0-424c-9b91-f6ebba25356d",
+    ),
+}
+FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
+
+BUCKETS = "hoodie.bucket.index.num.buckets"
+BUCKETS_MAX = 100_000
+HASH_FIELD = "hoodie.bucket.index.hash.field"
+INDEX_TYPE = "hoodie.index.type"
+BUCKET_ENGINE = "hoodie.index.bucket.engine"
+EXCLUSIVE = "hoodie.mainstem.exclusive"
+TIMEZONE = "hoodie.table.timeline.timezone"
+LOCAL_ZONE = "hoodie.mainstem.timeline.zone"
+SLASH_DATES = "hoodie.datasource.write.slash.separated.date.partitioning"
+#: What record keys of one field look like under a COMPLEX key generator (HUDI-7001). The first is what
+#: newer Hudi stores in a table; without it the second decides in tables of version 8, where Hudi 1.1 and
+#: later write only if the third is false.
+KEY_ENCODING = "hoodie.table.complex.keygen.encoding"
+NEW_ENCODING = "hoodie.write.complex.keygen.new.encoding"
+ENCODING_VALIDATION = "hoodie.write.complex.keygen.validation.enable"
+#: ``field:value``, which Hudi 0.14.0 and before and 1.1 and later write; ``value``: 0.14.1 to 1.0.2
+FIELD_PREFIXED, VALUE_ONLY = "FIELD_PREFIXED", "VALUE_ONLY"
+#: what can be done about a table with another index
+WITHOUT_BUCKETS = (
+    "Such a table can be read; writing to it is not supported yet: without a lock, writers of a key meet in"
+    " one file group only where the key's hash names it. Write it with Hudi, or copy its rows into a new"
+    " table (create_table, bulk_insert)"
+)
+CONSISTENT_TIMESTAMP = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
+
+#: kinds of partitions of the metadata table that every action maintains
+MAINTAINED = frozenset(
+    (
+        "files", "column_stats", "partition_stats", "bloom_filters", "record_index", "secondary_index",
+        "expr_index",
+    )
+)  # fmt: skip
+#: kinds of which a table may have several, each with a name
+_NAMED = ("secondary_index", "expr_index")
+
+#: what a table of ours with a metadata table says to Java's Spark writers, which take it as their defaults:
+#: they keep the metadata table up, build no other partition of it by themselves, and remove none that their
+#: own options do not name (apache/hudi#18180)
+FOR_JAVA = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.index.column.stats.enable": "false",
+    "hoodie.metadata.auto.delete.partitions": "false",
+}
+
+# Properties that decide where a row lands and who wins: they may not change under a transaction.
+DECISIVE = (
+    "hoodie.table.name", "hoodie.table.type", "hoodie.table.version",
+    "hoodie.timeline.layout.version", "hoodie.table.recordkey.fields",
+    "hoodie.table.partition.fields", "hoodie.table.keygenerator.type",
+    "hoodie.table.ordering.fields", "hoodie.table.precombine.field", "hoodie.record.merge.mode",
+    "hoodie.table.partial.update.mode", "hoodie.record.merge.strategy.id",
+    "hoodie.record.merge.property.hoodie.payload.delete.field",
+    "hoodie.record.merge.property.hoodie.payload.delete.marker",
+    "hoodie.record.merge.property.hoodie.write.partial.update.unavailable.value",
+    "hoodie.compaction.payload.class", "hoodie.datasource.write.hive_style_partitioning",
+    "hoodie.datasource.write.partitionpath.urlencode",
+    "hoodie.datasource.write.drop.partition.columns", "hoodie.populate.meta.fields",
+    "hoodie.table.base.file.format", TIMEZONE, BUCKETS, HASH_FIELD, INDEX_TYPE,
+    BUCKET_ENGINE, "hoodie.write.lock.provider", "hoodie.write.lock.filesystem.path", *PLACE_KEYS,
+    "hoodie.table.cdc.enabled", "hoodie.timeline.path", SLASH_DATES, CONSISTENT_TIMESTAMP,
+    KEY_ENCODING, NEW_ENCODING,
+    *time_partitions.OPTIONS,
+)  # fmt: skip
+
+
+def table_checksum(database: str, name: str) -> str:
+    """CRC32 of ``<database>.<table>`` as Java stores it."""
+    return str(zlib.crc32(f"{database}.{name}".encode()))
+
+
+@dataclass(frozen=True)
+class TableConfig:
+    """The table's properties, parsed. ``raw`` holds every key as found."""
+
+    raw: Mapping[str, str]
+    path: str = paths.PROPERTIES
+
+    def _get(self, key: str, default: str = "") -> str:
+        return self.raw.get(key, default).strip()
+
+    def _fields(self, *keys: str) -> tuple[str, ...]:
+        for key in keys:
+            text = self._get(key)
+            if text:
+                return tuple(part.strip() for part in text.split(",") if part.strip())
+        return ()
+
+    def _flag(self, key: str, default: bool = False) -> bool:
+        text = self._get(key).lower()
+        if text not in ("", "true", "false"):
+            raise Invalid(f"{key}={text!r}, expected true or false", table=None)
+        return default if not text else text == "true"
+
+    @property
+    def name(self) -> str:
+        return self._get("hoodie.table.name")
+
+    @property
+    def version(self) -> int:
+        return int(self._get("hoodie.table.version"))
+
+    @property
+    def table_type(self) -> str:
+        return self._get("hoodie.table.type", COPY_ON_WRITE).upper()
+
+    @property
+    def record_key(self) -> tuple[str, ...]:
+        return self._fields("hoodie.table.recordkey.fields")
+
+    @property
+    def partition_fields(self) -> tuple[str, ...]:
+        entries = self._fields("hoodie.table.partition.fields")
+        return tuple(entry.split(":", 1)[0] for entry in entries)
+
+    @property
+    def partition_kinds(self) -> tuple[str, ...]:
+        """For each partition field SIMPLE or TIMESTAMP: how its folder is made of its value."""
+        if self.key_generator != "CUSTOM":
+            kind = "TIMESTAMP" if self.key_generator == "TIMESTAMP" else "SIMPLE"
+            return (kind,) * len(self.partition_fields)
+        kinds = []
+        for entry in self._fields("hoodie.table.partition.fields"):
+            _, _, kind = entry.partition(":")
+            if kind.upper() not in ("SIMPLE", "TIMESTAMP"):
+                raise Invalid(
+                    f"hoodie.table.partition.fields has {entry!r}; a CUSTOM key generator needs"
+                    " field:SIMPLE or field:TIMESTAMP"
+                )
+            kinds.append(kind.upper())
+        return tuple(kinds)
+
+    @property
+    def slash_dates(self) -> bool | None:
+        """Partitions ``2026/01/10`` of dates; None if the table does not say (Hudi 1.2 never does)."""
+        return self._flag(SLASH_DATES) if self._get(SLASH_DATES) else None
+
+    @property
+    def consistent_timestamps(self) -> bool:
+        """Timestamps in keys as local texts."""
+        return self._flag(CONSISTENT_TIMESTAMP)
+
+    @property
+    def single_field_complex(self) -> bool:
+        """Tables in which Hudi releases disagree about the text of a record key (HUDI-7001)."""
+        return self.key_generator == "COMPLEX" and len(self.record_key) == 1
+
+    @property
+    def key_encoding(self) -> str:
+        """How a table of ``single_field_complex`` writes its record keys, as Java decides it."""
+        stored = self._get(KEY_ENCODING).upper()
+        if stored not in ("", FIELD_PREFIXED, VALUE_ONLY):
+            raise Invalid(f"{KEY_ENCODING}={stored!r}, expected {FIELD_PREFIXED} or {VALUE_ONLY}")
+        if stored or self.version >= 9:
+            return stored or FIELD_PREFIXED
+        return self.encoding_option or FIELD_PREFIXED
+
+    @property
+    def encoding_option(self) -> str | None:
+        """What ``NEW_ENCODING`` asks for; None if it is not set."""
+        if not self._get(NEW_ENCODING):
+            return None
+        return VALUE_ONLY if self._flag(NEW_ENCODING) else FIELD_PREFIXED
+
+    @property
+    def key_encoding_in_doubt(self) -> bool:
+        """Nobody has said yet how this table writes its keys: Java 1.1 and later refuse to write it."""
+        told = self._get(KEY_ENCODING) or not self._flag(ENCODING_VALIDATION, True)
+        return self.version == 8 and self.single_field_complex and not told
+
+    @property
+    def ordering(self) -> tuple[str, ...]:
+        """Ordering fields: the v9 key, else the spelling of 1.0.x writers."""
+        return self._fields(ORDERING, PRECOMBINE)
+
+    @property
+    def merge_mode(self) -> str:
+        mode = self._get("hoodie.record.merge.mode").upper()
+        return mode or (EVENT_TIME if self.ordering else COMMIT_TIME)
+
+    @property
+    def partial_update_mode(self) -> str | None:
+        """Ignored by Hudi at table version 8."""
+        mode = self._get("hoodie.table.partial.update.mode").upper()
+        return mode or None if self.version >= 9 else None
+
+    @property
+    def key_generator(self) -> str:
+        kind = self._get("hoodie.table.keygenerator.type").upper().removesuffix("_AVRO")
+        if kind:
+            return kind
+        if not self.partition_fields:
+            return "NON_PARTITION"
+        if ":" in self._fields("hoodie.table.partition.fields")[0]:
+            return "CUSTOM"
+        single = len(self.record_key) == 1 and len(self.partition_fields) == 1
+        return "SIMPLE" if single else "COMPLEX"
+
+    @property
+    def hive_style(self) -> bool:
+        return self._flag("hoodie.datasource.write.hive_style_partitioning")
+
+    @property
+    def url_encode(self) -> bool:
+        return self._flag("hoodie.datasource.write.partitionpath.urlencode")
+
+    @property
+    def create_schema(self) -> str | None:
+        return self._get("hoodie.table.create.schema") or None
+
+    @property
+    def exclusive(self) -> bool:
+        return self._flag(EXCLUSIVE)
+
+    @property
+    def buckets(self) -> int | None:
+        text = self._get(BUCKETS)
+        if not text:
+            return None
+        if not text.isdecimal() or not 1 <= int(text) <= BUCKETS_MAX:
+            raise Invalid(f"{BUCKETS}={text!r}, expected a number from 1 to {BUCKETS_MAX}")
+        return int(text)
+
+    @property
+    def hash_fields(self) -> tuple[str, ...]:
+        return self._fields(HASH_FIELD) or self.record_key
+
+    @property
+    def ready_metadata_partitions(self) -> tuple[str, ...]:
+        """Those that readers use; the others are being built."""
+        return self._fields("hoodie.table.metadata.partitions")
+
+    @property
+    def metadata_partitions(self) -> tuple[str, ...]:
+        return self._fields("hoodie.table.metadata.partitions") + self._fields(
+            "hoodie.table.metadata.partitions.inflight"
+        )
+
+    @property
+    def is_utc(self) -> bool:
+        """Whether instants are in UTC, not in the local zone of the table's writers."""
+        return self._get(TIMEZONE, "LOCAL").upper() == "UTC"
+
+    def zone(self, given: str | None = None) -> tzinfo | None:
+        """UTC; or the zone given for a LOCAL table; None where it must be given and was not."""
+        try:
+            zone = None if not given else UTC if given.upper() == "UTC" else ZoneInfo(given)
+            return UTC if self.is_utc else zone
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise Invalid(
+                f"{LOCAL_ZONE}={given!r} is no time zone; expected an IANA name such as Europe/Paris"
+            ) from error
+
+    def completed_by(self, given: Mapping[str, str]) -> TableConfig:
+        """With what a caller says about the buckets where the table itself is silent.
+
+        Hudi keeps neither the index nor its settings reliably in ``hoodie.properties``; all writers of
+        such a table must be told the same.
+        """
+        silent = {
+            key: given[key]
+            for key in (BUCKETS, HASH_FIELD, INDEX_TYPE, BUCKET_ENGINE, SLASH_DATES, KEY_ENCODING,
+                        NEW_ENCODING, ENCODING_VALIDATION, CONSISTENT_TIMESTAMP, *time_partitions.OPTIONS)
+            if key in given and not self._get(key)
+        }
+        return replace(self, raw={**self.raw, **silent}) if silent else self
+
+    @property
+    def history(self) -> str:
+        """Folder of the archived timeline (``hoodie.timeline.history.path``); stays inside the table."""
+        name = self._get("hoodie.timeline.history.path") or "history"
+        return f"{paths.TIMELINE}/{paths.inside(name, source=self.path)}"
+
+    def changed(self, other: TableConfig) -> list[str]:
+        """Decisive properties in which ``other`` differs, as ``key: old -> new``."""
+        return [
+            f"{key}: {self.raw.get(key)!r} -> {other.raw.get(key)!r}"
+            for key in DECISIVE
+            if self._get(key) != other._get(key)
+        ]
+
+    def check_readable(self, table: str) -> None:
+        """Refuse what mainstem cannot read right (``Unsupported``, ``CorruptTable``)."""
+        version = self._get("hoodie.table.version")
+        if not version.isdecimal():
+            raise CorruptTable(
+                f"hoodie.table.version={version!r}, expected a number", path=self.path, table=table
+            )
+        if int(version) not in (8, 9):
+            way = (
+                "upgrade it with Hudi 1.x (hoodie.write.table.version=8 or 9)"
+                if int(version) < 8
+                else "newer layouts name log files differently; use a newer mainstem"
+            )
+            raise Unsupported(
+                f"table version {version} in {self.path}; versions 8 and 9 can be read: {way}",
+                table=table,
+            )
+        layout = self._get("hoodie.timeline.layout.version")
+        if layout != "2":
+            raise Unsupported(
+                f"timeline layout {layout or 'missing'} in {self.path}, expected 2", table=table
+            )
+        if self.table_type not in (MERGE_ON_READ, COPY_ON_WRITE):
+            raise Unsupported(f"hoodie.table.type={self.table_type}", table=table)
+        for key, allowed in (
+            ("hoodie.table.base.file.format", ("", "PARQUET")),
+            ("hoodie.table.log.file.format", ("", "HOODIE_LOG")),
+            ("hoodie.table.format", ("", "NATIVE")),
+            ("hoodie.table.multiple.base.file.formats.enable", ("", "FALSE")),
+            ("hoodie.bootstrap.base.path", ("",)),
+        ):
+            if self._get(key).upper() not in allowed:
+                raise Unsupported(f"{key}={self._get(key)!r} is not supported", table=table)
+        if self._get("hoodie.timeline.path", "timeline") != "timeline":
+            raise Unsupported(
+                f"hoodie.timeline.path={self._get('hoodie.timeline.path')!r}, expected 'timeline'",
+                table=table,
+            )
+
+    def check_writable(self, table: str) -> None:
+        """Refuse what non-blocking concurrency control, or mainstem, cannot write safely."""
+        self.check_readable(table)
+        self.check_metadata(table)
+        needs = (
+            ("hoodie.table.type", self.table_type, (MERGE_ON_READ,)),
+            (INDEX_TYPE, self._get(INDEX_TYPE).upper(), ("", "BUCKET")),
+            (BUCKET_ENGINE, self._get(BUCKET_ENGINE).upper(), ("", "SIMPLE")),
+            ("hoodie.record.merge.mode", self.merge_mode,
+             (COMMIT_TIME, EVENT_TIME, "CUSTOM")),  # custom ones: see merge/rules.py
+            ("hoodie.table.partial.update.mode", self.partial_update_mode,
+             (None, IGNORE_DEFAULTS, FILL_UNAVAILABLE)),
+            ("hoodie.table.keygenerator.type", self.key_generator,
+             ("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM")),
+            ("hoodie.populate.meta.fields", self._get("hoodie.populate.meta.fields").lower(),
+             ("", "true")),
+            ("hoodie.datasource.write.drop.partition.columns",
+             self._get("hoodie.datasource.write.drop.partition.columns").lower(), ("", "false")),
+            ("hoodie.table.cdc.enabled", self._get("hoodie.table.cdc.enabled").lower(),
+             ("", "false")),
+            ("hoodie.schema.on.read.enable", self._get("hoodie.schema.on.read.enable").lower(),
+             ("", "false")),
+        )  # fmt: skip
+        for key, found, allowed in needs:
+            if found not in allowed:
+                way = f". {WITHOUT_BUCKETS}" if key in (INDEX_TYPE, BUCKET_ENGINE) else ""
+                raise Unsupported(
+                    f"{key}={found!r} cannot be written; expected"
+                    f" {' or '.join(repr(a) for a in allowed if a)}{way}",
+                    table=table,
+                )
+        if self.version == 8:
+            self._check_version_8(table)
+        if not self.record_key:
+            raise Unsupported("hoodie.table.recordkey.fields is missing", table=table)
+        if self.merge_mode == EVENT_TIME and not self.ordering:
+            raise Invalid(
+                "EVENT_TIME_ORDERING without hoodie.table.ordering.fields: rows cannot be ordered",
+                table=table,
+            )
+        stray = set(self.hash_fields) - set(self.record_key)
+        if stray:
+            raise Invalid(
+                f"{HASH_FIELD} names {sorted(stray)}, not among the record key fields"
+                f" {list(self.record_key)}",
+                table=table,
+            )
+
+
+    def check_metadata(self, table: str) -> None:
+        """Refuse what mainstem cannot maintain: readers that use it would miss rows that are written."""
+        other = [name for name in self.metadata_partitions if _kind_of_partition(name) not in MAINTAINED]
+        if other:
+            raise Unsupported(
+                "the table has a metadata table (hoodie.table.metadata.partitions="
+                f"{','.join(self.metadata_partitions)}), of which mainstem does not maintain"
+                f" {', '.join(other)}; readers that use it would not see our rows. Write once from Hudi with"
+                " hoodie.metadata.enable=false on every Java writer: it drops the metadata table",
+                table=table,
+            )
+
+    def _check_version_8(self, table: str) -> None:
+        """What Hudi 1.0 would merge in another way than we and Hudi 1.1."""
+        names = [self._fields(key) for key in (ORDERING, PRECOMBINE)]
+        if names[0] and names[1] and names[0] != names[1]:
+            raise Invalid(
+                f"{ORDERING}={','.join(names[0])} and {PRECOMBINE}={','.join(names[1])} differ: Hudi 1.0"
+                " and 1.1 would order the rows differently",
+                table=table,
+            )
+        if len(self.ordering) > 1:
+            raise Unsupported(
+                f"{len(self.ordering)} ordering fields in a table of version 8, which has one (Hudi 1.0"
+                " knows no more); upgrade the table to version 9 with Hudi",
+                table=table,
+            )
+        payload = self._get("hoodie.compaction.payload.class").rpartition(".")[2]
+        known, _ = VERSION_8_MERGES.get(self.merge_mode, ("", ""))
+        same = [known.rpartition(".")[2]] if known else []
+        if self.merge_mode == EVENT_TIME:
+            same.append("EventTimeAvroPayload")
+        if same and payload and payload not in same:
+            raise Unsupported(
+                f"hoodie.compaction.payload.class={payload} does not mean {self.merge_mode}, which a table of"
+                f" version 8 needs to be written here; expected {' or '.join(same)}",
+                table=table,
+            )
+
+
+def _kind_of_partition(name: str) -> str:
+    return next((kind for kind in _NAMED if name.startswith(f"{kind}_")), name)
+
+
+@lru_cache(maxsize=16)
+def parsed_config(data: bytes, path: str) -> TableConfig:
+    """Every transaction reads the file twice under the lock; its bytes are nearly always the same."""
+    return TableConfig(parse_properties(data, path=path), path)
+
+
+def load_config(storage: Storage) -> TableConfig:
+    """Read ``hoodie.properties``, else its backup while a writer replaces it.
+
+    Raises ``Invalid`` if there is no table, ``CorruptTable`` if the checksum is wrong.
+    """
+    for path in (paths.PROPERTIES, paths.PROPERTIES_BACKUP, paths.PROPERTIES):
+        try:
+            data = storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        config = parsed_config(data, path)
+        if config.name:
+            _verify_checksum(config, storage.base)
+            return config
+    raise Invalid(
+        f"no Hudi table at {storage.base}: {paths.PROPERTIES} is missing or names no table;"
+        " create it with mainstem.create_table",
+        table=storage.base,
+    )
+
+
+def _verify_checksum(config: TableConfig, base: str) -> None:
+    found = config.raw.get("hoodie.table.checksum", "").strip()
+    expected = table_checksum(config.raw.get("hoodie.database.name", ""), config.name)
+    if found and found != expected:
+        raise CorruptTable(
+            f"hoodie.table.checksum={found}, expected {expected} for table {config.name!r}: the file"
+            f" was edited or damaged; restore it or {paths.PROPERTIES_BACKUP}",
+            path=config.path,
+            table=base,
+        )
+
+
+def encode_config(raw: Mapping[str, str], date_text: str, *, updated: bool = False) -> bytes:
+    """Bytes of ``hoodie.properties``, new or changed; ``date_text`` is the comment that Java writes."""
+    said = "Updated at" if updated else "Properties saved on"
+    return format_properties(raw, comments=(f"{said} {date_text}", date_text))

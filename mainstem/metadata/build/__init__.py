@@ -1,1 +1,0 @@
-"""What the rows of every metadata partition must be, computed from the data by columns."""

@@ -1,0 +1,253 @@
+"""An action as the metadata table sees it: the files that it wrote and removed, and what is read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mainstem.formats.avro_decode import decode_many
+from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
+from mainstem.layout.properties import TableConfig
+from mainstem.limits import MIB
+from mainstem.merge.rules import KEY_COLUMN
+from mainstem.metadata.commits.written_rows import WrittenRows, as_decoded
+from mainstem.metadata.derive.column_ranges import Range, base_file_ranges, ranges_of, ranges_of_slices
+from mainstem.metadata.derive.index_rows import bloom_of_footer
+from mainstem.metadata.derive.lacking_columns import NOTHING, Lacking, lacking
+from mainstem.metadata.index_definitions import Definitions, read_definitions
+from mainstem.metadata.metadata_partitions import COLUMN_STATS, Kind, kind_of
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+
+_TOGETHER_BYTES = 4 * MIB
+_DATA = (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA)
+
+
+@dataclass(frozen=True)
+class FileChanges:
+    """What one action did to the data table's files: partition -> name -> bytes, and the names that went.
+
+    ``new_keys``: whether record keys may be in the files that the table did not have; compactions write what
+    was there already. ``schemas``: of a writer, then of the table (Avro JSON), for columns that its files
+    lack; none for services, whose files have all. ``written``: path -> rows of all data blocks of an added
+    log file, in their order, for those whose writer still has them.
+    """
+
+    added: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    deleted: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    new_keys: bool = True
+    schemas: Callable[[], Iterable[str]] = field(default=tuple, compare=False, repr=False)
+    written: Mapping[str, Sequence[WrittenRows]] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of_stats(
+        cls,
+        stats: Iterable[Any],
+        *,
+        new_keys: bool = True,
+        schemas: Callable[[], Iterable[str]] = tuple,
+        written: Mapping[str, Sequence[WrittenRows]] = MappingProxyType({}),
+    ) -> FileChanges:
+        """Files of write stats (``WriteStat``, ``CompactionStat``, ``LogCompactionStat``)."""
+        added: dict[str, dict[str, int]] = {}
+        for stat in stats:
+            added.setdefault(stat.partition, {})[stat.file_name] = stat.size_bytes
+        return cls(added, new_keys=new_keys, schemas=schemas, written=written)
+
+    @classmethod
+    def of_names(cls, deleted: Mapping[str, Iterable[str]]) -> FileChanges:
+        """Files that were removed: partition -> names."""
+        return cls({}, {p: frozenset(names) for p, names in deleted.items() if names}, new_keys=False)
+
+    def files(self) -> Iterator[tuple[str, str]]:
+        """(partition, name) of the files that were added."""
+        for partition, names in sorted(self.added.items()):
+            yield from ((partition, name) for name in sorted(names))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a file: ``count`` from ``low`` on of a batch. ``partial``: they hold only the columns that an
+    update set."""
+
+    batch: pa.Table
+    low: int
+    count: int
+    partial: bool
+
+    @classmethod
+    def all_of(cls, batch: pa.Table, partial: bool) -> Rows:
+        """All rows of a batch."""
+        return cls(batch, 0, batch.num_rows, partial)
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """The rows."""
+        return self.batch if self.count == self.batch.num_rows else self.batch.slice(self.low, self.count)
+
+
+@dataclass(frozen=True)
+class Action:
+    """``instant``: its requested time; ``config``: the table's properties when its rows are made."""
+
+    storage: Storage
+    instant: str
+    config: TableConfig
+    changes: FileChanges
+
+    @cached_property
+    def definitions(self) -> Definitions:
+        """What the table's indexes are made of."""
+        return read_definitions(self.storage, self.config)
+
+    @cached_property
+    def ranges(self) -> Mapping[tuple[str, str], list[Range]]:
+        """(partition, name) of each added file -> ranges of the columns that ``column_stats`` is on."""
+        definition = self.definitions.get(COLUMN_STATS)
+        columns = [] if definition is None else list(definition.fields)
+        found = self._ranges_together(columns)
+        return {file: found.get(file) or self._ranges(*file, columns) for file in self.changes.files()}
+
+    @cached_property
+    def _lacking(self) -> Lacking:
+        """Indexed columns that are nulls in a file without them."""
+        definition = self.definitions.get(COLUMN_STATS)
+        columns = () if definition is None else definition.fields
+        return lacking(self.changes.schemas(), columns, self.config.partition_fields)
+
+    @cached_property
+    def new_rows(self) -> Mapping[tuple[str, str], list[Rows]]:
+        """(partition, name) of each added file -> its rows in the record key and the columns that secondary
+        indexes are on."""
+        listed = [p for p in self.config.metadata_partitions if kind_of(p) == Kind.SECONDARY_INDEX]
+        known = [found for found in map(self.definitions.get, listed) if found is not None]
+        columns = [KEY_COLUMN, *(name.partition(".")[0] for found in known for name in found.fields)]
+        columns = list(dict.fromkeys(columns))
+        return {(p, name): list(self._rows(p, name, columns)) for p, name in self.changes.files()}
+
+    def bloom(self, partition: str, name: str) -> tuple[str, bytes] | None:
+        """Type and text of the bloom filter in the footer of a base file that was added, None without one."""
+        if paths.parse_base_name(name) is None:
+            return None
+        with pq.ParquetFile(self.storage.open_input(paths.in_partition(partition, name))) as source:
+            return bloom_of_footer(source.metadata.metadata)
+
+    def batches(self, partition: str, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """The rows that an added file holds, as it holds them, in those of the columns that it has; nothing
+        of a log file that only deletes."""
+        return (rows.table for rows in self._rows(partition, name, columns))
+
+    def _rows(self, partition: str, name: str, columns: Sequence[str]) -> Iterator[Rows]:
+        path = paths.in_partition(partition, name)
+        together = self._decoded_together.get(path)
+        if together is not None and self._indexed.issuperset(columns):
+            for rows in together:
+                there = [column for column in columns if column in rows.table.column_names]
+                yield Rows.all_of(rows.table.select(there), rows.partial)
+            return
+        if paths.parse_base_name(name) is None:
+            for block in read_blocks(self.storage.view(path), path=path):
+                if block.kind in _DATA:
+                    yield Rows.all_of(block.table(columns), block.partial)
+            return
+        with pq.ParquetFile(self.storage.open_input(path)) as source:
+            there = [column for column in columns if column in source.schema_arrow.names]
+            for batch in source.iter_batches(columns=there):
+                yield Rows.all_of(pa.Table.from_batches([batch]), False)
+
+    @cached_property
+    def _indexed(self) -> frozenset[str]:
+        """The columns that indexes are made of."""
+        listed = self.config.metadata_partitions
+        known = [found for found in map(self.definitions.get, listed) if found is not None]
+        keyed = {Kind.RECORD_INDEX, Kind.SECONDARY_INDEX, Kind.EXPRESSION_INDEX}
+        names = [name.partition(".")[0] for found in known for name in found.fields]
+        return frozenset((*names, *(KEY_COLUMN for p in listed if kind_of(p) in keyed)))
+
+    @cached_property
+    def _decoded_together(self) -> Mapping[str, list[Rows]]:
+        """Path of each log file of a small action -> its rows in all indexed columns: what indexes need of
+        some small blocks, decoded at once, costs hardly more than of one block for one index. What the
+        writer still has is not decoded."""
+        logs = [(p, name) for p, name in self.changes.files() if paths.parse_base_name(name) is None]
+        if sum(self.changes.added[p][name] for p, name in logs) > _TOGETHER_BYTES:
+            return {}
+        columns = sorted(self._indexed)
+        found = self._still_there(columns)
+        waiting: dict[str, list[tuple[LogBlock, list[Rows], int]]] = {}
+        for p, name in logs:
+            path = paths.in_partition(p, name)
+            if path in found:
+                continue
+            rows = found[path] = []
+            for block in read_blocks(self.storage.view(path), path=path):
+                if block.kind == BlockKind.AVRO_DATA:
+                    waiting.setdefault(block.schema_text, []).append((block, rows, len(rows)))
+                if block.kind in _DATA:
+                    rows.append(Rows.all_of(pa.table({}), block.partial))
+                if block.kind == BlockKind.PARQUET_DATA:
+                    rows[-1] = Rows.all_of(block.table(columns), block.partial)
+        for schema_text, blocks in waiting.items():
+            parts = [block.records() for block, _, _ in blocks]
+            places = [(block.path, block.content_offset + 8) for block, _, _ in blocks]
+            table, low = decode_many(parts, schema_text, columns, places=places), 0
+            for (block, rows, at), (_, count) in zip(blocks, parts, strict=True):
+                rows[at] = Rows(table, low, count, block.partial)
+                low += count
+        return found
+
+    def _still_there(self, columns: list[str]) -> dict[str, list[Rows]]:
+        """Path of each log file whose writer has its rows -> these, in all indexed columns."""
+        batches: dict[int, pa.Table | None] = {}
+        found = {}
+        for path, written in self.changes.written.items():
+            for one in written:
+                if id(one.batch) not in batches:
+                    batches[id(one.batch)] = as_decoded(one.batch, one.schema_text, columns)
+            tables = [(batches[id(one.batch)], one) for one in written]
+            if all(table is not None for table, _ in tables):
+                found[path] = [Rows(table, one.low, one.count, one.partial) for table, one in tables]
+        return found
+
+    def _ranges_together(self, columns: list[str]) -> dict[tuple[str, str], list[Range]]:
+        """Ranges of log files with the rows of one block, as far as several hold rows of one batch."""
+        if not self._indexed.issuperset(column.partition(".")[0] for column in columns):
+            return {}
+        of_batch: dict[tuple[int, bool], list[tuple[tuple[str, str], Rows]]] = {}
+        for file in self.changes.files():
+            found = self._decoded_together.get(paths.in_partition(*file), [])
+            if len(found) == 1 and found[0].count:
+                shared = (id(found[0].batch), found[0].partial)
+                of_batch.setdefault(shared, []).append((file, found[0]))
+        made = {}
+        for together in of_batch.values():
+            slices = [(rows.low, rows.count) for _, rows in together]
+            nulls = NOTHING if together[0][1].partial else self._lacking
+            ranges = ranges_of_slices(together[0][1].batch, slices, columns, nulls)
+            made |= {file: some for (file, _), some in zip(together, ranges, strict=True)}
+        return made
+
+    def _ranges(self, partition: str, name: str, columns: list[str]) -> list[Range]:
+        """Ranges of the columns that a file has, nulls of those that it lacks; of a log file that only
+        deletes, that it has nothing, as Java writes (readers know by that that no row of it can
+        pass a filter)."""
+        if paths.parse_base_name(name) is None:
+            tops = list(dict.fromkeys(column.partition(".")[0] for column in columns))
+            blocks = list(self._rows(partition, name, tops))
+            if not blocks:
+                return [Range(column, pa.null(), None, None, 0, 0) for column in columns]
+            nulls = NOTHING if any(block.partial for block in blocks) else self._lacking
+            return [r for r in ranges_of((block.table for block in blocks), columns, nulls) if r.rows]
+        with pq.ParquetFile(self.storage.open_input(paths.in_partition(partition, name))) as source:
+
+            def batches(names: list[str]) -> Iterator[pa.Table]:
+                return self.batches(partition, name, names)
+
+            found = base_file_ranges(source.metadata, columns, batches, self._lacking)
+        return [r for r in found if r.rows]

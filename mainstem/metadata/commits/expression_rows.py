@@ -1,0 +1,96 @@
+"""Rows of expression indexes (``expr_index_*``) for the files that an action wrote.
+
+Kept up are those of column statistics: the range of a function's values in each file, and loose rows of the
+partitions (``commit_stats`` says why loose), as Java's have them. A file without the column counts as nulls,
+which is what readers see. A file whose range cannot be told has no row: readers keep it.
+
+**What is refused**, before anything of the action is visible, because somebody's query could leave out rows:
+functions that Arrow does not compute as Spark does, and those whose values depend on the time zone of the
+Spark session that asks, which nothing on storage tells. Bloom filters of a function's values too: Java's
+writers fail on tables with log files that have them (1.2.0, ``Invalid base file ... for
+MetaIndexBloomFilter``).
+
+Hudi: ``SparkMetadataWriterUtils.getExpressionIndexRecordsUsingColumnStats``.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from mainstem.errors import CorruptTable, Unsupported
+from mainstem.layout.properties import TableConfig
+from mainstem.merge.rules import KEY_COLUMN
+from mainstem.metadata.commits.action import Action
+from mainstem.metadata.derive.column_ranges import Range
+from mainstem.metadata.derive.expression_functions import Expression
+from mainstem.metadata.derive.statistics_rows import (
+    expression_range,
+    expression_rows,
+    partition_ranges,
+    removed_stats,
+)
+from mainstem.metadata.index_definitions import Definition, Definitions, read_definitions
+from mainstem.metadata.metadata_partitions import COLUMN_STATS, Kind, kind_of
+from mainstem.metadata.records.row_keys import V2
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+
+
+def kept_expression(partition: str, definition: Definition | None) -> tuple[str, Expression]:
+    """Column and function of an expression index that is kept up. ``CorruptTable`` where no definition names
+    them, ``Unsupported`` for an index that is not kept up here."""
+    if definition is None or len(definition.fields) != 1:
+        raise CorruptTable(
+            f"hoodie.properties names the index {partition}, of which no definition says the column; drop it",
+            path=paths.INDEX_DEFINITIONS,
+        )
+    if definition.index_type != COLUMN_STATS:
+        raise Unsupported(
+            f"{partition} is an expression index of the type {definition.index_type!r}: those of the type"
+            f" {COLUMN_STATS} are kept up; drop it"
+        )
+    if definition.version != V2:
+        raise Unsupported(
+            f"{partition} is an expression index of the version {definition.version!r}: those of tables of"
+            f" version 9 ({V2}) are kept up; drop it"
+        )
+    (column,) = definition.fields
+    return column, Expression(definition.function, definition.options, zone=None)
+
+
+def check_expressions(storage: Storage, config: TableConfig) -> None:
+    """``Unsupported``, as of ``kept_expression``, where the table lists an index that is not kept up. One
+    without definition may just be going; a commit that still finds it listed is refused."""
+    listed = [name for name in config.metadata_partitions if kind_of(name) == Kind.EXPRESSION_INDEX]
+    known = read_definitions(storage, config) if listed else Definitions()
+    for partition in listed:
+        if known.get(partition) is not None:
+            kept_expression(partition, known.get(partition))
+
+
+def expression_stats(action: Action, partition: str) -> pa.Table:
+    """Rows of the files that came and went, and of the partitions that the action wrote to."""
+    column, expression = kept_expression(partition, action.definitions.get(partition))
+    top = column.partition(".")[0]
+    files: list[tuple[str, str, Range]] = []
+    for data_partition, name in action.changes.files():
+        batches = action.batches(data_partition, name, [KEY_COLUMN, top])
+        size = action.changes.added[data_partition][name]
+        found = expression_range(batches, column, expression, file_size=size)
+        if found is not None and found.rows:
+            files.append((data_partition, name, found))
+    gone = [removed_stats(p, names, [column]) for p, names in action.changes.deleted.items()]
+    return pa.concat_tables([loose_expression_rows(files), *gone])
+
+
+def loose_expression_rows(
+    files: list[tuple[str, str, Range]], without: frozenset[str] = frozenset()
+) -> pa.Table:
+    """Rows of files, (partition, name, range), and loose ones of their partitions; files named ``without``
+    get no row of their own."""
+    by_partition: dict[str, list[list[Range]]] = {}
+    for data_partition, _, found in files:
+        by_partition.setdefault(data_partition, []).append([found])
+    partitions = [(p, joined) for p, ranges in by_partition.items() for joined in partition_ranges(ranges)]
+    named = [file for file in files if file[1] not in without]
+    return expression_rows(named, partitions, tight=False)

@@ -1,0 +1,237 @@
+"""Rows of the record index and of secondary indexes for the keys that an action brings.
+
+Every record key in the data blocks that a write added gets a row that names its file group, and every row
+with a value of an indexed column a pair of value and key. Compactions bring no keys. Nothing is ever taken
+out: of two writers in flight neither knows which of their rows, or of their deletes, will be the one that
+counts, and log blocks are merged in the order of requested times, whatever that of completion. So rows
+must commute, and these do: a key's file group is that of its bucket, whoever writes it, and a pair that is
+there twice is the same pair. An index may name keys and pairs that are gone, never too few of those that
+are there; look-ups verify the row, and building the index anew makes it exact.
+
+**What an update leaves out.** Blocks of partial updates hold the columns that were set: without the indexed
+one they add no pair, for the row keeps the pair that it has. Where a whole row has no such column, the value
+is null, as for readers.
+
+**A partition of the data that is new** has no file groups in a partitioned record index. The commit that
+brings its first keys makes them: ``hoodie.metadata.record.level.index.min.filegroup.count`` of the table's
+properties (1), those without rows as a log file with one empty delete block, as Java's writers do. Which
+groups there are is looked up when the rows are made, and again under the lock before anything gets a name
+(``Maintained``): of two writers that bring the partition at once the second sees the first one's groups and
+makes its rows for these. The first may have died between its files and its completion, and a rollback take
+its groups away. Therefore every writer gives each group that has no base file yet a file of its own, with
+rows or empty: the number of groups, by which keys are found, stays whoever is rolled back.
+
+Memory: keys and values of one action, and the rows of one file group.
+
+Hudi: ``HoodieTableMetadataUtil.convertMetadataToRecordIndexRecords``,
+``SecondaryIndexRecordGenerationUtils``, RFC-106.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.errors import CorruptTable, Unsupported
+from mainstem.merge.rules import KEY_COLUMN
+from mainstem.metadata.commits.action import Action
+from mainstem.metadata.derive.bootstrap import (
+    RUN_BYTES,
+    Place,
+    Sorter,
+    check_lengths,
+    pair_rows,
+    placed_rows,
+    sort_keys,
+)
+from mainstem.metadata.derive.column_ranges import column_at
+from mainstem.metadata.derive.index_rows import secondary_rows
+from mainstem.metadata.metadata_partitions import (
+    RECORD_INDEX,
+    Content,
+    data_partition_of,
+    file_id,
+    group_index,
+    in_keys,
+    is_partitioned_group,
+)
+from mainstem.metadata.records.flat_rows import SCHEMAS
+from mainstem.metadata.records.keyed_rows import KeyedRows
+from mainstem.options import record_index_groups
+from mainstem.storage import paths
+
+#: file group, what its rows are, and the rows: none for a group that is only to be there
+GroupRows = tuple[str, Content, pa.Table | KeyedRows]
+#: values and record keys of the same rows
+Columns = tuple[pa.ChunkedArray, pa.ChunkedArray]
+_A_PAIR = pair_rows(pa.array([""]))
+
+
+def groups_touched(partition: str, ids: Sequence[str], touched: frozenset[str]) -> tuple[str, ...]:
+    """Of the file groups of a partition of the metadata table those whose number decides where rows of an
+    action go; ``touched``: data partitions that it brings keys to."""
+    if partition != RECORD_INDEX:
+        return tuple(ids)
+    wanted = {in_keys(name) for name in touched}
+    return tuple(i for i in ids if not is_partitioned_group(i) or data_partition_of(i) in wanted)
+
+
+def record_rows(action: Action, partition: str, groups: tuple[str, ...]) -> Iterator[GroupRows]:
+    """Rows of ``record_index``. ``groups``: its file groups, of a partitioned one those of the partitions
+    that the action brings keys to."""
+    if not action.changes.new_keys:
+        return
+    if is_partitioned(action, groups):
+        yield from _partitioned(action, partition)
+        return
+    places, sorter = sort_keys(_keyed(action, sorted(action.changes.added)), len(groups))
+    for number, rows in _placed(sorter, places):
+        yield groups[number], Content.RECORDS, rows
+
+
+def is_partitioned(action: Action, groups: Sequence[str]) -> bool:
+    """Whether the record index has file groups per partition of the data."""
+    told = action.definitions.partitioned_record_index
+    return any(map(is_partitioned_group, groups)) or (not groups and bool(told))
+
+
+def _partitioned(action: Action, partition: str) -> Iterator[GroupRows]:
+    folder = f"{paths.METADATA}/{partition}"
+    names = action.storage.names(folder)
+    begun = paths.partition_metafile(folder).rpartition("/")[2] in names
+    if not begun and partition not in action.config.ready_metadata_partitions:
+        return  # somebody has only begun to make it: its rows come from the files completed by then
+    there = {found for found in map(paths.file_id_of, names) if found is not None}
+    based = {base.file_id for base in map(paths.parse_hfile_name, names) if base is not None}
+    for data_partition in sorted(action.changes.added):
+        groups = groups_of_partition(action, data_partition, there)
+        places, sorter = sort_keys(_keyed(action, [data_partition]), len(groups))
+        if not places or not sorter.rows:
+            continue
+        made = dict(_placed(sorter, places))
+        for number, group in enumerate(groups):
+            if number in made:
+                yield group, Content.RECORDS, made[number]
+            elif group not in based:
+                yield group, Content.RECORDS, SCHEMAS[Content.RECORDS].empty_table()
+
+
+def groups_of_partition(action: Action, data_partition: str, there: set[str]) -> list[str]:
+    """The file groups of a partition of the data: those that are there, else as many as a new one has."""
+    name = in_keys(data_partition)
+    mine = [i for i in there if "." not in i and is_partitioned_group(i) and data_partition_of(i) == name]
+    least, _ = record_index_groups(action.config.raw, partitioned=True)
+    count = max((group_index(i) or 0 for i in mine), default=least - 1) + 1
+    return [file_id(RECORD_INDEX, number, name) for number in range(count)]
+
+
+def _keyed(action: Action, partitions: Sequence[str]) -> Iterator[tuple[Place, list[pa.ChunkedArray]]]:
+    for (data_partition, name), found in action.new_rows.items():
+        if data_partition in partitions and found:
+            group = paths.file_id_of(name)
+            assert group is not None
+            yield Place(data_partition, group, action.instant), [_keys(rows.table, name) for rows in found]
+
+
+def _keys(batch: pa.Table, name: str) -> pa.ChunkedArray:
+    if KEY_COLUMN not in batch.column_names:
+        raise CorruptTable(f"rows without {KEY_COLUMN}, which the table's record index needs", path=name)
+    keys = batch.column(KEY_COLUMN)
+    if keys.null_count:
+        raise CorruptTable(f"{keys.null_count} of {len(keys)} record keys are null", path=name)
+    return keys
+
+
+def _placed(sorter: Sorter, places: list[Place]) -> Iterator[tuple[int, KeyedRows]]:
+    """File group and rows: each key once, in the last of its places."""
+    kinds = placed_rows(pa.array([""] * len(places), pa.string()), np.arange(len(places)), places)
+    for keys, numbers, group in sorter.sorted_parts():
+        check_lengths(keys, RECORD_INDEX)
+        last = np.append(_differs(keys), True)[: len(keys)]
+        yield from _cut(KeyedRows(keys, numbers, kinds), group, last)
+
+
+def _differs(keys: pa.Array) -> np.ndarray:
+    """Of each key but the last of a sorted array: is the next one another?"""
+    return pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
+
+
+def _cut(rows: KeyedRows, group: np.ndarray, kept: np.ndarray) -> Iterator[tuple[int, KeyedRows]]:
+    """The rows of each file group that are kept; those of a group lie together."""
+    if not kept.all():
+        rows = KeyedRows(rows.keys.filter(pa.array(kept)), rows.which[kept], rows.kinds)
+        group = group[kept]
+    starts = np.flatnonzero(np.append(True, np.diff(group) != 0)[: len(group)]).tolist()
+    for low, high in zip(starts, [*starts[1:], len(group)], strict=True):
+        yield int(group[low]), rows.slice(low, high - low)
+
+
+def secondary_index_rows(action: Action, partition: str, groups: tuple[str, ...]) -> Iterator[GroupRows]:
+    """Pairs of a secondary index."""
+    if not action.changes.new_keys:
+        return
+    column = secondary_column(action, partition)
+    version = action.definitions.secondary_version(partition)
+    sorter = Sorter(len(groups), secondary_version=version)
+    for values, keys in _joined(_with_values(action, column)):
+        sorter.add(_pairs(values, keys, partition).column("key"), 0)
+    for keys, _, group in sorter.sorted_parts():
+        check_lengths(keys, partition)
+        first = np.append(True, _differs(keys))[: len(keys)]
+        rows = KeyedRows(keys, np.zeros(len(keys), np.int64), _A_PAIR)
+        for number, found in _cut(rows, group, first):
+            yield groups[number], Content.SECONDARY, found
+
+
+def _with_values(action: Action, column: str) -> Iterator[Columns]:
+    """Values of the column and record keys of the rows that have it, file by file."""
+    for (_, name), found in action.new_rows.items():
+        for rows in found:
+            values = column_at(rows.table, column)
+            if values is None and rows.partial:
+                continue
+            keys = _keys(rows.table, name)
+            yield pa.chunked_array([pa.nulls(len(keys), pa.string())]) if values is None else values, keys
+
+
+def _joined(parts: Iterable[Columns]) -> Iterator[Columns]:
+    """Values and keys of neighbours that are of the same types: composing pairs costs its calls."""
+    waiting: list[Columns] = []
+    for values, keys in parts:
+        size = values.nbytes + keys.nbytes + sum(v.nbytes + k.nbytes for v, k in waiting)
+        alike = waiting and (waiting[0][0].type, waiting[0][1].type) == (values.type, keys.type)
+        if waiting and not (alike and size <= RUN_BYTES):
+            yield _as_one(waiting)
+            waiting = []
+        waiting.append((values, keys))
+    if waiting:
+        yield _as_one(waiting)
+
+
+def _as_one(parts: list[Columns]) -> Columns:
+    values = [chunk for column, _ in parts for chunk in column.chunks]
+    keys = [chunk for _, column in parts for chunk in column.chunks]
+    return pa.chunked_array(values, parts[0][0].type), pa.chunked_array(keys, parts[0][1].type)
+
+
+def _pairs(values: pa.ChunkedArray, keys: pa.ChunkedArray, partition: str) -> pa.Table:
+    try:
+        return secondary_rows(values, keys)
+    except Unsupported as error:  # its column was widened
+        error.message += f"; cast the values before writing, or drop {partition}; nothing was published"
+        raise
+
+
+def secondary_column(action: Action, partition: str) -> str:
+    """The column of a secondary index. ``CorruptTable`` where no definition names one."""
+    definition = action.definitions.get(partition)
+    if definition is None or len(definition.fields) != 1:
+        raise CorruptTable(
+            f"hoodie.properties names the index {partition}, of which no definition says the column; drop it",
+            path=paths.INDEX_DEFINITIONS,
+            table=action.storage.base,
+        )
+    return definition.fields[0]

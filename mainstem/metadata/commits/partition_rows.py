@@ -1,0 +1,193 @@
+"""The rows that an action adds to each partition of the metadata table, by file group.
+
+Statistics are read from the files that the action wrote, when they are whole and before anybody sees
+them, or made of the very rows where their writer still has these (``written``). So they are the same whoever
+wrote the files: a transaction, tasks of Spark executors, staged rows of Flink, a bulk insert, a service. A
+row describes one file, whose name nobody else uses, so that the rows of concurrent writers never meet, or
+commutes with theirs (``commit_stats``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.errors import CorruptTable
+from mainstem.layout.properties import TableConfig
+from mainstem.limits import CHUNK_ROWS
+from mainstem.metadata.commits.action import Action, FileChanges
+from mainstem.metadata.commits.expression_rows import expression_stats
+from mainstem.metadata.commits.key_rows import (
+    GroupRows,
+    groups_touched,
+    is_partitioned,
+    record_rows,
+    secondary_index_rows,
+)
+from mainstem.metadata.commits.known_groups import KnownGroups
+from mainstem.metadata.commits.partition_statistics import partition_stats
+from mainstem.metadata.derive.index_rows import bloom_rows_of_files, files_rows, removed_blooms
+from mainstem.metadata.derive.statistics_rows import removed_stats, stats_rows
+from mainstem.metadata.index_definitions import Definition, Definitions, read_definitions
+from mainstem.metadata.metadata_partitions import COLUMN_STATS, FILES, Content, Kind, file_id, kind_of
+from mainstem.metadata.records.flat_rows import SCHEMAS, encode, encode_keyed
+from mainstem.metadata.records.keyed_rows import KeyedRows
+from mainstem.metadata.records.row_keys import file_groups
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """The partitions to write to, the file groups of each, and what the indexes are made of: one that was
+    dropped and made anew of other columns has the same groups. What was made for another one is made anew."""
+
+    groups: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    definitions: tuple[Definition | None, ...] = ()
+
+    @classmethod
+    def now(
+        cls,
+        storage: Storage,
+        config: TableConfig,
+        changes: FileChanges,
+        known: KnownGroups,
+        *,
+        locked: bool = False,
+    ) -> Maintained:
+        """By the table's lists, as far as these changes are concerned. A partition that somebody has only
+        begun to make may have no groups yet: its rows come from the files that are completed by the time when
+        it has. ``locked``: the lists were read under the table lock, which is still held."""
+        found = []
+        touched = frozenset(changes.added if changes.new_keys else ())
+        for partition in dict.fromkeys(config.metadata_partitions):
+            files = partition == FILES
+            ids = (file_id(FILES, 0),) if files else known.ids(storage, partition, locked=locked)
+            found.append((partition, groups_touched(partition, ids, touched)))
+        indexes = [partition for partition, _ in found if partition != FILES]
+        definitions = read_definitions(storage, config) if indexes else Definitions()
+        return cls(tuple(found), tuple(map(definitions.get, indexes)))
+
+    def __bool__(self) -> bool:
+        return bool(self.groups)
+
+
+def action_rows(
+    action: Action, maintained: Maintained
+) -> Iterator[tuple[str, str, Content, pa.Table | KeyedRows]]:
+    """(partition, file group, content, rows) of every file group that the action touches.
+
+    Raises ``CorruptTable`` for a partition that readers use and that has no files.
+    """
+    for partition, groups in maintained.groups:
+        kind = kind_of(partition)
+        by_data = kind == Kind.RECORD_INDEX and is_partitioned(action, groups)
+        if not groups and not by_data and partition in action.config.ready_metadata_partitions:
+            raise CorruptTable(
+                f"hoodie.properties names the index {partition}, which has no files; drop it with Hudi",
+                path=f"{paths.METADATA}/{partition}",
+                table=action.storage.base,
+            )
+        if (groups or by_data) and kind in _ROWS_OF:
+            for group, content, rows in _ROWS_OF[kind](action, partition, groups):
+                yield partition, group, content, rows
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """Rows of some file groups of one partition: those of ``groups[i]`` are ``bounds[i]:bounds[i + 1]``."""
+
+    partition: str
+    groups: tuple[str, ...]
+    keys: pa.Array
+    values: pa.Array
+    bounds: tuple[int, ...]
+
+    @property
+    def counts(self) -> list[int]:
+        """Rows of each group."""
+        return [high - low for low, high in pairwise(self.bounds)]
+
+
+def encoded_rows(action: Action, maintained: Maintained, schema: str) -> Iterator[EncodedRows]:
+    """``action_rows`` encoded: file group by file group, or where they are small, several at once."""
+    together: list[tuple[str, KeyedRows]] = []
+    before: tuple[str, Content] | None = None
+
+    def flushed() -> Iterator[EncodedRows]:
+        if together and before is not None:
+            groups, found = zip(*together, strict=True)
+            bounds = accumulate((rows.num_rows for rows in found), initial=0)
+            yield EncodedRows(before[0], groups, *encode_keyed(before[1], found, schema), tuple(bounds))
+            together.clear()
+
+    for partition, group, content, rows in action_rows(action, maintained):
+        size = rows.num_rows + sum(other.num_rows for _, other in together)
+        if before != (partition, content) or size > CHUNK_ROWS or not isinstance(rows, KeyedRows):
+            yield from flushed()
+        before = (partition, content)
+        if isinstance(rows, KeyedRows):
+            together.append((group, rows))
+        else:
+            yield EncodedRows(partition, (group,), *encode(content, rows, schema), (0, rows.num_rows))
+    yield from flushed()
+
+
+def by_group(groups: tuple[str, ...], content: Content, rows: pa.Table) -> Iterator[GroupRows]:
+    """The rows by the file groups that the hash of their whole keys names."""
+    numbers = pa.array(file_groups(rows["key"].combine_chunks(), len(groups)))
+    for number in sorted(set(numbers.to_pylist())):
+        yield groups[number], content, rows.filter(pc.equal(numbers, number))
+
+
+def _files(action: Action, partition: str, groups: tuple[str, ...]) -> Iterator[GroupRows]:
+    yield groups[0], Content.FILES, files_rows(action.changes.added, action.changes.deleted)
+
+
+def _column_stats(action: Action, partition: str, groups: tuple[str, ...]) -> Iterator[GroupRows]:
+    definition = action.definitions.get(COLUMN_STATS)
+    columns = [] if definition is None else list(definition.fields)
+    version = action.definitions.stats_version(COLUMN_STATS, action.config.version)
+    found = [(p, name, ranges) for (p, name), ranges in action.ranges.items()]
+    deleted = action.changes.deleted.items()
+    gone = [removed_stats(p, names, columns, version=version) for p, names in deleted]
+    rows = pa.concat_tables([stats_rows(found, version=version), *gone])
+    yield from by_group(groups, Content.STATS, rows)
+
+
+def _partition_stats(action: Action, partition: str, groups: tuple[str, ...]) -> Iterator[GroupRows]:
+    yield from by_group(groups, Content.STATS, partition_stats(action))
+
+
+def _bloom_filters(action: Action, partition: str, groups: tuple[str, ...]) -> Iterator[GroupRows]:
+    """Of base files alone: the filters in their footers."""
+    tables = []
+    for data_partition, names in action.changes.added.items():
+        blooms = ((name, action.bloom(data_partition, name)) for name in names)
+        tables.append(bloom_rows_of_files(data_partition, blooms))
+    for data_partition, gone in action.changes.deleted.items():
+        bases = [name for name in gone if paths.parse_base_name(name) is not None]
+        tables.append(removed_blooms(data_partition, bases))
+    rows = pa.concat_tables([SCHEMAS[Content.BLOOM].empty_table(), *tables])
+    if rows.num_rows:
+        yield from by_group(groups, Content.BLOOM, rows)
+
+
+def _expressions(action: Action, partition: str, groups: tuple[str, ...]) -> Iterator[GroupRows]:
+    yield from by_group(groups, Content.STATS, expression_stats(action, partition))
+
+
+#: The rows of a partition that has these file groups, by its kind.
+_ROWS_OF: Mapping[Kind, Callable[[Action, str, tuple[str, ...]], Iterator[GroupRows]]] = {
+    Kind.FILES: _files,
+    Kind.COLUMN_STATS: _column_stats,
+    Kind.PARTITION_STATS: _partition_stats,
+    Kind.BLOOM_FILTERS: _bloom_filters,
+    Kind.EXPRESSION_INDEX: _expressions,
+    Kind.RECORD_INDEX: record_rows,
+    Kind.SECONDARY_INDEX: secondary_index_rows,
+}

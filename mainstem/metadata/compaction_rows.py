@@ -1,0 +1,148 @@
+"""What a compaction of the metadata table does: at which instant, to which file groups, with which rows.
+
+Pure of locks and publication, which are ``services.metadata.metadata_compaction``'s.
+
+**The instant.** Where an instant is completed on the metadata table and pending on the data table (its writer
+died between the two, or stands still there), it may yet be rolled back, so its rows must stay out of base
+files: the compaction's instant lies one millisecond before the earliest such. Log files that completed
+later, its own among them, stay logs. Else the instant is a fresh one.
+
+**The file groups.** Of every READY partition all groups with log files; partitions under construction are
+left to those who build them (format 4.7, RFC-45).
+
+Hudi: ``HoodieBackedTableMetadataWriter.compactIfNecessary``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from mainstem.formats.hfile import open_hfile
+from mainstem.formats.hfile_write import write_hfile
+from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
+from mainstem.layout.slicing import FileSlice
+from mainstem.metadata.metadata_table import MetadataTable
+from mainstem.metadata.records.flat_rows import encode
+from mainstem.metadata.records.record_schema import schema_of_version
+from mainstem.options import one_of, whole_number
+from mainstem.storage import paths
+from mainstem.timeline.compaction_trigger import TRIGGERS, pending
+from mainstem.timeline.instant import DELTACOMMIT
+from mainstem.timeline.plans import CompactionOperation, load_compaction_plan
+from mainstem.truetime.instant_times import parse_wall
+
+DELTA_COMMITS = "hoodie.metadata.compact.max.delta.commits"
+DELTA_SECONDS = "hoodie.metadata.compact.max.delta.seconds"
+TRIGGER = "hoodie.metadata.compact.trigger.strategy"
+_TIME = "%Y%m%d%H%M%S%f"
+
+
+@dataclass(frozen=True)
+class MetadataCompactionOptions:
+    """Checked options, under Hudi's names and with its defaults."""
+
+    delta_commits: int = 10
+    trigger: str = "NUM_COMMITS"
+    delta_seconds: int = 7200
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> MetadataCompactionOptions:
+        """Raises ``Invalid`` for a value that does not parse."""
+        return cls(
+            whole_number(properties, DELTA_COMMITS, cls.delta_commits, 1, 10**9),
+            one_of(properties, TRIGGER, cls.trigger, TRIGGERS),
+            whole_number(properties, DELTA_SECONDS, cls.delta_seconds, 1, 10**9),
+        )
+
+
+def earliest_unsure(table: MetadataTable) -> str | None:
+    """The earliest instant that is completed on the metadata table and does not count (yet)."""
+    deltas = (i.requested for i in table.timeline.completed if i.action == DELTACOMMIT)
+    return min((t for t in deltas if not table.validity.counts(t)), default=None)
+
+
+def before(instant: str) -> str:
+    """One millisecond before an instant."""
+    return (parse_wall(instant) - timedelta(milliseconds=1)).strftime(_TIME)[:17]
+
+
+def operations(table: MetadataTable, until: str | None) -> list[CompactionOperation]:
+    """What a compaction merges: of every group's newest slice the log files that completed before ``until``
+    (None: all). Groups that a pending compaction has are left out."""
+    taken = {
+        (o.partition, o.file_id)
+        for time in pending(table.timeline)
+        for o in load_compaction_plan(table.folder, time)
+    }
+    found = []
+    for partition in table.partitions:
+        for group in table.groups(partition):
+            newest_slice = group.slices[0]
+            logs = tuple(n for n in newest_slice.log_files if _completed_before(table, n, until))
+            if not logs or (partition, group.file_id) in taken:
+                continue
+            if until is not None and newest_slice.base_file and newest_slice.base_instant >= until:
+                continue
+            found.append(
+                CompactionOperation(
+                    partition, group.file_id, newest_slice.base_instant, newest_slice.base_file, logs
+                )
+            )
+    return found
+
+
+def _completed_before(table: MetadataTable, name: str, until: str | None) -> bool:
+    log = paths.parse_log_name(name)
+    done = None if log is None else table.validity.completion(log.instant)
+    return done is not None and (until is None or done < until)
+
+
+def compacted(
+    table: MetadataTable, operation: CompactionOperation, file_name: str, created_ms: int
+) -> bytes:
+    """The base file that merges the operation's files; the entries are Java's, byte for byte, but for the
+    order of names in a ``files`` row."""
+    found = FileSlice(
+        operation.partition,
+        operation.file_id,
+        operation.base_instant,
+        operation.base_file,
+        tuple(sorted(operation.log_files, key=_order)),
+    )
+    schema = _schema(table, operation)
+    rows = table.slice_rows(found)
+    keys, values = encode(table.content(operation.partition), rows, schema, file_name=file_name)
+    return write_hfile(keys, values, schema_text=schema, base_file=True, created_ms=created_ms)
+
+
+def _order(name: str) -> tuple[str, int, str, bool]:
+    log = paths.parse_log_name(name)
+    return ("", 0, "", False) if log is None else log.order
+
+
+def _schema(table: MetadataTable, operation: CompactionOperation) -> str:
+    """The schema with most fields that one of the files has, so that nothing in them is lost: Java 1.2 writes
+    its newest one into tables of version 8, too."""
+    texts = [schema_of_version(table.config.version)]
+    if operation.base_file is not None:
+        path = paths.in_partition(operation.partition, operation.base_file)
+        texts.append(open_hfile(table.folder.view(path), path=table.folder.outer(path)).schema_text)
+    blocks = (block for block in _blocks(table, operation) if block.kind == BlockKind.HFILE_DATA)
+    return max([*texts, *(block.schema_text for block in blocks)], key=len)
+
+
+def _blocks(table: MetadataTable, operation: CompactionOperation) -> Iterator[LogBlock]:
+    for name in operation.log_files:
+        path = paths.in_partition(operation.partition, name)
+        yield from read_blocks(table.folder.view(path), path=table.folder.outer(path))
+
+
+def log_rows(table: MetadataTable, operation: CompactionOperation) -> int:
+    """Rows and deletes in the operation's log files."""
+    total = 0
+    for block in _blocks(table, operation):
+        deletes = block.kind == BlockKind.DELETE
+        total += block.deletes().num_rows if deletes else block.hfile().entry_count
+    return total

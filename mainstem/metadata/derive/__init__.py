@@ -1,0 +1,5 @@
+"""What the rows of every metadata partition must be, computed from the data by columns.
+
+Writers, index builds and ``metadata validate`` call the same functions, so that they agree. Nothing here
+reads the timeline or publishes.
+"""

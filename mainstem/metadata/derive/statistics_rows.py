@@ -1,0 +1,273 @@
+"""Rows of ``column_stats``, ``partition_stats`` and expression indexes, made of ranges of columns.
+
+A column whose range is not known (``Range.is_bounded``) gets no row: readers keep every file without one.
+Long texts get shorter bounds (``bounds``), but for one of a partition above which there is nothing short.
+In ``partition_stats`` such a column gets a tombstone where the row would be tight, since an older row of the
+partition would go on counting. A loose row cannot say it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from mainstem.errors import Unsupported
+from mainstem.formats.bloom_filter import BloomFilter, BloomSize
+from mainstem.metadata.derive.column_ranges import Range, column_at, joined, ranges_of
+from mainstem.metadata.derive.expression_functions import Expression
+from mainstem.metadata.derive.short_bounds import lower_bound, upper_bound
+from mainstem.metadata.metadata_partitions import Content, in_keys
+from mainstem.metadata.records.flat_rows import SCHEMAS
+from mainstem.metadata.records.row_keys import (
+    V2,
+    column_stats_keys,
+    expression_partition_keys,
+    partition_stats_keys,
+)
+from mainstem.metadata.records.typed_bounds import NULL_TYPE, Storing, packed, storing
+
+_FILE, _PARTITION = 3, 6
+_SCHEMA = SCHEMAS[Content.STATS]
+
+
+def column_stats_rows(
+    partition: str,
+    file: str,
+    rows: pa.Table | Iterable[pa.Table],
+    columns: Sequence[str],
+    *,
+    version: str = V2,
+) -> pa.Table:
+    """Rows of ``column_stats`` of one file, from the rows that it holds (all of a log file's data blocks).
+
+    ``version``: that of the index definition. A file without rows has a row per column with nothing in
+    it, as Java writes for log files that only delete.
+    """
+    found = {made.column: made for made in ranges_of(rows, columns)}
+    nothing = [Range(name, pa.null(), None, None, 0, 0) for name in columns]
+    ranges = list(found.values()) if any(r.rows for r in found.values()) else nothing
+    return stats_rows([(partition, file, ranges)], version=version)
+
+
+def stats_rows(files: Iterable[tuple[str, str, Sequence[Range]]], *, version: str = V2) -> pa.Table:
+    """Rows of ``column_stats`` of many files: (partition, file name, ranges of its columns)."""
+    entries = [(p, file, s) for p, file, ranges in files for r in ranges if (s := _storable(r, version))]
+    keys = column_stats_keys(_names(entries), _texts(e[0] for e in entries), _texts(e[1] for e in entries))
+    return _table(keys, entries, _FILE, version, tight=False)
+
+
+def partition_stats_rows(
+    partitions: Iterable[tuple[str, Sequence[Range]]],
+    *,
+    version: str = V2,
+    tight: bool,
+    expression: bool = False,
+) -> pa.Table:
+    """Rows of ``partition_stats``, or of partitions in an ``expression`` index: (partition, ranges of its
+    columns over all its files).
+
+    ``tight`` rows replace what is stored; others only widen it (isTightBound). A loose row says the column's
+    type even if it has nothing but nulls: Java merges into the newer row's type, and a null type holds no
+    range. ``Unsupported`` for a column of loose rows whose values have no order in common.
+    """
+    entries, unknown = [], []
+    for partition, ranges in partitions:
+        stored = [(r, _storable(r, version, whole=True)) for r in ranges if r.rows or tight]
+        entries += [(partition, in_keys(partition), s) for _, s in stored if s is not None]
+        unknown += [(partition, r.column) for r, s in stored if s is None and _has_type(r, version)]
+    if unknown and not tight:
+        partition, column = unknown[0]
+        raise Unsupported(
+            f"statistics of the partition {in_keys(partition)!r}: the column {column!r} has values of types"
+            " without an order in common; have column statistics without it"
+        )
+    make = expression_partition_keys if expression else partition_stats_keys
+    keys = make(_names(entries), _texts(e[0] for e in entries))
+    made = _table(keys, entries, _PARTITION, version, tight=tight)
+    if not unknown or expression:
+        return made
+    return pa.concat_tables([made, removed_partition_stats(unknown, version=version)])
+
+
+def partition_ranges(files: Iterable[Sequence[Range]]) -> list[Range]:
+    """The ranges of all files of a partition together, column by column."""
+    found: dict[str, Range] = {}
+    for ranges in files:
+        for r in ranges:
+            found[r.column] = joined(found[r.column], r) if r.column in found else r
+    return list(found.values())
+
+
+def removed_stats(
+    partition: str, files: Collection[str], columns: Sequence[str], *, version: str = V2
+) -> pa.Table:
+    """Tombstones in ``column_stats`` of files that a clean removed."""
+    entries = [(partition, f, Range(c, pa.null(), None, None, 0, 0)) for f in sorted(files) for c in columns]
+    keys = column_stats_keys(_names(entries), _texts(e[0] for e in entries), _texts(e[1] for e in entries))
+    return _deleted(_table(keys, entries, _FILE, version, tight=False))
+
+
+def removed_partition_stats(gone: Iterable[tuple[str, str]], *, version: str = V2) -> pa.Table:
+    """Tombstones in ``partition_stats``: (partition, column)."""
+    entries = [(p, in_keys(p), Range(column, pa.null(), None, None, 0, 0)) for p, column in gone]
+    keys = partition_stats_keys(_names(entries), _texts(e[0] for e in entries))
+    return _deleted(_table(keys, entries, _PARTITION, version, tight=False))
+
+
+# ----------------------------------------------------------------------------- expression indexes
+
+
+def expression_range(
+    rows: pa.Table | Iterable[pa.Table], column: str, expression: Expression, *, file_size: int
+) -> Range | None:
+    """Range of an expression over one file's rows, nulls where the file has no such column; None for no
+    rows, and for such a file where the type of the expression's values is that of the column.
+
+    As sizes Java gives the file's, and twice that as the size that it would have uncompressed.
+    """
+    batches = [rows] if isinstance(rows, pa.Table) else rows
+    found = ranges_of((_evaluated(batch, column, expression) for batch in batches), [column])
+    return replace(found[0], size=file_size, plain_size=2 * file_size) if found else None
+
+
+def _evaluated(batch: pa.Table, column: str, expression: Expression) -> pa.Table:
+    values = column_at(batch, column)
+    if values is not None:
+        return pa.table({column: expression.values(values)})
+    known = expression.result
+    return pa.table({} if known is None else {column: pa.nulls(batch.num_rows, known)})
+
+
+def expression_rows(
+    files: Iterable[tuple[str, str, Range]],
+    partitions: Iterable[tuple[str, Range]] = (),
+    *,
+    tight: bool = True,
+) -> pa.Table:
+    """Rows of a column-statistics expression index: of files, and of partitions with all their files."""
+    of_files = stats_rows([(partition, file, [r]) for partition, file, r in files])
+    of_partitions = partition_stats_rows([(p, [r]) for p, r in partitions], tight=tight, expression=True)
+    return pa.concat_tables([of_files, of_partitions])
+
+
+def expression_bloom(
+    rows: pa.Table | Iterable[pa.Table], column: str, expression: Expression, size: BloomSize
+) -> tuple[str, bytes]:
+    """Type and text of a bloom filter of an expression's values in one base file, nulls left out.
+
+    ``size``: in Java's tables that of the writer's ``hoodie.index.bloom.*`` or of the index definition.
+    """
+    made = BloomFilter(size)
+    for batch in [rows] if isinstance(rows, pa.Table) else rows:
+        values = column_at(batch, column)
+        if values is not None:
+            made.add(expression.values(values).drop_null().cast(pa.string()))
+    return size.kind, made.text().encode()
+
+
+# ------------------------------------------------------------------------------------------- tables
+
+
+def _storable(found: Range, version: str, *, whole: bool = False) -> Range | None:
+    """With short bounds; None for a range that has no row. ``whole``: a value above which nothing short is
+    stays as it is."""
+    if found.low is None:
+        return found if found.is_bounded else None
+    high = upper_bound(found.high)
+    high = found.high if high is None and whole else high
+    if high is None or not _has_type(found, version):
+        return None
+    low = lower_bound(found.low)
+    return found if low is found.low and high is found.high else replace(found, low=low, high=high)
+
+
+def _has_type(found: Range, version: str) -> bool:
+    return pa.types.is_null(found.type) or storing(found.type, version) is not None
+
+
+def _names(entries: Sequence[tuple[str, str, Range]]) -> pa.Array:
+    return _texts(r.column for _, _, r in entries)
+
+
+def _texts(texts: Iterable[str]) -> pa.Array:
+    return pa.array(list(texts), pa.string())
+
+
+def _table(
+    keys: pa.Array,
+    entries: Sequence[tuple[str, str, Range]],
+    row_type: int,
+    version: str,
+    *,
+    tight: bool,
+) -> pa.Table:
+    count, ranges = len(entries), [r for _, _, r in entries]
+    how = [_storing(r, version, typed=row_type == _PARTITION and not tight) for r in ranges]
+    kinds = pa.array([s.kind for s in how], pa.int8())
+    columns = [
+        keys,
+        pa.array([row_type] * count, pa.int32()),
+        _texts(file for _, file, _ in entries),
+        _names(entries),
+        kinds,
+        _packed([r.low for r in ranges], ranges, how),
+        kinds,
+        _packed([r.high for r in ranges], ranges, how),
+        *(pa.array(column, pa.int64()) for column in _numbers(ranges)),
+        pa.array([False] * count, pa.bool_()),
+        pa.array([tight] * count, pa.bool_()),
+        pa.array([s.ordinal for s in how], pa.int32()),
+        pa.array([s.type_info for s in how], pa.string()),
+    ]
+    return pa.table(columns, _SCHEMA)
+
+
+def _numbers(ranges: Sequence[Range]) -> list[list[int]]:
+    return [
+        [r.rows for r in ranges],
+        [r.nulls for r in ranges],
+        [r.size for r in ranges],
+        [r.plain_size for r in ranges],
+    ]
+
+
+def _storing(found: Range, version: str, *, typed: bool) -> Storing:
+    """``typed``: with its type where it has no value."""
+    known = found.low is not None or (typed and not pa.types.is_null(found.type))
+    how = storing(found.type, version) if known else None
+    how = how or Storing(0, NULL_TYPE if version == V2 else None, None)
+    return replace(how, kind=0) if found.low is None else how
+
+
+def _packed(values: Sequence[Any], ranges: Sequence[Range], how: Sequence[Storing]) -> pa.Array:
+    """Values of all columns as bytes; those of one type at once."""
+    made: list[bytes | None] = [None] * len(values)
+    places: dict[pa.DataType, list[int]] = {}
+    for at, (value, r) in enumerate(zip(values, ranges, strict=True)):
+        if value is not None:
+            places.setdefault(r.type, []).append(at)
+    for kind, at in places.items():
+        stored = packed(typed_values([values[n] for n in at], kind), how[at[0]]).to_pylist()
+        for place, data in zip(at, stored, strict=True):
+            made[place] = data
+    return pa.array(made, pa.binary())
+
+
+def typed_values(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Plain values as ``Range`` has them, as an array of the column's type."""
+    types = pa.types
+    if types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind):
+        return pa.array(values, pa.int32() if kind.bit_width == 32 else pa.int64()).cast(kind)
+    if types.is_decimal(kind):
+        digits = [Decimal((v < 0, tuple(map(int, str(abs(v)))), -kind.scale)) for v in values]
+        return pa.array(digits, kind)
+    return pa.array(values, kind)
+
+
+def _deleted(rows: pa.Table) -> pa.Table:
+    at = rows.schema.get_field_index("deleted")
+    return rows.set_column(at, _SCHEMA.field(at), pa.array([True] * len(rows), pa.bool_()))

@@ -1,0 +1,489 @@
+"""Reading Hudi's metadata table: an ordinary merge-on-read table of HFiles with a timeline of its own.
+
+1. The data table's view is given; then the metadata table's timeline is listed, and its archive asked for
+   what is not there.
+2. Of a partition, base and log files make slices by completion time (``layout/slicing.py``), of which the
+   newest of each group is read.
+3. Which log blocks count is judged by ``validity``.
+4. Base file and blocks are merged by ``merging``.
+
+A look-up by keys goes to the file groups that the keys' hashes name and reads the blocks of their files that
+may hold the keys; a prefix, for which no hash is known, goes to all groups.
+
+Damage is ``CorruptTable`` with the path of the file, whatever it is: a file that a compaction or a clean has
+removed since the timeline was listed, too (open it again, or read without the metadata table).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem import limits
+from mainstem.errors import CorruptTable, Invalid, Unsupported
+from mainstem.formats.hfile import HFile, open_hfile
+from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
+from mainstem.layout.committed_files import CommittedFiles
+from mainstem.layout.properties import TableConfig, load_config
+from mainstem.layout.slicing import FileGroup, FileSlice, group_files, query_slice
+from mainstem.lsm_archive.reader import Archive
+from mainstem.metadata.index_definitions import Definitions, read_definitions
+from mainstem.metadata.metadata_partitions import (
+    ALL_PARTITIONS,
+    FILES,
+    RECORD_INDEX,
+    Content,
+    Kind,
+    content_of,
+    data_partition_of,
+    group_index,
+    in_keys,
+    in_paths,
+    is_partitioned_group,
+    kind_of,
+    ready_partitions,
+)
+from mainstem.metadata.metafile import Metafile, read_metafile
+from mainstem.metadata.records.flat_rows import SCHEMAS, decode
+from mainstem.metadata.records.row_keys import V2, file_groups, hashed_texts
+from mainstem.metadata.records.row_merging import Block, merge, shown
+from mainstem.metadata.validity import AheadOfView, Validity
+from mainstem.storage import paths
+from mainstem.storage.below import FolderStorage
+from mainstem.storage.protocol import Storage
+from mainstem.timeline.active import ActiveTimeline, load_timeline
+from mainstem.timeline.commit_metadata import CommitMetadata, decode_commit
+from mainstem.timeline.instant import COMMIT, COMPACTION, DELTACOMMIT, Instant
+from mainstem.timeline.plans import load_compaction_plan
+
+_LAYOUT_KEY = "hoodie.metadata.layout.class"
+
+Keep = Callable[[pa.Array], pa.Array]
+# Blocks of log files that are decoded together.
+_JOINED_BYTES = 32 * limits.MIB
+
+Select = Callable[[HFile], "tuple[pa.BinaryArray, pa.BinaryArray]"]
+
+
+def open_metadata(
+    storage: Storage,
+    config: TableConfig,
+    timeline: ActiveTimeline,
+    *,
+    undone: Container[str] = (),
+) -> MetadataTable | None:
+    """The metadata table as of a view of the data table; None if the table has none (``files`` not READY).
+
+    ``storage``, ``config``, ``timeline``: the data table's; ``undone``: completed instants that the view
+    leaves out. Raises ``CorruptTable`` where the folder or its properties are gone or damaged,
+    ``Unsupported`` for layouts of other Hudi releases.
+    """
+    if FILES not in ready_partitions(config.raw):
+        return None
+    folder = FolderStorage(storage, paths.METADATA)
+    archive = Archive.load(folder, own_config(folder).history)
+    own = load_timeline(folder)
+    validity = Validity(timeline, own, archive.completion_time, undone)
+    return MetadataTable(folder, config, read_definitions(storage, config), own, archive, validity)
+
+
+def own_config(folder: FolderStorage) -> TableConfig:
+    """The metadata table's own properties; raises as ``open_metadata``."""
+    try:
+        found = load_config(folder)
+    except Invalid:
+        raise CorruptTable(
+            "hoodie.properties names a metadata table, but there is none; drop its indexes"
+            " (Table.drop_index, mainstem index drop) and create them again, or read with"
+            " hoodie.metadata.enable=false",
+            path=folder.outer(paths.PROPERTIES),
+        ) from None
+    version = found.raw.get("hoodie.table.version", "").strip()
+    if version not in ("8", "9") or found.raw.get(_LAYOUT_KEY, "").strip():
+        raise Unsupported(
+            f"a metadata table of version {version!r:.20} with {_LAYOUT_KEY}="
+            f"{found.raw.get(_LAYOUT_KEY, '')!r:.100}; versions 8 and 9 without it can be read"
+        )
+    return found
+
+
+@dataclass
+class MetadataTable:
+    """The metadata table at one moment. ``folder``: its storage; ``config``, that of the data table;
+    ``timeline``, ``archive``: its own; ``whole``: a file that is gone is an error, not fewer rows."""
+
+    folder: FolderStorage
+    config: TableConfig
+    definitions: Definitions
+    timeline: ActiveTimeline
+    archive: Archive
+    validity: Validity
+    whole: bool = True
+    _groups: dict[str, list[FileGroup]] = field(default_factory=dict)
+
+    def reopened(self) -> MetadataTable:
+        """The same as of the same view of the data, its own timeline listed now."""
+        own = load_timeline(self.folder)
+        validity = self.validity.with_own(own)
+        return replace(self, timeline=own, validity=validity, _groups={})
+
+    # ------------------------------------------------------------------------------------- questions
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """Partitions that are READY (an ``indexing`` action may still be catching up, see 5.4 of RFC-45)."""
+        return ready_partitions(self.config.raw)
+
+    def content(self, partition: str) -> Content:
+        """What the rows of a partition are. ``Unsupported`` for an unknown partition."""
+        definition = self.definitions.get(partition)
+        found = content_of(partition, definition.index_type if definition is not None else "column_stats")
+        if found is None:
+            raise Unsupported(f"the partition {partition!r:.100} of the metadata table is not Hudi 1.2's")
+        return found
+
+    def read(self, partition: str) -> pa.Table:
+        """All rows of a partition (``records.SCHEMAS``), each key once, deleted ones left out."""
+        return self._rows(partition, self.slices(partition), None, None)
+
+    def lookup(self, partition: str, keys: pa.Array, *, data_partition: str | None = None) -> pa.Table:
+        """The rows with these keys; only file groups that their hashes name are read.
+
+        A partitioned record index needs ``data_partition`` (``Invalid`` without); keys of a partition that
+        it does not know are not found.
+        """
+        keys = pc.unique(keys.cast(pa.string()))
+        slices = self.slices(partition, data_partition)
+        split = partition == RECORD_INDEX and any(is_partitioned_group(s.file_id) for s in slices)
+        if split and data_partition is None:
+            raise Invalid("a look-up in a partitioned record index needs data_partition")
+        texts = hashed_texts(keys, self._secondary_version(partition))
+        return self._hashed(partition, slices, keys, texts, lambda some: lambda file: file.lookup(some))
+
+    def prefixes(self, partition: str, prefixes: pa.Array) -> pa.Table:
+        """The rows whose keys begin with one of these. Of a secondary index of version V2 these are
+        ``keys.secondary_prefixes``, and one file group each is read; else all groups."""
+        prefixes = pc.unique(prefixes.cast(pa.string()))
+        slices = self.slices(partition)
+        if self._secondary_version(partition) == V2:
+            return self._hashed(
+                partition, slices, prefixes, prefixes, lambda some: lambda file: file.prefixes(some), True
+            )
+        ordered = _sorted(prefixes)
+        return self._rows(partition, slices, lambda file: file.prefixes(ordered), _starting(prefixes))
+
+    def files(self) -> dict[str, dict[str, int]]:
+        """Partition path -> name -> size of every data file that the metadata table lists."""
+        return _by_partition(self.read(FILES))
+
+    def listing(self, partition: str) -> dict[str, int]:
+        """Name -> size of the files in one partition ("" of a non-partitioned table)."""
+        found = self.lookup(FILES, pa.array([in_keys(partition)]))
+        return _by_partition(found).get(partition, {})
+
+    def data_partitions(self) -> list[str]:
+        """Paths of all partitions of the data table."""
+        found = self.lookup(FILES, pa.array([ALL_PARTITIONS]))
+        return sorted(in_paths(name) for name in found["name"].to_pylist())
+
+    # --------------------------------------------------------------------------------------- its files
+
+    def groups(self, partition: str, *, visible_only: bool = True) -> list[FileGroup]:
+        """File groups of a partition by file id.
+
+        ``AheadOfView`` where a compaction went ahead of the view: plan the query again.
+        """
+        if visible_only and partition in self._groups:
+            return self._groups[partition]
+        index = read_metafile(self.folder.inner, partition)
+        sizes = {entry.name: entry.size for entry in self.folder.entries(partition) if not entry.is_folder}
+        names = list(sizes)
+        bases = (base.instant for base in map(paths.parse_hfile_name, names) if base is not None)
+        if visible_only and any(map(self.validity.ahead, bases)):
+            raise AheadOfView("the metadata table was compacted since the timeline was listed")
+        found = group_files(
+            partition,
+            names,
+            self.validity.completion,
+            self._compactions(partition),
+            visible_only=visible_only,
+            parse_base=paths.parse_hfile_name,
+        )
+        found = [group for group in found if index.has(group.file_id)]
+        if visible_only:
+            if self.whole:
+                self._check_whole(index, sizes)
+            self._groups[partition] = found
+        return found
+
+    def _check_whole(self, index: Metafile, sizes: Mapping[str, int]) -> None:
+        """Raises ``CorruptTable`` if a file that the newest slices of an index need is gone or shorter than
+        the commit says that wrote it: what it held would be missing from answers."""
+        done = self.validity.completion
+        since = self._began(index, sizes)
+        written = CommittedFiles.of(
+            self.folder,
+            [
+                i
+                for i in self.timeline.completed
+                if i.action in (COMMIT, DELTACOMMIT)
+                and (i.completion or "") >= since
+                and done(i.requested) is not None
+                and (i.action == COMMIT or self.validity.counts(i.requested))
+            ],
+            self._commit,
+            paths.parse_hfile_name,
+        )
+        lost = written.missing(index.partition, sizes.keys(), done, parse_base=paths.parse_hfile_name)
+        told = written.by_partition.get(index.partition, {}).values()
+        damaged = [file for file in lost if index.has(file.file_id)]
+        damaged += [file for file in told if file.name in sizes and sizes[file.name] < file.size]
+        # What was completed, taken back or planned since may have removed files: then nothing is sure.
+        if damaged and load_timeline(self.folder).names == self.timeline.names:
+            file = damaged[0]
+            now = f"has {sizes[file.name]}" if file.name in sizes else "is gone"
+            raise CorruptTable(
+                f"the metadata table is damaged: the instant {file.instant} wrote {file.size} bytes into this"
+                f" file, which {now}",
+                path=self.folder.outer(paths.in_partition(index.partition, file.name)),
+                instant=file.instant,
+            )
+
+    def _began(self, index: Metafile, names: Iterable[str]) -> str:
+        """No file of an instant completed before is needed: the index was made, or all groups got newer base
+        files since."""
+        made = self.validity.completion(index.instant) if index.instant else None
+        newest: dict[str, str] = {}
+        for base in filter(None, map(paths.parse_hfile_name, names)):
+            if index.has(base.file_id) and self.validity.completion(base.instant) is not None:
+                newest[base.file_id] = max(newest.get(base.file_id, ""), base.instant)
+        return max(made or "", min(newest.values(), default=""))
+
+    def _commit(self, instant: Instant) -> CommitMetadata | None:
+        path = paths.timeline_file(instant.file_name)
+        try:
+            data = self.folder.read(path, max_bytes=limits.TIMELINE_FILE_BYTES_MAX)
+        except FileNotFoundError:  # archived or taken back since the listing
+            return None
+        return decode_commit(data, path=self.folder.outer(path))
+
+    def slices(self, partition: str, data_partition: str | None = None) -> list[FileSlice]:
+        """The newest slice of each file group by number: what the hashes of keys count.
+
+        ``data_partition``: its groups of a partitioned record index.
+        """
+        groups, content = self.groups(partition), self.content(partition)
+        # Of these what is not listed is not there; a file without statistics is read.
+        told = content in (Content.FILES, Content.RECORDS, Content.SECONDARY)
+        if told and not groups and not self.definitions.partitioned_record_index:
+            raise self._damaged("a partition without a file group", partition)
+        if partition == RECORD_INDEX and any(is_partitioned_group(g.file_id) for g in groups):
+            if data_partition is None:
+                return [s for s in (query_slice(g, None) for g in groups) if s is not None]
+            groups = [g for g in groups if data_partition_of(g.file_id) == data_partition]
+        numbers = [group_index(group.file_id) for group in groups]
+        if numbers != list(range(len(numbers))):
+            raise self._damaged(f"the file groups {numbers}, expected 0 to {len(numbers) - 1}", partition)
+        found = [query_slice(group, None) for group in groups]
+        if None in found:
+            raise self._damaged("a file group without a file that is committed", partition)
+        return [s for s in found if s is not None]
+
+    def _compactions(self, partition: str) -> dict[str, str]:
+        planned = {}
+        for instant in self.timeline.pending:
+            if instant.action == COMPACTION:
+                for operation in load_compaction_plan(self.folder, instant.requested):
+                    if operation.partition == partition:
+                        planned[operation.file_id] = instant.requested
+        return planned
+
+    def _damaged(self, what: str, partition: str) -> CorruptTable:
+        return CorruptTable(f"the metadata table is damaged: {what}", path=self.folder.outer(partition))
+
+    # ---------------------------------------------------------------------------------------- its rows
+
+    def slice_rows(self, found: FileSlice) -> pa.Table:
+        """All rows of a slice, each key once, tombstones included: what a compaction of it holds."""
+        return self._merged(self.content(found.partition), found, None, None)
+
+    def _rows(
+        self, partition: str, slices: Sequence[FileSlice], select: Select | None, keep: Keep | None
+    ) -> pa.Table:
+        content = self.content(partition)
+        parts = self.folder.side_by_side(lambda s: self._merged(content, s, select, keep), slices)
+        return shown(content, pa.concat_tables(parts)) if parts else SCHEMAS[content].empty_table()
+
+    def _hashed(
+        self,
+        partition: str,
+        slices: Sequence[FileSlice],
+        keys: pa.Array,
+        texts: pa.Array,
+        select: Callable[[pa.Array], Select],
+        starting: bool = False,
+    ) -> pa.Table:
+        content = self.content(partition)
+        numbers = file_groups(texts, len(slices))
+        wanted = [(n, _sorted(keys.filter(pa.array(numbers == n)))) for n in np.unique(numbers).tolist()]
+        wanted = wanted if slices else []
+
+        def one(item: tuple[int, pa.Array]) -> pa.Table:
+            number, some = item
+            keep = _starting(some) if starting else _among(some)
+            return self._merged(content, slices[number], select(some), keep)
+
+        parts = self.folder.side_by_side(one, wanted)
+        return shown(content, pa.concat_tables(parts)) if parts else SCHEMAS[content].empty_table()
+
+    def _merged(
+        self, content: Content, found: FileSlice, select: Select | None, keep: Keep | None
+    ) -> pa.Table:
+        base = None
+        try:
+            if found.base_file is not None:
+                path = paths.in_partition(found.partition, found.base_file)
+                view, run = self.folder.view(path), self.folder.side_by_side
+                file = open_hfile(view, path=self.folder.outer(path), run=run)
+                base = _encoded(file, select, self.folder.outer(path)).decoded(content)
+            pieces = [
+                piece
+                for name in found.log_files
+                for piece in self._pieces(paths.in_partition(found.partition, name), select, keep)
+            ]
+        except FileNotFoundError as error:
+            raise self._damaged(f"a file is gone ({error})", found.partition) from None
+        return merge(content, base, decoded_blocks(content, pieces))
+
+    def _pieces(self, path: str, select: Select | None, keep: Keep | None) -> list[Encoded | pa.Array]:
+        """What is asked for of the blocks of a log file that count; of DELETE blocks the keys."""
+        log = paths.parse_log_name(path.rpartition("/")[2])
+        if log is None or not self.validity.counts(log.instant):
+            return []
+        where = self.folder.outer(path)
+        made: list[Encoded | pa.Array] = []
+        for block in read_blocks(self.folder.view(path), path=where):
+            if not self.validity.counts(block.instant):
+                continue
+            if block.kind == BlockKind.DELETE:
+                keys = block.deletes()["record_key"].combine_chunks()
+                made.append(keys if keep is None else keys.filter(keep(keys)))
+            else:
+                made.append(_encoded(_hfile_of(block), select, where))
+        return made
+
+    def _secondary_version(self, partition: str) -> str | None:
+        if kind_of(partition) != Kind.SECONDARY_INDEX:
+            return None
+        return self.definitions.secondary_version(partition)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Rows of a file or block that are not decoded yet."""
+
+    keys: pa.Array
+    values: pa.Array
+    schema_text: str
+    path: str
+
+    def decoded(self, content: Content) -> pa.Table:
+        """Its rows."""
+        return decode(content, self.keys, self.values, self.schema_text, path=self.path)
+
+
+def _encoded(file: HFile, select: Select | None, path: str) -> Encoded:
+    keys, values = file.rows() if select is None else select(file)
+    return Encoded(keys, values, file.schema_text, path)
+
+
+def decoded_blocks(content: Content, pieces: Sequence[Encoded | pa.Array]) -> list[Block]:
+    """Blocks in merge order; neighbours of one schema are decoded together, as a block of few rows costs as
+    much as one of many."""
+    made: list[Block] = []
+    waiting: list[Encoded] = []
+    size = 0
+
+    def flush() -> None:
+        if waiting:
+            made.append(Block(rows=_joined(content, waiting), joined=len(waiting) > 1))
+            waiting.clear()
+
+    for piece in pieces:
+        if isinstance(piece, pa.Array):
+            flush()
+            made.append(Block(deletes=piece))
+            continue
+        if waiting and (waiting[0].schema_text != piece.schema_text or size > _JOINED_BYTES):
+            flush()
+        size = piece.values.nbytes + (size if waiting else 0)
+        waiting.append(piece)
+    flush()
+    return made
+
+
+def _joined(content: Content, pieces: Sequence[Encoded]) -> pa.Table:
+    if len(pieces) == 1:
+        return pieces[0].decoded(content)
+    first = pieces[0]
+    keys, values = (pa.concat_arrays([getattr(p, name) for p in pieces]) for name in ("keys", "values"))
+    try:
+        return Encoded(keys, values, first.schema_text, first.path).decoded(content)
+    except CorruptTable:
+        for piece in pieces:  # which of them it is
+            piece.decoded(content)
+        raise
+
+
+def _among(keys: pa.Array) -> Keep:
+    return lambda found: pc.is_in(found, value_set=keys.cast(found.type))
+
+
+def _starting(prefixes: pa.Array) -> Keep:
+    """Whether a key begins with one of these: by lengths, of which there are few."""
+    sizes = pc.binary_length(prefixes.cast(pa.binary()))
+    groups = [prefixes.filter(pc.equal(sizes, size)).cast(pa.binary()) for size in pc.unique(sizes)]
+
+    def keep(found: pa.Array) -> pa.Array:
+        plain = found.cast(pa.binary())
+        hits = np.zeros(len(found), bool)
+        for some in groups:
+            size = len(some[0].as_py())
+            cut = pc.binary_slice(plain, 0, size)
+            hits |= pc.is_in(cut, value_set=some).to_numpy(zero_copy_only=False)
+        return pa.array(hits)
+
+    return keep
+
+
+def _sorted(keys: pa.Array) -> pa.Array:
+    """By unsigned bytes, as files are."""
+    plain = keys.cast(pa.binary())
+    return plain.take(pc.sort_indices(plain))
+
+
+def _hfile_of(block: LogBlock) -> HFile:
+    if block.kind != BlockKind.HFILE_DATA:
+        raise Unsupported(f"a {block.kind.name} block in the metadata table ({block.path} at {block.offset})")
+    return block.hfile()
+
+
+def _by_partition(rows: pa.Table) -> dict[str, dict[str, int]]:
+    """Names and sizes by partition path; the row of all partitions adds those without files.
+
+    ``CorruptTable`` where a partition is called like that row, which Java does not refuse: it is two in one.
+    """
+    found: dict[str, dict[str, int]] = {}
+    columns = (rows[name].to_pylist() for name in ("key", "name", "size"))
+    for key, name, size in zip(*columns, strict=True):
+        if key == name == ALL_PARTITIONS:
+            raise CorruptTable(f"a partition of the data is called {name!r}", path=paths.METADATA)
+        if key == ALL_PARTITIONS:
+            found.setdefault(in_paths(name), {})
+        else:
+            found.setdefault(in_paths(key), {})[name] = size
+    return found

@@ -1,0 +1,142 @@
+"""Which files tell what a range of instants wrote and deleted, file group by file group.
+
+A group's deletes lie in all its log files of the range, in whichever slice: a compaction in between
+carries rows on, but no deletes. Where a file group was replaced within the range, its whole partition is
+one unit, since its rows may live on in other groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mainstem.layout.key_generator import KeyGenerator
+from mainstem.layout.slicing import FileSlice
+from mainstem.readers.changes.change_set import ChangedGroup, Rewrite
+from mainstem.readers.changes.commit_range import (
+    SERVICES,
+    Window,
+    base_before,
+    in_merge_order,
+    stats_by_group,
+    told_size,
+)
+from mainstem.readers.planning.file_presence import check_files, check_listed
+from mainstem.readers.planning.history import check_no_new_clean, just_before, past_state
+from mainstem.readers.planning.snapshot import make_split
+from mainstem.readers.planning.split import ReadSpec, Split
+from mainstem.readers.planning.table_state import TableState
+from mainstem.storage import paths
+
+_PLAIN_GENERATORS = ("SIMPLE", "COMPLEX", "NON_PARTITION")
+
+
+@dataclass
+class _Found:
+    """Files of one unit of work."""
+
+    rows: list[Split] = field(default_factory=list)
+    logs: dict[str, list[str]] = field(default_factory=dict)
+    rewrites: list[Rewrite] = field(default_factory=list)
+
+
+def changed_groups(
+    state: TableState,
+    window: Window,
+    spec: ReadSpec,
+    columns: Sequence[str],
+    rows: Iterable[Split],
+) -> Iterator[ChangedGroup]:
+    """Units of work; ``rows`` are the splits that the range's rows are read from."""
+    planner = _Planner(state, window, spec)
+    planner.look()
+    for split in rows:
+        planner.unit(split.partition, split.file_id).rows.append(split)
+    check_no_new_clean(state)
+    keys = KeyGenerator.of(state.config)
+    plain = state.config.key_generator in _PLAIN_GENERATORS
+    for (partition, _), found in sorted(planner.units.items()):
+        logs = tuple(
+            tuple(paths.in_partition(partition, name) for name in in_merge_order(names))
+            for _, names in sorted(found.logs.items())
+        )
+        yield ChangedGroup(
+            partition,
+            spec,
+            keys,
+            tuple(columns),
+            tuple(found.rows),
+            logs,
+            tuple(found.rewrites),
+            plain,
+        )
+
+
+@dataclass
+class _Planner:
+    state: TableState
+    window: Window
+    spec: ReadSpec
+    units: dict[tuple[str, str], _Found] = field(default_factory=dict)
+    whole: set[str] = field(default_factory=set)
+
+    def unit(self, partition: str, file_id: str) -> _Found:
+        key = (partition, "" if partition in self.whole else file_id)
+        return self.units.setdefault(key, _Found())
+
+    def look(self) -> None:
+        found = []
+        for requested, completion in sorted(self.window.instants.items(), key=lambda pair: pair[1]):
+            metadata = self.state.metadata(requested)
+            if metadata is not None and metadata.operation.upper() not in SERVICES:
+                found.append((requested, completion, metadata))
+                self.whole.update(metadata.replaced)
+        for requested, completion, metadata in found:
+            for partition, file_id, stats in stats_by_group(metadata):
+                for stat in stats:
+                    self._file(requested, partition, file_id, stat)
+            for partition, file_ids in sorted(metadata.replaced.items()):
+                self._replaced(requested, completion, partition, file_ids, metadata.stats)
+
+    def _file(self, requested: str, partition: str, file_id: str, stat: Mapping[str, Any]) -> None:
+        name = (stat.get("path") or "").rsplit("/", 1)[-1]
+        log = paths.parse_log_name(name)
+        if name and self.spec.damaged == "error":
+            check_files(self.state, partition, [name], {name: told_size(stat)})
+        if log is not None and not log.is_cdc:
+            self.unit(partition, file_id).logs.setdefault(file_id, []).append(name)
+        elif log is None and name and stat.get("numDeletes"):
+            previous = base_before(self.state, partition, file_id, stat)
+            before = () if previous is None else (self._base(partition, file_id, previous),)
+            after = (self._base(partition, file_id, name),)
+            self.unit(partition, file_id).rewrites.append(Rewrite(requested, before, after))
+
+    def _replaced(
+        self,
+        requested: str,
+        completion: str,
+        partition: str,
+        file_ids: Sequence[str],
+        stats: Mapping[str, Sequence[Mapping[str, Any]]],
+    ) -> None:
+        past = past_state(self.state, just_before(completion))
+        names = self.state.storage.names(partition)
+        for file_id in file_ids if self.spec.damaged == "error" else ():
+            check_listed(past, partition, set(names), file_id=file_id)
+        slices = [
+            found
+            for file_id in sorted(file_ids)
+            for found in past.slices(partition, paths.of_group(names, file_id), file_id=file_id)
+        ]
+        before = tuple(make_split(found, self.spec, self.state.config) for found in slices)
+        written = [stat for stat in stats.get(partition, ()) if stat.get("path")]
+        after = tuple(
+            self._base(partition, stat.get("fileId") or "", stat["path"].rsplit("/", 1)[-1])
+            for stat in written
+            if paths.parse_base_name(stat["path"].rsplit("/", 1)[-1]) is not None
+        )
+        self.unit(partition, "").rewrites.append(Rewrite(requested, before, after))
+
+    def _base(self, partition: str, file_id: str, name: str) -> Split:
+        return make_split(FileSlice(partition, file_id, "", name), self.spec, self.state.config)

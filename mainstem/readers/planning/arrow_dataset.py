@@ -1,0 +1,182 @@
+"""A query as a ``pyarrow.dataset.Dataset``: DuckDB, Polars and pyarrow push columns and filters into it.
+
+Engines know a dataset by its class and ask it for a ``scanner`` with columns and a filter. So this is a
+subclass whose every method plans a read of exactly that. Functions of pyarrow that pass by the methods
+and scan the C++ object underneath find one file there, which comes about when it is opened: all rows of that
+moment, unfiltered, in memory from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as fs
+
+from mainstem.errors import Unsupported
+from mainstem.readers.planning.query_schema import filter_columns, output_columns
+
+if TYPE_CHECKING:
+    from mainstem.readers.planning.scan_plan import ScanPlan
+
+Columns = Sequence[str] | Mapping[str, pc.Expression] | None
+_FILE = "table.arrow"
+
+
+class PlanDataset(ds.FileSystemDataset):
+    """Rows of a ``ScanPlan``, read anew for every scan, each of one moment of the table.
+
+    The schema is that of the moment at which the dataset was made.
+    """
+
+    def __init__(self, plan: ScanPlan, expression: pc.Expression | None = None) -> None:
+        self._plan = plan
+        self._expression = expression
+        self._shown = plan.schema
+        files, form = fs.PyFileSystem(_WhenOpened(self.to_table)), ds.IpcFileFormat()
+        super().__init__([form.make_fragment(_FILE, filesystem=files)], self._shown, form, files)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the rows."""
+        return self._shown
+
+    def scanner(
+        self, columns: Columns = None, filter: pc.Expression | None = None, **options: Any
+    ) -> ds.Scanner:
+        """A scanner that can be read once. ``columns``: names, or new names and expressions of columns.
+
+        Of the other options of pyarrow ``use_threads`` and ``memory_pool`` have an effect.
+        """
+        filter = _both(self._expression, filter)
+        needed = list(self._shown.names) if columns is None else self._needed(columns)
+        reader = self._plan.refined(needed, filter).to_reader()
+        known = {k: v for k, v in options.items() if k in ("use_threads", "memory_pool")}
+        return ds.Scanner.from_batches(reader, columns=needed if columns is None else columns, **known)
+
+    def _needed(self, columns: Columns) -> list[str]:
+        if isinstance(columns, Mapping):
+            used = [n for e in columns.values() for n in filter_columns(self._shown, e)]
+        else:
+            used = output_columns(self._shown, columns)
+        # Without any column the number of rows would be lost on the way.
+        return list(dict.fromkeys(used)) or self._shown.names[:1]
+
+    def to_batches(
+        self, columns: Columns = None, filter: pc.Expression | None = None, **options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows batch by batch."""
+        return self.scanner(columns, filter, **options).to_batches()
+
+    def to_table(
+        self, columns: Columns = None, filter: pc.Expression | None = None, **options: Any
+    ) -> pa.Table:
+        """All rows."""
+        return self.scanner(columns, filter, **options).to_table()
+
+    def head(
+        self,
+        num_rows: int,
+        columns: Columns = None,
+        filter: pc.Expression | None = None,
+        **options: Any,
+    ) -> pa.Table:
+        """The first rows; file slices behind them are not read."""
+        reader = self.scanner(columns, filter, **options).to_reader()
+        found: list[pa.RecordBatch] = []
+        missing = num_rows
+        for batch in reader:
+            found.append(batch.slice(0, missing))
+            missing -= found[-1].num_rows
+            if missing <= 0:
+                break
+        return pa.Table.from_batches(found, reader.schema)
+
+    def take(
+        self, indices: Any, columns: Columns = None, filter: pc.Expression | None = None, **options: Any
+    ) -> pa.Table:
+        """Rows by number. The order of rows is that of one scan; another commit may change it."""
+        return self.to_table(columns, filter, **options).take(indices)
+
+    def count_rows(self, filter: pc.Expression | None = None, **options: Any) -> int:
+        """Number of rows; of the columns only those that merge and filter need are read."""
+        return self._plan.refined([], _both(self._expression, filter)).count_rows()
+
+    def filter(self, expression: pc.Expression) -> PlanDataset:
+        """The rows that pass ``expression`` too."""
+        return PlanDataset(self._plan, _both(self._expression, expression))
+
+    def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[ds.Fragment]:
+        """One fragment, in memory."""
+        return self._loaded().get_fragments(filter)
+
+    def sort_by(self, sorting: Any, **options: Any) -> ds.InMemoryDataset:
+        """The rows sorted, in memory."""
+        return self._loaded().sort_by(sorting, **options)
+
+    def join(self, right_dataset: ds.Dataset, *keys: Any, **options: Any) -> ds.InMemoryDataset:
+        """The rows joined, in memory."""
+        return self._loaded().join(_in_memory(right_dataset), *keys, **options)
+
+    def join_asof(self, right_dataset: ds.Dataset, *keys: Any, **options: Any) -> ds.InMemoryDataset:
+        """The rows joined, in memory."""
+        return self._loaded().join_asof(_in_memory(right_dataset), *keys, **options)
+
+    def replace_schema(self, schema: pa.Schema) -> ds.Dataset:
+        """Refused: the table decides."""
+        raise Unsupported("a mainstem dataset has the schema of its table; cast what comes out of it")
+
+    def _loaded(self) -> ds.InMemoryDataset:
+        return ds.InMemoryDataset(self.to_table())
+
+    def __reduce__(self) -> Any:
+        raise Unsupported("a mainstem dataset is not picklable: open the table where it is read")
+
+
+def _both(one: pc.Expression | None, other: pc.Expression | None) -> pc.Expression | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return one & other
+
+
+def _in_memory(right: ds.Dataset) -> ds.Dataset:
+    return right._loaded() if isinstance(right, PlanDataset) else right
+
+
+class _WhenOpened(fs.FileSystemHandler):
+    """A file system of one file, which holds what ``rows`` gives when it is opened first."""
+
+    def __init__(self, rows: Callable[[], pa.Table]) -> None:
+        self._rows = rows
+
+    @cached_property
+    def _content(self) -> pa.Buffer:
+        rows, sink = self._rows(), pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        return sink.getvalue()
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        return pa.BufferReader(self._content)
+
+    open_input_stream = open_input_file
+
+    def get_type_name(self) -> str:
+        return "mainstem"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def get_file_info(self, paths: list[str]) -> list[fs.FileInfo]:
+        return [fs.FileInfo(path, fs.FileType.File) for path in paths]
+
+    def _refused(self, *given: object, **more: object) -> NoReturn:
+        raise Unsupported("a mainstem dataset is read only, and has no files; ask the table for them")
+
+    get_file_info_selector = create_dir = delete_dir = delete_dir_contents = _refused
+    delete_root_dir_contents = delete_file = move = copy_file = _refused
+    open_output_stream = open_append_stream = _refused

@@ -1,0 +1,189 @@
+"""Whether the files that a query counts on are there, and whole: what is not is damage, and named.
+
+Of a listed folder, committed writes say which files must be in it (``layout.committed_files``); of the
+metadata table's listing, the file system says which are there. A file of either kind that is shorter than
+its commit says, such as an empty one after a crash of a machine without fsync, is damage, too: its rows
+would be missing without a word. Only the files that the query reads are looked at, once, when they are
+planned.
+
+No damage is what a clean has removed, and what a clean, a restore or a rollback removes while the query
+looks: then ``FileNotFoundError`` makes it look again. ``mainstem.read.damaged=skip`` reads what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mainstem.errors import CorruptTable
+from mainstem.formats.log_file import read_blocks
+from mainstem.layout.committed_files import Written
+from mainstem.layout.partitions import PartitionListing
+from mainstem.layout.properties import TableConfig
+from mainstem.layout.slicing import FileSlice, query_slice
+from mainstem.readers.planning.history import check_no_new_clean, cleaned_since
+from mainstem.readers.planning.table_state import TableState
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+
+_LOOKS = 4
+_MENDED = (
+    "restore it from a copy, or read what is left with mainstem.read.damaged=skip (its rows are then missing)"
+)
+
+
+@dataclass
+class Checks:
+    """What one query looks at. ``damaged``: as the query's; nothing is looked at where it is ``skip``."""
+
+    state: TableState
+    damaged: str
+    until: str | None = None
+    base_only: bool = False
+    replaced: Container[tuple[str, str]] = ()
+    _sizes: dict[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def listings(self, found: Iterable[PartitionListing]) -> Iterator[PartitionListing]:
+        """``found``, and an empty one for each partition of committed files that is not there."""
+        names, by_folders = set(), self.damaged == "error"
+        for listing in found:
+            names.add(listing.partition)
+            by_folders = by_folders and listing.sizes is None
+            yield listing
+        if by_folders:
+            for partition in sorted(self.state.view.committed.by_partition.keys() - names):
+                yield PartitionListing(partition, ())
+
+    def listed(self, listing: PartitionListing) -> None:
+        """``check_listed``, where the file system made the listing."""
+        if self.damaged != "error":
+            return
+        if listing.sizes is None:
+            check_listed(
+                self.state, listing.partition, set(listing.names), until=self.until,
+                base_only=self.base_only, replaced=self.replaced,
+            )  # fmt: skip
+        sizes = listing.sizes
+        if sizes is None:
+            sizes = committed_sizes(self.state, listing.partition)
+        self._sizes[listing.partition] = sizes
+
+    def whole(self, found: FileSlice) -> None:
+        """Raises as ``check_files``, for the files of a slice that is read."""
+        if self.damaged == "error":
+            sizes = self._sizes.get(found.partition, {})
+            check_slice(self.state, found, sizes, base_only=self.base_only)
+
+
+def check_listed(
+    state: TableState,
+    partition: str,
+    names: Collection[str],
+    *,
+    until: str | None = None,
+    file_id: str | None = None,
+    base_only: bool = False,
+    replaced: Container[tuple[str, str]] = (),
+) -> None:
+    """Raises ``CorruptTable`` if the newest slices of a partition (of one group, as of ``until``) need a
+    committed file that is not among ``names``; ``FileNotFoundError`` if something may just have removed it.
+    """
+    lost = state.view.committed.missing(
+        partition, names, state.completion, until=until, file_id=file_id, base_only=base_only,
+        replaced=replaced, parse_base=state.parse_base,
+    )  # fmt: skip
+    if not lost:
+        return
+    cleaned = cleaned_since(state.view, "").get(partition, set())
+    lost = [file for file in lost if file.name not in cleaned]
+    if lost:
+        check_no_new_clean(state)
+        if state.storage.stat(paths.in_partition(partition, lost[0].name)) is not None and not names:
+            raise CorruptTable(
+                f"the folder of the partition {partition!r} has files of committed instants and no metafile,"
+                " by which readers know it; restore the metafile from a copy",
+                path=state.for_people(paths.partition_metafile(partition)),
+                table=state.storage.base,
+            )
+        raise _gone(state, partition, lost[0].name, lost[0])
+
+
+def check_table(state: TableState, listed: Mapping[str, Collection[str]]) -> None:
+    """Whether all is there that the newest view needs of the table, whose partitions hold the names in
+    ``listed``: for services that make new files of what they find. Raises as ``check_listed``."""
+    replaced = state.replaced(None)
+    for partition in sorted(listed.keys() | state.committed.by_partition.keys()):
+        names = listed.get(partition, ())
+        check_listed(state, partition, set(names), replaced=replaced)
+        sizes = committed_sizes(state, partition)
+        if not sizes:
+            continue
+        for group in state.group(partition, sorted(names)):
+            found = query_slice(group, None)
+            if found is not None and (partition, group.file_id) not in replaced:
+                check_slice(state, found, sizes)
+
+
+def check_table_now(storage: Storage, config: TableConfig) -> None:
+    """``check_table`` of the newest state, listed again while others remove files."""
+    for left in reversed(range(_LOOKS)):
+        state = TableState.load(storage, config)
+        try:
+            check_table(state, {found.partition: found.names for found in state.partitions()})
+            return
+        except FileNotFoundError:
+            if not left:
+                raise
+
+
+def committed_sizes(state: TableState, partition: str) -> Mapping[str, int]:
+    """Name -> bytes that a file of the partition must have, of instants on the active timeline."""
+    written = state.view.committed.by_partition.get(partition, {})
+    return {name: file.size for name, file in written.items()}
+
+
+def check_slice(
+    state: TableState, found: FileSlice, sizes: Mapping[str, int], *, base_only: bool = False
+) -> None:
+    """``check_files`` of a slice."""
+    names = [*filter(None, [found.base_file]), *(() if base_only else found.log_files)]
+    check_files(state, found.partition, names, sizes)
+
+
+def check_files(
+    state: TableState, partition: str, names: Sequence[str], sizes: Mapping[str, int]
+) -> None:
+    """Raises ``CorruptTable`` if a file of a partition is gone or shorter than ``sizes`` say, where they tell
+    its size; ``FileNotFoundError`` if a clean has removed it."""
+    for name in names:
+        least = sizes.get(name)
+        if least is None:
+            continue
+        path = paths.in_partition(partition, name)
+        info = state.storage.stat(path)
+        if info is None:
+            if name in cleaned_since(state.view, "").get(partition, ()):
+                raise FileNotFoundError(f"a clean has removed {path}")
+            check_no_new_clean(state)
+            raise _gone(state, partition, name, None)
+        if info.size < least:
+            if info.size and paths.parse_log_name(name) is not None:
+                read_blocks(state.storage.view(path), path=path)  # tells the block that is cut
+            raise CorruptTable(
+                f"the file has {info.size} bytes, its commit says {least}: it was cut off or emptied since;"
+                f" {_MENDED}",
+                path=state.for_people(path),
+                offset=info.size,
+                table=state.storage.base,
+            )
+
+
+def _gone(state: TableState, partition: str, name: str, file: Written | None) -> CorruptTable:
+    parsed = paths.parse_log_name(name) or state.parse_base(name)
+    instant = file.instant if file is not None else parsed.instant if parsed is not None else None
+    return CorruptTable(
+        f"the committed instant {instant} wrote this file, it is gone, and no clean removed it; {_MENDED}",
+        path=state.for_people(paths.in_partition(partition, name)),
+        table=state.storage.base,
+        instant=instant,
+    )

@@ -1,0 +1,243 @@
+"""What a query returns: a plan that reads when asked, once more if a clean got in its way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from mainstem.errors import CorruptTable, Unavailable, Unsupported
+from mainstem.publish.table_identity import check_table
+from mainstem.readers.planning.explain import Explanation, Report
+from mainstem.readers.planning.split import ReadSpec
+from mainstem.storage.protocol import Result, Storage
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+ATTEMPTS = 2
+_VANISHED = (
+    "a file of the view was removed while it was read ({error}); a clean retains too few commits"
+    " for"
+    " queries of this length: read again, or raise hoodie.clean.commits.retained"
+)
+
+
+class ReadableSplit(Protocol):
+    """A picklable unit of work: the rows of one file group that a query asks for."""
+
+    def read(self, storage: Storage) -> Iterator[pa.Table]:
+        """Rows in the query's schema. ``FileNotFoundError`` if a clean removed a file."""
+        ...
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What the splits of one moment share, and the splits; files are listed when they are drawn.
+
+    ``schema``: what comes out, where it is not columns of the table (change data). ``report``: what is
+    left unread, complete once the splits are drawn.
+    """
+
+    spec: ReadSpec
+    splits: Iterable[ReadableSplit]
+    schema: pa.Schema | None = None
+    report: Report | None = None
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """Schema of the rows."""
+        if self.schema is not None:
+            return self.schema
+        return pa.schema([self.spec.schema.field(name) for name in self.spec.columns])
+
+
+Refined = Callable[["Sequence[str] | None", "pc.Expression | None"], "ScanPlan"]
+"""The same query with other columns (None: the same) and one more filter (None: no more)."""
+
+
+class ScanPlan:
+    """A query on a table. Every call reads the table's newest state; nothing is cached.
+
+    Whatever takes Arrow streams takes a plan (``__arrow_c_stream__``): DuckDB, Polars, pandas, pyarrow.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        planner: Callable[[], Planned],
+        *,
+        vanished: str | None = None,
+        refined: Refined | None = None,
+    ) -> None:
+        self._storage = storage
+        self._planner = planner
+        self._message = vanished or _VANISHED
+        self._refined = refined
+        self._table: str | None = None
+
+    def of_table(self, identity: str | None) -> ScanPlan:
+        """The same query, of this table alone (``publish.table_identity``): ``TableReplaced`` is raised where
+        another was made at its path. The look comes after all files are listed, so they are of one table."""
+        self._table = identity
+        return self
+
+    def __reduce__(self) -> Any:
+        raise Unsupported(
+            "a query is not picklable, as it reads whatever is the newest state: open the table where it is"
+            " read (an open table can be pickled), or read its rows first (to_arrow)"
+        )
+
+    def __copy__(self) -> ScanPlan:
+        return self  # nothing of it ever changes
+
+    def __deepcopy__(self, memo: object) -> ScanPlan:
+        return self
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the rows."""
+        return self._twice(lambda: self._planner().output_schema)
+
+    def refined(self, columns: Sequence[str] | None, filter: pc.Expression | None) -> ScanPlan:
+        """The same query with fewer columns and one more filter, both pushed down to the files."""
+        if self._refined is None:
+            raise Unsupported("only snapshots take columns and filters afterwards; give them to changes()")
+        return self._refined(columns, filter).of_table(self._table)
+
+    def splits(self) -> list[ReadableSplit]:
+        """One picklable unit of work per file slice; ``split.read(storage)`` gives its rows."""
+        return list(self._twice(self._drawn).splits)
+
+    def explain(self) -> Explanation:
+        """Which files the query reads now, and which index cut the others; no rows are read.
+
+        ``print(plan.explain())`` is a text, ``plan.explain().to_dict()`` the same for programs. Raises
+        ``Unsupported`` for queries of changes, which read the files that their instants wrote.
+        """
+        planned = self._twice(self._drawn)
+        if planned.report is None:
+            raise Unsupported("explain() is for scan(); changes() reads the files that its instants wrote")
+        return planned.report.explanation()
+
+    def _drawn(self) -> Planned:
+        """All files are listed: they are those of one table, if it is still there now."""
+        try:
+            planned = self._planner()
+            planned = replace(planned, splits=list(planned.splits))
+        except CorruptTable:
+            check_table(self._storage, self._table)  # files of two tables do not fit each other
+            raise
+        check_table(self._storage, self._table)
+        return planned
+
+    def to_arrow(self) -> pa.Table:
+        """All rows. A file that a concurrent clean removed makes the whole query start again, once.
+
+        Raises ``CorruptTable`` for damaged files, ``Unavailable`` if files vanish again.
+        """
+        planned, tables = self._all()
+        return _concatenated(planned.output_schema, tables)
+
+    def count_rows(self) -> int:
+        """Number of rows. Cheapest without columns: ``scan(columns=[]).count_rows()``."""
+        return sum(table.num_rows for table in self._tables()[1])
+
+    def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """All rows as a pandas frame; ``options`` are those of ``pyarrow.Table.to_pandas``."""
+        return self.to_arrow().to_pandas(**options)
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Rows file slice by file slice, all of one moment.
+
+        Of a slice its log rows are in memory, and a bounded number of the base file's rows at a time.
+        """
+        for table in self._tables()[1]:
+            yield from table.to_batches()
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The same as a stream with a schema; nothing is read before the first batch is asked for."""
+        planned, tables = self._tables()
+        batches = (batch for table in tables for batch in table.to_batches())
+        return pa.RecordBatchReader.from_batches(planned.output_schema, batches)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def to_dataset(self) -> ds.Dataset:
+        """The query for engines that choose columns and rows by themselves, such as DuckDB
+        (``duckdb.sql("select ... from dataset")``) and Polars (``pl.scan_pyarrow_dataset(dataset)``)."""
+        from mainstem.readers.planning.arrow_dataset import PlanDataset
+
+        return PlanDataset(self)
+
+    def _all(self) -> tuple[Planned, list[pa.Table]]:
+        for _ in range(ATTEMPTS):
+            try:
+                planned = self._drawn()  # list all files before the first is read
+                splits = list(planned.splits)
+                return planned, [t for tables in self._read(planned, splits) for t in tables]
+            except FileNotFoundError as error:
+                missing = error
+        raise self._vanished(missing) from missing
+
+    def _read(self, planned: Planned, splits: list[ReadableSplit]) -> list[list[pa.Table]]:
+        """The rows of each slice; slices do not depend on each other, but a user's merger might."""
+        if planned.spec.rules.merger is not None:
+            return [list(split.read(self._storage)) for split in splits]
+        return self._storage.side_by_side(lambda split: list(split.read(self._storage)), splits)
+
+    def _tables(self) -> tuple[Planned, Iterator[pa.Table]]:
+        """The plan of this moment, and its rows when they are drawn. Until the first rows are there a
+        file that vanished makes the query start again, once."""
+        planned = self._twice(self._planner)
+        return planned, self._streamed(planned)
+
+    def _streamed(self, planned: Planned) -> Iterator[pa.Table]:
+        began = False
+        for attempt in range(ATTEMPTS):
+            try:
+                splits = list(planned.splits if attempt == 0 else self._again(planned).splits)
+                check_table(self._storage, self._table)
+                for split in splits:
+                    for table in split.read(self._storage):
+                        began = True
+                        yield table
+                return
+            except FileNotFoundError as error:
+                missing = error
+                if began:
+                    break
+        raise self._vanished(missing) from missing
+
+    def _again(self, before: Planned) -> Planned:
+        planned = self._planner()
+        if not planned.output_schema.equals(before.output_schema):
+            raise Unavailable(
+                "the table's schema changed while the query began; read again", table=self._storage.base
+            )
+        return planned
+
+    def _twice(self, plan: Callable[[], Result]) -> Result:
+        """A plan, made once more if a file that it looked at was archived or cleaned meanwhile."""
+        for _ in range(ATTEMPTS):
+            try:
+                return plan()
+            except FileNotFoundError as error:
+                missing = error
+        raise self._vanished(missing) from missing
+
+    def _vanished(self, error: FileNotFoundError) -> Unavailable:
+        check_table(self._storage, self._table)
+        return Unavailable(self._message.format(error=error), table=self._storage.base)
+
+
+def _concatenated(schema: pa.Schema, tables: list[pa.Table]) -> pa.Table:
+    if not schema.names:  # only the number of rows was asked for
+        rows = sum(table.num_rows for table in tables)
+        return pa.table({"row": pa.nulls(rows)}).select([])
+    return pa.concat_tables([schema.empty_table(), *tables])

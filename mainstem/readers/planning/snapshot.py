@@ -1,0 +1,264 @@
+"""Snapshot, read optimized and time travel queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.errors import Invalid, Unsupported
+from mainstem.layout.key_generator import KeyGenerator
+from mainstem.layout.partitions import PartitionListing
+from mainstem.layout.properties import TableConfig, load_config
+from mainstem.layout.slicing import FileSlice, base_slice, query_slice
+from mainstem.merge.rules import merge_rules
+from mainstem.readers.planning.file_listing import query_listing
+from mainstem.readers.planning.file_presence import Checks
+from mainstem.readers.planning.history import (
+    PastState,
+    check_no_new_clean,
+    check_nothing_undone,
+    check_settled,
+    check_there,
+    cleaned_since,
+    past_state,
+)
+from mainstem.readers.planning.query_schema import (
+    column_defaults,
+    filter_columns,
+    full_schema,
+    output_columns,
+    table_schema,
+)
+from mainstem.readers.planning.query_times import instant_time
+from mainstem.readers.planning.scan_plan import Planned, ScanPlan
+from mainstem.readers.planning.split import ReadSpec, Split, split_paths
+from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.rows.path_values import path_values
+from mainstem.readers.skipping.chooser import Skipping, Use
+from mainstem.storage.protocol import Storage
+
+SNAPSHOT = "snapshot"
+READ_OPTIMIZED = "read_optimized"
+DAMAGED = "mainstem.read.damaged"
+
+
+def scan(
+    storage: Storage,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: pc.Expression | None = None,
+    as_of: str | None = None,
+    as_of_completion: str | None = None,
+    mode: str = SNAPSHOT,
+    damaged: str = "error",
+    use: Use = Use(),  # noqa: B008 - frozen
+) -> ScanPlan:
+    """Rows of the table as of now, as of a requested time, or as of a completion time.
+
+    ``filter`` works on merged rows and may use columns that are not asked for; ``use`` says with what
+    partitions and file slices may be left unread for it. ``mode`` ``read_optimized`` reads base files
+    only. ``damaged``: ``error``, or ``skip`` to leave damaged log blocks out as Java does. Raises
+    ``Invalid`` for unknown columns, modes and times.
+    """
+    if mode not in (SNAPSHOT, READ_OPTIMIZED):
+        raise Invalid(f"mode={mode!r}; expected {SNAPSHOT!r} or {READ_OPTIMIZED!r}")
+    if as_of is not None and as_of_completion is not None:
+        raise Invalid("as_of (requested time) and as_of_completion exclude each other; pass one of them")
+    until = None if as_of is None else instant_time(as_of, "as_of")
+    moment = None if as_of_completion is None else instant_time(as_of_completion, "as_of_completion")
+    base_only = mode == READ_OPTIMIZED
+
+    def plan() -> Planned:
+        if moment is None:
+            view = View.load(storage, until, damaged=damaged, use=use)
+            return view.planned(columns, filter, base_only=base_only)
+        state = TableState.load(storage, load_config(storage))
+        check_settled(state, moment)
+        past = past_state(state, moment)
+        spec = read_spec(past, columns, filter, None, damaged)
+        skipping = Skipping(past, spec, use, newest=False, base_only=base_only)
+        return Planned(spec, list(_past_splits(past, spec, skipping)), report=skipping.report)
+
+    def refined(fewer: Sequence[str] | None, more: pc.Expression | None) -> ScanPlan:
+        both = filter if more is None else more if filter is None else filter & more
+        names = columns if fewer is None else fewer
+        return scan(
+            storage, columns=names, filter=both, as_of=as_of, as_of_completion=as_of_completion, mode=mode,
+            damaged=damaged, use=use,
+        )  # fmt: skip
+
+    return ScanPlan(storage, plan, refined=refined)
+
+
+@dataclass(frozen=True)
+class View:
+    """The table now, or as of a requested time: all queries planned of one view see the same rows."""
+
+    state: TableState
+    until: str | None
+    damaged: str
+    use: Use
+
+    @classmethod
+    def load(cls, storage: Storage, until: str | None, *, damaged: str, use: Use) -> View:
+        """The table's state now. Raises ``Invalid`` for a time whose answer is gone or not settled yet."""
+        state = TableState.load(storage, load_config(storage))
+        if until is not None:
+            check_time_travel(state, until)
+        return cls(state, until, damaged, use)
+
+    def planned(
+        self, columns: Sequence[str] | None, filter: pc.Expression | None, *, base_only: bool = False
+    ) -> Planned:
+        """One query; files are listed when its splits are drawn. ``FileNotFoundError`` then, where a clean,
+        a restore or a rollback came in between: the state is to be loaded anew."""
+        spec = read_spec(self.state, columns, filter, self.until, self.damaged)
+        newest = self.until is None
+        skipping = Skipping(self.state, spec, self.use, newest=newest, base_only=base_only)
+        splits = _splits(self.state, spec, skipping)
+        return Planned(spec, splits if newest else list(splits), report=skipping.report)
+
+
+def _splits(state: TableState, spec: ReadSpec, skipping: Skipping) -> Iterator[Split]:
+    until, base_only = spec.until, skipping.base_only
+    pick = base_slice if base_only else query_slice
+    replaced = state.replaced(until)
+    cleaned = {} if until is None else cleaned_since(state, until)
+    checks = Checks(state, spec.damaged, until=until, base_only=base_only, replaced=replaced)
+    found = []
+    listings = checks.listings(query_listing(state, metadata=skipping.use.metadata))
+    for listing in skipping.partitions(listings):
+        checks.listed(listing)
+        gone = cleaned.get(listing.partition, set()).difference(listing.names)
+        names = skipping.names(sorted((*listing.names, *gone)))
+        for group in state.group(listing.partition, names):
+            if (group.partition, group.file_id) in replaced:
+                continue
+            picked = pick(group, until)
+            if picked is not None:
+                if gone:
+                    check_there(state, picked, listing.names, f"as_of={until}", base_only)
+                found.append(picked)
+    if until is None:
+        check_nothing_undone(state)
+    else:
+        check_no_new_clean(state)
+    for kept in skipping.slices(found):
+        checks.whole(kept)
+        yield make_split(kept, spec, state.config, base_only=base_only)
+
+
+def _past_splits(past: PastState, spec: ReadSpec, skipping: Skipping) -> Iterator[Split]:
+    base_only, replaced = skipping.base_only, past.replaced(None)
+    checks = Checks(past, spec.damaged, base_only=base_only, replaced=replaced)
+    shown = checks.listings(query_listing(past, metadata=skipping.use.metadata))
+    listed = {listing.partition: listing for listing in shown}
+    gone = [PartitionListing(p, ()) for p in sorted(past.cleaned) if p not in listed]
+    found: list[FileSlice] = []
+    for listing in skipping.partitions(sorted([*listed.values(), *gone], key=lambda p: p.partition)):
+        checks.listed(listing)
+        found += past.slices(
+            listing.partition, listing.names, base_only=base_only, replaced=replaced, wanted=skipping.names
+        )
+    check_no_new_clean(past)
+    for kept in skipping.slices(found):
+        checks.whole(kept)
+        yield make_split(kept, spec, past.config, base_only=base_only)
+
+
+def read_spec(
+    state: TableState,
+    columns: Sequence[str] | None,
+    expression: pc.Expression | None,
+    until: str | None,
+    damaged: str,
+    *,
+    stored: bool = False,
+) -> ReadSpec:
+    """Schema, columns and merge rules of a query; ``stored``: the files' types, not those shown to users."""
+    if damaged not in ("error", "skip"):
+        raise Invalid(f"{DAMAGED}={damaged!r}; expected 'error' or 'skip'")
+    found = table_schema(state, until)
+    text = found.text
+    rules = replace(merge_rules(state.config.raw), defaults=column_defaults(text))
+    schema = full_schema(text)
+    if not stored:
+        schema = _as_shown(schema, state.config, rules.ordering)
+    if rules.merger is not None:
+        rules = replace(rules, full_schema=schema)
+    virtual = _virtual_key(state.config)
+    return ReadSpec(
+        schema=schema,
+        columns=tuple(output_columns(schema, columns)),
+        rules=rules,
+        extra=tuple(filter_columns(schema, expression)),
+        filter=expression,
+        until=until,
+        damaged=damaged,
+        virtual_key=virtual,
+        composite_key=bool(virtual) and KeyGenerator.of(state.config).composite,
+        ids=found.ids,
+    )
+
+
+def make_split(found: FileSlice, spec: ReadSpec, config: TableConfig, *, base_only: bool = False) -> Split:
+    """The split that reads a slice."""
+    base, logs = split_paths(found.partition, found.base_file, found.log_files)
+    return Split(
+        found.partition,
+        found.file_id,
+        base,
+        () if base_only else logs,
+        spec,
+        path_values(found.partition, config, spec.schema),
+    )
+
+
+def check_time_travel(state: TableState, until: str) -> None:
+    """Refuse times whose answer could still change or is gone, as Java does.
+
+    A pending write at or before ``until`` may yet complete and would then be part of the answer; a
+    clean may have removed files that the answer needs.
+    """
+    pending = state.first_pending_write
+    if pending is not None and until >= pending.requested:
+        raise Invalid(
+            f"as_of={until} is not before the pending {pending.action} {pending.requested},"
+            " whose rows"
+            " may still appear in that view; ask for an earlier time, or wait until the instant is"
+            " completed or rolled back (mainstem rollback)",
+            table=state.storage.base,
+            instant=pending.requested,
+        )
+    retained = state.earliest_retained
+    if retained is not None and until < retained:
+        raise Invalid(
+            f"as_of={until} is before {retained}, the oldest commit that the cleaner kept; ask"
+            " for a"
+            " later time",
+            table=state.storage.base,
+        )
+
+
+def _virtual_key(config: TableConfig) -> tuple[str, ...]:
+    flag = config.raw.get("hoodie.populate.meta.fields", "true").strip().lower()
+    if flag != "false":
+        return ()
+    if not config.record_key:
+        raise Unsupported("hoodie.populate.meta.fields=false without hoodie.table.recordkey.fields")
+    return config.record_key
+
+
+def _as_shown(schema: pa.Schema, config: TableConfig, ordering: Sequence[str]) -> pa.Schema:
+    """Java shows the partition column of the TIMESTAMP key generator as text: the file's value, not the
+    path (SparkHoodieTableFileIndex). Ordering columns keep their type, for comparing."""
+    if config.key_generator != "TIMESTAMP":
+        return schema
+    for name in (n for n in config.partition_fields if n in schema.names and n not in ordering):
+        at = schema.get_field_index(name)
+        if pa.types.is_integer(schema.field(at).type) or pa.types.is_date(schema.field(at).type):
+            schema = schema.set(at, pa.field(name, pa.string()))
+    return schema

@@ -1,0 +1,254 @@
+"""One consistent view of a table: what is completed, which files belong together, which schema.
+
+The timeline is listed first and the data files after it, so every file of an instant in the view
+exists when the files are listed; files of later instants are recognised by their instant and left
+out. Nothing here is changed once read; a query loads its own state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from mainstem.formats.avro_container import decode_container, part
+from mainstem.layout.committed_files import CommittedFiles
+from mainstem.layout.partitions import PartitionListing, list_partitions
+from mainstem.layout.properties import TableConfig
+from mainstem.layout.slicing import FileGroup, group_files
+from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.lsm_archive.reader import Archive
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.timeline.active import ActiveTimeline, TimelineReader
+from mainstem.timeline.commit_metadata import CommitMetadata, decode_commit
+from mainstem.timeline.instant import (
+    CLEAN,
+    CLUSTERING,
+    COMMIT,
+    COMPACTION,
+    DELTACOMMIT,
+    REPLACECOMMIT,
+    WRITE_ACTIONS,
+    Instant,
+)
+from mainstem.timeline.plans import load_compaction_plan
+from mainstem.timeline.restore_records import shown_timeline
+
+if TYPE_CHECKING:
+    from mainstem.metadata.metadata_table import MetadataTable
+
+WRITES = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
+
+
+def steady_timeline(storage: Storage) -> ActiveTimeline:
+    """The timeline without holes: every instant completed before the newest one shown is shown.
+
+    A listing may miss a file that appears while it runs and yet show a later one; whoever continues
+    after the later one would never see the first. Instants become visible in the order of their
+    completion times, so what the first listing shows as newest had all its predecessors in place
+    before the second listing began: of the second, everything up to that time counts.
+    """
+    reader = TimelineReader(storage)
+    first, second = reader.load(), reader.load()
+    if first.names == second.names:
+        return second
+    newest = max((i.completion or "" for i in first.completed), default="")
+    late = {i.file_name for i in second.completed if (i.completion or "") > newest}
+    return second.without(late)
+
+
+@dataclass
+class TableState:
+    """A table at one moment. Load it with ``TableState.load``."""
+
+    storage: Storage
+    config: TableConfig
+    timeline: ActiveTimeline
+    archive: Archive
+    _metadata: dict[str, CommitMetadata | None] = field(default_factory=dict)
+    #: completed instants on the timeline that a pending restore or rollback removes: not in this view
+    undone: frozenset[str] = frozenset()
+
+    #: how names of base files are read (that of the metadata table has others)
+    parse_base = staticmethod(paths.parse_base_name)
+
+    @classmethod
+    def load(cls, storage: Storage, config: TableConfig) -> TableState:
+        """List the timeline now. Raises ``Unsupported`` for tables that cannot be read right."""
+        return cls.of(storage, config, steady_timeline(storage))
+
+    @classmethod
+    def of(cls, storage: Storage, config: TableConfig, listed: ActiveTimeline) -> TableState:
+        """The state that a listing shows; ``load`` where a hole in it would matter."""
+        config.check_readable(storage.base)
+        timeline = shown_timeline(storage, listed)
+        undone: frozenset[str] = frozenset()
+        if timeline is not listed:
+            undone = frozenset(listed.completion_times.keys() - timeline.completion_times.keys())
+        return cls(storage, config, timeline, Archive.load(storage, config.history), undone=undone)
+
+    @property
+    def view(self) -> TableState:
+        """The newest state that this one was made from: what indexes describe."""
+        return self
+
+    @cached_property
+    def metadata_table(self) -> MetadataTable | None:
+        """The metadata table as of ``view``, None where the table has none. Errors of ``open_metadata``."""
+        from mainstem.metadata.metadata_table import open_metadata
+
+        view = self.view
+        return open_metadata(view.storage, view.config, view.timeline, undone=view.undone)
+
+    def completion(self, requested: str) -> str | None:
+        """Completion time, None for an instant that is not completed in this view.
+
+        The archive is asked for what the active timeline does not show as completed: a listing made while
+        instants are archived may have the requested file of one and miss its completed file. What it says
+        about instants that completed after the timeline was listed is not believed: this view lacks them.
+        """
+        known = self.timeline.completion_times.get(requested)
+        if known is not None:
+            return known
+        archived = self.archive.completion_time(requested)
+        newest = self.timeline.newest_time
+        return archived if archived is not None and (not newest or archived <= newest) else None
+
+    @cached_property
+    def writes(self) -> list[Instant]:
+        """Completed writes on the active timeline by requested time."""
+        return [i for i in self.timeline.completed if i.action in WRITES]
+
+    @cached_property
+    def first_pending_write(self) -> Instant | None:
+        """The oldest pending instant that is no clustering (it bounds time travel)."""
+        pending = [
+            i
+            for i in self.timeline.pending
+            if i.action in WRITE_ACTIONS and i.action not in (CLUSTERING, COMPACTION)
+        ]
+        return min(pending, key=lambda i: i.requested, default=None)
+
+    @cached_property
+    def compactions(self) -> dict[tuple[str, str], str]:
+        """(partition, file id) -> requested time of the pending compaction of that group."""
+        planned: dict[tuple[str, str], str] = {}
+        for instant in self.timeline.pending:
+            if instant.action != COMPACTION:
+                continue
+            for operation in load_compaction_plan(self.storage, instant.requested):
+                planned[operation.partition, operation.file_id] = instant.requested
+        return planned
+
+    def replaced(self, until: str | None) -> set[tuple[str, str]]:
+        """File groups replaced by replace commits requested at or before ``until``."""
+        gone: set[tuple[str, str]] = set()
+        for instant in self.writes:
+            if instant.action != REPLACECOMMIT or (until and instant.requested > until):
+                continue
+            metadata = self.metadata(instant.requested)
+            for partition, file_ids in metadata.replaced.items() if metadata else ():
+                gone.update((partition, file_id) for file_id in file_ids)
+        return gone
+
+    def metadata(self, requested: str) -> CommitMetadata | None:
+        """Metadata of a completed write, active or archived; None if it is nowhere."""
+        if requested not in self._metadata:
+            self._metadata[requested] = self._read_metadata(requested)
+        return self._metadata[requested]
+
+    def _read_metadata(self, requested: str) -> CommitMetadata | None:
+        for instant in self.writes:
+            if instant.requested == requested:
+                return self._metadata_of(instant)
+        return self._archived_metadata(requested)
+
+    def _metadata_of(self, instant: Instant) -> CommitMetadata | None:
+        path = paths.timeline_file(instant.file_name)
+        try:
+            data = self.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+        except FileNotFoundError:  # archived since we listed
+            self.archive.refresh()
+            return self._archived_metadata(instant.requested)
+        return decode_commit(data, path=path)
+
+    def _archived_metadata(self, requested: str) -> CommitMetadata | None:
+        blob = self.archive.metadata(requested)
+        return None if blob is None else decode_commit(blob, path=f"archived instant {requested}")
+
+    @cached_property
+    def committed(self) -> CommittedFiles:
+        """What the completed writes of the active timeline say they wrote."""
+        return CommittedFiles.of(self.storage, self.writes, self._metadata_of, self.parse_base)
+
+    def archived_writes(
+        self, after: str, until: str | None, leave_out: str = ""
+    ) -> Iterator[tuple[str, CommitMetadata | None]]:
+        """Requested time and metadata of archived writes of this view with ``after < requested <= until``,
+        newest request first; read as they are drawn. None: archived without metadata."""
+        for instant in self.archive.newest_first(after, until):
+            wanted = instant.action in WRITES and instant.action != leave_out
+            if wanted and self.completion(instant.requested) is not None:
+                yield instant.requested, self.metadata(instant.requested)
+
+    @property
+    def is_past(self) -> bool:
+        """Whether this is a view of an earlier moment."""
+        return False
+
+    @cached_property
+    def earliest_retained(self) -> str | None:
+        """Requested time of the oldest commit whose files the newest clean kept whole, active or archived."""
+        cleans = [i for i in self.timeline.completed if i.action == CLEAN]
+        if cleans:
+            path = paths.timeline_file(cleans[-1].file_name)
+            data = self.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
+        else:
+            archived = self.archive.of_action(CLEAN)
+            if not archived:
+                return None
+            path = f"archived clean {archived[-1]}"
+            data = self.archive.metadata(archived[-1], CLEAN) or b""
+        record, _ = decode_container(data, path=path)
+        return part(record.get("earliestCommitToRetain"), str, path) or None
+
+    def partitions(self) -> Iterator[PartitionListing]:
+        """Partitions with their file names, listed now."""
+        return list_partitions(self.storage, partitioned=bool(self.config.partition_fields))
+
+    def groups(self, *, visible_only: bool = True) -> Iterator[FileGroup]:
+        """File groups of every partition, listed now."""
+        for listing in self.partitions():
+            yield from self.group(listing.partition, listing.names, visible_only=visible_only)
+
+    def group(self, partition: str, names: Iterable[str], *, visible_only: bool = True) -> list[FileGroup]:
+        """File groups made of these files of a partition."""
+        return group_files(
+            partition,
+            names,
+            self.completion,
+            self._compactions_in(partition),
+            visible_only=visible_only,
+            written=self.written,
+            parse_base=self.parse_base,
+        )
+
+    def written(self, requested: str) -> frozenset[str] | None:
+        """Paths of the data files that an instant's metadata names; None if it names none."""
+        metadata = self.metadata(requested)
+        if metadata is None:
+            return None
+        named = set(metadata.files())
+        for partition, stats in metadata.stats.items():
+            for stat in stats:
+                named.update(paths.in_partition(partition, n) for n in stat.get("logFiles") or ())
+        return frozenset(named) or None
+
+    def for_people(self, path: str) -> str:
+        """A path of this table as messages name it."""
+        return path
+
+    def _compactions_in(self, partition: str) -> Mapping[str, str]:
+        return {f: t for (p, f), t in self.compactions.items() if p == partition}

@@ -1,0 +1,186 @@
+"""Rows of a base file: streamed in batches of bounded size, or some rows of some row groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mainstem.errors import CorruptTable, Unavailable
+from mainstem.limits import MIB
+from mainstem.readers.rows.equal_chunks import doubles
+from mainstem.storage.protocol import Storage
+
+# A batch has at most so many rows, and about so many bytes where rows are wide.
+BATCH_ROWS = 32_768
+BATCH_BYTES = 16 * MIB
+_BATCH_ROWS_MIN = 256
+# Column chunks are read in parts of this size, not whole; but in small files whole: where it reads in
+# parts, pyarrow 16 allocates whatever size a damaged page header states.
+_BUFFER_BYTES = MIB
+_SMALL_FILE_BYTES = 8 * MIB
+# A text column that takes fewer bytes per value in the file is stored as a dictionary and codes.
+_CODED_BYTES_PER_ROW = 4
+# A row group that inflates more than this is refused (dictionary and run-length bombs).
+PARQUET_ALWAYS_BYTES = 64 * MIB
+PARQUET_RATIO_MAX = 2000
+
+
+@contextmanager
+def open_base(storage: Storage, path: str) -> Iterator[BaseFile]:
+    """The base file at ``path``.
+
+    Bytes that do not decode raise ``CorruptTable``, here and while rows are read;
+    ``FileNotFoundError`` passes.
+    """
+    with _reading(path):
+        file = storage.open_input(path)
+        source = pq.ParquetFile(file, buffer_size=_buffer_bytes(file))
+        _check_names(source.schema_arrow.names, path)
+        _check_size(source.metadata, file.size(), path)
+    with source:
+        yield BaseFile(file, source, path)
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, UnicodeDecodeError) as error:
+        raise _damaged(path, error) from error
+    except OSError as error:
+        if error.errno is None:  # pyarrow's way of saying that bytes do not decode
+            raise _damaged(path, error) from error
+        raise Unavailable(f"reading {path}: {error}; try again") from error
+
+
+def _buffer_bytes(file: pa.NativeFile) -> int:
+    return _BUFFER_BYTES if file.size() > _SMALL_FILE_BYTES else 0
+
+
+def _check_names(names: list[str], path: str) -> None:
+    if len(set(names)) != len(names):
+        raise CorruptTable("base file with two columns of one name; restore it from a copy", path=path)
+
+
+class BaseFile:
+    """An open base file (see ``open_base``)."""
+
+    def __init__(self, file: pa.NativeFile, source: pq.ParquetFile, path: str) -> None:
+        self.file = file
+        self.source = source
+        self.path = path
+        self.names = source.schema_arrow.names
+        paths = [source.schema.column(n).path for n in range(source.metadata.num_columns)]
+        self._places = {path: n for n, path in enumerate(paths) if "." not in path}
+
+    @property
+    def group_count(self) -> int:
+        """Number of row groups."""
+        return self.source.metadata.num_row_groups
+
+    def held(self, names: Sequence[str]) -> list[str]:
+        """Those of the columns that the file has."""
+        return [name for name in names if name in self.names]
+
+    def batches(
+        self, names: Sequence[str], groups: Sequence[int] | None = None, *, coded: Sequence[str] = ()
+    ) -> Iterator[pa.Table]:
+        """The rows of these row groups (None: all), in order, batch by batch.
+
+        ``coded``: columns that may come as dictionaries and codes where they are stored so, which is
+        cheaper when rows are dropped before texts are written out.
+        """
+        groups = range(self.group_count) if groups is None else groups
+        source = self._coded(groups, coded)
+        for number in groups:
+            # One row group at a time: pyarrow holds on to what it read of all that it is asked for.
+            yield from self._group(source, number, names)
+
+    def _group(self, source: pq.ParquetFile, number: int, names: Sequence[str]) -> Iterator[pa.Table]:
+        names = self.held(names) or self.names[:1]  # a batch without columns would have no rows
+        schema, size = source.schema_arrow, self._batch_rows(number)
+        with _reading(self.path):
+            twice = doubles(self.file, source, number, names)
+            once = [name for name in names if name not in twice]
+            batches = source.iter_batches(batch_size=size, row_groups=[number], columns=once)
+        while True:
+            with _reading(self.path):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            table = pa.Table.from_batches([batch])
+            for name, same in twice.items():
+                table = table.append_column(schema.field(name), table.column(same))
+            yield table.select(names)
+
+    def _batch_rows(self, group: int) -> int:
+        found = self.source.metadata.row_group(group)
+        per_row = max(1, found.total_byte_size // max(1, found.num_rows))
+        return min(BATCH_ROWS, max(_BATCH_ROWS_MIN, BATCH_BYTES // per_row))
+
+    def taken(self, group: int, names: Sequence[str], rows: np.ndarray) -> Iterator[pa.Table]:
+        """Some rows (ascending numbers within the row group), in one part per batch that has any."""
+        schema = pa.schema([self.source.schema_arrow.field(name) for name in self.held(names)])
+        first = 0
+        for table in self._group(self._coded([group], schema.names), group, names):
+            low, high = np.searchsorted(rows, (first, first + table.num_rows))
+            if high > low:
+                yield table.take(pa.array(rows[low:high] - first)).cast(schema)
+            first += table.num_rows
+            if high == len(rows):
+                return
+
+    def _coded(self, groups: Sequence[int], names: Sequence[str]) -> pq.ParquetFile:
+        """The file with those of the columns that are repetitive texts left behind their dictionaries:
+        where rows are dropped, theirs are never written out. All row groups come in one schema."""
+        texts, schema = [], self.source.schema_arrow
+        for field in (schema.field(name) for name in self.held(names)):
+            if field.type not in (pa.string(), pa.binary()):
+                continue
+            chunks = [c for c in (self.column_of(group, field.name) for group in groups) if c is not None]
+            size = sum(chunk.total_uncompressed_size for chunk in chunks)
+            if size < _CODED_BYTES_PER_ROW * sum(chunk.num_values for chunk in chunks):
+                texts.append(field.name)
+        if not texts:
+            return self.source
+        with _reading(self.path):
+            return pq.ParquetFile(
+                self.file,
+                metadata=self.source.metadata,
+                read_dictionary=texts,
+                buffer_size=_buffer_bytes(self.file),
+            )
+
+    def column_of(self, group: int, name: str) -> Any:
+        """The metadata of a flat column's chunk; None where the file has no such column."""
+        number = self._places.get(name)
+        described = self.source.metadata.row_group(group)
+        if number is None or number >= described.num_columns:
+            return None
+        return described.column(number)
+
+
+def _damaged(path: str, error: Exception) -> CorruptTable:
+    return CorruptTable(f"base file does not read as parquet ({error}); restore it from a copy", path=path)
+
+
+def _check_size(metadata: Any, size: int, path: str) -> None:
+    """A file that claims to become absurdly large is refused before anything is allocated."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    largest = max((max(g.num_rows, g.total_byte_size) for g in groups), default=0)
+    smallest = min((min(g.num_rows, g.total_byte_size) for g in groups), default=0)
+    limit = max(PARQUET_ALWAYS_BYTES, PARQUET_RATIO_MAX * size)
+    if smallest < 0 or largest > limit:
+        raise CorruptTable(
+            f"base file of {size} bytes with a row group of {largest} bytes or rows, at most"
+            f" {limit}"
+            " are believed; restore it from a copy",
+            path=path,
+        )

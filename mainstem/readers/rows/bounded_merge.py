@@ -1,0 +1,315 @@
+"""A whole file slice merged within a bound of memory, however large the slice is (compaction).
+
+Log rows that fit are merged as every query does it. Where they do not fit, nothing of them is held but
+what decides: record keys are divided by a hash into classes that fit, and for one class after the other
+keys and ordering values of log and base are read and folded. What is left is one bit per stored row, says
+which rows come out, and then base file and log blocks are read once more, a piece at a time: base rows
+first, in their order, as in memory. Where a row that comes out is made of several stored ones (partial
+updates, registered mergers), whole rows are merged class by class instead.
+
+Log files are mapped piece by piece, so that what was read does not stay in this process.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from mainstem.errors import CorruptTable
+from mainstem.formats.avro_rows import Malformed
+from mainstem.formats.log_file import BlockKind, LogBlock
+from mainstem.formats.record_starts import framed_starts
+from mainstem.formats.resolve import project_to
+from mainstem.layout.buckets import java_string_hash
+from mainstem.limits import MIB
+from mainstem.merge.file_slice import joined, merge_slice, probe
+from mainstem.merge.fold import fold, positions
+from mainstem.merge.log_entries import DataRows, DeletedKeys, Entry, entry_keys
+from mainstem.merge.rules import KEY_COLUMN
+from mainstem.readers.planning.split import Split, base_tables, ordering_types
+from mainstem.readers.rows.base_rows import open_base
+from mainstem.readers.rows.log_rows import Run, entries_of, joinable, live_blocks
+from mainstem.storage.protocol import Storage
+
+# The share of the bound that log rows, or the keys of one class, may take while they are merged.
+_LOG_SHARE = 0.35
+# What one log row takes beside its decoded columns while it is merged: keys, codes, positions.
+_BYTES_PER_KEY = 250
+# Decoded bytes per byte of a block: Avro's numbers are short, parquet blocks are compressed.
+_AVRO_GROWS, _PARQUET_GROWS = 2, 8
+_BYTES_PER_ROW_MIN = 32
+# Log rows are decoded from so many bytes at a time, or less where the bound is low.
+_PIECE_BYTES = 16 * MIB
+_PIECES_PER_BOUND = 32
+_NUMBER = "\0number"
+
+
+def read_bounded(storage: Storage, split: Split, memory_bytes: int) -> Iterator[pa.Table]:
+    """``read_split`` of a slice without filter and range of instants, holding about ``memory_bytes``.
+
+    Same rows; raises what ``read_split`` raises.
+    """
+    log = _Log.of(storage, split, max(1, min(_PIECE_BYTES, memory_bytes // _PIECES_PER_BOUND)))
+    share = int(memory_bytes * _LOG_SHARE)
+    one_stored_row = split.spec.rules.partial is None and split.spec.rules.merger is None
+    if log.decoded_bytes + log.rows * _BYTES_PER_KEY <= share:
+        found = _by_class(log, share, 1)
+    elif one_stored_row and not log.partial:
+        found = _decided(log, share)
+    else:
+        # The columns are there twice while rows are laid over each other.
+        needed = 2 * log.decoded_bytes + log.rows * _BYTES_PER_KEY
+        found = _by_class(log, share, -(-needed // share))
+    yield from (table.select(list(split.spec.columns)) for table in found if table.num_rows)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Records of one block that are decoded together; ``records`` None: all of the block's content."""
+
+    path: str
+    block: LogBlock
+    begin: int
+    end: int
+    records: int | None = None
+
+    def load(self, storage: Storage) -> tuple[str, LogBlock]:
+        """The block with this content, from a mapping of its own."""
+        start = self.block.content_offset
+        content = storage.view(self.path)[start + self.begin : start + self.end]
+        if self.records is None:
+            return self.path, replace(self.block, content=content)
+        head = storage.view(self.path)[start : start + 4]
+        content = memoryview(b"".join((head, struct.pack(">i", self.records), content)))
+        return self.path, replace(self.block, content=content, content_offset=start + self.begin - 8)
+
+
+Piece = list[_Part]
+
+
+@dataclass(frozen=True)
+class _Log:
+    """The log side of a slice: what is decoded together, and about how much there is of it."""
+
+    storage: Storage
+    split: Split
+    pieces: list[Piece]
+    rows: int
+    decoded_bytes: int
+    partial: bool
+
+    @classmethod
+    def of(cls, storage: Storage, split: Split, piece_bytes: int) -> _Log:
+        rows = decoded = 0
+        partial = False
+        parts: list[_Part] = []
+        for path, (block, size, count) in live_blocks(storage, split, _released):
+            rows += count
+            decoded += size * (_PARQUET_GROWS if block.kind is BlockKind.PARQUET_DATA else _AVRO_GROWS)
+            partial = partial or block.partial
+            parts += _parts(storage, _Part(path, block, 0, size), piece_bytes)
+        join = split.spec.ids is None
+        return cls(storage, split, list(_pieces(parts, piece_bytes, join)), rows, decoded, partial)
+
+    def entries(self, piece: Piece, split: Split) -> list[Entry]:
+        """A piece as entries of the merge, with the columns of ``split``."""
+        run: Run = [part.load(self.storage) for part in piece]
+        return entries_of(run, split.spec)
+
+
+def _released(block: LogBlock) -> tuple[LogBlock, int, int]:
+    """The block without its content, the content's bytes, and how many rows it has at most, or so."""
+    size = len(block.content)
+    rows = size // _BYTES_PER_ROW_MIN
+    if block.kind is BlockKind.AVRO_DATA:
+        rows = min(block.records()[1], rows)
+    return replace(block, content=memoryview(b"")), size, rows
+
+
+def _parts(storage: Storage, whole: _Part, piece_bytes: int) -> list[_Part]:
+    """A large Avro block divided between records; other blocks are decoded whole."""
+    if whole.block.kind is not BlockKind.AVRO_DATA or whole.end <= 2 * piece_bytes:
+        return [whole]
+    block = whole.load(storage)[1]
+    data, count = block.records()
+    try:
+        starts = framed_starts(data, count)
+    except Malformed as error:
+        raise CorruptTable(
+            f"a damaged Avro log block: {error}; restore the file from a copy",
+            path=whole.path,
+            offset=block.content_offset + 8,
+        ) from None
+    ends = np.unique(np.searchsorted(starts, np.arange(piece_bytes, len(data), piece_bytes)))
+    cuts = [0, *(int(n) for n in ends if 0 < n < count), count]
+    return [
+        replace(whole, begin=8 + int(starts[a]), end=8 + int(starts[b]), records=b - a)
+        for a, b in zip(cuts[:-1], cuts[1:], strict=True)
+    ]
+
+
+def _pieces(parts: Sequence[_Part], piece_bytes: int, join: bool) -> Iterator[Piece]:
+    piece: Piece = []
+    size = 0
+    for part in parts:
+        more = part.end - part.begin
+        if piece and not (join and size + more <= piece_bytes and joinable(piece[-1].block, part.block)):
+            yield piece
+            piece, size = [], 0
+        piece.append(part)
+        size += more
+    if piece:
+        yield piece
+
+
+def _class_of(keys: pa.ChunkedArray, classes: int) -> np.ndarray:
+    """Class of each key. All keys of a file group share Java's hash modulo the number of buckets, so its
+    bits are mixed first (Murmur's finalizer)."""
+    found = [java_string_hash(chunk) for chunk in keys.chunks]
+    mixed = np.concatenate(found) if found else np.zeros(0, np.uint32)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        mixed = (mixed ^ (mixed >> np.uint32(shift))) * np.uint32(factor)
+    return (mixed.astype(np.uint64) * np.uint64(classes)) >> np.uint64(32)
+
+
+def _chosen(entry: Entry, mask: np.ndarray) -> Entry:
+    if mask.all():
+        return entry
+    wanted = pa.array(mask)
+    if isinstance(entry, DataRows):
+        return replace(entry, table=entry.table.filter(wanted))
+    ordering = tuple(field.filter(wanted) for field in entry.ordering)
+    return DeletedKeys(entry.keys.filter(wanted), ordering, entry.unconditional[mask], entry.source)
+
+
+# -- every row that comes out is one stored row ---------------------------------------------------------
+
+
+def _decided(log: _Log, share: int) -> Iterator[pa.Table]:
+    storage, split = log.storage, log.split
+    keep = np.ones(_base_rows(storage, split), bool)
+    winners: list[np.ndarray] = []
+    classes = -(-log.rows * _BYTES_PER_KEY // share)
+    for number in range(classes):
+        winners.append(_decide(log, number, classes, keep, share))
+    schema = split.spec.read_schema
+    first = 0
+    for table in base_tables(storage, split, merged=False):
+        mask = keep[first : first + table.num_rows]
+        first += table.num_rows
+        yield project_to(table if mask.all() else table.filter(pa.array(mask)), schema)
+    chosen = np.sort(np.concatenate(winners))
+    first = 0
+    for piece in log.pieces:
+        for entry in log.entries(piece, split):
+            count = _length(entry)
+            low, high = np.searchsorted(chosen, (first, first + count))
+            if isinstance(entry, DataRows) and high > low:
+                yield project_to(entry.table.take(pa.array(chosen[low:high] - first)), schema)
+            first += count
+
+
+def _decide(log: _Log, number: int, classes: int, keep: np.ndarray, share: int) -> np.ndarray:
+    """The log rows of one class that come out, by position; takes the base rows that do not out of
+    ``keep``."""
+    rules = log.split.spec.rules
+    narrow = replace(log.split, spec=replace(log.split.spec, columns=()))
+    kinds = ordering_types(narrow.spec)
+    entries, where = _narrow_entries(log, narrow, number, classes, share // _BYTES_PER_KEY)
+    if not entries:
+        return np.zeros(0, np.int64)
+    found = positions(entries, rules, kinds)
+    folded = fold(found)
+    emit = ~folded.is_delete
+    tables = joined(_numbered(log.storage, narrow, number, classes), found, bytes_max=share // 4)
+    for table in tables:
+        code, hit, wins = probe(table, found, folded, rules)
+        if code is not None:
+            emit[code[~wins]] = False
+            keep[table.column(_NUMBER).to_numpy()[hit[wins]]] = False
+    return np.concatenate(where)[folded.winner[emit]]
+
+
+def _narrow_entries(
+    log: _Log, narrow: Split, number: int, classes: int, rows_max: int
+) -> tuple[list[Entry], list[np.ndarray]]:
+    """Entries of one class with what decides, and the positions of their rows among all log rows.
+
+    A class with more rows than it should have (many updates of few keys) is folded while it grows.
+    """
+    entries: list[Entry] = []
+    where: list[np.ndarray] = []
+    first = rows = left = 0
+    for piece in log.pieces:
+        for entry in log.entries(piece, narrow):
+            mask = _class_of(entry_keys(entry), classes) == number
+            at = first + np.flatnonzero(mask)
+            first += len(mask)
+            if len(at):
+                entries.append(_chosen(entry, mask))
+                where.append(at)
+                rows += len(at)
+        if rows > max(rows_max, 2 * left):
+            entries, where = _folded(entries, where, narrow)
+            rows = left = sum(map(len, where))
+    return entries, where
+
+
+def _folded(
+    entries: list[Entry], where: list[np.ndarray], narrow: Split
+) -> tuple[list[Entry], list[np.ndarray]]:
+    """The winners alone: what a key's later entries meet is the entry that won so far."""
+    found = positions(entries, narrow.spec.rules, ordering_types(narrow.spec))
+    wins = np.zeros(len(found.codes), bool)
+    wins[fold(found).winner] = True
+    masks = [wins[a:b] for a, b in zip(found.starts[:-1], found.starts[1:], strict=True)]
+    kept = [(e, w, m) for e, w, m in zip(entries, where, masks, strict=True) if m.any()]
+    return [_chosen(e, m) for e, _, m in kept], [w[m] for _, w, m in kept]
+
+
+def _numbered(storage: Storage, narrow: Split, number: int, classes: int) -> Iterator[pa.Table]:
+    """Base rows of one class with what decides and their numbers in the file."""
+    first = 0
+    for table in base_tables(storage, narrow, merged=True):
+        numbers = pa.array(np.arange(first, first + table.num_rows))
+        first += table.num_rows
+        mask = _class_of(table.column(KEY_COLUMN), classes) == number
+        yield table.append_column(_NUMBER, numbers).filter(pa.array(mask))
+
+
+def _base_rows(storage: Storage, split: Split) -> int:
+    if split.base_file is None:
+        return 0
+    with open_base(storage, split.base_file) as base:
+        return base.source.metadata.num_rows
+
+
+def _length(entry: Entry) -> int:
+    return entry.table.num_rows if isinstance(entry, DataRows) else len(entry.keys)
+
+
+# -- whole rows are merged ------------------------------------------------------------------------------
+
+
+def _by_class(log: _Log, share: int, classes: int) -> Iterator[pa.Table]:
+    split, spec = log.split, log.split.spec
+    for number in range(classes):
+        entries = [
+            entry if classes == 1 else _chosen(entry, _class_of(entry_keys(entry), classes) == number)
+            for piece in log.pieces
+            for entry in log.entries(piece, split)
+        ]
+        entries = [entry for entry in entries if _length(entry)]
+        base = base_tables(log.storage, split, merged=classes > 1 or bool(entries))
+        if classes > 1:
+            base = (
+                table.filter(pa.array(_class_of(table.column(KEY_COLUMN), classes) == number))
+                for table in base
+            )
+        yield from merge_slice(
+            base, entries, spec.read_schema, spec.rules, ordering_types(spec), run_bytes=share // 4
+        )

@@ -1,0 +1,140 @@
+"""Entries of a file slice's log files: which blocks count, decoded with the columns of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from mainstem.errors import CorruptTable, Unsupported
+from mainstem.formats.avro_columns import decode_many
+from mainstem.formats.avro_selection import selected_records
+from mainstem.formats.log_file import BlockKind, Header, LogBlock, read_blocks
+from mainstem.merge.log_entries import DataRows, DeletedKeys, Entry
+from mainstem.merge.log_order import BlockNote, surviving
+from mainstem.readers.rows.query_columns import with_keys, written_in
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+
+if TYPE_CHECKING:
+    from mainstem.readers.planning.split import ReadSpec, Split
+
+Kept = TypeVar("Kept")
+Run = list[tuple[str, LogBlock]]
+"""Neighbouring blocks that are decoded together, with the paths of their files."""
+
+
+def log_entries(storage: Storage, split: Split) -> list[Entry]:
+    """Entries of the split's log files in replay order, with the columns that its spec needs."""
+    return [entry for run in log_runs(storage, split) for entry in entries_of(run, split.spec)]
+
+
+def log_runs(storage: Storage, split: Split) -> list[Run]:
+    """The blocks of the split's log files that count, in replay order; nothing is decoded yet."""
+    # One schema text may mean other columns at another instant where columns have ids.
+    return list(_runs(live_blocks(storage, split, lambda block: block), join=split.spec.ids is None))
+
+
+def live_blocks(
+    storage: Storage, split: Split, keep: Callable[[LogBlock], Kept]
+) -> list[tuple[str, Kept]]:
+    """What ``keep`` makes of the blocks of the split's log files that count, in replay order, with the
+    paths of their files; ``keep`` is called for all of them, file by file."""
+    notes: list[BlockNote] = []
+    for path in split.log_files:
+        name = paths.parse_log_name(path.rsplit("/", 1)[-1])
+        instant = name.instant if name is not None else ""
+        if split.spec.until is not None and instant > split.spec.until:
+            continue
+        view = storage.view(path)
+        blocks = read_blocks(view, path=path, damaged=split.spec.damaged)
+        notes += [_note(block, (path, keep(block))) for block in blocks]
+    return [note.block for note in surviving(notes, until=split.spec.until)]
+
+
+def _runs(blocks: Sequence[tuple[str, LogBlock]], *, join: bool) -> Iterator[Run]:
+    """Neighbouring Avro blocks of one schema together: small blocks cost more apart."""
+    run: Run = []
+    for item in blocks:
+        if run and not (join and joinable(run[-1][1], item[1])):
+            yield run
+            run = []
+        run.append(item)
+    if run:
+        yield run
+
+
+def joinable(block: LogBlock, other: LogBlock) -> bool:
+    """Whether two neighbouring blocks can be decoded together: Avro rows of one schema."""
+    plain = all(b.kind is BlockKind.AVRO_DATA and not b.partial for b in (block, other))
+    return plain and block.schema_text == other.schema_text
+
+
+def _note(block: LogBlock, kept: object) -> BlockNote:
+    headers = block.headers
+    if block.kind is BlockKind.COMMAND:
+        target = headers.get(Header.TARGET_INSTANT_TIME)
+        return BlockNote(block.instant, kept, rollback_of=target)
+    listed = headers.get(Header.COMPACTED_BLOCK_TIMES, "").split(",")
+    replaced = frozenset(t for t in listed if t)
+    return BlockNote(block.instant, kept, replaces=replaced)
+
+
+def entries_of(run: Run, spec: ReadSpec) -> list[Entry]:
+    """A run as entries of the merge (none for a block that was skipped as damaged)."""
+    path, block = run[0]
+    if block.kind is BlockKind.DELETE:
+        return [_deleted(block, path)]
+    if block.kind is BlockKind.CORRUPT:
+        return []  # only with damaged="skip"
+    if block.kind not in (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA):
+        raise Unsupported(
+            f"log block of kind {block.kind.name} in {path} at offset {block.offset}; Avro and"
+            " Parquet data blocks, delete blocks and rollback commands can be read"
+        )
+    try:
+        table = _decoded(run, spec)
+    except CorruptTable as error:
+        if error.offset is None and error.path == path:  # the schema in the block's header
+            error.offset = block.offset
+        raise
+    table = written_in(with_keys(table, spec, path), spec, path)
+    return [DataRows(table, block.partial, path)]
+
+
+def _decoded(run: Run, spec: ReadSpec) -> pa.Table:
+    path, block = run[0]
+    stored = spec.stored_columns(block.instant)
+    if stored is not None:  # then every run is one block
+        return stored.shown(block.table(stored.names(spec.wanted)))
+    if len(run) == 1:
+        return block.table(spec.wanted)
+    places = [(name, member.content_offset + 8) for name, member in run]
+    parts = [member.records() for _, member in run]
+    return decode_many(parts, block.schema_text, spec.wanted, path, places=places)
+
+
+def rows_of(run: Run, names: Sequence[str], rows: np.ndarray) -> pa.Table:
+    """Some rows (ascending numbers within the run) of data blocks, with these columns."""
+    path, block = run[0]
+    if block.kind is not BlockKind.AVRO_DATA:
+        return block.table(names).take(pa.array(rows))
+    places = [(name, member.content_offset + 8) for name, member in run]
+    parts = selected_records([member.records() for _, member in run], rows, places=places)
+    return decode_many(parts, block.schema_text, names, path, places=places)
+
+
+def _deleted(block: LogBlock, path: str) -> DeletedKeys:
+    table = block.deletes()
+    keys = _whole(table.column("record_key"))
+    unconditional = _whole(table.column("ordering_is_default")).to_numpy(zero_copy_only=False)
+    ordering = _whole(table.column("ordering"))
+    several = pa.types.is_struct(ordering.type)
+    fields = tuple(ordering.flatten()) if several else (ordering,)
+    return DeletedKeys(keys, fields, unconditional, path)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)

@@ -1,0 +1,53 @@
+"""Partition columns of rows whose value a reader takes from the partition's path."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from mainstem.errors import Unsupported
+from mainstem.layout.keys import DEFAULT_PARTITION
+from mainstem.layout.properties import TableConfig
+
+
+def path_values(
+    partition: str, config: TableConfig, schema: pa.Schema
+) -> tuple[tuple[str, str | None], ...]:
+    """Partition columns whose value comes from the path: those that the files do not hold, nulls, and
+    text that a path of several folders spells otherwise.
+
+    Java reads the path: an empty string was written to the default partition too and reads as null, and
+    under ``hoodie.datasource.write.slash.separated.date.partitioning`` 2026-01-02 reads as 2026/01/02.
+    """
+    flag = config.raw.get("hoodie.datasource.write.drop.partition.columns", "").strip().lower()
+    dropped = flag == "true"
+    fields = config.partition_fields
+    parts = partition.split("/") if fields else []
+    from_path = config.key_generator not in ("TIMESTAMP", "CUSTOM")
+    if len(fields) == 1 < len(parts) and from_path and _is_text(schema, fields[0]):
+        parts = [partition]  # all of the path is the one column's value
+        dropped = True
+    if not dropped and DEFAULT_PARTITION not in partition:
+        return ()
+    if len(parts) != len(fields):
+        if not dropped:
+            return ()
+        raise Unsupported(
+            f"partition {partition!r} has {len(parts)} parts for the columns"
+            f" {', '.join(fields)}, and the files hold no partition columns"
+            " (hoodie.datasource.write.drop.partition.columns=true)"
+        )
+    values = []
+    for name, part in zip(fields, parts, strict=True):
+        text = part.removeprefix(f"{name}=")
+        if text == DEFAULT_PARTITION:
+            values.append((name, None))
+        elif dropped:
+            values.append((name, unquote(text) if config.url_encode else text))
+    return tuple(values)
+
+
+def _is_text(schema: pa.Schema, name: str) -> bool:
+    at = schema.get_field_index(name)
+    return at >= 0 and pa.types.is_string(schema.field(at).type)

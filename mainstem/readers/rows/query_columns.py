@@ -1,0 +1,76 @@
+"""Columns of rows as files hold them -> columns of rows as a query sees them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.errors import CorruptTable, Unsupported
+from mainstem.layout.keys import record_keys
+from mainstem.merge.rules import KEY_COLUMN
+
+if TYPE_CHECKING:
+    from mainstem.readers.planning.split import ReadSpec, Split
+
+TIME_COLUMN = "_hoodie_commit_time"
+_ROW = "\0row"
+
+
+def with_keys(table: pa.Table, spec: ReadSpec, where: str) -> pa.Table:
+    """With the record key column: that of the file, or made of the key fields (virtual keys)."""
+    if spec.virtual_key:
+        keys = record_keys(table, spec.virtual_key, composite=spec.composite_key).texts
+        if KEY_COLUMN in table.schema.names:
+            table = table.drop_columns([KEY_COLUMN])
+        return table.append_column(KEY_COLUMN, keys)
+    if KEY_COLUMN not in table.schema.names:
+        raise CorruptTable(f"file without the column {KEY_COLUMN}", path=where)
+    return table
+
+
+def written_in(table: pa.Table, spec: ReadSpec, where: str) -> pa.Table:
+    """Rows of the asked instants. Java filters before it merges: a base row from outside the range
+    neither hides a late row of the range nor fills its absent columns."""
+    if spec.instants is None or not table.num_rows:
+        return table
+    if TIME_COLUMN not in table.schema.names:
+        raise CorruptTable(
+            f"file without the column {TIME_COLUMN}, by which the rows of an instant are told; restore it"
+            " from a copy",
+            path=where,
+        )
+    column = table.column(TIME_COLUMN)
+    mask = pc.is_in(column, value_set=pa.array(sorted(spec.instants), column.type))
+    return table.filter(mask)
+
+
+def with_path_values(table: pa.Table, split: Split) -> pa.Table:
+    """With the partition columns whose value comes from the path."""
+    for name, text in split.path_values:
+        at = table.schema.get_field_index(name)
+        if at >= 0:
+            field = table.schema.field(at)
+            values = _repeated(text, field.type, table.num_rows, split.partition)
+            table = table.set_column(at, field, values)
+    return table
+
+
+def matching_rows(table: pa.Table, expression: pc.Expression) -> np.ndarray:
+    """Numbers of the rows that pass a filter, ascending."""
+    numbered = table.append_column(_ROW, pa.array(np.arange(table.num_rows, dtype=np.int64)))
+    return np.sort(numbered.filter(expression).column(_ROW).to_numpy())
+
+
+def _repeated(text: str | None, kind: pa.DataType, rows: int, partition: str) -> pa.Array:
+    if text is None:
+        return pa.nulls(rows, kind)
+    try:
+        return pa.repeat(pa.scalar(text).cast(kind), rows)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise Unsupported(
+            f"partition {partition!r}: {text!r} does not read as {kind}, and the files hold no"
+            " partition columns (hoodie.datasource.write.drop.partition.columns=true)"
+        ) from error

@@ -1,0 +1,109 @@
+"""The record keys, and the buckets, that rows passing a filter can have.
+
+Known where the filter names finitely many values of ``_hoodie_record_key``, or of every field that keys are
+made of. A set here may be too large, never too small: where Hudi's releases disagree about a key's text, each
+of the texts is in it. Only texts and whole numbers are taken: how a time or a decimal becomes a key is an
+option of the writer that the table does not store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.errors import Invalid
+from mainstem.filters.predicates import Predicate, Term, listed
+from mainstem.layout.buckets import bucket_ids, file_id_bucket
+from mainstem.layout.foreign_tables import made_here
+from mainstem.layout.key_generator import COMPLEX, KeyGenerator
+from mainstem.layout.keys import value_texts
+from mainstem.layout.properties import BUCKET_ENGINE, INDEX_TYPE, TableConfig
+from mainstem.limits import WANTED_KEYS_MAX
+from mainstem.merge.rules import KEY_COLUMN
+from mainstem.storage.protocol import Storage
+
+
+def wanted_keys(conjuncts: Sequence[Predicate], config: TableConfig, schema: pa.Schema) -> pa.Array | None:
+    """Texts of the record keys that a row passing all conjuncts may have; None: any."""
+    values: dict[str, pa.Array] = {}
+    for conjunct in conjuncts:
+        found = listed(conjunct)
+        if found is not None and found[0] == Term(found[0].column):
+            values.setdefault(found[0].column, found[1])
+    given = _texts(values.get(KEY_COLUMN), pa.string())
+    if given is not None:
+        return given if len(given) <= WANTED_KEYS_MAX else None
+    return _made_of(values, config, schema)
+
+
+def _made_of(values: dict[str, pa.Array], config: TableConfig, schema: pa.Schema) -> pa.Array | None:
+    fields = config.record_key
+    if not fields or config.consistent_timestamps or set(fields) & set(config.partition_fields):
+        return None  # a partition column may be shown otherwise than it was when keys were made of it
+    columns = []
+    for name in fields:
+        at = schema.get_field_index(name)
+        texts = None if at < 0 else _texts(values.get(name), schema.field(at).type)
+        if texts is None:
+            return None
+        columns.append(pc.unique(texts))
+    if int(np.prod([float(len(c)) for c in columns])) > WANTED_KEYS_MAX:
+        return None
+    rows = _combinations(columns, fields)
+    try:
+        keys = KeyGenerator.of(config).record_keys(rows).texts
+    except Invalid:  # a null or empty part
+        return None
+    if config.key_generator == COMPLEX and len(fields) == 1:  # HUDI-7001: with or without the field's name
+        keys = pa.concat_arrays([keys, rows.column(0).combine_chunks()])
+    return keys
+
+
+def _combinations(columns: Sequence[pa.Array], names: Sequence[str]) -> pa.Table:
+    shape = [len(column) for column in columns]
+    places = np.unravel_index(np.arange(int(np.prod(shape))), shape)
+    return pa.table(
+        {n: c.take(pa.array(at)) for n, c, at in zip(names, columns, places, strict=True)}
+    )
+
+
+def _texts(values: pa.Array | None, kind: pa.DataType) -> pa.Array | None:
+    """Values of a filter as the key generator writes those of a column of type ``kind``."""
+    if values is None:
+        return None
+    types = pa.types
+    whole = types.is_integer(values.type) and types.is_integer(kind)
+    text = (types.is_string(values.type) or types.is_large_string(values.type)) and types.is_string(kind)
+    if not whole and not text:
+        return None
+    texts = value_texts(values, "key")
+    return texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+
+
+def wanted_buckets(keys: pa.Array | None, config: TableConfig, storage: Storage) -> frozenset[int] | None:
+    """Buckets of these keys; None where the table does not say for sure how keys become buckets.
+
+    The bucket count of a table that mainstem made stands in its properties from the start, and every engine
+    takes it from there. Elsewhere each writer is told the count, and a reader cannot know it.
+    """
+    if keys is None or not _is_bucketed(config) or config.buckets is None:
+        return None
+    if not made_here(storage, config):
+        return None
+    found = bucket_ids(keys, buckets=config.buckets, hash_fields=config.hash_fields, parts=None)
+    return frozenset(found.tolist())
+
+
+def _is_bucketed(config: TableConfig) -> bool:
+    kind, engine = (config.raw.get(key, "").strip().upper() for key in (INDEX_TYPE, BUCKET_ENGINE))
+    return kind == "BUCKET" and engine in ("", "SIMPLE")
+
+
+def in_buckets(file_id: str, wanted: frozenset[int], count: int) -> bool:
+    """Whether a file group may hold keys of these buckets. One whose id is no bucket's may: some writer did
+    not follow the bucket index."""
+    bucket = file_id_bucket(file_id)
+    return bucket is None or bucket >= count or bucket in wanted

@@ -1,0 +1,138 @@
+"""Cleaning of the metadata table: base and log files that no reader under way can still need go.
+
+  1. [[ the data table's lock: nothing is pending that an earlier clean planned; the folders are listed
+        -> publish t.clean.requested on the metadata table's timeline ]]
+  2. t.clean.inflight, then every file of the plan is looked at once more and deleted (``services.cleaning``,
+     which says what holds for both)
+  3. [[ still pending? -> publish t_c.clean ]]
+
+**What goes** is planned by ``clean_plan`` as Hudi's metadata writer has it: slices below all that the newest
+20 commits of the metadata table need, or 1.2 times what the data table retains. Queries read
+newest slices only. One that listed the metadata table's timeline before a compaction reads the slice below
+it, so none goes before three more instants completed; a query slower than that opens the metadata table
+again, or lists folders.
+
+**What stays.** The newest slice of every group, what a pending compaction names, and files of instants that
+are not completed on the metadata table. A log file whose instant may yet be rolled back lies in the newest
+slice, since compactions are planned below it (``metadata.compaction_rows``).
+
+**A crash** leaves the plan, which the next round executes. **A process that was stopped and wakes up**
+deletes what its plan names: files of slices that stayed superfluous, under names that are never given again.
+One in 1 or 3 has lost its ticket. **A dropped index** takes its files along, which is success here.
+
+Hudi: ``HoodieBackedTableMetadataWriter.cleanIfNecessary``, ``HoodieMetadataWriteUtils``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mainstem.errors import CorruptTable
+from mainstem.publish.link_fence import note_newest
+from mainstem.publish.publisher import Section
+from mainstem.publish.staging import forget, prepare
+from mainstem.services import clean_plan
+from mainstem.services.claim import claimed
+from mainstem.services.clean_plan import CleanOptions, plan_clean
+from mainstem.services.cleaning import Cleaned, execute_plan, pending
+from mainstem.services.metadata.metadata_state import OF_METADATA, MetadataState
+from mainstem.storage import paths
+from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.clean_records import CleanPlan, encode_clean_plan
+from mainstem.timeline.compaction_trigger import last_compaction
+from mainstem.timeline.instant import CLEAN, REQUESTED
+from mainstem.writers.context import WriterContext
+
+# Completed instants after a compaction before files that it replaced go.
+_REST = 3
+
+
+def is_due(own: ActiveTimeline, chosen: CleanOptions) -> bool:
+    """Whether Hudi's trigger fires and the newest compaction has rested; ``own``: the metadata table's."""
+    last = last_compaction(own, requested=False)
+    if not last or not clean_plan.is_due(own, chosen):
+        return False
+    return sum(i.requested > last for i in own.completed) >= _REST
+
+
+def run(ctx: WriterContext, *, if_due: bool = True) -> list[Cleaned]:
+    """Finish the pending cleans, ours or Java's; then plan one, if there is anything, and execute it."""
+    state = MetadataState.of_table(ctx.seams.storage)
+    if state is None:
+        return []
+    done = [execute(ctx, time) for time in pending(state.timeline)]
+    time = schedule(ctx, if_due=if_due)
+    if time is not None:
+        done.append(execute(ctx, time))
+    return [one for one in done if one is not None]
+
+
+def schedule(ctx: WriterContext, *, if_due: bool = True) -> str | None:
+    """Plan a clean; its requested time, None if nothing may go (now)."""
+    storage = ctx.seams.storage
+    chosen = CleanOptions.of_metadata_table({**ctx.config.raw, **ctx.given})
+    made: list[str] = []
+
+    def found(state: MetadataState | None) -> CleanPlan | None:
+        if state is None or pending(state.timeline):
+            return None
+        if if_due and not is_due(state.timeline, chosen):
+            return None
+        files = {listing.partition: listing.names for listing in state.partitions()}
+        return plan_clean(state, files, chosen, ctx.publisher.now())
+
+    def prepared(data: ActiveTimeline) -> str | None:
+        plan = found(MetadataState.of_table(storage, data))
+        if plan is None:
+            return None
+        made.append(prepare(ctx.seams, CLEAN, encode_clean_plan(plan, f"{ctx.base}/{paths.METADATA}")))
+        return made[-1]
+
+    if found(MetadataState.of_table(storage)) is None:  # without the lock: most often there is nothing
+        return None
+    try:
+        published = ctx.publisher.publish(
+            lambda time: f"{time}.{CLEAN}.{REQUESTED}",
+            prepared=prepared,
+            # The data table's writers look at their own timeline: none of them may be given this time.
+            before_link=lambda time: note_newest(storage, time),
+            folder=paths.METADATA_TIMELINE,
+        )
+    finally:
+        for path in made:
+            forget(ctx.seams, path)
+    return published.time
+
+
+def execute(ctx: WriterContext, time: str) -> Cleaned | None:
+    """Execute one plan, ours or Java's; None if a living executor has it. As ``cleaning.execute``."""
+    storage = ctx.seams.storage
+    with claimed(ctx, time, "the clean of the metadata table") as ours:
+        state = MetadataState.of_table(storage) if ours else None
+        if state is None:
+            return None
+        try:
+            done = execute_plan(ctx, state, time, lambda plan, content: _complete(ctx, time, content))
+        except CorruptTable:
+            if MetadataState.of_table(storage) is None:
+                return None  # dropped meanwhile
+            raise
+        return replace(done, of=OF_METADATA)
+
+
+def _complete(ctx: WriterContext, time: str, content: bytes) -> str | None:
+    def ended(section: Section) -> str | None:
+        state = MetadataState.of_table(ctx.seams.storage, section.timeline)
+        return None if state is not None and time in pending(state.timeline) else "ended"
+
+    prepared = prepare(ctx.seams, time, content)
+    try:
+        published = ctx.publisher.publish(
+            lambda done: f"{time}_{done}.{CLEAN}",
+            prepared=prepared,
+            decide=ended,
+            folder=paths.METADATA_TIMELINE,
+        )
+    finally:
+        forget(ctx.seams, prepared)
+    return published.time

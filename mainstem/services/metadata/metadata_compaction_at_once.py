@@ -1,0 +1,248 @@
+"""Compaction of the metadata table where other engines may write: its plan is never seen pending.
+
+A Java job that begins while a plan is pending counts the file groups wrongly, and fails at every commit until
+it is started anew (Hudi 1.2.0: ``ArrayIndexOutOfBoundsException``). Java itself plans, executes and completes
+in one section under the lock. Here the files are made before that section:
+
+  1. [[ the data table's lock: which log files count and completed before t; t is kept from everybody ]]
+  2. per file group: merge base file and logs into a private file
+  3. [[ is the plan still what one would make for t? -> t.compaction.requested, t.compaction.inflight, the
+     files under their names, t_c.commit ]]
+  4. remove private files
+
+What completes between 1 and 3 has a later completion time than t, so it lies on top of the new base files.
+
+**A crash** before 3 leaves private files, which are swept, and a time that nobody uses. In 3 it leaves a plan
+that is pending, which ``services.metadata.metadata_compaction`` executes, in the way that it has.
+
+**A process that was stopped and wakes up** in 3 has lost its tickets. If the plan was published by then, it
+is linked files of which others have made equal ones, or it finds the private files gone: they have t in their
+names, and whoever completes t removes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mainstem.formats.hfile import open_hfile
+from mainstem.metadata.compaction_rows import before, compacted, earliest_unsure, log_rows, operations
+from mainstem.metadata.metadata_table import MetadataTable
+from mainstem.metadata.records.record_schema import commit_schema
+from mainstem.publish.link_fence import FOREIGN_NOTE, note_newest
+from mainstem.publish.publisher import Ahead, Section
+from mainstem.publish.staging import create_once, delete_quietly, forget, prepare
+from mainstem.services.claim import claimed
+from mainstem.services.compaction import COMPACT, Compaction
+from mainstem.services.compaction_plan import measured
+from mainstem.services.metadata.metadata_state import OF_METADATA
+from mainstem.services.other_attempts import sweep_private
+from mainstem.storage import paths
+from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.commit_metadata import CompactionStat, encode_commit
+from mainstem.timeline.compaction_trigger import last_compaction, pending
+from mainstem.timeline.instant import COMMIT, COMPACTION, INFLIGHT, REQUESTED
+from mainstem.timeline.plans import CompactionOperation, encode_compaction_plan
+from mainstem.writers.context import WriterContext
+
+_NEVER = "0" * 17
+
+
+def others_may_write(ctx: WriterContext) -> bool:
+    """Whether the table is not declared mainstem's alone, or another engine was seen all the same."""
+    noted = ctx.seams.storage.stat(f"{paths.FENCE}/{FOREIGN_NOTE}") is not None
+    return noted or not ctx.config.exclusive
+
+
+@dataclass(frozen=True)
+class Made:
+    """A new base file, under a private name. ``target``: its path, below the metadata table."""
+
+    target: str
+    private: str
+    stat: CompactionStat
+
+
+@dataclass(frozen=True)
+class AtOnce:
+    """One round. ``look``: the metadata table now, None where there is none; ``is_due``: of its timeline."""
+
+    ctx: WriterContext
+    look: Callable[[], MetadataTable | None]
+    is_due: Callable[[ActiveTimeline], bool]
+
+    def run(self) -> Compaction | None:
+        """None if there is nothing to do, somebody else alive does it, or the table has changed meanwhile."""
+        table = self.look()
+        if table is None or pending(table.timeline):
+            return None
+        # A heartbeat on the newest compaction: who has it makes the next one.
+        newest = last_compaction(table.timeline, requested=True) or _NEVER
+        with claimed(self.ctx, newest, "the compaction of the metadata table after") as ours:
+            chosen = self._choose() if ours else None
+            if chosen is None:
+                return None
+            # And one on its own time: its private files are not left over, however long it takes.
+            with claimed(self.ctx, chosen[0], "the compaction of the metadata table") as alone:
+                return _Execution(self, *chosen).run() if alone else None
+
+    # -- step 1 --------------------------------------------------------------------------------------
+
+    def _choose(self) -> tuple[str, MetadataTable, tuple[CompactionOperation, ...]] | None:
+        """Time, table and operations of a plan; None if there is nothing to do."""
+        found: list[tuple[str, MetadataTable, tuple[CompactionOperation, ...]]] = []
+
+        def choose(section: Section) -> str | None:
+            found.clear()
+            table = self.look()
+            if table is None or pending(table.timeline) or not self.is_due(table.timeline):
+                return "nothing to do"
+            unsure = earliest_unsure(table)
+            until = None if unsure is None else before(unsure)
+            if until is not None and not is_new(until, section.timeline, table):
+                return "no time for it"
+            planned = tuple(operations(table, until))
+            if planned:
+                found.append((until or "", table, planned))
+            return None if planned and until is None else "a time in the past, which needs no keeping"
+
+        def keep(time: str) -> None:
+            note_newest(self.ctx.seams.storage, time)
+            raise _Kept(time)
+
+        try:
+            self.ctx.publisher.publish(
+                lambda time: f"{time}.{COMPACTION}.{REQUESTED}",
+                decide=choose, before_link=keep, folder=paths.METADATA_TIMELINE,
+            )  # fmt: skip
+        except _Kept as kept:
+            return (kept.time, *found[0][1:])
+        return found[0] if found else None
+
+
+class _Kept(Exception):
+    """Ends a section when a time is chosen that nobody will be given, before anything is published."""
+
+    def __init__(self, time: str) -> None:
+        super().__init__(time)
+        self.time = time
+
+
+def is_new(time: str, data: ActiveTimeline, table: MetadataTable) -> bool:
+    """Whether an instant may get this time that lies in the past: nobody has it, and it is the newest
+    compaction's successor."""
+    known = {i.requested for timeline in (data, table.timeline) for i in timeline.instants}
+    if time in known or table.archive.completion_time(time):
+        return False
+    return time > last_compaction(table.timeline, requested=False)
+
+
+def base_name(operation: CompactionOperation, number: int, time: str) -> str:
+    """The new base file of a plan's operation: it follows from the plan alone."""
+    return paths.hfile_name(operation.file_id, f"{number}-0-0", time)
+
+
+@dataclass(frozen=True)
+class _Execution:
+    """Steps 2 to 4."""
+
+    round: AtOnce
+    time: str
+    table: MetadataTable
+    operations: tuple[CompactionOperation, ...]
+
+    def run(self) -> Compaction | None:
+        ctx = self.round.ctx
+        numbered = [
+            (number, operation, paths.prepared(self.time, f"{ctx.seams.random.getrandbits(64):016x}"))
+            for number, operation in enumerate(self.operations)
+        ]
+        try:
+            made = ctx.seams.storage.side_by_side(lambda one: self._make(*one), numbered)
+            return self._complete(made)
+        except FileNotFoundError:
+            return None  # a clean or a drop took what was to be merged, or others ended the plan
+        finally:
+            for _, _, private in numbered:
+                delete_quietly(ctx.seams.storage, private)
+
+    def _make(self, number: int, operation: CompactionOperation, private: str) -> Made:
+        ctx, folder = self.round.ctx, self.table.folder
+        began = ctx.seams.clock.monotonic_ms()
+        name = base_name(operation, number, self.time)
+        data = compacted(self.table, operation, name, ctx.seams.clock.now_ms())
+        ctx.seams.storage.create(private, data, durable=ctx.options.fsync)
+        group = measured(folder, operation)
+        target = paths.in_partition(operation.partition, name)
+        stat = CompactionStat(
+            operation.partition,
+            operation.file_id,
+            name,
+            operation.base_instant,
+            operation.base_file,
+            rows=open_hfile(data, path=folder.outer(target)).entry_count,
+            size_bytes=len(data),
+            log_files=len(operation.log_files),
+            log_bytes=group.log_bytes,
+            log_rows=log_rows(self.table, operation),
+            taken_ms=int(ctx.seams.clock.monotonic_ms() - began),
+        )
+        return Made(target, private, stat)
+
+    # -- step 3 --------------------------------------------------------------------------------------
+
+    def _complete(self, made: Sequence[Made]) -> Compaction | None:
+        ctx = self.round.ctx
+        groups = [measured(self.table.folder, operation) for operation in self.operations]
+        stats = [one.stat for one in made]
+        extra = {"schema": commit_schema(self.table.config.version)}
+        plan = encode_compaction_plan(self.operations, [group.metrics for group in groups])
+        theirs = prepare(ctx.seams, COMPACTION, plan)
+        own = prepare(ctx.seams, COMPACTION, encode_commit(stats, extra, COMPACT, compacted=True))
+        try:
+            published = ctx.publisher.publish(
+                lambda done: f"{self.time}_{done}.{COMMIT}",
+                prepared=own,
+                decide=self._changed,
+                before_link=lambda done: self._name_files(made),
+                ahead=Ahead(
+                    (paths.METADATA_TIMELINE,), theirs,
+                    lambda _: f"{self.time}.{COMPACTION}.{REQUESTED}", lambda _: True,
+                ),
+                folder=paths.METADATA_TIMELINE,
+            )  # fmt: skip
+        finally:
+            forget(ctx.seams, own)
+            forget(ctx.seams, theirs)
+        if published.time is None:
+            return None
+        sweep_private(ctx.seams.storage, self.time)
+        return Compaction(
+            self.time,
+            published.time,
+            tuple(one.target for one in made),
+            sum(stat.rows for stat in stats),
+            sum(stat.log_files for stat in stats),
+            OF_METADATA,
+        )
+
+    def _changed(self, section: Section) -> str | None:
+        """Under the lock: None if this is still what one would plan for the time."""
+        table = self.round.look()
+        if table is None or pending(table.timeline):
+            return "no metadata table any more, or a plan: one of this round, perhaps, which was superseded"
+        times = {i.requested for timeline in (section.timeline, table.timeline) for i in timeline.instants}
+        if self.time in times or tuple(operations(table, self.time)) != self.operations:
+            return "another round, a drop or a restore was faster"
+        return None
+
+    def _name_files(self, made: Sequence[Made]) -> None:
+        storage, folder = self.round.ctx.seams.storage, self.table.folder
+        create_once(folder, paths.timeline_file(f"{self.time}.{COMPACTION}.{INFLIGHT}"))
+        for one in made:
+            try:
+                storage.link(one.private, folder.outer(one.target))
+            except FileExistsError:
+                continue  # this section, before it was superseded
+        folders = sorted({folder.outer(one.stat.partition) for one in made})
+        storage.settle([], folders, durable=self.round.ctx.options.fsync)

@@ -1,1 +1,0 @@
-"""What a table is: its properties, keys, buckets, partitions and file slices."""

@@ -1,0 +1,5 @@
+"""Table locks: the protocol, and its kinds (file system, ZooKeeper, in-process), in Hudi's own option names.
+
+A lock gives a lease; a lease can be lost, so holding one is never proof. What must hold although a lease was
+lost is the fence's business (``publish``).
+"""

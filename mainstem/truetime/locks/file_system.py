@@ -1,0 +1,771 @@
+"""The file-system lock: ``<folder>/lock``, which Java's ``FileSystemBasedLockProvider`` respects.
+
+Java takes the lock by creating the file without overwriting, and frees it by deleting it, without
+asking whose it is. We add what a holder that dies, stops or is robbed needs:
+
+* The file is **put in place whole, by link**, with the owner record in it and an OS lock
+  (``flock``) already held. So a file with our record and a free OS lock is a dead holder's.
+* A file with our record is judged by its OS lock where the record names this run of this kernel,
+  else (or where the owner is alive but stopped) by its time, which a living holder refreshes.
+* A file without our record is Java's. It is removed only after
+  ``hoodie.write.lock.filesystem.expire`` minutes (0 = never).
+* The file is **mode 0444**: Hadoop's local ``create(overwrite=false)`` is ``exists`` followed by an
+  open that truncates (``RawLocalFileSystem``), so a Java writer could overwrite a lock that came in
+  between. Read-only, its open fails (not for root); ``check`` also compares the content.
+* ``check`` asks the folder, not memory: same inode, same content, refreshed in time.
+* Whoever removes a file first **renames it to a private name and looks again**; another one than
+  was judged is put back. Removals by contenders are made one at a time.
+
+Private files live in ``<folder>/.mainstem/locks``: one ``wait-*`` per waiting thread (its name is
+its place in the queue, its content the record that it will put in place), ``gone-*`` while a file
+is removed, and the permanent ``removal``. What dead processes left there is swept.
+
+``fork``: a child inherits no lock. Python's own ``os.fork`` closes our descriptors in the child
+(``register_at_fork``), and ``exec`` closes them (``O_CLOEXEC``). A child forked by C code that does
+not exec keeps the OS lock alive after its parent's death; then only the refresh time tells.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+import stat
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from mainstem.errors import LeaseLost, Unavailable
+from mainstem.limits import LOCK_FILE_BYTES_MAX
+from mainstem.truetime.locks.options import (
+    EXPIRE_MS,
+    FOREIGN_EXPIRE_MIN,
+    LOCK_NAME,
+    RETRIES,
+    WAIT_MS,
+    LockOptions,
+)
+from mainstem.truetime.locks.owner_record import OwnerRecord, parse_owner_record
+from mainstem.truetime.locks.patience import Patience
+
+if TYPE_CHECKING:
+    from mainstem.truetime.clock import Clock, Periodic
+    from mainstem.truetime.seams import Randomness
+
+try:
+    import fcntl
+except ImportError:  # Windows: refused by name in FileSystemLock
+    fcntl = None  # type: ignore[assignment]
+
+_log = logging.getLogger(__name__)
+
+PRIVATE_FOLDERS = (".mainstem", "locks")
+_REMOVAL = "removal"
+_WAIT = "wait-"
+_GONE = "gone-"
+_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_FOLDER_FLAGS = os.O_RDONLY | _CLOEXEC | getattr(os, "O_DIRECTORY", 0)
+
+# Java waits a whole number of minutes at least, so a refresh every 20 s is always in time.
+REFRESH_MS_MAX = 20_000
+# The first in the queue looks often, since the lock of a commit is held for milliseconds.
+_HEAD_PAUSE_MS = (0.5, 10.0)
+_QUEUE_PAUSE_MS = (1.0, 20.0)
+# A free lock that the first in the queue does not take for so long is anybody's.
+_GRACE_MS = 25.0
+# A removal takes microseconds; whoever is in it for longer was stopped or works on a slow disk.
+_REMOVAL_PATIENCE_MS = 1_000
+# Between creating and locking its private file a process is exposed to the sweep.
+_SWEEP_AGE_MS = 10_000
+_SWEEP_COUNT_MAX = 1_000
+_LINK_ATTEMPTS_MAX = 10
+_MISSING_FEATURE = {
+    errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EMLINK, errno.EXDEV,
+}  # fmt: skip
+_NETWORK = (
+    "nfs",
+    "cifs",
+    "smb",
+    "9p",
+    "fuse",
+    "virtiofs",
+    "ceph",
+    "lustre",
+    "gluster",
+    "afs",
+    "gfs2",
+)
+
+_to_close_in_children: weakref.WeakSet = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    for thing in list(_to_close_in_children):
+        thing.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)
+
+
+def boot_identity() -> str:
+    """One run of one kernel; containers of one machine share it, as they share OS locks."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            found = file.read(64).strip()
+    except (OSError, ValueError):
+        found = ""
+    return found or f"host-{socket.gethostname()}"
+
+
+@contextmanager
+def _storage_trouble(path: str, base: str) -> Iterator[None]:
+    """Turn an ``OSError`` into ``Unavailable`` with path, reason and advice."""
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(_trouble(path, error), table=base) from error
+
+
+def _trouble(path: str, error: OSError) -> str:
+    if error.errno in _MISSING_FEATURE:
+        return _missing_feature(path, error)
+    advice = {
+        errno.ENOSPC: "free some space",
+        errno.EDQUOT: "free some space or raise the quota",
+        errno.EROFS: "mount the file system for writing",
+        errno.EACCES: "give this user write permission on the lock folder",
+        errno.EPERM: "give this user write permission on the lock folder and the file in it",
+        errno.ELOOP: "remove the symbolic link in this path",
+        errno.ENOTDIR: "replace what is no folder by a folder",
+        errno.ENOENT: "check that the table still exists",
+        errno.EMFILE: "raise the limit of open files",
+    }.get(error.errno or 0, "look at the disk")
+    return f"lock file {path}: {error.strerror}: {advice}, then try again; nothing was written"
+
+
+def _missing_feature(path: str, error: OSError) -> str:
+    return (
+        f"lock file {path}: the file system gives no hard links or OS locks ({error.strerror}); "
+        "without them a lock cannot be put in place whole: keep the lock folder on a local POSIX "
+        "file system (hoodie.write.lock.filesystem.path) or use the in-process lock"
+    )
+
+
+def _try_flock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        # EBADF: some network file systems want a descriptor open for writing; then only time tells.
+        if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EBADF):
+            return False
+        raise
+    return True
+
+
+def _mtime_ms(info: os.stat_result) -> int:
+    return info.st_mtime_ns // 1_000_000
+
+
+def _same_file(one: os.stat_result, other: os.stat_result) -> bool:
+    return (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+
+
+class _PrivateFolder:
+    """A descriptor of ``<folder>/.mainstem/locks``; follows no symbolic link below ``folder``."""
+
+    def __init__(self, folder: str, base: str) -> None:
+        self.lock_path = f"{folder}/{LOCK_NAME}"
+        self._folder = folder
+        try:
+            self.fd = self._open()
+        except FileNotFoundError:
+            if folder.startswith(base):
+                os.stat(base)  # a table that was deleted is not brought back to life
+            os.makedirs(folder, exist_ok=True)
+            self.fd = self._open(make=True)
+        self._close = weakref.finalize(self, os.close, self.fd)
+        self._close.atexit = False
+        info = os.fstat(self.fd)
+        if info.st_mode & 0o002 and not info.st_mode & stat.S_ISVTX:
+            self.close()
+            raise Unavailable(
+                f"{folder}/{'/'.join(PRIVATE_FOLDERS)}: anybody may replace files in this folder "
+                f"(mode {stat.S_IMODE(info.st_mode):o}): remove the write permission of others",
+                table=base,
+            )
+
+    def _open(self, make: bool = False) -> int:
+        fd = os.open(self._folder, _FOLDER_FLAGS)
+        for name in PRIVATE_FOLDERS:
+            try:
+                if make:
+                    with suppress(FileExistsError):
+                        os.mkdir(name, 0o775, dir_fd=fd)
+                below = os.open(name, _FOLDER_FLAGS | _NOFOLLOW, dir_fd=fd)
+            finally:
+                os.close(fd)
+            fd = below
+        return fd
+
+    def close(self) -> None:
+        self._close()
+
+    def displace(self, name: str, matches: Callable[[os.stat_result], bool]) -> bool:
+        """Remove the lock file if it ``matches``: True if done, False if it is another one or gone.
+
+        The name is moved aside first and looked at again, since a path cannot be removed on
+        condition. If it turns out to be another file it is linked back; whoever holds it and whose
+        place was taken in between is told by its own ``check``.
+        """
+        if not self._path_matches(matches):
+            return False
+        try:
+            os.rename(self.lock_path, name, dst_dir_fd=self.fd)
+        except FileNotFoundError:
+            if not self._path_matches(matches):
+                return False
+            os.unlink(self.lock_path)  # our private folder was deleted under us
+            return True
+        matched = matches(os.stat(name, dir_fd=self.fd, follow_symlinks=False))
+        if not matched:
+            self._put_back(name)
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self.fd)
+        return matched
+
+    def _put_back(self, name: str) -> None:
+        try:
+            os.link(name, self.lock_path, src_dir_fd=self.fd, follow_symlinks=False)
+        except (FileExistsError, FileNotFoundError):
+            return
+        except PermissionError:
+            # Linux lets nobody link another user's read-only file (fs.protected_hardlinks).
+            if not self._path_matches(lambda _: True):
+                os.rename(name, self.lock_path, src_dir_fd=self.fd)
+
+    def _path_matches(self, matches: Callable[[os.stat_result], bool]) -> bool:
+        try:
+            return matches(os.stat(self.lock_path, follow_symlinks=False))
+        except FileNotFoundError:
+            return False
+
+    def sweep(self, names: list[str], now_ms: int, min_age_ms: float) -> None:
+        """Remove private files whose writers are dead (their OS lock is free) and not brand-new."""
+        for name in names[:_SWEEP_COUNT_MAX]:
+            if name.startswith((_WAIT, _GONE)):
+                with suppress(OSError):
+                    self._sweep_one(name, now_ms - min_age_ms)
+
+    def _sweep_one(self, name: str, newest_ms: float) -> None:
+        fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | _NOFOLLOW | _CLOEXEC, dir_fd=self.fd)
+        try:
+            if _mtime_ms(os.fstat(fd)) <= newest_ms and _try_flock(fd):
+                os.unlink(name, dir_fd=self.fd)
+        finally:
+            os.close(fd)
+
+
+class _OwnFile:
+    """A file with our owner record and our OS lock on it, first under a private name."""
+
+    def __init__(self, private: _PrivateFolder, name: str, record: bytes) -> None:
+        self.private = private
+        self.name = name
+        self.record = record
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _CLOEXEC
+        self.fd = os.open(name, flags, 0o444, dir_fd=private.fd)
+        self._close = weakref.finalize(self, os.close, self.fd)
+        self._close.atexit = False
+        _to_close_in_children.add(self)
+        try:
+            if not _try_flock(self.fd):  # only a sweep of this very moment can hold it
+                raise FileNotFoundError(errno.ENOENT, "swept", name)
+            if os.write(self.fd, record) != len(record):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+            self.info = os.fstat(self.fd)
+        except BaseException:
+            self.drop_name()
+            self._close()
+            raise
+
+    @property
+    def closed(self) -> bool:
+        return not self._close.alive
+
+    def touch(self) -> int:
+        """Set the file's time to the store's present, and return that (milliseconds)."""
+        os.utime(self.fd)
+        return _mtime_ms(os.fstat(self.fd))
+
+    def intact(self) -> bool:
+        return os.pread(self.fd, len(self.record) + 1, 0) == self.record
+
+    def matches(self, info: os.stat_result) -> bool:
+        return _same_file(info, self.info) and self.intact()
+
+    def drop_name(self) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(self.name, dir_fd=self.private.fd)
+
+    def close(self) -> None:
+        """Drop the OS lock (idempotent)."""
+        self._close()
+        self.private.close()
+
+    def after_fork(self) -> None:
+        """In a forked child: an open descriptor would keep the OS lock when the parent dies."""
+        self.close()
+
+
+class FileLease:
+    """The lock is ours, until released or lost; made by ``FileSystemLock.acquire`` only."""
+
+    def __init__(
+        self, file: _OwnFile, options: LockOptions, clock: Clock, refreshed_ms: float, gone: str
+    ) -> None:
+        self._file = file
+        self._options = options
+        self._clock = clock
+        self._refreshed_ms = refreshed_ms
+        self._gone = gone
+        self._lost: str | None = None
+        self._pid = os.getpid()
+        self._mutex = threading.Lock()
+
+    def check(self) -> None:
+        """Raise ``LeaseLost`` unless the file is still our own, whole and refreshed in time."""
+        if self._pid != os.getpid():
+            self._raise("it was taken before the process forked and belongs to the parent")
+        with self._mutex, _storage_trouble(self._file.private.lock_path, self._options.base):
+            self._lost = self._lost or self._found_wrong()
+        if self._lost:
+            self._raise(self._lost)
+
+    def release(self) -> None:
+        """Remove the lock file if it is still our own, and drop the OS lock; never raises."""
+        if self._pid != os.getpid():
+            return
+        with self._mutex:
+            if self._file.closed:
+                return
+            try:
+                self._file.private.displace(self._gone, self._file.matches)
+            except OSError as error:
+                # Without its OS lock it is a dead holder's file: the next mainstem writer takes it.
+                _log.warning(
+                    "lock file %s could not be removed (%s): mainstem writers will take it over, "
+                    "Java writers wait for its expiry",
+                    self._file.private.lock_path,
+                    error,
+                )
+            finally:
+                self._file.close()
+
+    def refresh(self) -> None:
+        """Called by the provider's periodic task: show the others that this holder lives."""
+        with self._mutex:
+            if self._file.closed or self._lost:
+                return
+            try:
+                self._lost = self._found_wrong()
+                if not self._lost:
+                    now = self._clock.monotonic_ms()
+                    self._file.touch()
+                    self._refreshed_ms = now
+            except OSError as error:
+                _log.warning(
+                    "lock file %s could not be refreshed: %s", self._file.private.lock_path, error
+                )
+
+    def _found_wrong(self) -> str | None:
+        if self._file.closed:
+            return "it was released already"
+        path = self._file.private.lock_path
+        try:
+            info = os.stat(path, follow_symlinks=False)
+        except FileNotFoundError:
+            return "the file is gone (a Java writer deletes it when it closes, whoever holds it)"
+        if not _same_file(info, self._file.info):
+            return f"the file belongs to {_describe_path(path)} now"
+        if not self._file.intact():
+            return "the file was overwritten (Java's local create is not exclusive)"
+        silent_ms = self._clock.monotonic_ms() - self._refreshed_ms
+        if silent_ms > self._options.expire_ms:
+            return (
+                f"it was not refreshed for {silent_ms:.0f} ms (was this process stopped?) and "
+                f"expired after {self._options.expire_ms} ms ({EXPIRE_MS})"
+            )
+        return None
+
+    def _raise(self, reason: str) -> None:
+        raise LeaseLost(
+            f"the table lock {self._file.private.lock_path} is no longer ours: {reason}. Nothing "
+            "was published; take the lock again",
+            table=self._options.base,
+        )
+
+
+def _describe_path(path: str) -> str:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | _NOFOLLOW | _CLOEXEC)
+    except OSError:
+        return "another writer"
+    try:
+        record = parse_owner_record(os.pread(fd, LOCK_FILE_BYTES_MAX + 1, 0))
+    except OSError:
+        record = None
+    finally:
+        os.close(fd)
+    return record.describe() if record else "a foreign writer (no owner record in it)"
+
+
+class FileSystemLock:
+    """A table lock in a file. Threads, processes and Java writers may use one path at once.
+
+    ``weaker`` says, where the folder is on a network file system, what does not hold there.
+    """
+
+    def __init__(self, options: LockOptions, *, clock: Clock, random: Randomness) -> None:
+        if fcntl is None:
+            raise Unavailable(
+                f"no POSIX file locks on {sys.platform}: set hoodie.write.lock.provider to the "
+                "in-process lock and let one process write"
+            )
+        self.identity = options.identity
+        self.weaker = _weakness(options.folder)
+        self.options = options
+        self.clock = clock
+        self.random = random
+        self.boot = boot_identity()
+        self.host = socket.gethostname() or "?"
+        # Waiters that did not use their turn once are not waited for again by this provider.
+        self.passed: set[str] = set()
+        self.swept = False
+        self.after_fork()
+        _to_close_in_children.add(self)
+
+    def after_fork(self) -> None:
+        """Threads and leases of the parent do not exist in a child."""
+        self._mutex = threading.Lock()
+        self._refresher: Periodic | None = None
+        self._leases: weakref.WeakSet[FileLease] = weakref.WeakSet()
+
+    def acquire(self) -> FileLease:
+        """Wait for the lock, in the order of coming, for ``options.patience_ms`` at most.
+
+        Raises ``LockUnavailable`` (who holds it, what to do) or ``Unavailable`` (storage trouble).
+        """
+        waiter: _Waiter | None = None
+        try:
+            with _storage_trouble(f"{self.options.folder}/{LOCK_NAME}", self.options.base):
+                waiter = _Waiter(self)
+                lease = waiter.wait()
+                self._keep_refreshed(lease)
+            return lease
+        except BaseException:  # an interrupt (Ctrl-C), too: nobody would ever release this lock
+            if waiter is not None:
+                waiter.withdraw()
+            raise
+
+    def _keep_refreshed(self, lease: FileLease) -> None:
+        with self._mutex:
+            self._leases.add(lease)
+            if self._refresher is None:
+                interval_ms = min(self.options.expire_ms / 3, REFRESH_MS_MAX)
+                self._refresher = self.clock.every_ms(interval_ms, self._refresh, "lock-refresh")
+
+    def _refresh(self) -> None:
+        with self._mutex:
+            leases = [lease for lease in self._leases if not lease._file.closed]
+            if not leases and self._refresher is not None:
+                self._refresher.stop()
+                self._refresher = None
+        for lease in leases:
+            lease.refresh()
+
+
+class _Waiter:
+    """One ``acquire``: a place in the queue, and what was seen of the present holder."""
+
+    def __init__(self, lock: FileSystemLock) -> None:
+        self.lock = lock
+        self.options = lock.options
+        self.clock = lock.clock
+        self.private = _PrivateFolder(self.options.folder, self.options.base)
+        self.path = self.private.lock_path
+        self.patience = Patience(self.options, self.clock, f"lock file {self.path}")
+        self.file = self._new_file()
+        self.ahead: list[str] = []
+        self.free_since_ms: float | None = None
+        self.removal_busy_since_ms: float | None = None
+        self.seen: tuple[object, ...] | None = None
+        self.seen_since_ms = 0.0
+        self.held_by = "another writer"
+
+    def withdraw(self) -> None:
+        """Leave the queue, and take the lock file away again if it is ours already."""
+        if not self.file.closed:
+            with suppress(OSError):
+                self.private.displace(self._gone_name(), self.file.matches)
+            with suppress(OSError):
+                self.file.drop_name()
+            self.file.close()
+
+    def wait(self) -> FileLease:
+        while (lease := self._try()) is None:
+            left_ms = self.patience.left_ms(self.held_by, self._refusal)
+            self.clock.sleep_ms(min(self._pause_ms(self.patience.waited_ms), left_ms))
+        return lease
+
+    def _refusal(self, waited_ms: float) -> str:
+        return (
+            f"lock file {self.path} was held by {self.held_by} for the {waited_ms:.0f} ms that "
+            f"{WAIT_MS} and {RETRIES} allow. Wait for that writer or stop it; if there is none, "
+            f"delete the file, or set {FOREIGN_EXPIRE_MIN} for files that Java left"
+        )
+
+    def _pause_ms(self, waited_ms: float) -> float:
+        """The first in the queue looks every half millisecond at first, the others more rarely."""
+        low, high = _QUEUE_PAUSE_MS if self.ahead else _HEAD_PAUSE_MS
+        pause = min(max(low * (1 + len(self.ahead)), waited_ms / 40), high)
+        return pause * (0.5 + self.lock.random.random())
+
+    def _try(self) -> FileLease | None:
+        self._look_at_queue()
+        if not self._look_at_lock():
+            self.free_since_ms = None
+            return None
+        if self.ahead and not self._turn_was_missed():
+            self.held_by = "nobody (other writers wait for it too)"
+            return None
+        return self._link()
+
+    # The queue: advice for fairness, not safety.
+
+    def _look_at_queue(self) -> None:
+        names = os.listdir(self.private.fd)
+        if not self.lock.swept:
+            self.lock.swept = True
+            self.private.sweep(names, self.file.touch(), _SWEEP_AGE_MS)
+        self.lock.passed.intersection_update(names)
+        mine = self.file.name
+        queue = mine[: len(_WAIT) + 9]  # waiters of this machine, whose clock orders the names
+        self.ahead = [
+            name
+            for name in names
+            if name < mine and name.startswith(queue) and name not in self.lock.passed
+        ]
+
+    def _turn_was_missed(self) -> bool:
+        now = self.clock.monotonic_ms()
+        if self.free_since_ms is None:
+            self.free_since_ms = now
+        if now - self.free_since_ms < _GRACE_MS:
+            return False
+        self.lock.passed.update(self.ahead)
+        self.private.sweep(self.ahead, self.file.touch(), _GRACE_MS)
+        return True
+
+    # Taking the lock.
+
+    def _new_file(self) -> _OwnFile:
+        pid = os.getpid()
+        for _ in range(_LINK_ATTEMPTS_MAX):
+            unique = f"{pid}-{self.lock.random.getrandbits(64):016x}"
+            record = OwnerRecord(
+                owner=unique,
+                host=self.lock.host,
+                boot=self.lock.boot,
+                pid=pid,
+                created_ms=max(self.clock.now_ms(), 0),
+                expire_ms=self.options.expire_ms,
+            )
+            name = f"{_WAIT}{self.lock.boot[:8]:_<8}-{int(self.patience.started_ms * 1e3):018d}-{unique}"
+            with suppress(FileExistsError, FileNotFoundError):
+                return _OwnFile(self.private, name.replace("/", "_"), record.encode())
+        raise FileNotFoundError(errno.ENOENT, "the private lock folder vanishes again and again")
+
+    def _link(self) -> FileLease | None:
+        for _ in range(_LINK_ATTEMPTS_MAX):
+            now = self.clock.monotonic_ms()
+            self.file.touch()
+            try:
+                os.link(
+                    self.file.name, self.path, src_dir_fd=self.private.fd, follow_symlinks=False
+                )
+            except FileExistsError:
+                # A network file system may report its own success, sent twice, as a failure.
+                if os.fstat(self.file.fd).st_nlink < 2 or not self._is_in_place():
+                    return None
+            except PermissionError as error:
+                if error.errno != errno.EPERM:
+                    raise
+                # What Linux file systems without hard links answer (FAT, some FUSE).
+                raise Unavailable(
+                    _missing_feature(self.path, error), table=self.options.base
+                ) from error
+            except FileNotFoundError:  # swept while this process was stopped, or no folder
+                os.stat(self.options.folder)
+                self.file.close()
+                self.private = _PrivateFolder(self.options.folder, self.options.base)
+                self.file = self._new_file()
+                continue
+            return self._lease(now)
+        raise FileNotFoundError(errno.ENOENT, "the private lock folder vanishes again and again")
+
+    def _is_in_place(self) -> bool:
+        try:
+            return self.file.matches(os.stat(self.path, follow_symlinks=False))
+        except FileNotFoundError:
+            return False
+
+    def _lease(self, refreshed_ms: float) -> FileLease:
+        lease = FileLease(self.file, self.options, self.clock, refreshed_ms, self._gone_name())
+        self.file.drop_name()
+        return lease
+
+    def _gone_name(self) -> str:
+        return f"{_GONE}{os.getpid()}-{self.lock.random.getrandbits(64):016x}"
+
+    # Judging the present holder.
+
+    def _look_at_lock(self) -> bool:
+        """True if the lock is free, perhaps because what lay there was removed just now."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | _NOFOLLOW | _CLOEXEC)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.ELOOP, errno.ENXIO):
+                raise
+            return self._judge_unreadable()
+        try:
+            info = os.fstat(fd)
+            record = None
+            if stat.S_ISREG(info.st_mode):
+                content = os.pread(fd, LOCK_FILE_BYTES_MAX + 1, 0)
+                record = parse_owner_record(content)
+            if record is None:
+                return self._judge_foreign(info)
+            return self._judge_owner(fd, info, record, content)
+        finally:
+            os.close(fd)
+
+    def _judge_unreadable(self) -> bool:
+        try:
+            return self._judge_foreign(os.stat(self.path, follow_symlinks=False))
+        except FileNotFoundError:
+            return True
+
+    def _judge_foreign(self, info: os.stat_result) -> bool:
+        if not stat.S_ISREG(info.st_mode):
+            self.held_by = "something that is not a regular file (a link or a folder?)"
+            return False
+        age_ms = self.file.touch() - _mtime_ms(info)
+        expire_ms = self.options.foreign_expire_ms
+        expiry = f"expires at {expire_ms // 1000} s" if expire_ms else "never expires"
+        self.held_by = (
+            f"a foreign writer (file without owner record, age {age_ms / 1000:.1f} s, {expiry}: "
+            f"{FOREIGN_EXPIRE_MIN})"
+        )
+        if not expire_ms or age_ms <= expire_ms:
+            return False
+
+        def unchanged(now: os.stat_result) -> bool:
+            return _same_file(now, info) and now.st_mtime_ns == info.st_mtime_ns
+
+        if not self._remove(unchanged):
+            return False
+        _log.warning("removed %s after %.0f s: %s", self.path, age_ms / 1000, self.held_by)
+        with suppress(OSError):  # Hadoop's checksum of the file that was removed
+            os.unlink(f"{self.options.folder}/.{LOCK_NAME}.crc")
+        return True
+
+    def _judge_owner(
+        self, fd: int, info: os.stat_result, record: OwnerRecord, content: bytes
+    ) -> bool:
+        self.held_by = record.describe()
+        dead = record.boot == self.lock.boot and _try_flock(fd)
+        if not dead and not self._expired(info, record):
+            return False
+
+        def unchanged(now: os.stat_result) -> bool:
+            return (
+                _same_file(now, info)
+                and now.st_mtime_ns == info.st_mtime_ns
+                and os.pread(fd, len(content) + 1, 0) == content
+            )
+
+        if not self._remove(unchanged):
+            return False
+        reason = "died" if dead else f"did not refresh it for {record.patience_ms} ms"
+        _log.warning("took over %s: %s %s", self.path, self.held_by, reason)
+        return True
+
+    def _expired(self, info: os.stat_result, record: OwnerRecord) -> bool:
+        """No refresh for the record's expiry, by our own clock or by the store's.
+
+        By the store's clock alone a jump of the time of day would rob a living holder, so the file
+        must also have stood still before our eyes for longer than a living holder would let it.
+        """
+        now = self.clock.monotonic_ms()
+        seen = (record.owner, info.st_mtime_ns)
+        if seen != self.seen:
+            self.seen, self.seen_since_ms = seen, now
+        watched_ms = now - self.seen_since_ms
+        if watched_ms <= 1.25 * min(record.patience_ms / 3, REFRESH_MS_MAX):
+            return False
+        return (
+            watched_ms > record.patience_ms
+            or self.file.touch() - _mtime_ms(info) > record.patience_ms
+        )
+
+    def _remove(self, unchanged: Callable[[os.stat_result], bool]) -> bool:
+        """Remove somebody else's file, one contender at a time unless one is stuck in it."""
+        flags = os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK | _NOFOLLOW | _CLOEXEC
+        fd = os.open(_REMOVAL, flags, 0o664, dir_fd=self.private.fd)
+        try:
+            if not _try_flock(fd) and not self._removal_is_stuck():
+                return False
+            self.removal_busy_since_ms = None
+            return self.private.displace(self._gone_name(), unchanged)
+        finally:
+            os.close(fd)
+
+    def _removal_is_stuck(self) -> bool:
+        now = self.clock.monotonic_ms()
+        if self.removal_busy_since_ms is None:
+            self.removal_busy_since_ms = now
+        return now - self.removal_busy_since_ms > _REMOVAL_PATIENCE_MS
+
+
+def _weakness(folder: str) -> str | None:
+    kind = _file_system_kind(os.path.realpath(folder))
+    if not kind or not kind.startswith(_NETWORK):
+        return None
+    return (
+        f"the lock folder {folder} is on {kind}: OS locks and file times of other machines may be "
+        "seen late there, a dead holder is replaced only after its expiry, and a writer that lost "
+        "the lock may notice it late. Full promises hold on local POSIX file systems only"
+    )
+
+
+def _file_system_kind(path: str) -> str | None:
+    """The type of the file system that ``path`` is on (Linux); None where it cannot be known."""
+    best, kind = -1, None
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                fields, _, tail = line.partition(" - ")
+                point = fields.split(" ")[4].replace("\\040", " ").rstrip("/")
+                if (path == point or path.startswith(point + "/")) and len(point) >= best:
+                    best, kind = len(point), tail.split(" ")[0]
+    except (OSError, IndexError):
+        return None
+    return kind

@@ -1,0 +1,31 @@
+"""The four things that protocol code is given instead of taking them from the machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from mainstem.storage.protocol import Storage
+from mainstem.truetime.clock import Clock
+from mainstem.truetime.locks.protocol import LockProvider
+
+
+class Randomness(Protocol):
+    """The part of ``random.Random`` that protocol code uses."""
+
+    def getrandbits(self, count: int, /) -> int: ...
+
+    def random(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Seams:
+    """Storage, clock, lock and randomness of one open table in one process.
+
+    The real ones are put together in ``mainstem.api.table``, the simulated ones in ``tests.sim``.
+    """
+
+    storage: Storage
+    clock: Clock
+    lock: LockProvider
+    random: Randomness

@@ -1,0 +1,74 @@
+"""Changing which vector indexes a table has, under the table lock.
+
+  [[ 1. ``vector-index.properties`` is read; of a table whose metadata table's folder is gone, the copy
+     2. what is wanted is put to private files, durable
+     3. the fence's ticket is renamed over each of the two files that differs: of an index that comes the copy
+        last, of one that goes the copy first ]]
+
+So the copy never names an index that the list has not: should Java remove the folder, nothing that was
+dropped comes back. A crash in between leaves the copy without an index; the next change makes it whole.
+A process that was stopped and wakes up has lost its ticket, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from mainstem.errors import naming
+from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.publish.publisher import Guarded
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.vectors.index.version_manifest import VectorIndexes, encode_indexes
+from mainstem.vectors.index.versions import read_indexes
+from mainstem.writers.context import WriterContext
+
+_OWNER = "vectors"  # whose private files
+
+
+def change_indexes(ctx: WriterContext, wanted: Callable[[VectorIndexes], VectorIndexes]) -> VectorIndexes:
+    """Make the table's vector indexes what ``wanted`` makes of those found under the lock; it may raise.
+
+    Returns what they are from now on. Raises what the lock raises, ``CorruptTable`` for damaged lists,
+    ``Unavailable`` for trouble with storage, which leaves open whether the change was made.
+    """
+
+    def work(section: Guarded) -> VectorIndexes:
+        before = read_indexes(ctx.seams.storage)
+        after = wanted(before)
+        order = [paths.VECTOR_PROPERTIES, paths.VECTOR_PROPERTIES_COPY]
+        if {index.token for index in before.found} - {index.token for index in after.found}:
+            order.reverse()
+        for path in order:
+            _put(ctx, section, path, encode_indexes(after))
+        return after
+
+    advice = "look at the table's indexes, and try again"
+    with naming(ctx.base, "the list of vector indexes could not be changed", advice):
+        return ctx.publisher.guarded(work)
+
+
+def _put(ctx: WriterContext, section: Guarded, path: str, data: bytes) -> None:
+    storage = section.storage
+    if _content(storage, path) == data:
+        return
+    folder = path.rpartition("/")[0]
+    if storage.make_folder(folder):  # maybe with the metadata table's, in which it is
+        above = folder.rpartition("/")[0]
+        storage.sync_folders(filter(None, [above, above.rpartition("/")[0]]))
+    private = paths.prepared(_OWNER, f"{ctx.seams.random.getrandbits(64):016x}")
+    storage.create(private, data, durable=True)
+    try:
+        section.replace(private, path)
+    finally:
+        with suppress(OSError):  # a writer's sweep of left-over private files finds it
+            storage.delete(private)
+    storage.sync_folder(folder)
+
+
+def _content(storage: Storage, path: str) -> bytes | None:
+    try:
+        return storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
+    except FileNotFoundError:
+        return None

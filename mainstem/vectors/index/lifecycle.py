@@ -1,0 +1,423 @@
+"""Vector indexes from their creation to their end: create, refresh, build anew, drop, and a round's part.
+
+**Create**: [[ the index is listed ]] (``listing``); its first version is built (``building``). While there is
+none searches are exact. A build that fails takes the index off the list again; a process that dies leaves an
+index without a version, which a refresh or a round of services completes, and which creating it again
+replaces. The metadata table has no part in it, but for the folder: it is made by what needs it, not here.
+
+**Drop**: [[ the index leaves the list ]], then its files go (``tidying``). Its column keeps its id.
+
+Writers have no part in any of this: what they commit is found by comparing a version's files with those of
+the snapshot, so an index costs a commit nothing, and rollbacks and restores need nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, replace
+
+from mainstem.errors import CorruptTable, Invalid, MainstemError, naming
+from mainstem.indexing.dropping import Dropped
+from mainstem.indexing.first_rows import Run
+from mainstem.indexing.status import BUILDING, LEFT_OVER, READY, Index
+from mainstem.layout.properties import load_config
+from mainstem.limits import FILE_NAME_BYTES_MAX, VECTOR_CLUSTERS_MAX
+from mainstem.options import VECTOR, VECTOR_AFTER_COMPACTION, VECTOR_FRESH_PERCENT, flag, whole_number
+from mainstem.readers.planning.snapshot import read_spec, scan
+from mainstem.readers.planning.table_state import TableState
+from mainstem.services.progress import Progress, silent
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.timeline.instant import COMMIT
+from mainstem.vectors.distances import metric_named
+from mainstem.vectors.engines import DEFAULT, engine
+from mainstem.vectors.index.building import build
+from mainstem.vectors.index.index_list import change_indexes
+from mainstem.vectors.index.snapshot_rows import column_of
+from mainstem.vectors.index.snapshots import how_read
+from mainstem.vectors.index.tidying import Tidied, tidy
+from mainstem.vectors.index.version_manifest import VectorIndex, VectorIndexes, Version
+from mainstem.vectors.index.versions import check_files, newest_version, read_indexes, version_numbers
+from mainstem.writers.context import WriterContext
+
+_NAMES = ("engine", "metric", "clusters", "embedding")
+
+_SERVICES = ("COMPACT", "LOG_COMPACT", "CLUSTER")
+_COUNTS = ("numWrites", "numDeletes")
+
+LOST = "lost"
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """What became of a refresh. ``version``, ``rows``, ``clusters``, ``view`` and ``size`` (bytes) are those
+    of the active version now; ``built``: whether this call made it, else it was as new as it can be, or
+    another process was first."""
+
+    index: str
+    version: int
+    rows: int
+    clusters: int
+    view: str
+    size: int
+    built: bool
+
+    def describe(self) -> str:
+        """One line for people."""
+        what = f"version {self.version} with {self.rows:,} vectors in {self.clusters} clusters"
+        return f"vector index {self.index}: {what}" + ("" if self.built else ", nothing to do")
+
+
+@dataclass(frozen=True)
+class Status:
+    """A vector index and how it stands: ``ready``, ``building``, ``left over`` (its builder died before the
+    first version), or ``lost`` (its files went with the metadata table's folder). Only where it is ready do
+    searches use it; ``version`` is the active one. ``damaged``: what is wrong with newer ones."""
+
+    index: VectorIndex
+    state: str
+    version: Version | None
+    damaged: tuple[str, ...] = ()
+
+
+def statuses(storage: Storage) -> list[Status]:
+    """All vector indexes by name. ``CorruptTable`` for a damaged list."""
+    found = []
+    for index in sorted(read_indexes(storage).found, key=lambda index: index.name):
+        damaged: list[MainstemError] = []
+        version = newest_version(storage, index, damaged)
+        state = READY
+        if version is None:
+            state = LOST if index.lost else BUILDING if _is_being_built(storage, index) else LEFT_OVER
+        found.append(Status(index, state, version, tuple(map(str, damaged))))
+    return found
+
+
+def vector_indexes(storage: Storage) -> list[Index]:
+    """The same as users see them beside other indexes. ``options``: what it was made with, and
+    ``version``."""
+    return [
+        Index(
+            status.index.name,
+            f"{paths.VECTORS.rpartition('/')[2]}/column={status.index.id}",
+            "vector",
+            (status.index.column,),
+            options=_shown(status),
+            state=status.state,
+            index_type=status.index.engine,
+        )
+        for status in statuses(storage)
+    ]
+
+
+def _shown(status: Status) -> dict[str, str]:
+    index, version = status.index, status.version
+    known = {
+        "engine": index.engine, "metric": index.metric, "clusters": str(index.clusters or ""),
+        "embedding": index.embedding, **index.options, "version": str(version.number) if version else "",
+    }  # fmt: skip
+    return {key: value for key, value in known.items() if value}
+
+
+def _is_being_built(storage: Storage, index: VectorIndex) -> bool:
+    """Whether a file of a builder is there whose heartbeat is, too."""
+    beats = set(storage.names(paths.VECTOR_BUILDERS))
+    for number in version_numbers(storage, index.id):
+        for name in storage.names(paths.vector_version(index.id, number)):
+            parsed = paths.parse_vector_name(name)
+            if parsed is not None and parsed[0] in beats:
+                return True
+    return False
+
+
+# -- create ------------------------------------------------------------------------------------------
+
+
+def _work(ctx: WriterContext, what: str) -> AbstractContextManager[None]:
+    """``Unavailable`` for trouble with storage: whatever was done stands, and may be gone on with."""
+    return naming(ctx.base, f"{what} did not end", "searches are right all the same, try again")
+
+
+def create(
+    ctx: WriterContext,
+    columns: Sequence[str],
+    name: str | None,
+    options: Mapping[str, str],
+    progress: Progress = silent,
+    run: Run | None = None,
+) -> Refreshed:
+    """``Table.create_index("vector", ...)``; ``run``: where graphs are made, if not here.
+
+    ``options``: ``engine``, ``metric``, ``clusters`` and ``embedding``, with or without
+    ``hoodie.mainstem.vector.`` before them, and those of the engine. Raises ``Invalid`` for a column that
+    cannot be indexed, has a vector index already, or a name that is taken, and what ``building.build``
+    raises.
+    """
+    with _work(ctx, "creating a vector index"):
+        return _created(ctx, _wish(ctx, columns, name, options), progress, run)
+
+
+def _created(ctx: WriterContext, wish: VectorIndex, progress: Progress, run: Run | None) -> Refreshed:
+    column_of(scan(ctx.seams.storage).schema, wish)
+    tidy(ctx)
+
+    def listed(before: VectorIndexes) -> VectorIndexes:
+        _check_free(ctx, before, wish)
+        column_id, first = before.place(wish.column)
+        numbers = version_numbers(ctx.seams.storage, column_id)
+        later = max([first, *(number + 1 for number in numbers)])
+        return before.with_index(replace(wish, id=column_id, first=later))
+
+    index = change_indexes(ctx, listed).of_column(wish.column)
+    assert index is not None
+    try:
+        return _built(ctx, index, progress, run)
+    except BaseException:
+        with suppress(MainstemError, OSError):  # then it is left over, and rounds complete it
+            if newest_version(ctx.seams.storage, index, []) is None:  # what searches use stays
+                _unlist(ctx, index)
+        raise
+
+
+def _wish(
+    ctx: WriterContext, columns: Sequence[str], name: str | None, options: Mapping[str, str]
+) -> VectorIndex:
+    if len(columns) != 1 or not isinstance(columns[0], str):
+        raise Invalid(f"a vector index is on one column; given are {', '.join(map(str, columns)) or 'none'}")
+    (column,) = columns
+    if column == "columns":
+        raise Invalid("a column called 'columns' can have no vector index: their list could not name it")
+    given = {**_defaults(ctx), **{key.removeprefix(VECTOR): value for key, value in options.items()}}
+    own = {key: given.pop(key) for key in _NAMES if key in given}
+    chosen = engine(own.get("engine") or DEFAULT)
+    made = {key: str(value) for key, value in given.items()}
+    chosen.check(made)
+    clusters = whole_number(own, "clusters", 0, 0, VECTOR_CLUSTERS_MAX)
+    called = column if name is None else name.strip()
+    if not called or len(called) > FILE_NAME_BYTES_MAX or not called.isprintable():
+        raise Invalid(f"name={name!r}; expected a text of at most {FILE_NAME_BYTES_MAX} characters")
+    metric = metric_named(own.get("metric"))
+    token = f"{ctx.seams.random.getrandbits(128):032x}"
+    return VectorIndex(
+        called, column, "000", token, chosen.name, metric, clusters, made, own.get("embedding", "")
+    )
+
+
+def _defaults(ctx: WriterContext) -> dict[str, str]:
+    """What the table's properties and the caller's options say about indexes to come."""
+    known = {**ctx.config.raw, **ctx.given}
+    return {name: known[VECTOR + name] for name in _NAMES if name != "embedding" and VECTOR + name in known}
+
+
+def _check_free(ctx: WriterContext, before: VectorIndexes, wish: VectorIndex) -> None:
+    same = before.of_column(wish.column)
+    storage = ctx.seams.storage
+    if same is not None and (newest_version(storage, same, []) or _is_being_built(storage, same)):
+        raise Invalid(
+            f"column {wish.column!r} has the vector index {same.name!r} already, or one is being built:"
+            " refresh it, or drop it first"
+        )
+    named = before.called(wish.name)
+    if named is not None and named.column != wish.column:
+        raise Invalid(f"a vector index is called {wish.name!r} already, on column {named.column!r}")
+
+
+def _unlist(ctx: WriterContext, index: VectorIndex) -> VectorIndexes:
+    """Take this creation of an index off the list, if it is on it."""
+
+    def without(before: VectorIndexes) -> VectorIndexes:
+        found = before.of_column(index.column)
+        if found is None or found.token != index.token:
+            return before
+        numbers = version_numbers(ctx.seams.storage, found.id)
+        return before.without(found, max([found.first, *(number + 1 for number in numbers)]))
+
+    return change_indexes(ctx, without)
+
+
+# -- refresh and drop --------------------------------------------------------------------------------
+
+
+def refresh(
+    ctx: WriterContext,
+    name: str,
+    progress: Progress = silent,
+    run: Run | None = None,
+    *,
+    anew: bool = False,
+) -> Refreshed:
+    """``Table.refresh_index``; ``anew``: also where nothing changed, and where the dimension did."""
+    with _work(ctx, f"refreshing the vector index {name}"):
+        return _refreshed(ctx, name, progress, run, anew=anew)
+
+
+def _refreshed(
+    ctx: WriterContext, name: str, progress: Progress, run: Run | None, *, anew: bool
+) -> Refreshed:
+    index = _named(ctx, name)
+    damaged: list[MainstemError] = []
+    version = newest_version(ctx.seams.storage, index, damaged)
+    if not anew and version is not None and not damaged and _is_current(ctx.seams.storage, version):
+        return _said(index, version, built=False)
+    if index.lost:
+        index = _listed_again(ctx, index)
+    dimension = None if anew or version is None else version.dimension or None
+    done = _built(ctx, index, progress, run, dimension)
+    tidy(ctx)
+    return done
+
+
+def _named(ctx: WriterContext, name: str) -> VectorIndex:
+    known = read_indexes(ctx.seams.storage)
+    found = known.called(name)
+    if found is None:
+        there = ", ".join(sorted(index.name for index in known.found)) or "none"
+        raise Invalid(f"no vector index is called {name!r}; there are: {there}", table=ctx.base)
+    return found
+
+
+def drop(ctx: WriterContext, name: str) -> Dropped:
+    """Drop a vector index, whatever state it is in. ``Invalid`` where there is none."""
+    with _work(ctx, f"dropping the vector index {name}"):
+        index = _named(ctx, name)
+        if index.lost:
+            index = _listed_again(ctx, index)
+        _unlist(ctx, index)
+        gone = tidy(ctx)
+        return Dropped(index.name, 0 if gone is None else gone.files)
+
+
+def _listed_again(ctx: WriterContext, index: VectorIndex) -> VectorIndex:
+    """The list is where it belongs again, after the metadata table's folder was removed."""
+    found = change_indexes(
+        ctx, lambda before: VectorIndexes(tuple(replace(i, lost=False) for i in before.found), before.kept)
+    )
+    again = found.of_column(index.column)
+    if again is None or again.token != index.token:
+        raise Invalid(f"the vector index {index.name!r} was dropped or made anew meanwhile")
+    return again
+
+
+def _built(
+    ctx: WriterContext,
+    index: VectorIndex,
+    progress: Progress,
+    run: Run | None,
+    dimension: int | None = None,
+) -> Refreshed:
+    made = build(ctx, index, progress, run, dimension)
+    return _said(index, made.version, built=made.ours)
+
+
+def _said(index: VectorIndex, version: Version, *, built: bool) -> Refreshed:
+    return Refreshed(
+        index.name, version.number, version.rows, len(version.clusters), version.view, version.size, built
+    )
+
+
+def _is_current(storage: Storage, version: Version) -> bool:
+    """Whether the table is made of the very files that the version is made of, which mean the same rows as
+    then, and those of it are as they were written: their checksums are compared."""
+    if not _has_files(storage, version):
+        return False
+    covered = {(s.partition, s.file_id): (s.base_file, s.log_files) for s in version.slices}
+    state = TableState.load(storage, load_config(storage))
+    if not _is_read_alike(state, version) or covered != _slices_now(storage):
+        return False
+    try:
+        check_files(storage, version)
+    except (CorruptTable, FileNotFoundError):
+        return False
+    return True
+
+
+def _has_files(storage: Storage, version: Version) -> bool:
+    for file in version.files:
+        info = storage.stat(version.path(file))
+        if info is None or info.size != file.size:
+            return False
+    return True
+
+
+def _is_read_alike(state: TableState, version: Version) -> bool:
+    spec = read_spec(state, None, None, None, "error")
+    return version.reading in ("", how_read(spec, version.column))
+
+
+def _slices_now(storage: Storage) -> dict[tuple[str, str], tuple[str | None, tuple[str, ...]]]:
+    return {
+        (split.partition, split.file_id): (
+            None if split.base_file is None else split.base_file.rpartition("/")[2],
+            tuple(path.rpartition("/")[2] for path in split.log_files),
+        )
+        for split in scan(storage, columns=[]).splits()
+    }
+
+
+# -- a round of services -----------------------------------------------------------------------------
+
+
+def tend(
+    ctx: WriterContext, if_due: bool = True, progress: Progress = silent
+) -> Iterator[Refreshed | Tidied]:
+    """What a round of services does: refresh every index that is due, and remove what nobody needs.
+
+    Due is an index without a version that can be used, as far as sizes tell (``refresh`` looks at checksums,
+    too); one whose version is older than the newest compaction
+    (``hoodie.mainstem.vector.refresh.after.compaction``, default true); one for which more than
+    ``hoodie.mainstem.vector.refresh.fresh.percent`` (default 20, 0: never) of its rows were written since;
+    none of which a living process makes a version just now.
+    Each fails alone; the first error is raised in the end. Not ``if_due``: every index that is not current.
+    """
+    storage, failed = ctx.seams.storage, []
+    with _work(ctx, "looking at vector indexes"):
+        if not storage.names(paths.VECTOR_FILES) and not read_indexes(storage).found:
+            return
+        gone = tidy(ctx)
+        due = [status.index.name for status in statuses(storage) if not if_due or _is_due(ctx, status)]
+    if gone is not None:
+        yield gone
+    for name in due:
+        try:
+            done = refresh(ctx, name, progress)
+        except MainstemError as error:
+            failed.append(error)
+            continue
+        if done.built:
+            yield done
+    if failed:
+        raise failed[0]
+
+
+def _is_due(ctx: WriterContext, status: Status) -> bool:
+    storage = ctx.seams.storage
+    properties = {**ctx.config.raw, **ctx.given}
+    version = status.version
+    if _is_being_built(storage, status.index):
+        return False  # or its builder died; then its heartbeat goes
+    if version is None or status.damaged or not _has_files(storage, version):
+        return True
+    state = TableState.load(storage, load_config(storage))
+    if not _is_read_alike(state, version):
+        return True
+    if flag(properties, VECTOR_AFTER_COMPACTION, True) and _newest_compaction(state) > version.view:
+        return True
+    percent = whole_number(properties, VECTOR_FRESH_PERCENT, 20, 0, 100)
+    return bool(percent) and 100 * _written_since(state, version.view) > percent * max(version.rows, 1)
+
+
+def _newest_compaction(state: TableState) -> str:
+    done = (i for i in state.timeline.completed if i.action == COMMIT)
+    return max((i.completion or "" for i in done), default="")
+
+
+def _written_since(state: TableState, view: str) -> int:
+    """Rows that commits since wrote, services aside; no fewer than are fresh, but for what is archived."""
+    total = 0
+    for instant in state.writes:
+        metadata = state.metadata(instant.requested) if (instant.completion or "") > view else None
+        if metadata is not None and metadata.operation not in _SERVICES:
+            counts = (s.get(key) for found in metadata.stats.values() for s in found for key in _COUNTS)
+            total += sum(count for count in counts if isinstance(count, int))
+    return total

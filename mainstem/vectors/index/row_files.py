@@ -1,0 +1,74 @@
+"""Files of a version while they are written: of the rows no more than a piece is in memory."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from mainstem.storage.protocol import LogSink, Storage
+from mainstem.vectors.index.version_manifest import StoredFile
+from mainstem.vectors.index.versions import KEYS
+
+
+class FileSink:
+    """A growing file that knows its checksum; pyarrow writes to it."""
+
+    closed = False
+
+    def __init__(self, storage: Storage, path: str) -> None:
+        self.name = path.rpartition("/")[2]
+        self.sink: LogSink = storage.open_sink(path)
+        self._checksum = 0
+
+    def write(self, data: Any) -> int:
+        """Append bytes; how many."""
+        view = memoryview(data).cast("B")
+        self.sink.append([view])
+        self._checksum = zlib.crc32(view, self._checksum)
+        return view.nbytes
+
+    def tell(self) -> int:
+        """Bytes written."""
+        return self.sink.size
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+    @property
+    def file(self) -> StoredFile:
+        """What was written so far."""
+        return StoredFile(self.name, self.sink.size, self._checksum)
+
+
+class RowFiles:
+    """The two files of some rows: keys as Arrow, vectors as plain numbers."""
+
+    def __init__(self, storage: Storage, folder: str, name: str) -> None:
+        self.count = 0
+        self._keys = FileSink(storage, f"{folder}/{name}.keys")
+        try:
+            self._vectors = FileSink(storage, f"{folder}/{name}.vectors")
+            self._arrow = pa.ipc.new_file(self._keys, KEYS)
+        except BaseException:
+            self._keys.sink.close(durable=False)
+            raise
+
+    def add(self, keys: pa.Table, vectors: np.ndarray) -> None:
+        """Rows with their vectors, of the element type."""
+        for batch in keys.combine_chunks().to_batches():
+            self._arrow.write_batch(batch)
+        self._vectors.write(np.ascontiguousarray(vectors))
+        self.count += len(vectors)
+
+    @property
+    def sinks(self) -> list[LogSink]:
+        """Of both files, to be settled."""
+        return [self._keys.sink, self._vectors.sink]
+
+    def end(self) -> tuple[StoredFile, StoredFile]:
+        """What was written; ``sinks`` are to be closed."""
+        self._arrow.close()
+        return self._keys.file, self._vectors.file

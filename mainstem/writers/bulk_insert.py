@@ -1,0 +1,186 @@
+"""Bulk insert: rows of new buckets go straight to base files, those of the others to log files.
+
+Under a bucket index a (partition, bucket) has one file group for good. Where it has no file yet, the
+rows make its base file; where it has one, they are appended as log blocks, as Hudi's
+``RDDSimpleBucketBulkInsertPartitioner`` does: a second base file would hide the logs before it. Rows
+that share a key are merged by the table's rules before they are written, for a base file must hold a
+key once.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.errors import Invalid
+from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
+from mainstem.formats.base_file import write_base_file
+from mainstem.formats.resolve import project_to
+from mainstem.layout.buckets import file_id_bucket
+from mainstem.merge.file_slice import merge_slice
+from mainstem.merge.log_entries import DataRows, deleted_rows
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.timeline.commit_metadata import WriteStat
+from mainstem.writers.append import BucketAppender
+from mainstem.writers.encode_rows import Place, Slab
+from mainstem.writers.write_spec import BULK_INSERT, WriteSpec
+
+_KEY = META_FIELDS[2]
+
+class BaseFileStat(WriteStat):
+    """A new base file, as Java's HoodieCreateHandle reports it."""
+
+    def record(self) -> dict[str, object]:
+        """The Avro record; ``"null"`` is what Java writes for a file group that is new."""
+        return super().record() | {
+            "prevCommit": "null",
+            "numInserts": self.writes,
+            "numUpdateWrites": 0,
+            "logVersion": None,
+            "logOffset": None,
+            "baseFile": None,
+            "logFiles": None,
+        }
+
+
+def appender_for(
+    storage: Storage,
+    spec: WriteSpec,
+    token: str,
+    known_buckets: dict[str, set[int]] | None = None,
+) -> BucketAppender:
+    """What writes the rows of a transaction: base files only for a bulk insert."""
+    kind = BulkInserter if spec.operation == BULK_INSERT else BucketAppender
+    return kind(storage, spec, token, known_buckets)
+
+
+def stat_of(**fields: object) -> WriteStat:
+    """A write stat of the kind that its file name says."""
+    is_base = paths.parse_base_name(str(fields["file_name"])) is not None
+    return (BaseFileStat if is_base else WriteStat)(**fields)  # type: ignore[arg-type]
+
+
+def check_one_base_file_each(stats: list[WriteStat], table: str, instant: str) -> None:
+    """One file group may get one base file only: of two, readers would show one."""
+    seen: set[tuple[str, str]] = set()
+    for stat in stats:
+        place = (stat.partition, stat.file_id)
+        if isinstance(stat, BaseFileStat) and place in seen:
+            raise Invalid(
+                f"two tasks wrote a base file for bucket {stat.file_id[:8]} of partition"
+                f" {stat.partition!r}: a bulk insert needs the rows of a bucket in one task (with Spark:"
+                " write_stream and write_batch see to that unless hoodie.mainstem.spark.shuffle=OFF; for"
+                ' format("mainstem") use df.coalesce(1)); nothing was published',
+                table=table,
+                instant=instant,
+            )
+        seen.add(place)
+
+
+def check_names_differ(stats: list[WriteStat], table: str, instant: str) -> None:
+    """Java looks up statistics by bare file names, so no two partitions may share one (``FileTokens``)."""
+    seen: dict[str, str] = {}
+    for stat in stats:
+        other = seen.setdefault(stat.file_name, stat.partition)
+        if other != stat.partition:
+            raise Invalid(
+                f"partitions {other!r} and {stat.partition!r} both have a file {stat.file_name}: two tasks"
+                " were given the same numbers (task_partition, stage, attempt); give each task its own."
+                " Nothing was published",
+                table=table,
+                instant=instant,
+            )
+
+
+class BulkInserter(BucketAppender):
+    """Holds the rows of new buckets in memory until ``finish``, which writes their base files."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        spec: WriteSpec,
+        token: str,
+        known_buckets: dict[str, set[int]] | None = None,
+    ) -> None:
+        super().__init__(storage, spec, token, known_buckets)
+        self._waiting: dict[Place, list[pa.Table]] = {}
+        self._occupied: dict[str, set[int]] = {}
+
+    @property
+    def wrote(self) -> bool:
+        """Whether any file was made, or is about to be."""
+        return super().wrote or bool(self._waiting) or bool(self._closed)
+
+    def _append(self, slab: Slab) -> None:
+        self.torn = True  # until the whole batch is taken
+        for place, low, high in zip(slab.places, slab.bounds[:-1], slab.bounds[1:], strict=True):
+            count = high - low
+            rows, keys = slab.rows.slice(low, count), slab.keys.slice(low, count)
+            if self._has_files(*place):
+                flags = None if slab.deleted is None else slab.deleted[low:high]
+                super()._append(Slab([place], [0, count], rows, keys, flags))
+                continue
+            named = self._encoder.with_meta([place], [self._base_name(*place)], [0, count], rows, keys)
+            self._waiting.setdefault(place, []).append(named)
+
+    def _has_files(self, partition: str, bucket: int) -> bool:
+        """Whether the file group has files of other instants, completed or not.
+
+        One listing per partition, taken after the instant was requested: it shows the files of every
+        instant that completed before, and those that complete later find the base file below them.
+        """
+        found = self._occupied.get(partition)
+        if found is None:
+            found = self._occupied[partition] = self._buckets_of_others(partition)
+        return bucket in found
+
+    def _buckets_of_others(self, partition: str) -> set[int]:
+        found: set[int] = set()
+        for name in self._storage.names(partition):
+            parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
+            bucket = file_id_bucket(parsed.file_id) if parsed else None
+            if parsed is not None and bucket is not None and parsed.instant != self._spec.instant:
+                found.add(bucket)
+        return found
+
+    def _base_name(self, partition: str, bucket: int) -> str:
+        file_id = self.file_id(partition, bucket)
+        return paths.base_name(file_id, self._tokens(partition), self._spec.instant)
+
+    def finish(self) -> list[WriteStat]:
+        """Write the base files, then as ``BucketAppender.finish``."""
+        self._check_whole()
+        self.torn = True  # until all are written
+        for place in sorted(self._waiting):
+            self._write_base(place, self._waiting[place])
+        self._waiting.clear()
+        self.torn = False
+        return super().finish()
+
+    def _write_base(self, place: Place, tables: list[pa.Table]) -> None:
+        partition = place[0]
+        rows = self._merged(pa.concat_tables(tables))
+        if not rows.num_rows:
+            return
+        name = self._base_name(*place)
+        sink = self._open_file(partition, name)
+        stat = BaseFileStat(partition, self.file_id(*place), name, self._spec.instant, 0, blocks=1)
+        self._closed.append(stat)
+        try:
+            stat.writes = write_base_file([rows], self._spec.log_schema, sink, self._encoder.layout)
+        finally:
+            sink.close(durable=self._spec.fsync)
+        stat.size_bytes = sink.size
+
+    def _merged(self, rows: pa.Table) -> pa.Table:
+        """Each key once, by the table's merge rules; deleted rows are gone."""
+        rules = self._spec.rules
+        keys = rows.column(_KEY)
+        once = pc.count_distinct(keys).as_py() == len(keys)
+        if once and deleted_rows(rows, rules) is None:
+            return rows
+        schema = avro_to_arrow(self._spec.log_schema)
+        kinds = [schema.field(name).type for name in rules.ordering]
+        entry = DataRows(project_to(rows, schema))
+        return pa.concat_tables([schema.empty_table(), *merge_slice([], [entry], schema, rules, kinds)])

@@ -1,0 +1,250 @@
+"""Rows of a batch made log blocks: fitted, sorted by bucket, with Hudi's meta columns in front.
+
+Nothing here touches storage: the appender writes what comes out into its log files, the stager into files
+of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from mainstem.errors import Invalid
+from mainstem.formats.avro_schema import META_FIELDS, arrow_to_avro
+from mainstem.formats.base_file import BaseFileFormat
+from mainstem.formats.log_file import Header, data_blocks, delete_block
+from mainstem.formats.vectors import taken
+from mainstem.layout.buckets import bucket_ids
+from mainstem.layout.schema_fit import arrow_user_schema
+from mainstem.metadata.commits.written_rows import WrittenRows
+from mainstem.writers.fit_rows import delete_flags, fit_rows
+from mainstem.writers.row_order import (
+    FIRST_SEQUENCE,
+    repeated,
+    same_width,
+    sequence_texts,
+    slabs,
+    stable_order,
+)
+from mainstem.writers.write_spec import BULK_INSERT, DELETE, WriteSpec
+
+Place = tuple[str, int]
+"""Partition path and bucket."""
+
+
+@dataclass(frozen=True)
+class Slab:
+    """Rows sorted by place: ``bounds[i]:bounds[i + 1]`` go to ``places[i]``."""
+
+    places: list[Place]
+    bounds: list[int]
+    rows: pa.Table
+    keys: pa.Array
+    #: which rows are deletes; None if none is
+    deleted: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The log blocks of one place, as buffers to be written one after another."""
+
+    buffers: list[bytes | memoryview]
+    writes: int
+    deletes: int
+    count: int
+    #: the rows of the data block
+    rows: WrittenRows | None = None
+
+
+def _check_texts(rows: pa.Table, base: str) -> None:
+    """``Invalid`` for text that is not UTF-8 in rows that become Parquet, which would take it: nobody could
+    read the file. Avro looks at what it encodes by itself."""
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if not (pa.types.is_string(field.type) or pa.types.is_nested(field.type)):
+            continue
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise Invalid(
+                f"column {field.name!r} holds text that is not UTF-8: {error}", table=base
+            ) from error
+
+
+class BucketEncoder:
+    """Encodes batches of one writer. ``task`` and a running number make the rows' sequence numbers."""
+
+    def __init__(self, spec: WriteSpec, task: str) -> None:
+        self.spec = spec
+        self.schema = arrow_user_schema(spec.user_schema)
+        self.layout = BaseFileFormat.from_properties(spec.layout)
+        self._task = task
+        self._sequence = FIRST_SEQUENCE
+
+    def adopt(self, spec: WriteSpec) -> None:
+        """Encode what follows for ``spec``; each block says its own schema."""
+        self.spec = spec
+        self.schema = arrow_user_schema(spec.user_schema)
+
+    def split(self, batch: pa.Table, more_deleted: np.ndarray | None = None) -> Iterator[Slab]:
+        """The batch in slabs of bounded size. A row that is refused is refused before the first slab.
+
+        ``more_deleted``: rows that are deletes whatever their columns say.
+        """
+        try:
+            return self._split(batch, more_deleted)
+        except UnicodeDecodeError as error:
+            raise Invalid(
+                f"a record key or partition value is text that is not UTF-8: {error}", table=self.spec.base
+            ) from error
+
+    def _split(self, batch: pa.Table, more_deleted: np.ndarray | None) -> Iterator[Slab]:
+        spec = self.spec
+        rows = fit_rows(batch, spec, self.schema)
+        if spec.block_format == "parquet" or spec.operation == BULK_INSERT:
+            _check_texts(rows, spec.base)
+        keys = spec.keys.record_keys(rows)
+        if spec.operation != DELETE:
+            spec.keys.check_for_java(keys, spec.hash_fields)
+        partition_codes, partitions = spec.keys.partitions(rows)
+        buckets = bucket_ids(keys.texts, buckets=spec.buckets, hash_fields=spec.hash_fields, parts=keys.parts)
+        deleted = _either(delete_flags(rows, spec), more_deleted)
+        group = partition_codes * spec.buckets + buckets
+        order = stable_order(group)
+        rows = taken(rows.combine_chunks(), pa.array(order))
+        texts = self._sorted_texts(rows, keys.texts, order)
+        if deleted is not None:
+            deleted = deleted[order]
+        return self._slabs(group[order], partitions, rows, texts, deleted)
+
+    def _slabs(
+        self,
+        group: np.ndarray,
+        partitions: list[str],
+        rows: pa.Table,
+        texts: pa.Array,
+        deleted: np.ndarray | None,
+    ) -> Iterator[Slab]:
+        for cuts in slabs(group):
+            places = [divmod(int(group[start]), self.spec.buckets) for start in cuts[:-1]]
+            start, end = cuts[0], cuts[-1]
+            yield Slab(
+                [(partitions[code], bucket) for code, bucket in places],
+                [cut - start for cut in cuts],
+                rows.slice(start, end - start),
+                texts.slice(start, end - start),
+                None if deleted is None else deleted[start:end],
+            )
+
+    def _sorted_texts(self, rows: pa.Table, texts: pa.Array, order: np.ndarray) -> pa.Array:
+        """Key texts in the order of ``rows``; a plain text key is there already."""
+        plain = self.spec.keys.plain_key
+        if plain is not None:
+            column = rows.column(plain)
+            if column.type == pa.string() and column.num_chunks == 1:
+                return column.chunk(0)
+        return texts.take(pa.array(order))
+
+    def blocks(self, slab: Slab, file_id: Callable[[str, int], str]) -> list[Blocks]:
+        """For each place of a slab its data block, and behind it a DELETE block of the deleted keys.
+
+        ``file_id``: the file group of a place. As in Java deletes stand behind the rows of their batch.
+        """
+        rows, keys, bounds = slab.rows, slab.keys, slab.bounds
+        if slab.deleted is not None:
+            kept = pa.array(~slab.deleted)
+            rows, keys = rows.filter(kept), keys.filter(kept)
+            before = np.concatenate(([0], np.cumsum(~slab.deleted)))
+            bounds = before[np.array(bounds)].tolist()
+        data: list[list[bytes | memoryview]] = [[] for _ in slab.places]
+        written: list[WrittenRows | None] = [None for _ in slab.places]
+        if rows.num_rows:
+            file_ids = [file_id(*place) for place in slab.places]
+            table = self.with_meta(slab.places, file_ids, bounds, rows, keys)
+            schema = self._schema_of(table)
+            data = self._data_blocks(table, bounds, schema)
+            if self.spec.block_format == "avro":
+                written = [
+                    WrittenRows(table, low, high - low, schema, self.spec.partial_blocks)
+                    for low, high in pairwise(bounds)
+                ]
+        return [
+            self._joined(slab, i, data[i], bounds[i + 1] - bounds[i], written[i])
+            for i in range(len(slab.places))
+        ]
+
+    def _joined(
+        self, slab: Slab, i: int, data: list[bytes | memoryview], writes: int, rows: WrittenRows | None
+    ) -> Blocks:
+        gone, count = self._delete_block(slab, i)
+        return Blocks([*data, *gone], writes, count, bool(data) + bool(gone), rows if data else None)
+
+    def _schema_of(self, table: pa.Table) -> str:
+        spec = self.spec
+        if not spec.partial_blocks:
+            return spec.log_schema
+        return arrow_to_avro(table.schema, table_name=spec.table_name, meta_fields=True)
+
+    def _data_blocks(
+        self, table: pa.Table, bounds: list[int], schema: str
+    ) -> list[list[bytes | memoryview]]:
+        spec = self.spec
+        return data_blocks(
+            spec.instant,
+            schema,
+            table,
+            bounds,
+            block_format=spec.block_format,  # type: ignore[arg-type]
+            compression=self.layout.compression,
+            extra={Header.IS_PARTIAL: "true"} if spec.partial_blocks else {},
+        )
+
+    def _delete_block(self, slab: Slab, i: int) -> tuple[list[bytes | memoryview], int]:
+        """Java turns such rows into DELETE blocks behind the data blocks.
+
+        ``delete`` itself is unconditional (IntWrapper 0), a row flag keeps its ordering value.
+        """
+        spec = self.spec
+        if slab.deleted is None:
+            return [], 0
+        part = slice(slab.bounds[i], slab.bounds[i + 1])
+        gone = pa.array(slab.deleted[part])
+        keys, rows = slab.keys[part].filter(gone), slab.rows[part]
+        if not len(keys):
+            return [], 0
+        ordering = None
+        if spec.operation != DELETE and spec.ordering:
+            ordering = [rows.column(n).filter(gone).combine_chunks() for n in spec.ordering]
+        partition = slab.places[i][0]
+        return delete_block(spec.instant, spec.log_schema, keys, partition, ordering), len(keys)
+
+    def with_meta(
+        self,
+        places: list[Place],
+        files: list[str],
+        bounds: list[int],
+        rows: pa.Table,
+        keys: pa.Array,
+    ) -> pa.Table:
+        """Hudi's meta columns in front; ``files``: file id (in logs) or base file name per place."""
+        count = rows.num_rows
+        spec = self.spec
+        first = same_width(self._sequence, count)
+        self._sequence = first + count
+        lengths = np.diff(np.array(bounds))
+        meta = [
+            repeated([spec.instant], np.array([count])),
+            sequence_texts(f"{spec.instant}_{self._task}_", first, count),
+            keys,
+            repeated([partition for partition, _ in places], lengths),
+            repeated(files, lengths),
+        ]
+        fields = [pa.field(name, column.type) for name, column in zip(META_FIELDS, meta, strict=True)]
+        return pa.table([*meta, *rows.columns], schema=pa.schema([*fields, *rows.schema]))
+
+
+def _either(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | None:
+    return one if other is None else other if one is None else one | other

@@ -1,0 +1,156 @@
+"""Rows of a caller made rows of the table: columns, types, and which of them are deletes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from mainstem.errors import Invalid
+from mainstem.formats.avro_schema import META_FIELDS
+from mainstem.formats.vectors import VectorRefused, rows_of
+from mainstem.layout.properties import EVENT_TIME
+from mainstem.layout.schema_fit import fit_batch
+from mainstem.merge.log_entries import deleted_rows
+from mainstem.merge.rules import FILL_UNAVAILABLE
+from mainstem.writers.write_spec import DELETE, UPDATE_COLUMNS, WriteSpec
+
+Rows = pa.Table | pa.RecordBatch | Mapping[str, object]
+"""Arrow data, or columns by name: arrays, lists, and NumPy matrices with a vector in each row."""
+
+
+def as_table(rows: object) -> pa.Table:
+    """Rows of a caller as a table; ``Invalid`` for anything but ``Rows``."""
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    if isinstance(rows, pa.Table):
+        return rows
+    if isinstance(rows, Mapping):
+        return _from_columns(rows)
+    raise Invalid(
+        f"rows are a {type(rows).__name__}, expected a pyarrow.Table or RecordBatch, or columns by name:"
+        " convert them first (pyarrow.Table.from_pylist, from_pandas)"
+    )
+
+
+def _from_columns(columns: Mapping[str, object]) -> pa.Table:
+    made = {}
+    for name, values in columns.items():
+        try:
+            if isinstance(values, np.ndarray) and values.ndim > 1:
+                made[name] = rows_of(values, str(name))
+            else:
+                made[name] = values if isinstance(values, pa.ChunkedArray) else pa.array(values)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise Invalid(f"column {name!r} cannot be made an Arrow array: {error}") from error
+    try:
+        return pa.table(made)
+    except (pa.ArrowException, TypeError) as error:
+        sizes = ", ".join(f"{name!r}: {len(values)}" for name, values in made.items())
+        raise Invalid(f"the columns make no table, they have these numbers of rows: {sizes}") from error
+
+
+def fit_rows(batch: pa.Table, spec: WriteSpec, schema: pa.Schema) -> pa.Table:
+    """The batch in the columns and types that the operation writes.
+
+    ``schema``: the table's user columns. A delete needs the key and partition columns only;
+    ``update_columns`` gives full-width rows, or with ``partial_blocks`` the given columns. Raises
+    ``Invalid`` for what does not fit, and for a null ordering value in an event-time table.
+    """
+    if spec.operation == DELETE:
+        needed = [n for n in schema.names if n in spec.keys.needed_columns]
+        given = [n for n in batch.column_names if schema.get_field_index(n) >= 0]
+        return fit_batch(batch.select(given), schema, required=needed, table=spec.base)
+    try:
+        rows = _fitted(batch, spec, schema)
+    except VectorRefused as error:
+        raise error.with_key(_key_of(batch, error.row, spec, schema)) from None
+    if spec.merge_mode == EVENT_TIME:
+        _check_ordering(rows, spec)
+    return rows
+
+
+def _fitted(batch: pa.Table, spec: WriteSpec, schema: pa.Schema) -> pa.Table:
+    if spec.operation == UPDATE_COLUMNS:
+        return _updated_columns(batch, spec, schema)
+    needed = {*spec.keys.needed_columns, *spec.ordering}
+    fill = [n for n in schema.names if n not in needed] if spec.fill_missing else ()
+    return fit_batch(batch, schema, fill=fill, table=spec.base)
+
+
+def _key_of(batch: pa.Table, row: int, spec: WriteSpec, schema: pa.Schema) -> str:
+    """The record key of a row; ``Invalid`` if that is wrong, too."""
+    needed = [n for n in schema.names if n in spec.keys.needed_columns]
+    given = batch.slice(row, 1).select([n for n in batch.column_names if n in needed])
+    return spec.keys.record_keys(fit_batch(given, schema, required=needed, table=spec.base)).texts[0].as_py()
+
+
+def delete_flags(rows: pa.Table, spec: WriteSpec) -> np.ndarray | None:
+    """Which rows are deletes; None if none is.
+
+    All of a ``delete``; else, as in Java, rows with ``_hoodie_is_deleted`` true, with ``D`` or
+    ``-U`` in ``_hoodie_operation``, or with the table's delete marker in its delete field.
+    """
+    if spec.operation == DELETE:
+        return np.ones(rows.num_rows, bool)
+    return deleted_rows(rows, spec.rules)
+
+
+def _check_ordering(rows: pa.Table, spec: WriteSpec) -> None:
+    for name in spec.ordering:
+        column = rows.column(name)
+        if column.null_count:
+            row = int(np.flatnonzero(column.is_null().to_numpy())[0])
+            raise Invalid(
+                f"ordering field {name!r} is null in {column.null_count} rows, first in row"
+                f" {row}; EVENT_TIME_ORDERING needs a value in every row: fill or filter them",
+                table=spec.base,
+            )
+
+
+def _updated_columns(batch: pa.Table, spec: WriteSpec, schema: pa.Schema) -> pa.Table:
+    given = [n for n in batch.column_names if n not in META_FIELDS]
+    needed = set(spec.keys.needed_columns)
+    if spec.merge_mode == EVENT_TIME:
+        needed |= set(spec.ordering)
+    required = [n for n in schema.names if n in needed or n in given]
+    part = fit_batch(batch, schema, required=required, table=spec.base)
+    if spec.partial_blocks:
+        return part
+    if spec.partial_mode == FILL_UNAVAILABLE:
+        columns = [_or_marker(part, field, spec) for field in schema]
+    else:
+        _check_no_nulls(part, needed, spec)
+        columns = [
+            part.column(f.name) if f.name in part.column_names else pa.nulls(part.num_rows, f.type)
+            for f in schema
+        ]
+    return pa.table(columns, schema=schema)
+
+
+def _check_no_nulls(part: pa.Table, needed: set[str], spec: WriteSpec) -> None:
+    for name in part.column_names:
+        nulls = part.column(name).null_count
+        if nulls and name not in needed:
+            raise Invalid(
+                f"column {name!r} has {nulls} nulls: update_columns cannot set a cell to null"
+                " (under IGNORE_DEFAULTS a null means 'keep the older value'); leave the column"
+                " out for these rows, or upsert full rows if keeping the older value is meant",
+                table=spec.base,
+            )
+
+
+def _or_marker(part: pa.Table, field: pa.Field, spec: WriteSpec) -> pa.ChunkedArray | pa.Array:
+    """A given column, or the marker that stands for "keep the older value" in each row."""
+    if field.name in part.column_names:
+        return part.column(field.name)
+    if not (pa.types.is_string(field.type) or pa.types.is_binary(field.type)):
+        raise Invalid(
+            f"column {field.name!r} of type {field.type} is left out: under FILL_UNAVAILABLE only string"
+            " and binary columns can keep their older value (Hudi compares them with the marker"
+            f" {spec.unavailable!r}); give all other columns",
+            table=spec.base,
+        )
+    assert spec.unavailable is not None, "begin refuses update_columns without a marker"
+    return pa.repeat(pa.scalar(spec.unavailable).cast(field.type), part.num_rows)

@@ -1,0 +1,130 @@
+"""Publishing what an action did, with its part of the metadata table where the table has one.
+
+Which partitions are maintained is read from the table each time, outside the lock to make their rows and
+under it to see that these are still the ones (``metadata.commits.delta_commit``, steps 1 and 2): an index
+that somebody adds while a writer is about to commit gets the writer's rows, one that was dropped gets none.
+No writer's own options decide about it (apache/hudi#18180).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from mainstem.errors import CorruptTable, MainstemError, RolledBack, Unavailable
+from mainstem.layout.properties import load_config
+from mainstem.metadata.commits.action import FileChanges
+from mainstem.metadata.commits.delta_commit import MetadataCommit
+from mainstem.metadata.commits.partition_rows import Maintained
+from mainstem.metadata.metadata_table import own_config
+from mainstem.publish.publisher import Published, Section
+from mainstem.storage import paths
+from mainstem.storage.below import FolderStorage
+from mainstem.storage.protocol import LogSink
+from mainstem.timeline.instant import DELTACOMMIT
+from mainstem.writers.context import WriterContext
+
+T = TypeVar("T")
+_ROUNDS_MAX = 10
+
+
+class _Moved:
+    """A decision: the list of indexes is not what the rows were made for."""
+
+
+def publish_with_metadata(
+    ctx: WriterContext,
+    instant: str,
+    changes: FileChanges,
+    target: Callable[[str], str],
+    *,
+    prepared: str,
+    decide: Callable[[Section], T | None],
+    settle: Callable[[Sequence[LogSink]], None] | None = None,
+) -> Published[T]:
+    """``Publisher.publish`` of an action's completed file; ``instant`` is its requested time.
+
+    ``settle`` makes what the action has written durable, ``prepared`` too, and the private files that it is
+    given with them (one journal of the file system for all); None: it is durable already.
+
+    Raises ``Unsupported`` where the table got an index meanwhile that mainstem does not maintain,
+    ``CorruptTable`` where the metadata table that it names is not there, ``Unavailable`` where its indexes
+    change again and again; nothing is published then.
+    """
+    part = _prepare(ctx, instant, changes, settle)
+    for _ in range(_ROUNDS_MAX):
+        made_for = part.maintained if part is not None else Maintained()
+
+        def may(section: Section, made_for: Maintained = made_for) -> T | _Moved | None:
+            decision = decide(section)
+            moved = decision is None and _maintained(ctx, changes, True) != made_for
+            return _Moved() if moved else decision
+
+        try:
+            published = ctx.publisher.publish(
+                target, prepared=prepared, decide=may, ahead=None if part is None else part.ahead
+            )
+        except RolledBack:
+            if part is not None:
+                part.forget()
+            raise
+        finally:
+            if part is not None:
+                part.release()
+        if not isinstance(published.decision, _Moved):
+            return published
+        begun, part = part, _prepare(ctx, instant, changes)
+        if begun is not None and part is None:
+            _take_back(ctx, instant, begun)
+    raise Unavailable(
+        f"the table's indexes changed {_ROUNDS_MAX} times while {instant} was being published; nothing was"
+        " published, do it again",
+        table=ctx.base,
+        instant=instant,
+    )
+
+
+def _take_back(ctx: WriterContext, instant: str, begun: MetadataCommit) -> None:
+    """The metadata table went, and an overtaken attempt has left the beginning of the instant there: nobody
+    would ever end it. What it completed there stays: the instant itself is about to be."""
+    if ctx.publisher.metadata_timeline().completion_of(instant, DELTACOMMIT) is None:
+        begun.forget()
+
+
+def _maintained(ctx: WriterContext, changes: FileChanges, locked: bool = False) -> Maintained:
+    storage = ctx.seams.storage
+    return Maintained.now(storage, load_config(storage), changes, ctx.known_groups, locked=locked)
+
+
+def _prepare(
+    ctx: WriterContext,
+    instant: str,
+    changes: FileChanges,
+    settle: Callable[[Sequence[LogSink]], None] | None = None,
+    rounds: int = _ROUNDS_MAX,
+) -> MetadataCommit | None:
+    storage = ctx.seams.storage
+    config = load_config(storage)
+    config.check_metadata(ctx.base)
+    maintained = Maintained.now(storage, config, changes, ctx.known_groups)
+    if not maintained:
+        if settle is not None:
+            settle([])
+        return None
+
+    def durable(sinks: Sequence[LogSink]) -> None:
+        storage.settle(sinks, [], durable=True)
+
+    try:  # is it there, and is it one of Hudi 1.x?
+        own_config(FolderStorage(storage, paths.METADATA))
+        return MetadataCommit.prepare(
+            storage, ctx.seams.random, instant, config, maintained, changes, settle or durable
+        )
+    except CorruptTable as error:
+        if rounds and _maintained(ctx, changes) != maintained:  # an index went while its rows were made
+            return _prepare(ctx, instant, changes, settle, rounds - 1)
+        error.table = error.table or ctx.base
+        raise
+    except MainstemError as error:
+        error.table = error.table or ctx.base
+        raise

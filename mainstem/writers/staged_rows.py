@@ -1,0 +1,477 @@
+"""Rows that are written before their commit is known: finished log blocks under a stamp.
+
+A streaming engine that commits a checkpoint only when it is complete writes rows in workers, and learns of
+the commit much later, perhaps in another process. So a worker encodes its rows as the blocks that they will
+be, with a random *stamp* of 17 characters wherever the instant's time belongs (commit time, sequence
+numbers, block headers), into a private file that nobody looks for, and says in one line of JSON, the
+*committable*, what is in it. ``Transaction.add_staged`` takes such lines: each bucket's blocks go from the
+staged files into its log file, with the stamp replaced by the instant.
+
+  stage        file ``<sink>/staged/<stamp>`` with all blocks -> durable -> its folder durable -> the line
+  add_staged   line and file are checked -> per bucket: partition metafile, marker, log file, blocks
+               in the order of the lines
+
+A worker that dies leaves a file without a line, which nobody reads; what removes it is up to whoever keeps
+the lines. Blocks are put in place whole: neither side merges rows, so that a table with partial updates,
+ordering fields or deletes behaves as if the batch had been written in the transaction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
+from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
+from mainstem.layout.buckets import file_id_bucket
+from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.truetime.seams import Randomness, Seams
+from mainstem.writers.append import BucketAppender, FileIds
+from mainstem.writers.encode_rows import Blocks, BucketEncoder, Place
+from mainstem.writers.fit_rows import as_table
+from mainstem.writers.transaction_schema import declare
+from mainstem.writers.write_spec import BULK_INSERT, DELETE, WriteSpec
+
+_VERSION = 1
+# Stamps are searched for in all bytes that are written, and the search skips far where a byte is none of the
+# stamp's: capital letters share no low bits with small ones and digits, of which most rows are made.
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_STAMP_LENGTH = 17
+# Instants in a row of a log block: its commit time and its sequence number.
+_PER_ROW = 2
+_STAMPS_MAX = 5
+_COUNT_MAX = 2**53
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Consecutive blocks of one bucket in a staged file."""
+
+    partition: str
+    bucket: int
+    #: the file group that the rows name
+    file_id: str
+    writes: int
+    deletes: int
+    blocks: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Committable:
+    """What a line says: the staged file, and in its order the pieces that make it up."""
+
+    #: of which table, with which keys and buckets (``table_mark``)
+    table: str
+    sink: str
+    stamp: str
+    operation: str
+    order: str
+    pieces: tuple[Piece, ...]
+
+    @property
+    def path(self) -> str:
+        """Of the staged file."""
+        return paths.staged_file(self.sink, self.stamp)
+
+    @property
+    def rows(self) -> int:
+        """Rows written and keys deleted."""
+        return sum(piece.writes + piece.deletes for piece in self.pieces)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the staged file."""
+        return sum(piece.size for piece in self.pieces)
+
+    def line(self) -> str:
+        """JSON, without a line feed. Field names are short: an engine keeps lines in its checkpoints."""
+        record = {
+            "v": _VERSION, "table": self.table, "sink": self.sink, "file": self.stamp,
+            "op": self.operation, "order": self.order,
+            "pieces": [list(asdict(piece).values()) for piece in self.pieces],
+        }  # fmt: skip
+        return json.dumps(record, separators=(",", ":"))
+
+
+def parse_line(line: str, *, source: str) -> Committable:
+    """The committable in a line. ``source``: where it was read. Raises ``CorruptTable``."""
+    try:
+        record = json.loads(line)
+        if record["v"] != _VERSION:
+            raise Unsupported(
+                f"a committable of version {record['v']!r}, expected {_VERSION}: another release of mainstem"
+                " wrote it; commit it with that release"
+            )
+        pieces = tuple(Piece(*fields) for fields in record["pieces"])
+        names = (record["table"], record["sink"], record["file"], record["op"], record["order"])
+        for piece in pieces:
+            _check_piece(piece, source)
+        if not pieces or not all(isinstance(name, str) for name in names) or not paths.is_stamp(names[2]):
+            raise ValueError("a field is missing or of another type")
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        raise CorruptTable(
+            f"a committable does not parse ({error}): {line[:200]!r}; nothing was committed. It says which"
+            " rows a checkpoint wrote, so do not remove it: restore the file from a copy",
+            path=source,
+        ) from error
+    return Committable(*names, pieces)
+
+
+def _check_piece(piece: Piece, source: str) -> None:
+    numbers = (piece.bucket, piece.writes, piece.deletes, piece.blocks, piece.size)
+    if any(type(n) is not int or not 0 <= n <= _COUNT_MAX for n in numbers):
+        raise ValueError(f"numbers {numbers}")
+    if not isinstance(piece.partition, str) or not isinstance(piece.file_id, str):
+        raise ValueError("a name is no text")
+    if piece.partition:
+        paths.inside(piece.partition, source=source)
+    if piece.partition.split("/")[0] == paths.HOODIE or file_id_bucket(piece.file_id) != piece.bucket:
+        raise ValueError(f"no place for rows: {piece.partition!r}, {piece.file_id!r}")
+    if not piece.blocks or not piece.writes + piece.deletes or not piece.size:
+        raise ValueError("a piece without rows")
+
+
+# -- what is agreed on --------------------------------------------------------------------------------
+
+
+def staging_spec(storage: Storage, random: Randomness, spec: WriteSpec, schema: pa.Schema) -> WriteSpec:
+    """What workers need to stage rows of these columns and types; picklable.
+
+    Raises ``Unsupported`` for what cannot be staged, ``Invalid`` for columns that the table cannot hold.
+    """
+    if spec.operation == BULK_INSERT:
+        raise Unsupported(
+            "bulk_insert cannot be staged: it writes base files of buckets that have none at its commit;"
+            " use upsert or insert",
+            table=spec.base,
+        )
+    if spec.block_format != "avro":
+        raise Unsupported(
+            f"hoodie.logfile.data.block.format={spec.block_format}: rows are staged before their commit's"
+            " time is known, which can be put into avro blocks later and not into compressed ones; set it"
+            " to avro for this writer (blocks of both kinds may stand in one table)",
+            table=spec.base,
+        )
+    return replace(declare(spec, schema), identity=table_identity(storage, random))
+
+
+def table_identity(storage: Storage, random: Randomness) -> str:
+    """A text that this table has and no other, also none that comes to its path later.
+
+    Made when first asked for. A copy of the table's folder has the same.
+    """
+    while True:
+        try:
+            data = storage.read(paths.TABLE_IDENTITY, max_bytes=PROPERTIES_BYTES_MAX)
+            return data.decode("ascii", "replace")
+        except FileNotFoundError:
+            made = f"{random.getrandbits(128):032x}"
+        # Whole or not at all; a private file that is left over is swept as those of publications are.
+        private = paths.prepared("identity", made)
+        storage.create(private, made.encode(), durable=True)
+        try:
+            storage.link(private, paths.TABLE_IDENTITY)
+            storage.sync_folders([paths.HOODIE, paths.OWN])
+        except FileExistsError:
+            continue
+        finally:
+            storage.delete(private)
+
+
+def table_mark(spec: WriteSpec, identity: str) -> str:
+    """What staged rows and the table must agree on: where each row's key puts it."""
+    decisive = json.dumps([identity, spec.buckets, spec.hash_fields, asdict(spec.keys)], sort_keys=True)
+    return hashlib.sha256(decisive.encode()).hexdigest()[:16]
+
+
+# -- in workers ---------------------------------------------------------------------------------------
+
+
+class Stager:
+    """Stages batches of one worker. ``spec`` is what ``Table.staging_spec`` gave. Not thread-safe.
+
+    ``sink`` names the folder; writers of one sink take turns at nothing and never meet.
+    """
+
+    def __init__(self, storage: Storage, spec: WriteSpec, sink: str, random: Randomness) -> None:
+        if not spec.identity:
+            raise Invalid("rows are staged with the spec of Table.staging_spec", table=spec.base)
+        self._storage = storage
+        self._spec = spec
+        self._sink = sink
+        self._random = random
+        self._mark = table_mark(spec, spec.identity)
+        self._folder = paths.staged_folder(sink)
+        # Rows of all workers end in one commit: its sequence numbers differ by this number.
+        self._encoder = BucketEncoder(spec, str(random.getrandbits(31)))
+        self._file_ids = FileIds(storage)
+        self._settled = False
+
+    def stage(
+        self, rows: pa.Table | pa.RecordBatch, deleted: pa.BooleanArray | None = None, order: str = ""
+    ) -> str:
+        """Write a batch of any buckets, durably; returns the line that commits it, "" for no rows.
+
+        ``deleted`` marks rows that are deletions (with their ordering value, as a row flag's); of several
+        rows of a key the later ones count, as far as the table's merge mode says so. ``order`` sorts the
+        batches of a commit, as text; those of equal order keep that of their lines. Raises ``Invalid`` for
+        rows that the table cannot hold, ``OSError`` for trouble with storage; nothing is left then.
+        """
+        try:
+            batch = as_table(rows)
+            if not batch.num_rows:
+                return ""
+            flags = _flags(deleted, batch.num_rows)
+            for _ in range(_STAMPS_MAX):
+                line = self._stage(batch, flags, order)
+                if line:
+                    return line
+        except MainstemError as error:
+            error.table = error.table or self._spec.base
+            raise
+        raise Invalid("the rows hold every stamp that was drawn: randomness is broken", table=self._spec.base)
+
+    def _stage(self, batch: pa.Table, deleted: np.ndarray | None, order: str) -> str:
+        """Empty if the stamp happens to be in the rows."""
+        stamp = _stamp(self._random)
+        self._encoder.adopt(replace(self._spec, instant=stamp))
+        path = paths.staged_file(self._sink, stamp)
+        sink = self._storage.open_sink(path)
+        pieces: list[Piece] = []
+        try:
+            for piece, data in self._pieces(batch, deleted):
+                if data.count(stamp.encode()) != _stamps(piece.writes, piece.blocks):
+                    sink.close(durable=False)
+                    self._storage.delete(path)
+                    return ""
+                sink.append([data])
+                pieces.append(piece)
+            sink.close(durable=self._spec.fsync)
+            self._settle()
+        except BaseException:
+            sink.close(durable=False)
+            self._storage.delete(path)
+            raise
+        operation = self._spec.operation
+        return Committable(self._mark, self._sink, stamp, operation, order, tuple(pieces)).line()
+
+    def _pieces(self, batch: pa.Table, deleted: np.ndarray | None) -> Iterator[tuple[Piece, bytes]]:
+        for rows, flags in self._in_turns(batch, deleted):
+            for slab in self._encoder.split(rows, flags):
+                encoded = self._encoder.blocks(slab, self._file_ids)
+                for place, blocks in zip(slab.places, encoded, strict=True):
+                    data = b"".join(blocks.buffers)
+                    file_id = self._file_ids(*place)
+                    yield (
+                        Piece(*place, file_id, blocks.writes, blocks.deletes, blocks.count, len(data)),
+                        data,
+                    )
+
+    def _in_turns(
+        self, batch: pa.Table, deleted: np.ndarray | None
+    ) -> Iterator[tuple[pa.Table, np.ndarray | None]]:
+        """Deletes stand behind the rows of their batch: a row after its key's deletion is a batch later."""
+        if deleted is None or deleted.all():
+            yield batch, deleted
+            return
+        turns = _turns(self._spec.keys.record_keys(batch).texts, deleted)
+        last = int(turns.max())
+        for turn in range(last + 1):
+            mask = turns == turn
+            if last == 0:
+                yield batch, deleted
+            else:
+                yield batch.filter(pa.array(mask)), deleted[mask]
+
+    def _settle(self) -> None:
+        if not self._spec.fsync:
+            return
+        folder = self._folder
+        above = [] if self._settled else [paths.HOODIE, paths.OWN, paths.SINKS, folder.rpartition("/")[0]]
+        self._storage.sync_folders([*above, folder])
+        self._settled = True
+
+
+def _stamp(random: Randomness) -> str:
+    number, letters = random.getrandbits(88), []
+    for _ in range(_STAMP_LENGTH):
+        number, place = divmod(number, len(_LETTERS))
+        letters.append(_LETTERS[place])
+    return "".join(letters)
+
+
+def _stamps(writes: int, blocks: int) -> int:
+    """How often blocks name their instant: once in each header, and in each row."""
+    return blocks + _PER_ROW * writes
+
+
+def _flags(deleted: pa.BooleanArray | None, rows: int) -> np.ndarray | None:
+    if deleted is None:
+        return None
+    if not pa.types.is_boolean(deleted.type) or len(deleted) != rows or deleted.null_count:
+        raise Invalid(f"deleted: expected {rows} booleans without nulls, one per row")
+    flags = deleted.to_numpy(zero_copy_only=False) if isinstance(deleted, pa.Array) else deleted.to_numpy()
+    return flags if flags.any() else None
+
+
+def _turns(keys: pa.Array, deleted: np.ndarray) -> np.ndarray:
+    """For each row, how often before it in its key a row followed a deletion."""
+    codes = keys.dictionary_encode().indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    codes, gone = codes[order], deleted[order]
+    same = np.concatenate(([False], codes[1:] == codes[:-1]))
+    after = np.concatenate(([False], gone[:-1])) & ~gone & same
+    steps = np.cumsum(after)
+    starts = np.maximum.accumulate(np.where(same, 0, np.arange(len(codes))))
+    turns = np.empty(len(codes), np.int64)
+    turns[order] = steps - steps[starts]
+    return turns
+
+
+# -- in the process that commits ----------------------------------------------------------------------
+
+
+def append(
+    seams: Seams,
+    spec: WriteSpec,
+    appender: BucketAppender,
+    lines: Sequence[Committable],
+    schema_seen: Callable[[str], None],
+) -> int:
+    """Staged rows into the log files of a transaction; returns rows and deleted keys.
+
+    ``schema_seen`` is called with the schema of every block.
+    """
+    ordered = _in_order(lines, spec, table_identity(seams.storage, seams.random))
+    blocks = _stamped(seams.storage, ordered, spec.instant, appender.file_id, schema_seen)
+    appender.write_encoded(blocks)
+    return sum(one.rows for one in ordered)
+
+
+def _in_order(lines: Sequence[Committable], spec: WriteSpec, identity: str) -> list[Committable]:
+    """By order, then as given. Raises ``Invalid`` for rows of another table and for doubled ones."""
+    mark = table_mark(spec, identity)
+    seen: set[str] = set()
+    for one in lines:
+        if one.table != mark:
+            raise Invalid(
+                f"staged rows ({one.path}) are of another table, or of this one when its keys or buckets were"
+                f" others: they say {one.table}, expected {mark}. Nothing was committed; rows of a table"
+                " that was dropped cannot be committed to one that was made anew: start the job without its"
+                " old checkpoint",
+                table=spec.base,
+            )
+        if one.stamp in seen:
+            raise Invalid(f"staged rows ({one.path}) are given twice; nothing was committed", table=spec.base)
+        if (one.operation == DELETE) != (spec.operation == DELETE):
+            raise Invalid(
+                f"staged rows ({one.path}) are of a {one.operation}, the transaction is a {spec.operation}",
+                table=spec.base,
+            )
+        seen.add(one.stamp)
+    return sorted(lines, key=lambda one: one.order)
+
+
+def _stamped(
+    storage: Storage,
+    lines: Iterable[Committable],
+    instant: str,
+    file_ids: Callable[[str, int], str],
+    schema_seen: Callable[[str], None],
+) -> Iterator[tuple[Place, Blocks]]:
+    """The blocks of staged files, ready for the log files of ``instant``, bucket by bucket.
+
+    One piece is in memory at a time. Raises ``CorruptTable`` for a staged file that is missing or not what
+    its line says.
+    """
+    by_place: dict[Place, list[tuple[Committable, int, Piece]]] = {}
+    for one in lines:
+        _check_size(storage, one)
+        offset = 0
+        for piece in one.pieces:
+            place = (piece.partition, piece.bucket)
+            by_place.setdefault(place, []).append((one, offset, piece))
+            offset += piece.size
+    for place in sorted(by_place):
+        for one, offset, piece in by_place[place]:
+            data = _read(storage, one, offset, piece)
+            for block in _checked_blocks(data, one, offset, piece):
+                schema_seen(block.schema_text)
+            data = _with_instant(data, one.stamp, instant)
+            if piece.writes:
+                data = _in_group(data, one, piece, file_ids(*place))
+            yield place, Blocks([data], piece.writes, piece.deletes, piece.blocks)
+
+
+def _check_size(storage: Storage, one: Committable) -> None:
+    info = storage.stat(one.path)
+    if info is None or info.is_folder:
+        raise CorruptTable(
+            "staged rows are missing: a committable names this file; nothing was committed. If somebody"
+            " removed it, its rows are lost: take the job back to a savepoint that was made before",
+            path=one.path,
+        )
+    if info.size != one.size:
+        raise _damaged(one, f"{info.size} bytes, its committable says {one.size}")
+
+
+def _read(storage: Storage, one: Committable, offset: int, piece: Piece) -> bytes:
+    try:
+        data = storage.read_range(one.path, offset, piece.size)
+    except FileNotFoundError:
+        raise _damaged(one, "it was removed while it was read") from None
+    if len(data) != piece.size:
+        raise _damaged(one, f"ends in the middle of a piece of {piece.size} bytes at {offset}")
+    return data
+
+
+def _checked_blocks(data: bytes, one: Committable, offset: int, piece: Piece) -> list[LogBlock]:
+    """Its blocks, which must be what the line says, to the last place where the instant belongs."""
+    try:
+        blocks = read_blocks(memoryview(data), path=one.path)
+    except CorruptTable as error:
+        raise _damaged(one, error.message) from error
+    kinds = {block.kind for block in blocks}
+    rows = sum(block.records()[1] for block in blocks if block.kind == BlockKind.AVRO_DATA)
+    stamps = data.count(one.stamp.encode())
+    found = (len(blocks), rows, {block.instant for block in blocks}, stamps)
+    meant = (piece.blocks, piece.writes, {one.stamp}, _stamps(piece.writes, piece.blocks))
+    if found != meant or not kinds <= {BlockKind.AVRO_DATA, BlockKind.DELETE}:
+        raise _damaged(
+            one, f"blocks, rows, stamps and their number at offset {offset} are {found}, expected {meant}"
+        )
+    return blocks
+
+
+def _with_instant(data: bytes, stamp: str, instant: str) -> bytes:
+    return data.replace(stamp.encode(), instant.encode())
+
+
+def _in_group(data: bytes, one: Committable, piece: Piece, file_id: str) -> bytes:
+    """Rows name their file group; it may have got another name since they were staged."""
+    if file_id == piece.file_id:
+        return data
+    before = piece.file_id.encode()
+    if len(file_id) != len(before) or data.count(before) != piece.writes:
+        raise Unsupported(
+            f"rows of bucket {piece.bucket} of partition {piece.partition!r} were staged for the file group"
+            f" {piece.file_id!r}, but another writer has made {file_id!r} meanwhile, whose name cannot be put"
+            f" in place ({one.path}); nothing was committed. Load a table before its streams start"
+        )
+    return data.replace(before, file_id.encode())
+
+
+def _damaged(one: Committable, what: str) -> CorruptTable:
+    return CorruptTable(
+        f"staged rows are damaged: {what}; nothing was committed. Restore the file from a copy, or take the"
+        " job back to a savepoint that was made before",
+        path=one.path,
+    )

@@ -1,0 +1,93 @@
+"""The executor side of a transaction: write log files in a task, send the write stats to the driver.
+
+A task returns bytes (JSON), never live objects. Every attempt has its own write token, so attempts
+never touch each other's files; the driver keeps the files of the attempts whose result it was given.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from mainstem.errors import Invalid
+from mainstem.storage import paths
+from mainstem.storage.local import LocalStorage
+from mainstem.storage.protocol import Storage
+from mainstem.timeline.commit_metadata import WriteStat
+from mainstem.writers.bulk_insert import appender_for, stat_of
+from mainstem.writers.write_spec import WriteSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FIELDS = (
+    "partition", "file_id", "file_name", "instant", "version", "writes", "deletes", "size_bytes",
+    "blocks",
+)  # fmt: skip
+_DECIMAL = re.compile(r"^[0-9]{1,10}\Z")
+
+
+def write_task(
+    spec: WriteSpec,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    task_partition: int,
+    stage: int,
+    attempt: int,
+    storage: Storage | None = None,
+) -> bytes:
+    """Append all batches of one task attempt; returns what ``Transaction.add_task_result`` takes.
+
+    The three numbers make the write token. On any failure the attempt removes its own files.
+    """
+    storage = storage or LocalStorage(spec.base, sync=spec.fsync)
+    token = f"{task_partition}-{stage}-{attempt}"
+    if not all(_DECIMAL.match(part) for part in token.split("-")):
+        raise Invalid(f"write token {token!r}: expected three numbers from 0")
+    appender = appender_for(storage, spec, token)
+    try:
+        for batch in batches:
+            appender.write(batch)
+        stats = appender.close()
+    except BaseException:
+        appender.discard()
+        raise
+    return json.dumps(
+        {
+            "instant": spec.instant,
+            "rows": appender.rows,
+            "files": [[getattr(stat, name) for name in _FIELDS] for stat in stats],
+        }
+    ).encode()
+
+
+def decode_result(result: bytes, instant: str) -> tuple[list[WriteStat], int]:
+    """Write stats and rows of one task; refuses results of another instant."""
+    try:
+        data = json.loads(result)
+        stats = [stat_of(**dict(zip(_FIELDS, f, strict=True))) for f in data["files"]]
+        found, rows = data["instant"], int(data["rows"])
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise Invalid(f"no task result: {error}") from error
+    if found != instant or any(s.instant != instant for s in stats):
+        raise Invalid(f"task result of instant {found}, expected {instant}")
+    return stats, rows
+
+
+def marked_files(storage: Storage, instant: str) -> Iterator[tuple[str, str]]:
+    """(partition, file name) of every data file that has a DIRECT marker of this instant."""
+    yield from _walk(storage, paths.marker_folder(instant), "", instant)
+
+
+def _walk(storage: Storage, root: str, partition: str, instant: str) -> Iterator[tuple[str, str]]:
+    for entry in sorted(storage.entries(paths.in_partition(root, partition) if partition else root),
+                        key=lambda e: e.name):  # fmt: skip
+        if entry.is_folder:
+            yield from _walk(storage, root, paths.in_partition(partition, entry.name), instant)
+            continue
+        name = paths.parse_marker_name(entry.name)
+        parsed = name and (paths.parse_log_name(name) or paths.parse_base_name(name))
+        if parsed and parsed.instant == instant:
+            yield partition, parsed.name

@@ -1,0 +1,142 @@
+"""Scenario ``mixed``: our writers beside one that behaves like Java's: lock, clock, wait, no fence.
+
+Between the two kinds order rests on the lock and on clocks within the bound, so here leases are not
+lost and clocks stay within it (SAFETY.md); processes still die and storage still fails. An exclusive
+table must notice the stranger and wait again.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pyarrow as pa
+
+from mainstem.api.table import Table
+from mainstem.errors import MainstemError
+from mainstem.formats.avro_container import encode_container
+from mainstem.storage import paths
+from mainstem.timeline.commit_metadata import WriteStat, schema_text
+from mainstem.truetime.instant_times import InstantTimes
+from mainstem.writers.append import BucketAppender
+from tests.sim.oracle import Intent
+from tests.sim.tables_world import SCHEMA, Tables
+from tests.sim.world import Faults, Process, Violation
+
+SKEW_WAIT_MS = 200
+
+
+class Mixed(Tables):
+    """``tables`` with a Java-like writer."""
+
+    scenario = "mixed"
+    fenced = False
+    strangers = True
+
+    def __init__(self, seed: int, *, faults: Faults | None = None, log: bool = False) -> None:
+        rng = random.Random(f"faults of {seed}")
+        drawn = Faults(
+            crash=rng.choice([0, 0.001, 0.004]),
+            pause=rng.choice([0, 0.005]),
+            pause_ms_max=100,
+            error_before=rng.choice([0, 0.003]),
+            skew_ms=rng.choice([0, 50, 99]),
+            torn_listing=rng.choice([0, 0.3]),
+            slow=rng.choice([0, 0.02]),
+        )
+        drawn = drawn.with_manners(random.Random(f"manners of mixed/{seed}"), seed)
+        super().__init__(seed, faults=faults or drawn, log=log)
+
+    def build(self) -> None:
+        super().build()
+        self.strange_commits = self.random.choice([2, 4])
+        self.start("j1", self._java)
+
+    def _java(self, process: Process) -> None:
+        process.uninterrupted = True
+        table = self._patiently(process, lambda: self.open(process))
+        while self.strange_commits > 0:
+            self.strange_commits -= 1
+            try:
+                self._java_commit(process, table)
+            except MainstemError as error:
+                self._accept(error)
+            except OSError:
+                self.world.counts.refused += 1
+            self.pause_between(process, 300)
+
+    def _time(self, table: Table) -> str:
+        """The clock, then the wait, as SkewAdjustingTimeGenerator does it; the timeline is not asked."""
+        clock = table._seams.clock
+        now = clock.now_ms()
+        clock.sleep_ms(SKEW_WAIT_MS)
+        return InstantTimes().format(now)
+
+    def _java_commit(self, process: Process, table: Table) -> None:
+        storage = table._seams.storage
+        ctx = table.writer_context()
+        spec = table._write_spec(ctx, "upsert")
+        lease = table._seams.lock.acquire()
+        try:
+            instant = self._time(table)
+            ctx.heartbeats.start(instant)
+            storage.create(f".hoodie/timeline/{instant}.deltacommit.requested", b"", durable=False)
+        except OSError:
+            ctx.heartbeats.leave(instant)
+            raise
+        finally:
+            lease.release()
+        try:
+            self._java_write(process, table, replace(spec, instant=instant))
+        finally:
+            ctx.heartbeats.leave(instant)
+        storage.delete(paths.heartbeat(instant))
+        storage.delete_folder(paths.marker_folder(instant))
+
+    def _java_write(self, process: Process, table: Table, spec) -> None:
+        storage, instant = table._seams.storage, spec.instant
+        inflight = f".hoodie/timeline/{instant}.deltacommit.inflight"
+        storage.create(inflight, _metadata([], spec.user_schema), durable=False)
+        intent = Intent("j1", instant)
+        self.audit.intents[instant] = intent
+        rows = [*self._rows(self.random, "w1", 3), self._tracer(Intent("w1", instant), self.random)]
+        intent.operations = [("upsert", row) for row in rows]
+        appender = BucketAppender(storage, spec, "0-1-0")
+        appender.write(pa.Table.from_pylist(rows, schema=SCHEMA))
+        stats = appender.close()
+        self.pause_between(process, 100)
+        lease = table._seams.lock.acquire()
+        try:
+            if storage.stat(inflight) is None:
+                return  # rolled back
+            completion = self._time(table)
+            target = f".hoodie/timeline/{instant}_{completion}.deltacommit"
+            storage.create(f"{target}.tmp-1", _metadata(stats, spec.user_schema), durable=True)
+            storage.rename(f"{target}.tmp-1", target)
+            intent.fate = "committed"
+            self.world.counts.commits += 1
+            storage.sync_folder(".hoodie/timeline")
+        finally:
+            lease.release()
+
+    def _audit(self, table: Table) -> None:
+        super()._audit(table)
+        strange = any(i.writer == "j1" for i in self.audit.committed())
+        noticed = self.disk.exists(f"{paths.FENCE}/foreign")
+        if self.exclusive and strange and not noticed:
+            raise Violation("strangers", "another kind of writer was not noticed")
+
+
+def _metadata(stats: list[WriteStat], user_schema: str) -> bytes:
+    """Commit metadata without our mark."""
+    by_partition: dict[str, list] = {}
+    for stat in stats:
+        by_partition.setdefault(stat.partition, []).append(stat.record())
+    record = {
+        "partitionToWriteStats": by_partition,
+        "compacted": False,
+        "extraMetadata": {"schema": user_schema},
+        "version": None,
+        "operationType": "UPSERT",
+    }
+    return encode_container(schema_text("HoodieCommitMetadata"), record, {})
