@@ -61,7 +61,7 @@ VERSIONED := tests --ignore=tests/interop --ignore=tests/chaos --ignore=tests/mo
 OLDEST := $(shell $(PYTHON) -c 'import sys; print("oldest" * (sys.version_info >= (3, 13)))')
 
 versions: ## the tests that depend on versions, with the newest Spark and pyarrow; 6 minutes
-	@$(ENVIRONMENT) install newest $(OLDEST)
+	@$(ENVIRONMENT) install newest $(OLDEST) dist
 	@failed=0; for group in newest $(OLDEST); do \
 	$(ENVIRONMENT) run $$group -- -m pytest $(VERSIONED) $(ARGS) || failed=1; done; exit $$failed
 

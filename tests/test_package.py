@@ -57,8 +57,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
         pytest.fail(f"{BUILDER} is missing; run: make setup-dev")
     folder = tmp_path_factory.mktemp("package")
     shutil.copytree(ROOT, folder / "sources", ignore=_no_sources)
-    _said(BUILDER, "-m", "build", "--no-isolation", "--outdir", folder / "dist", folder / "sources", at=folder)
-    return Built(*sorted((folder / "dist").glob("*.whl")), *sorted((folder / "dist").glob("*.tar.gz")))
+    dist = folder / "dist"
+    _said(BUILDER, "-m", "build", "--no-isolation", "--outdir", dist, folder / "sources", at=folder)
+    return Built(*sorted(dist.glob("*.whl")), *sorted(dist.glob("*.tar.gz")))
 
 
 @pytest.fixture(scope="module")

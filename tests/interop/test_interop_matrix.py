@@ -63,6 +63,7 @@ LAYOUTS = {
     "hive-style": "hive-style partitions",
     "two levels": "partitions of several levels",
 }
+VERSIONS = {8: "table version 8 (write)", 9: "table version 9 (write)"}
 
 
 def parameter(cell: Cell) -> object:
@@ -72,7 +73,7 @@ def parameter(cell: Cell) -> object:
         *PROVES[cell.check],
         ("Merging", MERGING[kind.merge]),
         ("Tables and layouts", LAYOUTS[kind.layout]),
-        ("Tables and layouts", f"table version {kind.version} (write)"),
+        ("Tables and layouts", VERSIONS[kind.version]),
         ("Writing", "log blocks as Avro or Parquet"),
     ]
     return pytest.param(cell, id=str(cell), marks=[pytest.mark.supports(*line) for line in lines])
