@@ -33,8 +33,9 @@ from mainstem.options import WriterOptions
 from mainstem.spark.batch_ids import GuardIds
 from mainstem.spark.options import WriteOptions
 from mainstem.storage import paths
+from mainstem.storage.backends import storage_of
 from mainstem.storage.folders import make_folder
-from mainstem.storage.local import LocalStorage
+from mainstem.storage.location import Location
 from mainstem.truetime.clock import SystemClock
 from mainstem.writers.outcome import ALREADY_COMMITTED, Outcome
 from mainstem.writers.stream_guard import StreamGuard
@@ -70,7 +71,7 @@ class SharedJob:
         self._table = table
         self._options = options
         self._name = name
-        self._storage = LocalStorage(table.path)
+        self._storage = storage_of(table._seams.storage.location)
         self._random = table._seams.random
 
     # -- in tasks ----------------------------------------------------------------------------------
@@ -277,9 +278,15 @@ def _spec_record(spec: WriteSpec) -> dict[str, object]:
 def _spec(record: dict) -> WriteSpec:
     names = {f.name for f in fields(WriteSpec)}
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items() if k in names}
+    values["location"] = _location(record["location"])
     values["keys"] = KeyGenerator.from_record(record["keys"])
     values["file_ids"] = {(p, int(b)): file_id for p, b, file_id in record["file_ids"]}
     return WriteSpec(**values)
+
+
+def _location(record: dict) -> Location:
+    pairs = {name: tuple(map(tuple, record[name])) for name in ("options", "secrets")}
+    return Location(record["scheme"], record["authority"], record["path"], **pairs)
 
 
 _ENDED_BYTES = len(encode_job(Job(ended=True)))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from mainstem.storage import folders as own_folders
 from mainstem.storage import maps
 from mainstem.storage.links import has_links, links
+from mainstem.storage.location import Location
 from mainstem.storage.protocol import Content, FileInfo, Storage, Upload
 
 
@@ -18,6 +19,10 @@ class FolderStorage:
         self.base = f"{inner.base}/{folder}"
         self.links = has_links(inner)
         self._folder = folder
+
+    @property
+    def location(self) -> Location:
+        return self.inner.location.below(self._folder)
 
     @property
     def width(self) -> int:

@@ -18,6 +18,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, TypeVar
 
 from mainstem.errors import CorruptTable
+from mainstem.storage.location import Location
 from mainstem.storage.protocol import Content, FileInfo, Upload
 
 if TYPE_CHECKING:
@@ -170,6 +171,10 @@ class LocalStorage:
             yield
         finally:
             self._asked.remove(asked)
+
+    @property
+    def location(self) -> Location:
+        return Location("file", "", self.base)
 
     def _full(self, path: str) -> str:
         return f"{self.base}/{path}" if path else self.base

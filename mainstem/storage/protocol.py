@@ -20,6 +20,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from mainstem.storage.location import Location
+
 Content = bytes | Sequence[bytes | memoryview]
 
 
@@ -49,12 +51,15 @@ class Upload(Protocol):
 class Storage(Protocol):
     """What mainstem needs of a store of files.
 
-    ``base`` is where the table lies; ``width``: how many calls at once the store answers sooner than one
-    after another (``storage.side_by_side``). Listings must show every file whose creation returned before the
-    listing began.
+    ``location`` is where the table lies, to make the same store elsewhere, and ``base`` its text; ``width``:
+    how many calls at once the store answers sooner than one after another (``storage.side_by_side``).
+    Listings must show every file whose creation returned before the listing began.
     """
 
     base: str
+
+    @property
+    def location(self) -> Location: ...
 
     @property
     def width(self) -> int: ...

@@ -10,6 +10,7 @@ from mainstem.layout.key_generator import KeyGenerator
 from mainstem.layout.properties import EVENT_TIME
 from mainstem.merge.rules import MergeRules
 from mainstem.options import GZIP_LEVEL
+from mainstem.storage.location import Location
 
 UPSERT = "upsert"
 INSERT = "insert"
@@ -47,7 +48,7 @@ LAYOUT_OPTIONS = (
 class WriteSpec:
     """All that a worker needs to write for one transaction; picklable, no live objects."""
 
-    base: str
+    location: Location
     instant: str
     operation: str
     table_name: str
@@ -84,6 +85,11 @@ class WriteSpec:
     whole_numbers: tuple[str, ...] = ()
     #: of rows that are staged: which table they are for (``writers/staged_rows.py``)
     identity: str = ""
+
+    @property
+    def base(self) -> str:
+        """Where the table lies, as text."""
+        return self.location.base
 
     @property
     def rules(self) -> MergeRules:
