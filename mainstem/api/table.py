@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mainstem.layout.slicing import FileSlice
     from mainstem.merge.compaction_cautions import Caution
     from mainstem.merge.rules import MergeRules
-    from mainstem.readers.planning.scan_plan import ScanPlan
+    from mainstem.readers.queries.scan_plan import ScanPlan
     from mainstem.readers.skipping.chooser import Use
     from mainstem.timeline.instant import Instant
     from mainstem.writers.context import WriterContext
@@ -165,7 +165,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
         and indexes tell (``.explain()``); ``hoodie.enable.data.skipping=false`` and
         ``hoodie.metadata.enable=false`` given to ``open_table`` turn that off.
         """
-        from mainstem.readers.planning import snapshot
+        from mainstem.readers.queries import snapshot
 
         return snapshot.scan(
             self._seams.storage,

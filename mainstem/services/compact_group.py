@@ -18,8 +18,8 @@ from mainstem.errors import Unavailable
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.base_file import BaseFileFormat, write_base_file
 from mainstem.publish.staging import create_once, delete_quietly
-from mainstem.readers.planning.split import ReadSpec, Split, split_paths
 from mainstem.readers.rows.bounded_merge import read_bounded
+from mainstem.readers.rows.split import ReadSpec, Split, split_paths
 from mainstem.services.compaction_plan import measured
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage

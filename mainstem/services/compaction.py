@@ -32,8 +32,8 @@ from mainstem.metadata.commits.action import FileChanges
 from mainstem.publish.publisher import Section
 from mainstem.publish.staging import create_once, forget, prepare
 from mainstem.readers.planning.query_schema import schema_text
-from mainstem.readers.planning.snapshot import read_spec
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.snapshot import read_spec
 from mainstem.services.claim import claimed
 from mainstem.services.compact_group import FILE_NAME, GroupTask, final_name
 from mainstem.services.compaction_plan import (

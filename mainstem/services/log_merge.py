@@ -18,10 +18,10 @@ from mainstem.limits import MIB
 from mainstem.merge.folded_logs import FoldedLogs, fold_logs, refuse_own_merger
 from mainstem.publish.staging import create_once, forget
 from mainstem.readers.planning.query_schema import schema_text
-from mainstem.readers.planning.snapshot import read_spec
-from mainstem.readers.planning.split import ReadSpec, Split, split_paths
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.snapshot import read_spec
 from mainstem.readers.rows.log_rows import entries_of, log_runs
+from mainstem.readers.rows.split import ReadSpec, Split, split_paths
 from mainstem.services.compaction_plan import measured
 from mainstem.services.log_compaction_plan import pending
 from mainstem.storage import paths

@@ -27,7 +27,7 @@ from mainstem.merge.fold import fold, positions
 from mainstem.merge.log_entries import DataRows, DeletedKeys, Entry
 from mainstem.merge.ordering_values import align
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.readers.planning.split import TIME_COLUMN, ReadSpec, Split, log_entries
+from mainstem.readers.rows.split import TIME_COLUMN, ReadSpec, Split, log_entries
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 

@@ -33,10 +33,10 @@ from mainstem.readers.planning.query_schema import (
     table_schema,
 )
 from mainstem.readers.planning.query_times import instant_time
-from mainstem.readers.planning.scan_plan import Planned, ScanPlan
-from mainstem.readers.planning.split import ReadSpec, Split, split_paths
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.scan_plan import Planned, ScanPlan
 from mainstem.readers.rows.path_values import path_values
+from mainstem.readers.rows.split import ReadSpec, Split, split_paths
 from mainstem.readers.skipping.chooser import Skipping, Use
 from mainstem.storage.protocol import Storage
 
