@@ -31,6 +31,7 @@ from mainstem.formats.java_properties import parse_properties
 from mainstem.formats.log_file import empty_group_block
 from mainstem.layout.properties import TableConfig, encode_config, table_checksum
 from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.merge import modes
 from mainstem.metadata.commits.taking_back import metadata_partition
 from mainstem.metadata.metadata_partitions import Content
 from mainstem.metadata.metafile import index_metafile
@@ -85,9 +86,9 @@ def metadata_properties(config: TableConfig) -> dict[str, str]:
         "hoodie.table.recordkey.fields": "key",
         "hoodie.table.keygenerator.type": "HOODIE_TABLE_METADATA",
         "hoodie.populate.meta.fields": "false",
-        "hoodie.compaction.payload.class": "org.apache.hudi.metadata.HoodieMetadataPayload",
-        "hoodie.record.merge.mode": "CUSTOM",
-        "hoodie.record.merge.strategy.id": "00000000-0000-0000-0000-000000000000",
+        modes.PAYLOAD: "org.apache.hudi.metadata.HoodieMetadataPayload",
+        modes.MODE: modes.CUSTOM,
+        modes.STRATEGY: modes.BY_PAYLOAD,
         "hoodie.datasource.write.drop.partition.columns": "false",
         "hoodie.table.checksum": table_checksum("", name),
     }

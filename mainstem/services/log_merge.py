@@ -106,7 +106,7 @@ class LogMerge:
         runs = log_runs(self.state.storage, split)
         entries = [entry for run in runs for entry in entries_of(run, self.spec)]
         rules = self.spec.rules
-        types = [self.spec.schema.field(name).type for name in rules.ordering]
+        types = self.spec.ordering_types
         folded = fold_logs(entries, self.spec.schema, rules, types)
         blocks = [block for run in runs for _, block in run]
         return folded, list(dict.fromkeys(block.instant for block in blocks)), len(blocks)

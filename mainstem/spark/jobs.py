@@ -27,8 +27,10 @@ import pyarrow as pa
 
 from mainstem.api.table import Table
 from mainstem.errors import CorruptTable, MainstemError
+from mainstem.formats.avro_schema import avro_to_arrow
 from mainstem.layout.key_generator import KeyGenerator
 from mainstem.layout.properties import load_config
+from mainstem.merge.rules import MergeRules
 from mainstem.options import WriterOptions
 from mainstem.spark.batch_ids import GuardIds
 from mainstem.spark.options import WriteOptions
@@ -271,16 +273,16 @@ def decode_job(data: bytes, path: str, base: str) -> Job:
 
 
 def _spec_record(spec: WriteSpec) -> dict[str, object]:
-    record = asdict(spec)
-    record["file_ids"] = [[p, b, file_id] for (p, b), file_id in spec.file_ids.items()]
-    return record
+    record = {one.name: getattr(spec, one.name) for one in fields(spec)}
+    return record | {"keys": asdict(spec.keys), "rules": spec.rules.record()}
 
 
 def _spec(record: dict) -> WriteSpec:
     names = {f.name for f in fields(WriteSpec)}
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items() if k in names}
     values["keys"] = KeyGenerator.from_record(record["keys"])
-    values["file_ids"] = {(p, int(b)): file_id for p, b, file_id in record["file_ids"]}
+    rules = MergeRules.from_record(record["rules"])
+    values["rules"] = rules.for_schema(record["user_schema"], avro_to_arrow(record["log_schema"]))
     return WriteSpec(**values)
 
 

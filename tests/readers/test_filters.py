@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.log_file import data_block, delete_block
-from mainstem.merge.rules import IGNORE_DEFAULTS, KEY_COLUMN, MergeRules
+from mainstem.merge.modes import IGNORE_DEFAULTS
+from mainstem.merge.rules import KEY_COLUMN, MergeRules
 from mainstem.readers.planning.query_schema import filter_columns
 from mainstem.readers.rows import base_rows
 from mainstem.readers.rows.split import ReadSpec, Split, read_split

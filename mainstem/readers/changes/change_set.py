@@ -132,7 +132,7 @@ class ChangedGroup:
         entries = [e for e in entries if not isinstance(e, DataRows) or e.table.num_rows]
         if not entries:
             return []
-        kinds = [self.spec.schema.field(name).type for name in rules.ordering]
+        kinds = self.spec.ordering_types
         log = positions(entries, rules, kinds)
         folded = fold(log)
         chosen = np.zeros(len(log.codes), bool)

@@ -33,7 +33,7 @@ from mainstem.merge.rules import KEY_COLUMN
 from mainstem.readers.rows.base_rows import open_base
 from mainstem.readers.rows.log_rows import Run, entries_of, joinable, live_blocks
 from mainstem.readers.rows.slice_query import SliceQuery
-from mainstem.readers.rows.split import base_tables, ordering_types
+from mainstem.readers.rows.split import base_tables
 from mainstem.storage.protocol import Storage
 
 # The share of the bound that log rows, or the keys of one class, may take while they are merged.
@@ -219,7 +219,7 @@ def _decide(log: _Log, number: int, classes: int, keep: np.ndarray, share: int) 
     ``keep``."""
     rules = log.split.spec.rules
     narrow = replace(log.split, spec=replace(log.split.spec, columns=()))
-    kinds = ordering_types(narrow.spec)
+    kinds = narrow.spec.ordering_types
     entries, where = _narrow_entries(log, narrow, number, classes, share // _BYTES_PER_KEY)
     if not entries:
         return np.zeros(0, np.int64)
@@ -264,7 +264,7 @@ def _folded(
     entries: list[Entry], where: list[np.ndarray], narrow: SliceQuery
 ) -> tuple[list[Entry], list[np.ndarray]]:
     """The winners alone: what a key's later entries meet is the entry that won so far."""
-    found = positions(entries, narrow.spec.rules, ordering_types(narrow.spec))
+    found = positions(entries, narrow.spec.rules, narrow.spec.ordering_types)
     wins = np.zeros(len(found.codes), bool)
     wins[fold(found).winner] = True
     masks = [wins[a:b] for a, b in zip(found.starts[:-1], found.starts[1:], strict=True)]
@@ -312,5 +312,5 @@ def _by_class(log: _Log, share: int, classes: int) -> Iterator[pa.Table]:
                 for table in base
             )
         yield from merge_slice(
-            base, entries, spec.read_schema, spec.rules, ordering_types(spec), run_bytes=share // 4
+            base, entries, spec.read_schema, spec.rules, spec.ordering_types, run_bytes=share // 4
         )

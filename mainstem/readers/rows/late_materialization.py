@@ -22,7 +22,7 @@ from mainstem.merge.rules import KEY_COLUMN, MergeRules
 from mainstem.readers.rows.base_rows import BaseFile, open_base
 from mainstem.readers.rows.log_rows import Run, entries_of, rows_of
 from mainstem.readers.rows.query_columns import matching_rows, with_keys, with_path_values
-from mainstem.readers.rows.row_groups import could_exceed, matching_groups
+from mainstem.readers.rows.row_groups import matching_groups, may_win
 from mainstem.readers.rows.slice_query import ReadSpec, SliceQuery
 from mainstem.storage.protocol import Storage
 
@@ -98,7 +98,7 @@ class _Log:
 
     @property
     def least(self) -> int | None:
-        """The least ordering value among the rows to come out; None: no base row can beat them."""
+        """The least ordering value among the rows to come out; None: no base row wins against them."""
         if self.log.order is None or not self.emit.any():
             return None
         return int(self.log.order[self.folded.winner[self.emit]].min())
@@ -144,7 +144,7 @@ def _base_rows(base: BaseFile, split: SliceQuery, narrow: ReadSpec, log: _Log | 
     identity = (*spec.rules.needed_columns, *spec.virtual_key)
     least = None if log is None else log.least
     for group in range(base.group_count):
-        contested = least is not None and could_exceed(base, group, spec, least)
+        contested = least is not None and may_win(base, group, spec, least)
         if group not in matching and not contested:
             continue
         first = 0

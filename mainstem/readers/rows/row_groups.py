@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from mainstem.filters.expression_tree import Call, Column, Literal, Node, tree
+from mainstem.merge.comparison import earlier_may_win
+from mainstem.merge.ordering_values import LOWEST
 from mainstem.readers.rows.base_rows import BaseFile
 from mainstem.readers.rows.slice_query import ReadSpec, SliceQuery
 
@@ -78,8 +80,8 @@ def _fails_for_nan(node: Node | None) -> bool:
     return plain and node.function in _COMPARING
 
 
-def could_exceed(base: BaseFile, group: int, spec: ReadSpec, least: int) -> bool:
-    """Whether a row of the group may have a greater ordering value than ``least``.
+def may_win(base: BaseFile, group: int, spec: ReadSpec, least: int) -> bool:
+    """Whether a row of the group may win against log rows whose ordering values are ``least`` or more.
 
     ``least`` is what ``merge.ordering_values.comparable`` makes of it: for numbers and times, themselves.
     """
@@ -88,7 +90,7 @@ def could_exceed(base: BaseFile, group: int, spec: ReadSpec, least: int) -> bool
     name = spec.rules.ordering[0]
     kind = spec.schema.field(name).type
     if name not in base.names:
-        return False  # absent values are below all others
+        return earlier_may_win(LOWEST, least)
     if not (pa.types.is_integer(kind) or pa.types.is_temporal(kind)):
         return True
     chunk = base.column_of(group, name)
@@ -96,4 +98,5 @@ def could_exceed(base: BaseFile, group: int, spec: ReadSpec, least: int) -> bool
     if not same or chunk is None or chunk.physical_type not in ("INT32", "INT64"):
         return True
     statistics = chunk.statistics
-    return statistics is None or not statistics.has_min_max or int(statistics.max_raw) > least
+    told = statistics is not None and statistics.has_min_max
+    return not told or earlier_may_win(int(statistics.max_raw), least)

@@ -42,6 +42,11 @@ class ReadSpec:
         return pa.schema([self.schema.field(n) for n in names])
 
     @property
+    def ordering_types(self) -> list[pa.DataType]:
+        """Types of the ordering columns; ``Unsupported`` for a field that is no column."""
+        return self.rules.ordering_types(self.schema)
+
+    @property
     def plain(self) -> list[str]:
         """Columns to read from files of which nothing has to be merged, as far as they have them."""
         times = () if self.instants is None else (TIME_COLUMN,)

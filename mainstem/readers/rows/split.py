@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from mainstem.errors import Unsupported
 from mainstem.merge.file_slice import merge_slice
 from mainstem.readers.rows.base_rows import open_base
 from mainstem.readers.rows.late_materialization import late_rows, suits
@@ -34,7 +33,7 @@ def read_split(storage: Storage, split: SliceQuery) -> Iterator[pa.Table]:
     that a clean removed meanwhile.
     """
     spec = split.spec
-    order_types = ordering_types(spec)
+    order_types = spec.ordering_types
     runs = log_runs(storage, split)
     rows = None
     if spec.ids is None and suits(spec, runs):  # with ids, every file calls the columns otherwise
@@ -46,17 +45,6 @@ def read_split(storage: Storage, split: SliceQuery) -> Iterator[pa.Table]:
         merged = merge_slice(base, entries, spec.read_schema, spec.rules, order_types, excerpt=excerpt)
         rows = (_selected(table, split) for table in merged)
     yield from (table for table in rows if table.num_rows)
-
-
-def ordering_types(spec: ReadSpec) -> list[pa.DataType]:
-    """Types of the ordering columns; ``Unsupported`` for a field that is no column."""
-    for name in spec.rules.ordering:
-        if name not in spec.schema.names:
-            raise Unsupported(
-                f"ordering field {name!r} is no column of the table; its columns are"
-                f" {', '.join(spec.schema.names)} (nested ordering fields are not supported)"
-            )
-    return [spec.schema.field(name).type for name in spec.rules.ordering]
 
 
 def _selected(table: pa.Table, split: SliceQuery) -> pa.Table:
