@@ -19,9 +19,10 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -276,9 +277,11 @@ def _spec_record(spec: WriteSpec) -> dict[str, object]:
     return record
 
 
-def _spec(record: dict) -> WriteSpec:
+def _spec(record: Mapping[str, Any]) -> WriteSpec:
     names = {f.name for f in fields(WriteSpec)}
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items() if k in names}
+    values: dict[str, Any] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in record.items() if k in names
+    }
     values["keys"] = KeyGenerator.from_record(record["keys"])
     values["file_ids"] = {(p, int(b)): file_id for p, b, file_id in record["file_ids"]}
     return WriteSpec(**values)

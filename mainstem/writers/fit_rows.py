@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +14,10 @@ from mainstem.formats.vectors import VectorRefused, rows_of
 from mainstem.layout.properties import EVENT_TIME
 from mainstem.layout.schema_fit import fit_batch
 from mainstem.merge.log_entries import deleted_rows
-from mainstem.merge.rules import FILL_UNAVAILABLE
+from mainstem.merge.payloads import FILL_UNAVAILABLE
 from mainstem.writers.write_spec import DELETE, UPDATE_COLUMNS, WriteSpec
 
-Rows = pa.Table | pa.RecordBatch | Mapping[str, object]
+Rows: TypeAlias = pa.Table | pa.RecordBatch | Mapping[str, object]
 """Arrow data, or columns by name: arrays, lists, and NumPy matrices with a vector in each row."""
 
 
