@@ -22,7 +22,7 @@ from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from tests.services.city_table import QUICK, make, rows
 
-pytestmark = pytest.mark.supports("Indexes", "listed, built, rebuilt and dropped while writers run")
+pytestmark = pytest.mark.supports("Indexes", "builds: listed, built, rebuilt and dropped while writers run")
 
 FOLDER = ".hoodie/metadata/column_stats"
 

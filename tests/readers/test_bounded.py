@@ -56,7 +56,7 @@ def make(path: Path, ordering: str, properties: dict) -> mainstem.Table:
     return table
 
 
-@pytest.mark.supports("Services", "compaction within a bound of memory")
+@pytest.mark.supports("Services", "compaction: within a bound of memory")
 @pytest.mark.parametrize(
     "ordering, properties, in_order",
     [

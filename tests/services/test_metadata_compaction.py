@@ -143,7 +143,7 @@ def _content(found: MetadataTable, partition: str, file: HFile) -> object:
 # --------------------------------------------------------------------------------------- ours
 
 
-@pytest.mark.supports("Services", "compaction of the metadata table")
+@pytest.mark.supports("Services", "metadata table: compaction")
 def test_after_ten_delta_commits_the_next_commit_compacts_the_metadata_table(table: mainstem.Table) -> None:
     commit(table, 5)
     assert not any(name.endswith(".commit") for name in own_timeline(table))
