@@ -57,11 +57,16 @@ class Wanted(Protocol):
     name as the user wrote it; ``passed``: settings for opening it.
     """
 
-    path: str
-    operation: str
-    table: Mapping[str, str]
-    given: Mapping[str, str]
-    passed: Mapping[str, str]
+    @property
+    def path(self) -> str: ...
+    @property
+    def operation(self) -> str: ...
+    @property
+    def table(self) -> Mapping[str, str]: ...
+    @property
+    def given(self) -> Mapping[str, str]: ...
+    @property
+    def passed(self) -> Mapping[str, str]: ...
 
 
 def open_or_create(options: Wanted, schema: pa.Schema) -> Table:

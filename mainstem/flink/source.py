@@ -47,6 +47,7 @@ from mainstem.readers.planning.history import just_before
 from mainstem.readers.planning.query_times import instant_time
 from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.queries.scan_plan import ScanPlan
+from mainstem.readers.rows.split import slices_of
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -85,7 +86,7 @@ def read(
     if asked.streaming:
         splits = _watched(t_env, opened, asked, transport.names, filter, name)
         return _rows(t_env, splits, Slices(opened.path, transport), kinds)
-    known = plan(opened, asked, transport.names, filter).splits()
+    known = slices_of(plan(opened, asked, transport.names, filter).splits())
     if len(known) > SPLITS_MAX:
         raise Unsupported(
             f"the query reads {len(known)} file slices, more than {SPLITS_MAX}: read partitions or ranges"

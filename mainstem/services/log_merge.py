@@ -124,7 +124,7 @@ class LogMerge:
                 self.log_schema,
                 rows,
                 [*range(0, rows.num_rows, at_once), rows.num_rows],
-                block_format=self.ctx.options.block_format,  # type: ignore[arg-type]
+                block_format=self.ctx.options.block_format,
                 compression=BaseFileFormat.from_properties(self.ctx.config.raw).compression,
                 extra=extra,
             )

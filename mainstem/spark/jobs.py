@@ -19,9 +19,10 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -277,9 +278,11 @@ def _spec_record(spec: WriteSpec) -> dict[str, object]:
     return record | {"keys": asdict(spec.keys), "rules": spec.rules.record()}
 
 
-def _spec(record: dict) -> WriteSpec:
+def _spec(record: Mapping[str, Any]) -> WriteSpec:
     names = {f.name for f in fields(WriteSpec)}
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items() if k in names}
+    values: dict[str, Any] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in record.items() if k in names
+    }
     values["keys"] = KeyGenerator.from_record(record["keys"])
     rules = MergeRules.from_record(record["rules"])
     values["rules"] = rules.for_schema(record["user_schema"], avro_to_arrow(record["log_schema"]))

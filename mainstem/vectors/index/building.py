@@ -378,7 +378,7 @@ def make_graph(storage: Storage, piece: GraphPiece) -> StoredFile:
 def _stored(storage: Storage, target: str, data: memoryview) -> StoredFile:
     for path in _names(target):
         try:
-            storage.create(path, data, durable=True)
+            storage.create(path, [data], durable=True)
         except FileExistsError:  # of a task that was repeated
             continue
         return StoredFile(path.rpartition("/")[2], data.nbytes, zlib.crc32(data))
