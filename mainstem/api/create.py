@@ -33,6 +33,7 @@ from mainstem.merge import modes
 from mainstem.options import CONCURRENCY, FSYNC, METADATA, NBCC, SHARED, WriterOptions, flag, whole_number
 from mainstem.publish.table_identity import note_identity
 from mainstem.storage import paths
+from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.instant import parse_instant
 from mainstem.truetime.locks.options import FILE_SYSTEM, PROVIDER
@@ -344,15 +345,15 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
     try:
         refuse_what_is_there(storage)
         for folder in (paths.FENCE, paths.PREPARED):
-            storage.make_folder(folder)
+            make_folder(storage, folder)
         try:
             for path in (private, note):
-                storage.create(path, data, durable=True)
+                storage.put_new(path, data, durable=True)
             for folder in paths.INITIAL_FOLDERS:
-                storage.make_folder(folder)
+                make_folder(storage, folder)
             identity = note_identity(storage, seams.random)
             _put_metadata(seams, TableConfig(raw), when)
-            storage.sync_folders([paths.FENCE, paths.OWN, paths.HOODIE])
+            storage.settle([], [paths.FENCE, paths.OWN, paths.HOODIE], durable=True)
             refuse_what_is_there(storage)
             _link_properties(storage, private)
             made = True
@@ -361,7 +362,7 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
             for path in (private, note):
                 with suppress(OSError):  # a writer's sweep of left-over private files finds it
                     storage.delete(path)
-        storage.sync_folders([paths.FENCE, paths.HOODIE, ""])
+        storage.settle([], [paths.FENCE, paths.HOODIE, ""], durable=True)
         return identity
     except OSError as error:
         with suppress(OSError):

@@ -38,7 +38,7 @@ def note_lock(seams: Seams) -> None:
         if found is None:
             seams.lock.acquire().release()
             try:
-                storage.create(paths.LOCK_NOTE, identity.encode(), durable=True)
+                storage.put_new(paths.LOCK_NOTE, identity.encode(), durable=True)
                 return
             except FileExistsError:
                 found = _noted_lock(storage)

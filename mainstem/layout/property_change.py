@@ -54,14 +54,14 @@ def change_properties(
         return before
     left_over = storage.stat(paths.PROPERTIES_BACKUP) is not None
     private = paths.prepared(_OWNER, f"{random.getrandbits(64):016x}")
-    storage.create(private, encode_config(raw, when, updated=True), durable=True)
+    storage.put_new(private, encode_config(raw, when, updated=True), durable=True)
     try:
         storage.delete(paths.checksum_file(paths.PROPERTIES))
         _replace(section, private, raw)
     finally:
         with suppress(OSError):  # a writer's sweep of left-over private files finds it
             storage.delete(private)
-    storage.sync_folder(paths.HOODIE)
+    storage.settle([], [paths.HOODIE], durable=True)
     if left_over:
         section.check()
         storage.delete(paths.PROPERTIES_BACKUP)

@@ -35,6 +35,7 @@ from mainstem.metadata.metadata_partitions import (
 from mainstem.metadata.records.row_keys import V1, V2
 from mainstem.publish.publisher import Guarded
 from mainstem.storage import paths
+from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.seams import Randomness
 
@@ -225,13 +226,13 @@ def replace_definitions(
     """
     storage, path = section.storage, definitions_path(config)
     folder = path.rpartition("/")[0]
-    storage.make_folder(folder)
+    make_folder(storage, folder)
     private = paths.prepared(_OWNER, f"{random.getrandbits(64):016x}")
-    storage.create(private, encode_definitions(definitions), durable=True)
+    storage.put_new(private, encode_definitions(definitions), durable=True)
     try:
         storage.delete(paths.checksum_file(path))  # Hadoop's, of the content until now
         section.replace(private, path)
     finally:
         with suppress(OSError):  # a writer's sweep of left-over private files finds it
             storage.delete(private)
-    storage.sync_folder(folder)
+    storage.settle([], [folder], durable=True)

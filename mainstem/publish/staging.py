@@ -7,14 +7,14 @@ durable, and then linked to its real name; see ``publish.publisher`` and ``servi
 from __future__ import annotations
 
 from mainstem.storage import paths
-from mainstem.storage.protocol import LogSink, Storage
+from mainstem.storage.protocol import Storage, Upload
 from mainstem.truetime.seams import Seams
 
 
 def create_once(storage: Storage, path: str) -> bool:
     """An empty file; False if somebody made it before."""
     try:
-        storage.create(path, b"", durable=False)
+        storage.put_new(path, b"", durable=False)
     except FileExistsError:
         return False
     return True
@@ -23,14 +23,14 @@ def create_once(storage: Storage, path: str) -> bool:
 def prepare(seams: Seams, instant: str, data: bytes) -> str:
     """A durable private file with the content of a timeline file that is about to be published."""
     path = _name(seams, instant)
-    seams.storage.create(path, data, durable=True)
+    seams.storage.put_new(path, data, durable=True)
     return path
 
 
-def begin(seams: Seams, instant: str, data: bytes) -> tuple[str, LogSink]:
+def begin(seams: Seams, instant: str, data: bytes) -> tuple[str, Upload]:
     """As ``prepare``, but not durable before its sink is settled, with others."""
     path = _name(seams, instant)
-    sink = seams.storage.open_sink(path)
+    sink = seams.storage.upload(path)
     sink.append([data])
     return path, sink
 

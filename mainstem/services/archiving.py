@@ -76,6 +76,7 @@ from mainstem.services.archive_plan import (
 from mainstem.services.metadata.metadata_state import MetadataState
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
+from mainstem.storage.folders import make_folder
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.compaction_trigger import INITIAL
 from mainstem.timeline.instant import CLEAN, REPLACECOMMIT, Instant, parse_instant
@@ -286,7 +287,7 @@ class _Round:
 
     def _prepare(self, rows: Sequence[tuple[Instant, ArchiveRow]]) -> _Switch:
         storage, manifest = self.ctx.seams.storage, self.plan.manifest
-        storage.make_folder(self.folder)
+        make_folder(storage, self.folder)
         taken = set(storage.names(self.folder))
         requested = [row.requested for _, row in rows]
         name = _free_name(min(requested), max(requested), 0, taken)
@@ -307,7 +308,7 @@ class _Round:
         """A private file with this content, durable."""
         ctx = self.ctx
         path = paths.prepared(PREFIX, f"{ctx.seams.random.getrandbits(64):016x}")
-        sink = ctx.seams.storage.open_sink(path)
+        sink = ctx.seams.storage.upload(path)
         self.private.append(path)
         try:
             write_data_file(tables, sink)
@@ -322,7 +323,7 @@ class _Round:
         """Rows of the sources, oldest file first; a source of this round is still private."""
         for source in merge.sources:
             for path in self.private:  # a large merge takes long: nobody shall take them for left over
-                self.ctx.seams.storage.touch(path)
+                self.ctx.seams.storage.renew(path)
             path = self.named.get(source.name) or f"{self.folder}/{source.name}"
             opened = DataFile(self.ctx.seams.storage, path)
             try:
@@ -349,7 +350,7 @@ class _Round:
         switch = _Switch(version, pointer, manifest, content, tuple(new))
         if storage.stat(f"{self.folder}/{VERSION_FILE}") is not None:
             storage.link(manifest, f"{self.folder}/{manifest_name(version)}")
-        storage.sync_folders([self.subject.timeline, self.folder])
+        storage.settle([], [self.subject.timeline, self.folder], durable=True)
         return switch
 
     # -- under the lock --------------------------------------------------------------------------------
@@ -361,7 +362,7 @@ class _Round:
             return False
         if switch is None:
             # Whoever archived these may have been stopped, or refused, before its version was durable.
-            self.ctx.seams.storage.sync_folder(self.folder)
+            self.ctx.seams.storage.settle([], [self.folder], durable=True)
         elif not self._switch(section, switch):
             return False
         _delete_active(section, self.subject.timeline, timeline, going)
@@ -400,7 +401,7 @@ class _Round:
             if storage.stat(manifest) is not None:
                 return False
             section.replace(switch.manifest, manifest)
-            storage.sync_folder(self.folder)
+            storage.settle([], [self.folder], durable=True)
         elif storage.read(manifest, max_bytes=MANIFEST_BYTES_MAX) != switch.content:
             return False
         try:
@@ -415,7 +416,7 @@ class _Round:
                     " archiving again",
                     table=storage.base,
                 ) from error
-        storage.sync_folder(self.folder)
+        storage.settle([], [self.folder], durable=True)
         return True
 
     def _forget_versions(self, section: Guarded, version: int) -> None:
@@ -457,7 +458,7 @@ class _Round:
             marked = set(storage.names(temporary))
             for instant in going:
                 if instant.requested in marked:
-                    storage.delete_folder(self.subject.path(paths.marker_folder(instant.requested)))
+                    storage.delete_tree(self.subject.path(paths.marker_folder(instant.requested)))
 
 
 @dataclass(frozen=True)
@@ -489,7 +490,7 @@ def _delete_active(section: Guarded, folder: str, timeline: ActiveTimeline, goin
     section.check()
     for name in sorted(_earlier_states(timeline, keys)):
         _delete(storage, folder, timeline, name)
-    storage.sync_folder(folder)
+    storage.settle([], [folder], durable=True)
     section.check()
     for instant in sorted(going, key=lambda i: i.requested):
         _delete(storage, folder, timeline, instant.file_name)

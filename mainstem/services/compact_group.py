@@ -105,7 +105,7 @@ class GroupTask:
 
     def _make(self, storage: Storage, private: str) -> None:
         """Private file, then the look at the plan, then the link."""
-        sink = storage.open_sink(private)
+        sink = storage.upload(private)
         try:
             try:
                 write_base_file(self._rows(storage), self.schema, sink, self.how)
@@ -121,7 +121,7 @@ class GroupTask:
             if storage.stat(private) is not None:
                 raise
             if self.time not in pending(load_timeline(storage)):
-                storage.delete_folder(paths.marker_folder(self.time))  # who completed it removed it once
+                storage.delete_tree(paths.marker_folder(self.time))  # who completed it removed it once
             raise Unavailable(
                 f"the compaction {self.time} was completed by another executor", table=self.base
             ) from error

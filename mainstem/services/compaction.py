@@ -46,6 +46,7 @@ from mainstem.services.compaction_plan import (
 from mainstem.services.other_attempts import forget_other_attempt, other_files, sweep_private
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
+from mainstem.storage.side_by_side import side_by_side
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import CompactionStat, encode_commit
 from mainstem.timeline.compaction_trigger import is_due, pending
@@ -166,7 +167,7 @@ def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Compa
         tasks = execution.tasks
         named = [(task, f"{ctx.seams.random.getrandbits(64):016x}") for task in tasks]
         what = f"compaction {time}, file groups"
-        stats = storage.side_by_side(
+        stats = side_by_side(storage,
             lambda one: one[0].run(one[1], storage=storage, clock=clock),
             named,
             lambda done: progress(what, done, len(tasks)),

@@ -143,7 +143,7 @@ class LogMerge:
         storage = self.ctx.seams.storage
         private = paths.prepared(self.time, f"{self.ctx.seams.random.getrandbits(64):016x}")
         marker = paths.marker(self.time, operation.partition, target.rpartition("/")[2])
-        sink = storage.open_sink(private)
+        sink = storage.upload(private)
         try:
             try:
                 for block in blocks:
@@ -156,7 +156,7 @@ class LogMerge:
             storage.link(private, target)
             if not self._stands():
                 storage.delete(target)
-                storage.delete_folder(paths.marker_folder(self.time))
+                storage.delete_tree(paths.marker_folder(self.time))
         except FileExistsError:
             return  # another executor was faster; its rows are the same
         except FileNotFoundError as error:

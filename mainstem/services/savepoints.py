@@ -218,7 +218,7 @@ def delete(ctx: WriterContext, instant: str) -> None:
         section.check()
         for name in (*(i.file_name for i in found), inflight):
             delete_with_checksum(storage, paths.timeline_file(name))
-        storage.sync_folder(paths.TIMELINE)
+        storage.settle([], [paths.TIMELINE], durable=True)
 
     try:
         ctx.publisher.guarded(remove)

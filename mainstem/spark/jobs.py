@@ -36,6 +36,7 @@ from mainstem.options import WriterOptions
 from mainstem.spark.batch_ids import GuardIds
 from mainstem.spark.options import WriteOptions
 from mainstem.storage import paths
+from mainstem.storage.folders import make_folder
 from mainstem.storage.local import LocalStorage
 from mainstem.truetime.clock import SystemClock
 from mainstem.writers.outcome import ALREADY_COMMITTED, Outcome
@@ -142,7 +143,7 @@ class SharedJob:
                     if job is None or job.spec is None:
                         return
                     known.append(job.spec)
-                self._storage.touch(paths.heartbeat(known[0].instant))
+                self._storage.renew(paths.heartbeat(known[0].instant))
             except (OSError, MainstemError):
                 return  # rolled back (the task finds out when it writes), or slow storage
 
@@ -216,14 +217,11 @@ class SharedJob:
         return decode_job(data, self._path, self._table.path)
 
     def _write(self, job: Job) -> None:
-        self._storage.make_folder(FOLDER)
-        private = f"{self._path}.{self._random.getrandbits(64):016x}"
-        self._storage.create(private, encode_job(job), durable=False)
-        self._storage.rename(private, self._path)
+        self._storage.put(self._path, encode_job(job), durable=False)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        self._storage.make_folder(FOLDER)
+        make_folder(self._storage, FOLDER)
         path = os.path.join(self._table.path, FOLDER, f"{self._name}.lock")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:

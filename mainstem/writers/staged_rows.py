@@ -176,10 +176,10 @@ def table_identity(storage: Storage, random: Randomness) -> str:
             made = f"{random.getrandbits(128):032x}"
         # Whole or not at all; a private file that is left over is swept as those of publications are.
         private = paths.prepared("identity", made)
-        storage.create(private, made.encode(), durable=True)
+        storage.put_new(private, made.encode(), durable=True)
         try:
             storage.link(private, paths.TABLE_IDENTITY)
-            storage.sync_folders([paths.HOODIE, paths.OWN])
+            storage.settle([], [paths.HOODIE, paths.OWN], durable=True)
         except FileExistsError:
             continue
         finally:
@@ -244,7 +244,7 @@ class Stager:
         stamp = _stamp(self._random)
         self._encoder.adopt(replace(self._spec, instant=stamp))
         path = paths.staged_file(self._sink, stamp)
-        sink = self._storage.open_sink(path)
+        sink = self._storage.upload(path)
         pieces: list[Piece] = []
         try:
             for piece, data in self._pieces(batch, deleted):
@@ -296,7 +296,7 @@ class Stager:
             return
         folder = self._folder
         above = [] if self._settled else [paths.HOODIE, paths.OWN, paths.SINKS, folder.rpartition("/")[0]]
-        self._storage.sync_folders([*above, folder])
+        self._storage.settle([], [*above, folder], durable=True)
         self._settled = True
 
 

@@ -349,7 +349,7 @@ class _Register:
         was current."""
         name = f"{self._random.getrandbits(64):016x}"
         wait = f"{self._folder}/{_WAIT}{name}"
-        self._storage.create(wait, b"", durable=False)
+        self._storage.put_new(wait, b"", durable=False)
         try:
             version, state = self._load()
             refusal: Invalid | None = None
@@ -387,7 +387,7 @@ class _Register:
         if new == state:
             return storage.stat(wait) is not None
         ticket = f"{self._folder}/{_TICKET}{name}"
-        storage.create(ticket, _encode(new, self._identifier), durable=True)
+        storage.put_new(ticket, _encode(new, self._identifier), durable=True)
         try:
             if storage.stat(wait) is None:
                 return False

@@ -341,11 +341,11 @@ def test_two_executors_make_one_base_file_and_one_commit(table, monkeypatch) -> 
     monkeypatch.setattr(metadata_compaction, "claimed", _always)
     second = []
 
-    def link(self, source: str, target: str) -> None:
+    def link(self, source: str, target: str, *, durable: bool = False) -> None:
         if target.endswith(".hfile") and not second:
             second.append(None)
             second[0] = metadata_compaction.execute(other, time)
-        real(self, source, target)
+        real(self, source, target, durable=durable)
 
     monkeypatch.setattr(LocalStorage, "link", link)
     with pytest.raises(Unavailable, match="ended by another executor"):

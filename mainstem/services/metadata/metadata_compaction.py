@@ -64,8 +64,9 @@ from mainstem.services.compaction_plan import measured
 from mainstem.services.metadata.metadata_compaction_at_once import AtOnce, base_name, is_new, others_may_write
 from mainstem.services.metadata.metadata_state import OF_METADATA
 from mainstem.services.other_attempts import forget_other_attempt, other_files, sweep_private
-from mainstem.storage import paths
+from mainstem.storage import maps, paths
 from mainstem.storage.protocol import Storage
+from mainstem.storage.side_by_side import side_by_side
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.commit_metadata import CompactionStat, encode_commit
 from mainstem.timeline.compaction_trigger import is_due, pending
@@ -259,7 +260,7 @@ class _Execution:
         storage = self.ctx.seams.storage
         numbers = [n for n, operation in enumerate(self.operations) if not self.is_void(operation)]
         named = [(n, f"{self.ctx.seams.random.getrandbits(64):016x}") for n in numbers]
-        stats = storage.side_by_side(lambda one: self._make(*one), named)
+        stats = side_by_side(storage, lambda one: self._make(*one), named)
         folders = sorted({self.table.folder.outer(stat.partition) for stat in stats})
         storage.settle([], folders, durable=self.ctx.services_sync)
         return self._complete(stats)
@@ -320,7 +321,7 @@ class _Execution:
             self._name(number),
             operation.base_instant,
             operation.base_file,
-            rows=open_hfile(folder.view(target), path=folder.outer(target)).entry_count,
+            rows=open_hfile(maps.view(folder, target), path=folder.outer(target)).entry_count,
             size_bytes=info.size,
             log_files=len(operation.log_files),
             log_bytes=group.log_bytes,
@@ -336,7 +337,7 @@ class _Execution:
             made = compacted(
                 self.table, self.operations[number], self._name(number), self.ctx.seams.clock.now_ms()
             )
-            storage.create(private, made, durable=self.ctx.services_sync)
+            storage.put_new(private, made, durable=self.ctx.services_sync)
             if self.time in pending(load_timeline(folder)):
                 storage.link(private, folder.outer(self._path(number)))
                 self._remove_if_void(number, self.operations[number])
