@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mainstem.errors import OutcomeUnknown, Unavailable
-from mainstem.publish.staging import forget, prepare
+from mainstem.publish.staging import prepared
 from mainstem.writers.context import WriterContext
 
 
@@ -51,9 +51,8 @@ def claim(ctx: WriterContext, time: str) -> bool:
 
 def store_now_ms(ctx: WriterContext, time: str) -> int:
     """The store's clock, by the time of a file just made (``time``: whose private file it is)."""
-    probe = prepare(ctx.seams, time, b"")
-    info = ctx.seams.storage.stat(probe)
-    forget(ctx.seams, probe)
+    with prepared(ctx.seams, time, b"") as probe:
+        info = ctx.seams.storage.stat(probe)
     if info is None:
         raise Unavailable("the store removed a file that was just made", table=ctx.base)
     return info.mtime_ms

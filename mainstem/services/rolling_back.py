@@ -33,7 +33,7 @@ from collections.abc import Callable
 from mainstem.errors import Invalid, OutcomeUnknown, Unavailable
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.publish.publisher import Section
-from mainstem.publish.staging import forget, prepare
+from mainstem.publish.staging import prepared
 from mainstem.readers.planning.table_state import WRITES
 from mainstem.services.savepoints import savepoint_instants
 from mainstem.storage import paths
@@ -110,13 +110,10 @@ def _publish(ctx: WriterContext, instant: Instant, plan: RollbackPlan) -> str:
                 instant=now.requested,
             )
 
-    prepared = prepare(ctx.seams, ROLLBACK, plan_of(ctx, plan))
-    try:
+    with prepared(ctx.seams, ROLLBACK, plan_of(ctx, plan)) as private:
         published = ctx.publisher.publish(
-            lambda time: f"{time}.{ROLLBACK}.{REQUESTED}", prepared=prepared, decide=may_go
+            lambda time: f"{time}.{ROLLBACK}.{REQUESTED}", prepared=private, decide=may_go
         )
-    finally:
-        forget(ctx.seams, prepared)
     assert published.time is not None
     return published.time
 

@@ -30,6 +30,7 @@ from mainstem.errors import CorruptTable, MainstemError
 from mainstem.layout.key_generator import KeyGenerator
 from mainstem.layout.properties import load_config
 from mainstem.options import WriterOptions
+from mainstem.publish.staging import replace_whole
 from mainstem.spark.batch_ids import GuardIds
 from mainstem.spark.options import WriteOptions
 from mainstem.storage import paths
@@ -215,8 +216,7 @@ class SharedJob:
     def _write(self, job: Job) -> None:
         self._storage.make_folder(FOLDER)
         private = f"{self._path}.{self._random.getrandbits(64):016x}"
-        self._storage.create(private, encode_job(job), durable=False)
-        self._storage.rename(private, self._path)
+        replace_whole(self._storage, private, self._path, encode_job(job), durable=False)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

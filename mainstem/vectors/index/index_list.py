@@ -13,11 +13,11 @@ A process that was stopped and wakes up has lost its ticket, and changes nothing
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 
 from mainstem.errors import naming
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.publish.publisher import Guarded
+from mainstem.publish.staging import replace_guarded
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.vectors.index.version_manifest import VectorIndexes, encode_indexes
@@ -57,13 +57,7 @@ def _put(ctx: WriterContext, section: Guarded, path: str, data: bytes) -> None:
     if storage.make_folder(folder):  # maybe with the metadata table's, in which it is
         above = folder.rpartition("/")[0]
         storage.sync_folders(filter(None, [above, above.rpartition("/")[0]]))
-    private = paths.prepared(_OWNER, f"{ctx.seams.random.getrandbits(64):016x}")
-    storage.create(private, data, durable=True)
-    try:
-        section.replace(private, path)
-    finally:
-        with suppress(OSError):  # a writer's sweep of left-over private files finds it
-            storage.delete(private)
+    replace_guarded(section, ctx.seams.random, _OWNER, path, data)
     storage.sync_folder(folder)
 
 
