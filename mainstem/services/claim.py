@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mainstem.errors import OutcomeUnknown, Unavailable
+from mainstem.errors import Unavailable
 from mainstem.publish.staging import prepared
 from mainstem.writers.context import WriterContext
 
@@ -25,8 +25,6 @@ def claimed(ctx: WriterContext, time: str, what: str) -> Iterator[bool]:
     try:
         with ctx.synced():
             yield True
-    except OutcomeUnknown:
-        raise
     except OSError as error:
         raise Unavailable(
             f"{what} {time} did not end: {error}; its plan stays, execute it again", table=ctx.base

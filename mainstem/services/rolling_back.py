@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mainstem.errors import Invalid, OutcomeUnknown, Unavailable
+from mainstem.errors import Invalid, Unavailable
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.publish.publisher import Section
 from mainstem.publish.staging import prepared
@@ -65,8 +65,6 @@ def roll_back_instant(ctx: WriterContext, requested: str) -> RolledBackInstant:
     """
     try:
         return _roll_back(ctx, requested)
-    except OutcomeUnknown:
-        raise
     except OSError as error:
         raise Unavailable(
             f"the rollback of {requested} did not end: {error}; roll back again",
