@@ -19,7 +19,7 @@ anybody executes later (compactions leave its file groups alone meanwhile). In 3
 at completion, or a file of an instant that is not completed, which no reader shows and the next
 execution takes for its own: its name follows from plan and file group, its content from the plan's
 files. Who wakes up after the completion finds its private file gone or the name taken; who wakes up
-after the plan was taken back finds that at its second look and removes what it linked. In 4 the fence
+after the plan was taken back finds that at its second look and removes what it made. In 4 the fence
 decides. After 4 markers, which are swept later.
 
 Hudi: ``RunCompactionActionExecutor`` (LOG_COMPACT), ``FileGroupReaderBasedAppendHandle``. Different from

@@ -1,8 +1,7 @@
 """Restoring a table to a savepoint, with the writers that die, wake up and read meanwhile.
 
   finish pending rollbacks, roll back dead writers
-  -> [[ lock: savepoint there? its files there? no live writer, no pending clean?
-        -> publish r.restore.requested ]]
+  -> [[ lock: may it be? (``services.restore_plan``) -> publish r.restore.requested ]]
   -> r.restore.inflight
   1. completed files of the planned instants go, newest first; the metadata table, which may hold rows of
      them for good, is set aside (``metadata.commits.setting_aside``)
@@ -32,7 +31,7 @@ instant, and these times are never given again, for the restore's own time lies 
 Their completion finds the restore completed and ends.
 
 **A writer or executor that wakes up**: its instant is gone, so it removes what it makes
-(``BucketAppender``), its link finds its private file gone (``services.compaction``), its commit is refused.
+(``BucketAppender``), it finds its private file gone (``services.executor``), its commit is refused.
 What it leaves if it is killed just then is swept (``writers.leftovers``).
 
 Hudi: ``RestorePlanActionExecutor``, ``BaseRestoreActionExecutor``, ``ListingBasedRollbackStrategy``; a Java
