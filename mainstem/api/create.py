@@ -31,6 +31,7 @@ from mainstem.layout.properties import (
 from mainstem.layout.time_partitions import OUTPUT_ZONE, ZONE, time_options
 from mainstem.merge import modes
 from mainstem.options import CONCURRENCY, FSYNC, METADATA, NBCC, SHARED, WriterOptions, flag, whole_number
+from mainstem.publish.staging import delete_quietly, is_same, private_name, put_once, put_over
 from mainstem.publish.table_identity import note_identity
 from mainstem.storage import paths
 from mainstem.storage.folders import make_folder
@@ -340,7 +341,7 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
     data, made = encode_config(raw, when), False
     # Two files, not two names: some engines write into a file that is there.
     private, note = (
-        paths.prepared(what, f"{seams.random.getrandbits(64):016x}") for what in ("table", "note")
+        private_name(seams.random, what) for what in ("table", "note")
     )
     try:
         refuse_what_is_there(storage)
@@ -357,11 +358,10 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
             refuse_what_is_there(storage)
             _link_properties(storage, private)
             made = True
-            storage.rename(note, f"{paths.FENCE}/{paths.MADE_HERE}")
+            put_over(storage, note, f"{paths.FENCE}/{paths.MADE_HERE}")
         finally:
             for path in (private, note):
-                with suppress(OSError):  # a writer's sweep of left-over private files finds it
-                    storage.delete(path)
+                delete_quietly(storage, path)
         storage.settle([], [paths.FENCE, paths.HOODIE, ""], durable=True)
         return identity
     except OSError as error:
@@ -372,12 +372,9 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
 
 
 def _link_properties(storage: Storage, private: str) -> None:
-    try:
-        storage.link(private, paths.PROPERTIES)
-    except FileExistsError:
-        # On a network file system a call whose reply was lost is repeated, and then fails.
-        if not storage.same_file(private, paths.PROPERTIES):
-            raise _exists(storage) from None
+    # On a network file system a call whose reply was lost is repeated, and then fails.
+    if not put_once(storage, private, paths.PROPERTIES) and not is_same(storage, private, paths.PROPERTIES):
+        raise _exists(storage)
 
 
 def refuse_what_is_there(storage: Storage) -> None:

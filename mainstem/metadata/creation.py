@@ -37,6 +37,7 @@ from mainstem.metadata.metadata_partitions import Content
 from mainstem.metadata.metafile import index_metafile
 from mainstem.metadata.records.flat_rows import encode
 from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
+from mainstem.publish.staging import private_name, put_whole
 from mainstem.storage import paths
 from mainstem.storage.below import FolderStorage
 from mainstem.storage.folders import make_folder, move_folder
@@ -101,11 +102,8 @@ def put_table(storage: Storage, random: Randomness, config: TableConfig, when: s
         return
     for folder in paths.INITIAL_FOLDERS:
         make_folder(storage, f"{paths.METADATA}/{folder}")
-    private = paths.prepared("metadata", f"{random.getrandbits(64):016x}")
-    storage.put_new(private, encode_config(metadata_properties(config), when), durable=True)
-    with suppress(FileExistsError):
-        storage.link(private, _PROPERTIES)
-    storage.delete(private)
+    data = encode_config(metadata_properties(config), when)
+    put_whole(storage, private_name(random, "metadata"), _PROPERTIES, data, durable=True)
     storage.settle([], [f"{paths.METADATA}/{paths.HOODIE}", paths.METADATA, paths.HOODIE], durable=True)
 
 
