@@ -34,8 +34,8 @@ from benchmarks import (
     row,
     work_folder,
 )  # fmt: skip
-from mainstem.readers.planning.split import Split, log_entries
 from mainstem.readers.rows.base_rows import open_base
+from mainstem.readers.rows.split import Split, log_entries
 from mainstem.storage.local import LocalStorage
 from mainstem.storage.side_by_side import side_by_side
 from mainstem.timeline.commit_metadata import encode_commit

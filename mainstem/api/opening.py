@@ -17,7 +17,8 @@ from mainstem.storage.location import Location
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.locks import zookeeper_options
-from mainstem.truetime.locks.options import FOLDER, FOREIGN_EXPIRE_MIN, PROVIDER, LockOptions, open_lock
+from mainstem.truetime.locks.options import FOLDER, FOREIGN_EXPIRE_MIN, PROVIDER, LockOptions
+from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.seams import Seams
 
 #: what a table says about its lock and no writer may contradict

@@ -23,10 +23,10 @@ from mainstem.metadata.derive.lacking_columns import NOTHING, Lacking, lacks
 from mainstem.metadata.derive.statistics_rows import expression_range
 from mainstem.metadata.metadata_partitions import in_keys
 from mainstem.readers.planning.file_presence import check_table, check_table_now
-from mainstem.readers.planning.snapshot import make_split, read_spec
-from mainstem.readers.planning.split import Split, read_split
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.snapshot import make_split, read_spec
 from mainstem.readers.rows.base_rows import open_base
+from mainstem.readers.rows.split import Split, read_split
 from mainstem.storage import maps, paths
 from mainstem.storage.protocol import Storage
 

@@ -71,7 +71,18 @@ from mainstem.metadata.metafile import index_metafile
 from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
 from mainstem.options import INDEX_TIMEOUT, whole_number
 from mainstem.publish.publisher import Ahead, Guarded, Section
-from mainstem.publish.staging import create_once, delete_quietly, forget, prepare
+from mainstem.publish.staging import (
+    create_once,
+    delete_quietly,
+    is_same,
+    prepare,
+    prepared,
+    private_name,
+    put,
+    put_once,
+    put_whole,
+    replace_guarded,
+)
 from mainstem.readers.planning.table_state import TableState
 from mainstem.services.archive_plan import restore_pending
 from mainstem.services.progress import Progress, silent
@@ -291,25 +302,13 @@ class _Build:
         make_folder(storage, self.folder)
         # Groups of new partitions of the data are made by writers.
         count = None if self.spec.by_partition is not None else len(self.spec.group_ids)
-        private = prepare(self.ctx.seams, self.action, index_metafile(self.action, count))
-        try:
-            storage.delete(paths.checksum_file(paths.partition_metafile(self.folder)))
-            section.replace(private, paths.partition_metafile(self.folder))
-        finally:
-            forget(self.ctx.seams, private)
+        random, metafile = self.ctx.seams.random, paths.partition_metafile(self.folder)
+        replace_guarded(section, random, self.action, metafile, index_metafile(self.action, count))
         for group in self.spec.group_ids:
-            name = paths.log_name(group, self.action, 1, _TOKEN)
-            self._put(f"{self.folder}/{name}", empty_group_block(self.action))
+            path = f"{self.folder}/{paths.log_name(group, self.action, 1, _TOKEN)}"
+            private = private_name(random, self.action)
+            put_whole(storage, private, path, empty_group_block(self.action), durable=True)
         storage.settle([], [self.folder, paths.METADATA], durable=True)
-
-    def _put(self, path: str, data: bytes) -> None:
-        private = prepare(self.ctx.seams, self.action, data)
-        try:
-            self.ctx.seams.storage.link(private, path)
-        except FileExistsError:
-            return
-        finally:
-            forget(self.ctx.seams, private)
 
     # -- build ---------------------------------------------------------------------------------------
 
@@ -344,9 +343,10 @@ class _Build:
         extra = {"schema": commit_schema(load_config(ctx.seams.storage).version)}
         plan = load_index_plan(ctx.seams.storage, self.action)
         builds = plan or [IndexBuild(self.partition, "")]
-        own = prepare(ctx.seams, self.action, encode_index_metadata(builds))
-        theirs = prepare(ctx.seams, self.action, encode_commit(stats, extra, _OPERATION))
-        try:
+        with (
+            prepared(ctx.seams, self.action, encode_index_metadata(builds)) as own,
+            prepared(ctx.seams, self.action, encode_commit(stats, extra, _OPERATION)) as theirs,
+        ):
             published = ctx.publisher.publish(
                 lambda done: f"{self.action}_{done}.{INDEXING}",
                 prepared=own,
@@ -358,9 +358,6 @@ class _Build:
                     self._name_files,
                 ),
             )
-        finally:
-            forget(ctx.seams, own)
-            forget(ctx.seams, theirs)
         return published.time
 
     def _may_complete(self, section: Section, coverage: Coverage) -> str | None:
@@ -408,12 +405,10 @@ class _Build:
         for state in (REQUESTED, INFLIGHT):
             create_once(storage, f"{paths.METADATA_TIMELINE}/{self.action}.{DELTACOMMIT}.{state}")
         for private, stat in self.bases.values():
-            try:
-                storage.link(private, f"{self.folder}/{stat.file_name}")
-            except FileExistsError:
-                if not storage.same_file(private, f"{self.folder}/{stat.file_name}"):
-                    storage.delete(f"{self.folder}/{stat.file_name}")  # of a round that covered less
-                    storage.link(private, f"{self.folder}/{stat.file_name}")
+            path = f"{self.folder}/{stat.file_name}"
+            if not put_once(storage, private, path) and not is_same(storage, private, path):
+                storage.delete(path)  # of a round that covered less
+                put(storage, private, path)
         return True
 
     def _now_whole(self, section: Guarded) -> None:

@@ -31,11 +31,13 @@ from mainstem.formats.java_properties import parse_properties
 from mainstem.formats.log_file import empty_group_block
 from mainstem.layout.properties import TableConfig, encode_config, table_checksum
 from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.merge import modes
 from mainstem.metadata.commits.taking_back import metadata_partition
 from mainstem.metadata.metadata_partitions import Content
 from mainstem.metadata.metafile import index_metafile
 from mainstem.metadata.records.flat_rows import encode
 from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
+from mainstem.publish.staging import private_name, put_whole
 from mainstem.storage import paths
 from mainstem.storage.below import FolderStorage
 from mainstem.storage.folders import make_folder, move_folder
@@ -86,9 +88,9 @@ def metadata_properties(config: TableConfig) -> dict[str, str]:
         "hoodie.table.recordkey.fields": "key",
         "hoodie.table.keygenerator.type": "HOODIE_TABLE_METADATA",
         "hoodie.populate.meta.fields": "false",
-        "hoodie.compaction.payload.class": "org.apache.hudi.metadata.HoodieMetadataPayload",
-        "hoodie.record.merge.mode": "CUSTOM",
-        "hoodie.record.merge.strategy.id": "00000000-0000-0000-0000-000000000000",
+        modes.PAYLOAD: "org.apache.hudi.metadata.HoodieMetadataPayload",
+        modes.MODE: modes.CUSTOM,
+        modes.STRATEGY: modes.BY_PAYLOAD,
         "hoodie.datasource.write.drop.partition.columns": "false",
         "hoodie.table.checksum": table_checksum("", name),
     }
@@ -100,11 +102,8 @@ def put_table(storage: Storage, random: Randomness, config: TableConfig, when: s
         return
     for folder in paths.INITIAL_FOLDERS:
         make_folder(storage, f"{paths.METADATA}/{folder}")
-    private = paths.prepared("metadata", f"{random.getrandbits(64):016x}")
-    storage.put_new(private, encode_config(metadata_properties(config), when), durable=True)
-    with suppress(FileExistsError):
-        storage.link(private, _PROPERTIES)
-    storage.delete(private)
+    data = encode_config(metadata_properties(config), when)
+    put_whole(storage, private_name(random, "metadata"), _PROPERTIES, data, durable=True)
     storage.settle([], [f"{paths.METADATA}/{paths.HOODIE}", paths.METADATA, paths.HOODIE], durable=True)
 
 

@@ -18,9 +18,9 @@ from mainstem.errors import CorruptTable, Unsupported
 from mainstem.formats.log_file import BlockKind, Header, read_blocks
 from mainstem.layout.slicing import FileSlice
 from mainstem.options import flag, whole_number
-from mainstem.readers.planning.split import ReadSpec, Split, split_paths
 from mainstem.readers.planning.table_state import WRITES, TableState
 from mainstem.readers.rows.log_rows import log_runs
+from mainstem.readers.rows.split import ReadSpec, Split, split_paths
 from mainstem.services.compaction_plan import PlannedGroup, measured, taken_groups
 from mainstem.storage import maps, paths
 from mainstem.storage.protocol import Storage

@@ -52,12 +52,12 @@ def create_index(
     ensure_python(spark)
     table = open_table(shared_location(path), properties)
     given = {str(k): str(v) for k, v in (options or {}).items()}
+    run = _on(context, table._seams.storage.location)
     if kind == VECTOR:
         table.check_new_name(name)
-        run = _on(context, table._seams.storage.location)
         return lifecycle.create(table.index_context(), list(columns), name, given, progress or silent, run)
     return creating.create_index(
-        table.index_context(), kind, list(columns), given, progress, name, _on(context, table.path)
+        table.index_context(), kind, list(columns), given, progress, name, run
     )
 
 
@@ -73,7 +73,7 @@ def reindex(
     context = driver_context(spark, "reindex")
     ensure_python(spark)
     table = open_table(shared_location(path), properties)
-    ctx, run = table.index_context(), _on(context, table.path)
+    ctx, run = table.index_context(), _on(context, table._seams.storage.location)
     if name is not None:
         chosen = [table.index(name)]
         others = [] if chosen[0].kind == VECTOR else [creating.rebuild(ctx, chosen[0], progress, run)]

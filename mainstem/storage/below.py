@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from mainstem.storage import folders as own_folders
 from mainstem.storage import maps
@@ -38,7 +39,7 @@ class FolderStorage:
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         return self.inner.read_range(self.outer(path), offset, length)
 
-    def open_input(self, path: str):
+    def open_input(self, path: str) -> Any:
         return self.inner.open_input(self.outer(path))
 
     def names(self, folder: str, *, prefix: str = "", after: str = "") -> list[str]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainstem.errors import CorruptTable
 from mainstem.storage.location import Location
@@ -226,7 +226,7 @@ class LocalStorage:
                 copied += count
             return memory[:copied].toreadonly()
 
-    def open_input(self, path: str):
+    def open_input(self, path: str) -> Any:
         import pyarrow as pa
 
         # Not a memory map: what was read of a large file would count as this process's memory.
@@ -452,6 +452,6 @@ def _info(name: str, s: os.stat_result) -> FileInfo:
     return FileInfo(name, s.st_size, s.st_mtime_ns // 1_000_000, folder)
 
 
-def _ignore_missing(function, path, failure) -> None:
+def _ignore_missing(function: object, path: str, failure: Any) -> None:
     if not isinstance(failure[1], FileNotFoundError):
         raise failure[1]

@@ -18,6 +18,7 @@ from mainstem.layout.buckets import file_id_bucket, nbcc_file_id
 from mainstem.layout.partitions import metafile_text, nested
 from mainstem.limits import MIB
 from mainstem.metadata.commits.written_rows import WrittenRows
+from mainstem.publish.staging import put_whole
 from mainstem.storage import paths
 from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage, Upload
@@ -197,15 +198,11 @@ class BucketAppender:
         # Whole or not at all: Java fails on the half-written one of a writer that was killed, for ever.
         private = paths.prepared(self._spec.instant, f"{self._token}-partition")
         self._storage.delete(private)  # an attempt of the same name that was killed
-        self._storage.put_new(private, metafile_text(self._spec.instant, depth), durable=True)
-        try:
-            if partition:
-                make_folder(self._storage, partition)
-            self._storage.link(private, metafile)
-        except FileExistsError:
-            return
-        finally:
-            self._storage.delete(private)
+        if partition:
+            make_folder(self._storage, partition)
+        put_whole(
+            self._storage, private, metafile, metafile_text(self._spec.instant, depth), durable=True
+        )
 
     def _check_partition(self, partition: str) -> None:
         """``Invalid`` for a new partition within another one, or around one, which Java would not find."""

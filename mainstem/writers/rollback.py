@@ -26,7 +26,7 @@ from mainstem.metadata.commits.setting_aside import has_metadata_table, set_asid
 from mainstem.metadata.commits.taking_back import Found, RollbackRecord, take_back
 from mainstem.metadata.metadata_table import open_metadata
 from mainstem.publish.publisher import Section
-from mainstem.publish.staging import create_once, forget, prepare
+from mainstem.publish.staging import create_once, prepared
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
@@ -160,13 +160,10 @@ def roll_back(
             return "alive"
         return None
 
-    prepared = prepare(ctx.seams, instant.requested, plan_of(ctx, plan))
-    try:
+    with prepared(ctx.seams, instant.requested, plan_of(ctx, plan)) as private:
         published = ctx.publisher.publish(
-            lambda time: f"{time}.{ROLLBACK}.{REQUESTED}", prepared=prepared, decide=still_dead
+            lambda time: f"{time}.{ROLLBACK}.{REQUESTED}", prepared=private, decide=still_dead
         )
-    finally:
-        forget(ctx.seams, prepared)
     if published.time is None:
         return None
     return execute_rollback(ctx, published.time, plan)
@@ -274,22 +271,17 @@ def execute_rollback(
         if plan.completion is not None:
             forget_begun_savepoint(storage, instant)
 
-    prepared = prepare(ctx.seams, instant, metadata)
-    record = (
-        RollbackRecord.prepare(storage, ctx.seams.random, rollback, instant, indexed) if indexed else None
-    )
-    try:
+    with (
+        prepared(ctx.seams, instant, metadata) as private,
+        RollbackRecord.kept(storage, ctx.seams.random, rollback, instant, indexed) as record,
+    ):
         published = ctx.publisher.publish(
             lambda time: f"{rollback}_{time}.{ROLLBACK}",
-            prepared=prepared,
+            prepared=private,
             decide=not_done_yet,
             before_link=remove_instant,
             ahead=None if record is None else record.ahead,
         )
-    finally:
-        forget(ctx.seams, prepared)
-        if record is not None:
-            record.release()
     if published.time is None and _is_there(ctx, instant):
         return None
     if action in _MERGES:

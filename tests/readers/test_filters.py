@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.log_file import data_block, delete_block
-from mainstem.merge.rules import IGNORE_DEFAULTS, KEY_COLUMN, MergeRules
+from mainstem.merge.modes import IGNORE_DEFAULTS
+from mainstem.merge.rules import KEY_COLUMN, MergeRules
 from mainstem.readers.planning.query_schema import filter_columns
-from mainstem.readers.planning.split import ReadSpec, Split, read_split
 from mainstem.readers.rows import base_rows
+from mainstem.readers.rows.split import ReadSpec, Split, read_split
 from mainstem.storage.local import LocalStorage
 
 pytestmark = pytest.mark.versions

@@ -21,10 +21,10 @@ import mainstem
 from mainstem.errors import CorruptTable, Invalid, Unavailable, Unsupported
 from mainstem.layout.properties import load_config
 from mainstem.readers.changes import incremental
-from mainstem.readers.planning import snapshot
-from mainstem.readers.planning.split import read_split
 from mainstem.readers.planning.table_state import TableState, steady_timeline
+from mainstem.readers.queries import snapshot
 from mainstem.readers.rows import base_rows
+from mainstem.readers.rows.split import read_split
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit

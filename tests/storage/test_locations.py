@@ -22,7 +22,7 @@ from mainstem.storage.backends import BACKENDS, location_of, names_place, storag
 from mainstem.storage.below import FolderStorage
 from mainstem.storage.local import LocalStorage
 from mainstem.storage.location import Location
-from mainstem.truetime.locks.options import local_folder
+from mainstem.truetime.locks.option_values import local_folder
 
 PACKAGE = Path(mainstem.__file__).parent
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])

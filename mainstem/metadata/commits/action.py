@@ -225,7 +225,7 @@ class Action:
             if len(found) == 1 and found[0].count:
                 shared = (id(found[0].batch), found[0].partial)
                 of_batch.setdefault(shared, []).append((file, found[0]))
-        made = {}
+        made: dict[tuple[str, str], list[Range]] = {}
         for together in of_batch.values():
             slices = [(rows.low, rows.count) for _, rows in together]
             nulls = NOTHING if together[0][1].partial else self._lacking

@@ -59,6 +59,7 @@ from mainstem.metadata.commits.partition_rows import Maintained, encoded_rows
 from mainstem.metadata.commits.taking_back import metadata_partition
 from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
 from mainstem.publish.publisher import Ahead
+from mainstem.publish.staging import create_once, delete_quietly, private_name, put_once
 from mainstem.storage import maps, paths
 from mainstem.storage.protocol import Storage, Upload
 from mainstem.timeline.active import ActiveTimeline
@@ -112,7 +113,7 @@ class MetadataCommit:
         logs, sinks = [], []
 
         def private(data: list[bytes | memoryview]) -> str:
-            path = paths.prepared(instant, f"{random.getrandbits(64):016x}")
+            path = private_name(random, instant)
             sinks.append(storage.upload(path))
             sinks[-1].append(data)
             return path
@@ -155,11 +156,9 @@ class MetadataCommit:
             self._check_covered(f"{self.instant}_{done}.{DELTACOMMIT}")
             return False
         for state in (REQUESTED, INFLIGHT):
-            _create_once(self.storage, f"{paths.METADATA_TIMELINE}/{self.instant}.{DELTACOMMIT}.{state}")
+            create_once(self.storage, f"{paths.METADATA_TIMELINE}/{self.instant}.{DELTACOMMIT}.{state}")
         for log in self.logs:
-            try:
-                self.storage.link(log.private, log.path)
-            except FileExistsError:
+            if not put_once(self.storage, log.private, log.path):
                 self._check_same(log)
         return True
 
@@ -198,10 +197,7 @@ class MetadataCommit:
     def release(self) -> None:
         """Remove the private files, now or, if that fails, with a later sweep."""
         for private in (*(log.private for log in self.logs), self.completed):
-            try:
-                self.storage.delete(private)
-            except OSError:
-                continue
+            delete_quietly(self.storage, private)
 
     def forget(self) -> None:
         """The instant was rolled back while this process stood still: remove what it made since."""
@@ -209,10 +205,3 @@ class MetadataCommit:
             self.storage.delete(log.path)
         for state in (INFLIGHT, REQUESTED):
             self.storage.delete(f"{paths.METADATA_TIMELINE}/{self.instant}.{DELTACOMMIT}.{state}")
-
-
-def _create_once(storage: Storage, path: str) -> None:
-    try:
-        storage.put_new(path, b"", durable=False)
-    except FileExistsError:
-        return

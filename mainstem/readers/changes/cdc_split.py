@@ -20,7 +20,7 @@ from mainstem.formats.resolve import project_to
 from mainstem.merge.log_entries import joined_keys
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.readers.changes.json_images import avro_texts, row_texts
-from mainstem.readers.planning.split import ReadSpec, Split, log_entries
+from mainstem.readers.rows.split import ReadSpec, Split, log_entries
 from mainstem.storage import maps
 from mainstem.storage.protocol import Storage
 

@@ -41,6 +41,7 @@ from mainstem.errors import Unavailable, naming
 from mainstem.formats.arrow_file import plain_table
 from mainstem.indexing.first_rows import Run
 from mainstem.limits import MANIFEST_BYTES_MAX, VECTOR_CLUSTERS_MAX
+from mainstem.publish.staging import put_once, put_over
 from mainstem.services.progress import Progress
 from mainstem.storage import maps, paths
 from mainstem.storage.folders import make_folder
@@ -287,15 +288,12 @@ class _Build:
         for _ in range(_NUMBERS):
             private = self._private(version)
             target = paths.vector_manifest(version.column_id, version.number)
-            try:
-                storage.link(private, target)
-            except FileExistsError:
-                storage.delete(private)
-            else:
+            if put_once(storage, private, target):
                 storage.settle([], [self._folder], durable=True)
                 self._verify(version, target)
                 storage.delete(private)
                 return Made(version, True)
+            storage.delete(private)
             other = self._newest(version)
             if other is not None and other.view >= version.view:
                 self.remove()
@@ -328,7 +326,7 @@ class _Build:
         before, self._number = self._folder, self._next()
         make_folder(storage, self._folder)
         for file in version.files:
-            storage.rename(f"{before}/{file.name}", f"{self._folder}/{file.name}")
+            put_over(storage, f"{before}/{file.name}", f"{self._folder}/{file.name}")
         return replace(version, number=self._number)
 
     def _verify(self, version: Version, target: str) -> None:
@@ -379,7 +377,7 @@ def make_graph(storage: Storage, piece: GraphPiece) -> StoredFile:
 def _stored(storage: Storage, target: str, data: memoryview) -> StoredFile:
     for path in _names(target):
         try:
-            storage.put_new(path, data, durable=True)
+            storage.put_new(path, [data], durable=True)
         except FileExistsError:  # of a task that was repeated
             continue
         return StoredFile(path.rpartition("/")[2], data.nbytes, zlib.crc32(data))

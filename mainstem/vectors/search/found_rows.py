@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from mainstem.errors import Unavailable
 from mainstem.layout.properties import TableConfig
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.readers.planning.split import ReadSpec, Split
+from mainstem.readers.rows.split import ReadSpec, Split
 from mainstem.storage.protocol import Storage
 from mainstem.storage.side_by_side import side_by_side
 from mainstem.vectors.distances import pair_distances

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from mainstem.limits import VECTOR_DELTA_BYTES_MAX
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.readers.planning.split import Split
+from mainstem.readers.rows.split import Split
 from mainstem.storage.protocol import Storage
 from mainstem.storage.side_by_side import side_by_side
 from mainstem.vectors.index.snapshots import Snapshot

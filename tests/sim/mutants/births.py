@@ -14,7 +14,7 @@ from mainstem.metadata.creation import Group, first_instant, put_partition, put_
 from mainstem.publish import link_fence
 from mainstem.publish.publisher import Publisher
 from mainstem.publish.table_identity import check_table
-from mainstem.readers.planning import scan_plan
+from mainstem.readers.queries import scan_plan
 from mainstem.storage import paths
 from mainstem.storage.below import FolderStorage
 from mainstem.storage.protocol import Storage

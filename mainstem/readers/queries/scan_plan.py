@@ -11,7 +11,7 @@ import pyarrow as pa
 from mainstem.errors import CorruptTable, Unavailable, Unsupported
 from mainstem.publish.table_identity import check_table
 from mainstem.readers.planning.explain import Explanation, Report
-from mainstem.readers.planning.split import ReadSpec
+from mainstem.readers.rows.split import ReadSpec
 from mainstem.storage.protocol import Storage
 from mainstem.storage.side_by_side import Result, side_by_side
 
@@ -172,7 +172,7 @@ class ScanPlan:
     def to_dataset(self) -> ds.Dataset:
         """The query for engines that choose columns and rows by themselves, such as DuckDB
         (``duckdb.sql("select ... from dataset")``) and Polars (``pl.scan_pyarrow_dataset(dataset)``)."""
-        from mainstem.readers.planning.arrow_dataset import PlanDataset
+        from mainstem.readers.queries.arrow_dataset import PlanDataset
 
         return PlanDataset(self)
 
