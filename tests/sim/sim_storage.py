@@ -377,6 +377,7 @@ class SimStorage:
     def touch(self, path: str) -> None:
         def effect() -> None:
             self.disk.need(path).mtime = self._world.now
+            self.disk.tell("touched", path)
 
         self._call("touch", path, effect)
 
