@@ -114,12 +114,16 @@ def _create(ctx: WriterContext, instant: str | None, user: str, comment: str) ->
         return _find(section.timeline, target.requested)
 
     inflight = paths.timeline_file(f"{target.requested}.{SAVEPOINT}.{INFLIGHT}")
+
+    def put_inflight(time: str) -> None:
+        create_once(storage, inflight)
+
     try:
         published = ctx.publisher.publish(
             lambda time: f"{target.requested}_{time}.{SAVEPOINT}",
             prepared=content,
             decide=there_already,
-            before_link=lambda time: create_once(storage, inflight) and None,
+            before_link=put_inflight,
         )
     finally:
         for path, _ in made:
