@@ -16,10 +16,11 @@ from mainstem.errors import Invalid, Unsupported
 from mainstem.forks import Mutex
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.layout.properties import SLASH_DATES, TableConfig
+from mainstem.merge import modes
 from mainstem.storage import paths
 
 _KEYS = "hoodie.table.recordkey.fields"
-_ORDERING = "hoodie.table.ordering.fields"
+_ORDERING = modes.ORDERING
 _PARTITION = "hoodie.table.partition.fields"
 _BUCKETS = "hoodie.bucket.index.num.buckets"
 _ARGUMENTS = (_KEYS, _ORDERING, _PARTITION, _BUCKETS, "hoodie.table.name", "hoodie.table.version",
@@ -35,9 +36,8 @@ _DEFAULTS = {
     "hoodie.index.type": "BUCKET",
     "hoodie.index.bucket.engine": "SIMPLE",
 }
-_UPPER = ("hoodie.table.type", "hoodie.record.merge.mode", "hoodie.table.partial.update.mode",
-          "hoodie.index.type", "hoodie.index.bucket.engine", "hoodie.table.timeline.timezone",
-          "hoodie.table.keygenerator.type")  # fmt: skip
+_UPPER = ("hoodie.table.type", modes.MODE, "hoodie.index.type", "hoodie.index.bucket.engine",
+          "hoodie.table.timeline.timezone", "hoodie.table.keygenerator.type")  # fmt: skip
 # A foreign table may lack it; then the option tells it (checked against its files).
 _GIVEN_WHERE_MISSING = (_BUCKETS, SLASH_DATES)
 
@@ -199,7 +199,7 @@ def _found(config: TableConfig, key: str) -> str | None:
         return ",".join(config.ordering)
     if key == _PARTITION:
         return ",".join(config.partition_fields)
-    if key == "hoodie.record.merge.mode":
+    if key == modes.MODE:
         return config.merge_mode
     if key == "hoodie.bucket.index.hash.field":
         return ",".join(config.hash_fields)

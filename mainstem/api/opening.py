@@ -15,7 +15,8 @@ from mainstem.storage.local import LocalStorage
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.locks import zookeeper_options
-from mainstem.truetime.locks.options import FOLDER, FOREIGN_EXPIRE_MIN, PROVIDER, LockOptions, open_lock
+from mainstem.truetime.locks.options import FOLDER, FOREIGN_EXPIRE_MIN, PROVIDER, LockOptions
+from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.seams import Seams
 
 #: what a table says about its lock and no writer may contradict
@@ -37,7 +38,7 @@ def note_lock(seams: Seams) -> None:
         if found is None:
             seams.lock.acquire().release()
             try:
-                storage.create(paths.LOCK_NOTE, identity.encode(), durable=True)
+                storage.put_new(paths.LOCK_NOTE, identity.encode(), durable=True)
                 return
             except FileExistsError:
                 found = _noted_lock(storage)

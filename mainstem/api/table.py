@@ -12,7 +12,8 @@ from mainstem.api.opening import ZOOKEEPER_AUTH_VARIABLE, as_text, local_path, l
 from mainstem.api.services import ServiceMethods
 from mainstem.api.vectors import VectorMethods
 from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported
-from mainstem.layout.properties import COMMIT_TIME, EVENT_TIME, FILL_UNAVAILABLE, TableConfig, load_config
+from mainstem.layout.properties import TableConfig, load_config
+from mainstem.merge.modes import FILL_UNAVAILABLE
 from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions, flag, one_of
 from mainstem.publish.table_identity import check_table, known_identity, note_identity
 from mainstem.storage import paths
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from mainstem.layout.slicing import FileSlice
     from mainstem.merge.compaction_cautions import Caution
     from mainstem.merge.rules import MergeRules
-    from mainstem.readers.planning.scan_plan import ScanPlan
+    from mainstem.readers.queries.scan_plan import ScanPlan
     from mainstem.readers.skipping.chooser import Use
     from mainstem.timeline.instant import Instant
     from mainstem.writers.context import WriterContext
@@ -165,7 +166,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
         and indexes tell (``.explain()``); ``hoodie.enable.data.skipping=false`` and
         ``hoodie.metadata.enable=false`` given to ``open_table`` turn that off.
         """
-        from mainstem.readers.planning import snapshot
+        from mainstem.readers.queries import snapshot
 
         return snapshot.scan(
             self._seams.storage,
@@ -476,7 +477,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
                     )
 
     def _write_spec(self, ctx: WriterContext, operation: str) -> WriteSpec:
-        from mainstem.formats.avro_schema import arrow_to_avro
+        from mainstem.formats.avro_schema import arrow_to_avro, avro_to_arrow
         from mainstem.layout.foreign_tables import check_key_encoding
         from mainstem.layout.key_generator import KeyGenerator
         from mainstem.layout.schema_fit import arrow_user_schema
@@ -520,6 +521,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
             ctx.keys_agreed = True
         keys.check_schema(arrow)
         held = held_columns(ctx.seams.storage)
+        log_schema = arrow_to_avro(arrow, table_name=config.name, meta_fields=True)
         return WriteSpec(
             base=self.path,
             instant="",
@@ -529,17 +531,12 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
             fill_missing=fills_missing({**config.raw, **self._given}),
             hash_fields=config.hash_fields,
             buckets=ctx.buckets,
-            merge_mode=EVENT_TIME if rules.ordering else COMMIT_TIME,
+            rules=rules.for_schema(user_schema, avro_to_arrow(log_schema)),
             ordering=config.ordering,
             user_schema=user_schema,
-            log_schema=arrow_to_avro(arrow, table_name=config.name, meta_fields=True),
+            log_schema=log_schema,
             fsync=options.fsync,
             log_bytes_max=options.log_bytes_max,
-            partial_mode=rules.partial,
-            unavailable=rules.unavailable,
-            delete_field=rules.delete_field,
-            delete_marker=rules.delete_marker,
-            merger=rules.merger,
             block_format=options.block_format,
             partial_blocks=partial_blocks,
             layout={key: self._given[key] for key in LAYOUT_OPTIONS if key in self._given},

@@ -23,11 +23,10 @@ from mainstem.flink.declared import Declared
 from mainstem.flink.options import INDEX_TYPE, KEYS, ORDERING, TABLE_TYPE, FlinkOptions
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.vectors import check_same
-from mainstem.merge.payloads import COMMIT_TIME
+from mainstem.merge.modes import COMMIT_TIME, merge_mode
 from mainstem.writers.transaction_schema import fills_missing
 
 _DEFAULT_KEY, _DEFAULT_ORDERING, _DEFAULT_BUCKETS = "uuid", "ts", "4"
-_MODE = "hoodie.record.merge.mode"
 _NAME = "hoodie.table.name"
 _NEEDED = (
     (TABLE_TYPE, "COPY_ON_WRITE", "MERGE_ON_READ", "table.type"),
@@ -136,7 +135,8 @@ def _completed(declared: Declared) -> FlinkOptions:
                 table=options.path,
             )
         table[KEYS] = _DEFAULT_KEY
-    if ORDERING not in table and _DEFAULT_ORDERING in names and table.get(_MODE, "").upper() != COMMIT_TIME:
+    by_time = merge_mode(table, [_DEFAULT_ORDERING]) != COMMIT_TIME
+    if ORDERING not in table and _DEFAULT_ORDERING in names and by_time:
         table[ORDERING] = _DEFAULT_ORDERING
     return replace(options, table=table)
 

@@ -31,9 +31,9 @@ from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid
 from mainstem.flink.split_reader import SPLIT
 from mainstem.readers.changes.commit_range import write_times
-from mainstem.readers.planning.scan_plan import ReadableSplit
-from mainstem.readers.planning.split import slices_of
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.scan_plan import ReadableSplit
+from mainstem.readers.rows.split import slices_of
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc

@@ -67,7 +67,7 @@ def open_hfile(
 ) -> HFile:
     """An HFile in memory, or one of which ranges are read; ``path`` is named in errors.
 
-    ``run`` (``Storage.side_by_side``) inflates many blocks and takes them apart; None: in turn.
+    ``run`` (``storage.side_by_side``) inflates many blocks and takes them apart; None: in turn.
 
     Raises ``CorruptTable`` for what is no whole HFile, ``Unsupported`` for another version, an encrypted
     file or a codec beside GZ and NONE (``hoodie.hfile.compression.algorithm``).

@@ -58,7 +58,7 @@ def write_hfile(
     which a compaction rewrites soon, is compressed less.
     ``schema_text`` is the Avro schema of the values. ``compression`` is
     ``hoodie.hfile.compression.algorithm`` (GZ or NONE), ``block_bytes`` is ``hoodie.hfile.block.size``.
-    ``run`` (``Storage.side_by_side``) lays out and compresses the blocks; None: in turn.
+    ``run`` (``storage.side_by_side``) lays out and compresses the blocks; None: in turn.
 
     Raises ``Invalid`` for nulls, a key twice (Java's writer refuses that too), and keys over 32,767 bytes.
     """

@@ -48,8 +48,8 @@ from mainstem.metadata.derive.index_rows import secondary_rows
 from mainstem.metadata.metadata_partitions import Content, file_id, in_keys
 from mainstem.metadata.records.flat_rows import encode
 from mainstem.options import record_index_groups
-from mainstem.readers.planning.split import Split, read_split
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.rows.split import Split, read_split
 from mainstem.services.progress import Progress
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage

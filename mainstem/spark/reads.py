@@ -22,8 +22,8 @@ from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.layout.properties import load_config
 from mainstem.readers.changes.commit_range import write_times
 from mainstem.readers.planning.explain import Explanation
-from mainstem.readers.planning.scan_plan import ReadableSplit, ScanPlan
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.scan_plan import ReadableSplit, ScanPlan
 from mainstem.spark.options import BEGIN, CDC, END, FILTER, INCREMENTAL, START_OFFSET, ReadOptions
 from mainstem.spark.types import arrow_schema, fit_for_spark
 from mainstem.storage.local import LocalStorage

@@ -183,6 +183,6 @@ class BulkInserter(BucketAppender):
         if once and deleted_rows(rows, rules) is None:
             return rows
         schema = avro_to_arrow(self._spec.log_schema)
-        kinds = [schema.field(name).type for name in rules.ordering]
+        kinds = rules.ordering_types(schema)
         entry = DataRows(project_to(rows, schema))
         return pa.concat_tables([schema.empty_table(), *merge_slice([], [entry], schema, rules, kinds)])

@@ -35,6 +35,7 @@ from typing import TypeVar
 
 from mainstem.errors import CorruptTable, Invalid, Unavailable
 from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.publish.staging import Swept, put_whole
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.seams import Randomness
@@ -349,7 +350,7 @@ class _Register:
         was current."""
         name = f"{self._random.getrandbits(64):016x}"
         wait = f"{self._folder}/{_WAIT}{name}"
-        self._storage.create(wait, b"", durable=False)
+        self._storage.put_new(wait, b"", durable=False)
         try:
             version, state = self._load()
             refusal: Invalid | None = None
@@ -387,17 +388,20 @@ class _Register:
         if new == state:
             return storage.stat(wait) is not None
         ticket = f"{self._folder}/{_TICKET}{name}"
-        storage.create(ticket, _encode(new, self._identifier), durable=True)
         try:
-            if storage.stat(wait) is None:
-                return False
-            storage.link(ticket, self._path(version + 1))
-        except (FileExistsError, FileNotFoundError):
-            return False  # another was faster, or swept the ticket
-        finally:
-            storage.delete(ticket)
-        self._sweep(version + 1, name)
-        return True
+            made = put_whole(
+                storage,
+                ticket,
+                self._path(version + 1),
+                _encode(new, self._identifier),
+                durable=True,
+                wanted=lambda: storage.stat(wait) is not None,
+            )
+        except Swept:
+            return False
+        if made:  # else another was faster
+            self._sweep(version + 1, name)
+        return made
 
     def _sweep(self, newest: int, own: str) -> None:
         names: list[str] = []

@@ -18,9 +18,9 @@ from mainstem.merge.rules import KEY_COLUMN
 from mainstem.metadata.derive.index_rows import secondary_texts
 from mainstem.metadata.metadata_partitions import RECORD_INDEX
 from mainstem.readers.planning.explain import FILE_SLICES, PARTITIONS, Report
-from mainstem.readers.planning.split import ReadSpec
 from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.rows.path_values import path_values
+from mainstem.readers.rows.slice_query import ReadSpec
 from mainstem.readers.skipping.commit_order import written_in_turn
 from mainstem.readers.skipping.metadata_indexes import File, Indexes
 from mainstem.readers.skipping.slice_ranges import may_hold, together

@@ -24,9 +24,9 @@ from mainstem.indexing.status import BUILDING, LEFT_OVER, READY, Index
 from mainstem.layout.properties import load_config
 from mainstem.limits import FILE_NAME_BYTES_MAX, VECTOR_CLUSTERS_MAX
 from mainstem.options import VECTOR, VECTOR_AFTER_COMPACTION, VECTOR_FRESH_PERCENT, flag, whole_number
-from mainstem.readers.planning.snapshot import read_spec, scan
-from mainstem.readers.planning.split import slices_of
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.snapshot import read_spec, scan
+from mainstem.readers.rows.split import slices_of
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage

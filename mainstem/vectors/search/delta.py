@@ -30,8 +30,8 @@ from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.log_file import BlockKind, LogBlock
 from mainstem.merge.log_entries import entry_keys
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.readers.planning.split import Split
 from mainstem.readers.rows.log_rows import entries_of, live_blocks
+from mainstem.readers.rows.split import Split
 from mainstem.storage.protocol import Storage
 from mainstem.vectors.index.embedding import digests
 from mainstem.vectors.index.version_manifest import ELEMENTS, CoveredSlice
