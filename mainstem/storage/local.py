@@ -22,6 +22,9 @@ from mainstem.storage.protocol import Content, FileInfo, Upload
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
+    from types import TracebackType
+
+    import pyarrow as pa
 
 Result = TypeVar("Result")
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -221,7 +224,7 @@ class LocalStorage:
                 copied += count
             return memory[:copied].toreadonly()
 
-    def open_input(self, path: str):
+    def open_input(self, path: str) -> pa.NativeFile:
         import pyarrow as pa
 
         # Not a memory map: what was read of a large file would count as this process's memory.
@@ -447,6 +450,10 @@ def _info(name: str, s: os.stat_result) -> FileInfo:
     return FileInfo(name, s.st_size, s.st_mtime_ns // 1_000_000, folder)
 
 
-def _ignore_missing(function, path, failure) -> None:
+def _ignore_missing(
+    function: Callable[..., object],
+    path: str,
+    failure: tuple[type[BaseException], BaseException, TracebackType],
+) -> None:
     if not isinstance(failure[1], FileNotFoundError):
         raise failure[1]
