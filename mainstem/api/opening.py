@@ -107,4 +107,4 @@ def as_text(properties: Mapping[str, object] | None) -> dict[str, str]:
     """Options as text, as Hudi keeps them."""
     from mainstem.writers.context import merged
 
-    return merged(properties)  # type: ignore[arg-type]
+    return merged(properties)

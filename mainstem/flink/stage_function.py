@@ -82,5 +82,5 @@ def pass_arrow_on() -> None:
             return list(batches[0].columns)
         return original(timezone, types, batches)
 
-    arrow_to_pandas.passes_ours_on = True  # type: ignore[attr-defined]
+    arrow_to_pandas.passes_ours_on = True  # type: ignore[attr-defined]  # a mark
     module.arrow_to_pandas = arrow_to_pandas

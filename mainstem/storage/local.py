@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mainstem.errors import CorruptTable
 from mainstem.storage.location import Location
@@ -23,6 +23,9 @@ from mainstem.storage.protocol import Content, FileInfo, Upload
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
+    from types import TracebackType
+
+    import pyarrow as pa
 
 Result = TypeVar("Result")
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -226,7 +229,7 @@ class LocalStorage:
                 copied += count
             return memory[:copied].toreadonly()
 
-    def open_input(self, path: str) -> Any:
+    def open_input(self, path: str) -> pa.NativeFile:
         import pyarrow as pa
 
         # Not a memory map: what was read of a large file would count as this process's memory.
@@ -452,6 +455,10 @@ def _info(name: str, s: os.stat_result) -> FileInfo:
     return FileInfo(name, s.st_size, s.st_mtime_ns // 1_000_000, folder)
 
 
-def _ignore_missing(function: object, path: str, failure: Any) -> None:
+def _ignore_missing(
+    function: Callable[..., object],
+    path: str,
+    failure: tuple[type[BaseException], BaseException, TracebackType],
+) -> None:
     if not isinstance(failure[1], FileNotFoundError):
         raise failure[1]

@@ -18,9 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from mainstem.storage.location import Location
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Content = bytes | Sequence[bytes | memoryview]
 
@@ -72,7 +75,7 @@ class Storage(Protocol):
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """``length`` bytes from ``offset``, fewer at the end of the file."""
 
-    def open_input(self, path: str) -> Any:
+    def open_input(self, path: str) -> pa.NativeFile:
         """A seekable binary file for pyarrow (base files)."""
 
     def names(self, folder: str, *, prefix: str = "", after: str = "") -> list[str]:

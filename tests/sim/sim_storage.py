@@ -379,6 +379,7 @@ class SimStorage:
     def renew(self, path: str) -> None:
         def effect() -> None:
             self.disk.need(path).mtime = self._world.now
+            self.disk.tell("touched", path)
 
         self._call("renew", path, effect)
 
