@@ -173,7 +173,7 @@ def _take_away(ctx: WriterContext, section: Guarded, actions: Collection[str]) -
             storage.delete(path)
             storage.delete(paths.checksum_file(path))
     if actions:
-        storage.sync_folder(paths.TIMELINE)
+        storage.settle([], [paths.TIMELINE], durable=True)
 
 
 def _without(config: TableConfig, going: Collection[str], again: Collection[str]) -> index_lists.Changes:
@@ -185,7 +185,7 @@ def _without(config: TableConfig, going: Collection[str], again: Collection[str]
 def _end(ctx: WriterContext, section: Guarded, action: str) -> None:
     """Make the plan empty, through the fence: whoever executes it looks there before it completes."""
     replace_guarded(section, ctx.seams.random, action, plan_file(action), encode_index_plan([]))
-    section.storage.sync_folder(paths.TIMELINE)
+    section.storage.settle([], [paths.TIMELINE], durable=True)
 
 
 def check_droppable(config: TableConfig, going: Collection[str], table: str) -> None:

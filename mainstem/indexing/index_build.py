@@ -48,6 +48,7 @@ and trusts writers.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from mainstem.errors import Invalid, MainstemError, OutcomeUnknown, Unavailable
 from mainstem.formats.hfile_write import write_hfile
@@ -73,6 +74,7 @@ from mainstem.publish.publisher import Ahead, Guarded, Section
 from mainstem.publish.staging import (
     create_once,
     delete_quietly,
+    is_same,
     prepare,
     prepared,
     private_name,
@@ -85,6 +87,8 @@ from mainstem.readers.planning.table_state import TableState
 from mainstem.services.archive_plan import restore_pending
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
+from mainstem.storage.folders import make_folder
+from mainstem.storage.side_by_side import side_by_side
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import encode_commit
 from mainstem.timeline.index_records import IndexBuild, encode_index_metadata, load_index_plan
@@ -272,7 +276,7 @@ class _Build:
             check(definitions, config.version)
             replace_definitions(section, ctx.seams.random, config, definitions)
         create_once(storage, paths.timeline_file(f"{self.action}.{INDEXING}.{INFLIGHT}"))
-        storage.sync_folder(paths.TIMELINE)
+        storage.settle([], [paths.TIMELINE], durable=True)
         self.opened = (section.timeline, config)
         index_lists.change(ctx.seams, section, lambda now: index_lists.begun(now, self.partition))
 
@@ -295,7 +299,7 @@ class _Build:
         """Step 2: whole or not at all; but for the metafile, which says since when the index is there, under
         names that hold the action's time."""
         storage = self.ctx.seams.storage
-        storage.make_folder(self.folder)
+        make_folder(storage, self.folder)
         # Groups of new partitions of the data are made by writers.
         count = None if self.spec.by_partition is not None else len(self.spec.group_ids)
         random, metafile = self.ctx.seams.random, paths.partition_metafile(self.folder)
@@ -304,7 +308,7 @@ class _Build:
             path = f"{self.folder}/{paths.log_name(group, self.action, 1, _TOKEN)}"
             private = private_name(random, self.action)
             put_whole(storage, private, path, empty_group_block(self.action), durable=True)
-        storage.sync_folders([self.folder, paths.METADATA])
+        storage.settle([], [self.folder, paths.METADATA], durable=True)
 
     # -- build ---------------------------------------------------------------------------------------
 
@@ -320,7 +324,7 @@ class _Build:
                 continue
             data = write_hfile(
                 keys, values, schema_text=schema, base_file=True, created_ms=int(ctx.seams.clock.now_ms()),
-                run=ctx.seams.storage.side_by_side,
+                run=partial(side_by_side, ctx.seams.storage),
             )  # fmt: skip
             name = paths.hfile_name(group, _TOKEN, self.action)
             stat = BaseFileStat(self.partition, group, name, self.action, 1, len(keys), 0, len(data), 1)
@@ -402,7 +406,7 @@ class _Build:
             create_once(storage, f"{paths.METADATA_TIMELINE}/{self.action}.{DELTACOMMIT}.{state}")
         for private, stat in self.bases.values():
             path = f"{self.folder}/{stat.file_name}"
-            if not put_once(storage, private, path) and not storage.same_file(private, path):
+            if not put_once(storage, private, path) and not is_same(storage, private, path):
                 storage.delete(path)  # of a round that covered less
                 put(storage, private, path)
         return True

@@ -54,7 +54,7 @@ def change_properties(
         return before
     left_over = storage.stat(paths.PROPERTIES_BACKUP) is not None
     _replace(section, random, raw, encode_config(raw, when, updated=True))
-    storage.sync_folder(paths.HOODIE)
+    storage.settle([], [paths.HOODIE], durable=True)
     if left_over:
         section.check()
         storage.delete(paths.PROPERTIES_BACKUP)

@@ -35,6 +35,7 @@ from mainstem.metadata.records.row_keys import V1, V2
 from mainstem.publish.publisher import Guarded
 from mainstem.publish.staging import replace_guarded
 from mainstem.storage import paths
+from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.seams import Randomness
 
@@ -225,6 +226,6 @@ def replace_definitions(
     """
     storage, path = section.storage, definitions_path(config)
     folder = path.rpartition("/")[0]
-    storage.make_folder(folder)
+    make_folder(storage, folder)
     replace_guarded(section, random, _OWNER, path, encode_definitions(definitions))
-    storage.sync_folder(folder)
+    storage.settle([], [folder], durable=True)

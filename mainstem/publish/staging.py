@@ -24,11 +24,13 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from mainstem.storage import paths
-from mainstem.storage.protocol import LogSink, Storage
+from mainstem.storage import protocol as storage_protocol
+from mainstem.storage.links import links
+from mainstem.storage.protocol import Storage, Upload
 from mainstem.truetime.seams import Randomness, Seams
 
 #: what a private file holds: bytes, or what fills it
-Content = bytes | Callable[[LogSink], object]
+Content = storage_protocol.Content | Callable[[Upload], object]
 
 
 class Swept(FileNotFoundError):
@@ -55,7 +57,7 @@ def private_name(random: Randomness, owner: str) -> str:
 def prepare(seams: Seams, owner: str, data: bytes) -> str:
     """A durable private file with this content; whoever asks for it removes it (``delete_quietly``)."""
     path = private_name(seams.random, owner)
-    seams.storage.create(path, data, durable=True)
+    seams.storage.put_new(path, data, durable=True)
     return path
 
 
@@ -85,10 +87,10 @@ def prepared(seams: Seams, owner: str, data: bytes) -> Iterator[str]:
         yield make(data)
 
 
-def begin(seams: Seams, owner: str, data: bytes) -> tuple[str, LogSink]:
+def begin(seams: Seams, owner: str, data: bytes) -> tuple[str, Upload]:
     """As ``prepare``, but not durable before its sink is settled, with others."""
     path = private_name(seams.random, owner)
-    sink = seams.storage.open_sink(path)
+    sink = seams.storage.upload(path)
     sink.append([data])
     return path, sink
 
@@ -112,7 +114,7 @@ def delete_quietly(storage: Storage, path: str) -> None:
 def create_once(storage: Storage, path: str) -> bool:
     """An empty file; False if somebody made it before."""
     try:
-        storage.create(path, b"", durable=False)
+        storage.put_new(path, b"", durable=False)
     except FileExistsError:
         return False
     return True
@@ -123,7 +125,12 @@ def put(storage: Storage, private: str, target: str) -> None:
 
     ``FileExistsError`` if the name is taken, ``FileNotFoundError`` if the private file was removed.
     """
-    storage.link(private, target)
+    links(storage).link(private, target)
+
+
+def is_same(storage: Storage, private: str, target: str) -> bool:
+    """Whether both names are there and are names of one file: ``put`` took effect although it failed."""
+    return links(storage).same_file(private, target)
 
 
 def put_once(storage: Storage, private: str, target: str) -> bool:
@@ -169,9 +176,9 @@ def put_whole(
 
 def _fill(storage: Storage, private: str, content: Content, durable: bool) -> None:
     if not callable(content):
-        storage.create(private, content, durable=durable)
+        storage.put_new(private, content, durable=durable)
         return
-    sink = storage.open_sink(private)
+    sink = storage.upload(private)
     try:
         content(sink)
     finally:
@@ -183,12 +190,12 @@ def _fill(storage: Storage, private: str, content: Content, durable: bool) -> No
 
 def put_over(storage: Storage, private: str, target: str) -> None:
     """Put a private file in the place of what is there, if anything is, in one step."""
-    storage.rename(private, target)
+    links(storage).rename(private, target)
 
 
 def replace_whole(storage: Storage, private: str, target: str, data: bytes, *, durable: bool) -> None:
     """This content in the place of a file's, in one step: whoever reads sees the one or the other."""
-    storage.create(private, data, durable=durable)
+    storage.put_new(private, data, durable=durable)
     put_over(storage, private, target)
 
 
@@ -200,7 +207,7 @@ def replace_guarded(section: Replacing, random: Randomness, owner: str, target: 
     storage = section.storage
     private = private_name(random, owner)
     try:
-        storage.create(private, data, durable=True)
+        storage.put_new(private, data, durable=True)
         storage.delete(paths.checksum_file(target))
         section.replace(private, target)
     finally:

@@ -35,6 +35,7 @@ from mainstem.lsm_archive.writer import (
 from mainstem.publish.publisher import Guarded
 from mainstem.publish.staging import delete_quietly, prepare, private_name, put
 from mainstem.storage import paths
+from mainstem.storage.folders import make_folder
 from mainstem.timeline.compaction_trigger import INITIAL
 from mainstem.truetime.instant_times import instant_text, parse_wall
 from mainstem.writers.context import WriterContext
@@ -82,7 +83,7 @@ class NewVersion:
     def make(self, rows: Sequence[ArchiveRow]) -> Switch:
         """The files of the version under their names; it counts from the switch on."""
         storage, manifest = self.ctx.seams.storage, self.manifest
-        storage.make_folder(self.folder)
+        make_folder(storage, self.folder)
         taken = set(storage.names(self.folder))
         requested = [row.requested for row in rows]
         name = _free_name(min(requested), max(requested), 0, taken)
@@ -103,7 +104,7 @@ class NewVersion:
         """A private file with this content, durable."""
         ctx = self.ctx
         path = private_name(ctx.seams.random, PREFIX)
-        sink = ctx.seams.storage.open_sink(path)
+        sink = ctx.seams.storage.upload(path)
         self.private.append(path)
         try:
             write_data_file(tables, sink)
@@ -118,7 +119,7 @@ class NewVersion:
         """Rows of the sources, oldest file first; a source of this round is still private."""
         for source in merge.sources:
             for path in self.private:  # a large merge takes long: nobody shall take them for left over
-                self.ctx.seams.storage.touch(path)
+                self.ctx.seams.storage.renew(path)
             path = self.named.get(source.name) or f"{self.folder}/{source.name}"
             opened = DataFile(self.ctx.seams.storage, path)
             try:
@@ -145,7 +146,7 @@ class NewVersion:
         switch = Switch(version, pointer, manifest, content, tuple(new))
         if storage.stat(f"{self.folder}/{VERSION_FILE}") is not None:
             put(storage, manifest, f"{self.folder}/{manifest_name(version)}")
-        storage.sync_folders([self.timeline, self.folder])
+        storage.settle([], [self.timeline, self.folder], durable=True)
         return switch
 
     # -- under the lock ------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ class NewVersion:
             if storage.stat(manifest) is not None:
                 return False
             section.replace(switch.manifest, manifest)
-            storage.sync_folder(self.folder)
+            storage.settle([], [self.folder], durable=True)
         elif storage.read(manifest, max_bytes=MANIFEST_BYTES_MAX) != switch.content:
             return False
         try:
@@ -175,7 +176,7 @@ class NewVersion:
                     " archiving again",
                     table=storage.base,
                 ) from error
-        storage.sync_folder(self.folder)
+        storage.settle([], [self.folder], durable=True)
         return True
 
     def forget_old(self, section: Guarded, version: int) -> None:

@@ -260,7 +260,7 @@ class _Round:
             return False
         if switch is None:
             # Whoever archived these may have been stopped, or refused, before its version was durable.
-            self.ctx.seams.storage.sync_folder(self.version.folder)
+            self.ctx.seams.storage.settle([], [self.version.folder], durable=True)
         elif not self.version.switch(section, switch):
             return False
         _delete_active(section, self.subject.timeline, timeline, going)
@@ -298,7 +298,7 @@ class _Round:
             marked = set(storage.names(temporary))
             for instant in going:
                 if instant.requested in marked:
-                    storage.delete_folder(self.subject.path(paths.marker_folder(instant.requested)))
+                    storage.delete_tree(self.subject.path(paths.marker_folder(instant.requested)))
 
 
 def _delete_active(section: Guarded, folder: str, timeline: ActiveTimeline, going: list[Instant]) -> None:
@@ -308,7 +308,7 @@ def _delete_active(section: Guarded, folder: str, timeline: ActiveTimeline, goin
     section.check()
     for name in sorted(_earlier_states(timeline, keys)):
         _delete(storage, folder, timeline, name)
-    storage.sync_folder(folder)
+    storage.settle([], [folder], durable=True)
     section.check()
     for instant in sorted(going, key=lambda i: i.requested):
         _delete(storage, folder, timeline, instant.file_name)

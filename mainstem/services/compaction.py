@@ -26,8 +26,8 @@ from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.limits import MIB
 from mainstem.publish.publisher import Section
 from mainstem.readers.planning.query_schema import schema_text
-from mainstem.readers.planning.snapshot import read_spec
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.snapshot import read_spec
 from mainstem.services import executor
 from mainstem.services.claim import claimed
 from mainstem.services.compact_group import COMPACTIONS, FILE_NAME, GroupTask, final_name
@@ -40,6 +40,7 @@ from mainstem.services.compaction_plan import (
 from mainstem.services.executor import publish_plan
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
+from mainstem.storage.side_by_side import side_by_side
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import CompactionStat
 from mainstem.timeline.compaction_trigger import is_due, pending
@@ -153,7 +154,8 @@ def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Compa
         tasks = execution.tasks
         named = [(task, f"{ctx.seams.random.getrandbits(64):016x}") for task in tasks]
         what = f"compaction {time}, file groups"
-        stats = storage.side_by_side(
+        stats = side_by_side(
+            storage,
             lambda one: one[0].run(one[1], storage=storage, clock=clock),
             named,
             lambda done: progress(what, done, len(tasks)),
@@ -185,7 +187,7 @@ def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
     spec = replace(spec, columns=tuple(name for name in spec.columns if name != FILE_NAME))
     tasks = tuple(
         GroupTask(
-            ctx.base, time, number, operation, spec, base_schema, how,
+            storage.location, time, number, operation, spec, base_schema, how,
             _log_rows(state, operation), memory, ctx.services_sync,
         )
         for number, operation in enumerate(operations)

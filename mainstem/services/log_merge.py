@@ -17,15 +17,15 @@ from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.limits import MIB
 from mainstem.merge.folded_logs import FoldedLogs, fold_logs, refuse_own_merger
 from mainstem.readers.planning.query_schema import schema_text
-from mainstem.readers.planning.snapshot import read_spec
-from mainstem.readers.planning.split import ReadSpec, Split, split_paths
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.snapshot import read_spec
 from mainstem.readers.rows.log_rows import entries_of, log_runs
+from mainstem.readers.rows.split import ReadSpec, Split, split_paths
 from mainstem.services.compaction_plan import measured
 from mainstem.services.log_compaction_plan import pending
 from mainstem.services.planned_files import Kind, make_file
 from mainstem.storage import paths
-from mainstem.storage.protocol import LogSink
+from mainstem.storage.protocol import Upload
 from mainstem.timeline.commit_metadata import LogCompactionStat
 from mainstem.timeline.instant import DELTACOMMIT, LOGCOMPACTION
 from mainstem.timeline.plans import CompactionOperation
@@ -85,9 +85,9 @@ class LogMerge:
         def remove_if_taken_back() -> None:
             if not self._stands():
                 storage.delete(target)
-                storage.delete_folder(paths.marker_folder(self.time))
+                storage.delete_tree(paths.marker_folder(self.time))
 
-        def write(sink: LogSink) -> None:
+        def write(sink: Upload) -> None:
             for block in self._blocks(operation, folded, instants):
                 sink.append(block)
 
@@ -125,7 +125,7 @@ class LogMerge:
         runs = log_runs(self.state.storage, split)
         entries = [entry for run in runs for entry in entries_of(run, self.spec)]
         rules = self.spec.rules
-        types = [self.spec.schema.field(name).type for name in rules.ordering]
+        types = self.spec.ordering_types
         folded = fold_logs(entries, self.spec.schema, rules, types)
         blocks = [block for run in runs for _, block in run]
         return folded, list(dict.fromkeys(block.instant for block in blocks)), len(blocks)
@@ -143,7 +143,7 @@ class LogMerge:
                 self.log_schema,
                 rows,
                 [*range(0, rows.num_rows, at_once), rows.num_rows],
-                block_format=self.ctx.options.block_format,  # type: ignore[arg-type]
+                block_format=self.ctx.options.block_format,
                 compression=BaseFileFormat.from_properties(self.ctx.config.raw).compression,
                 extra=extra,
             )

@@ -64,6 +64,6 @@ def sweep_private(storage: Storage, time: str) -> None:
         for name in sorted(storage.names(paths.PREPARED)):
             if name.startswith(f"{time}-"):
                 storage.delete(f"{paths.PREPARED}/{name}")
-        storage.delete_folder(paths.marker_folder(time))
+        storage.delete_tree(paths.marker_folder(time))
     except OSError:
         return  # swept later

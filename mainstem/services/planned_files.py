@@ -63,7 +63,7 @@ def make_file(
             )
         except Swept as error:
             if marker is not None and not wanted():
-                storage.delete_folder(paths.marker_folder(time))  # who ended the plan removed it once
+                storage.delete_tree(paths.marker_folder(time))  # who ended the plan removed it once
             raise ended from error
         if made:
             then()

@@ -229,7 +229,7 @@ class _Run:
         remove_private_files(self._storage, {i.requested for i in self._plan.instants if i.action in merges})
         self._remove_data_files()
         for requested in sorted(self._times):
-            self._storage.delete_folder(paths.marker_folder(requested))
+            self._storage.delete_tree(paths.marker_folder(requested))
             self._ctx.heartbeats.stop(requested)
         return self._deleted
 
@@ -240,7 +240,7 @@ class _Run:
             delete_with_checksum(self._storage, paths.timeline_file(instant.file_name))
         for requested in sorted(self._times):
             forget_begun_savepoint(self._storage, requested)
-        self._storage.sync_folder(paths.TIMELINE)
+        self._storage.settle([], [paths.TIMELINE], durable=True)
 
     def _remove_data_files(self) -> None:
         touched = []
@@ -257,7 +257,7 @@ class _Run:
                 by_partition = self._deleted.setdefault(parsed.instant, {})
                 by_partition.setdefault(listing.partition, []).append(name)
             self._progress("restore, partitions", number, len(listings))
-        self._storage.sync_folders(sorted(set(touched)))
+        self._storage.settle([], sorted(set(touched)), durable=True)
 
     def forget_rollbacks(self) -> None:
         """Rollbacks of planned instants, by which a Java restore does its work; nothing is left of them."""

@@ -112,12 +112,16 @@ def _create(ctx: WriterContext, instant: str | None, user: str, comment: str) ->
         return _find(section.timeline, target.requested)
 
     inflight = paths.timeline_file(f"{target.requested}.{SAVEPOINT}.{INFLIGHT}")
+
+    def put_inflight(time: str) -> None:
+        create_once(storage, inflight)
+
     with preparing(ctx.seams, SAVEPOINT) as prepare:
         published = ctx.publisher.publish(
             lambda time: f"{target.requested}_{time}.{SAVEPOINT}",
             prepared=content,
             decide=there_already,
-            before_link=lambda time: create_once(storage, inflight) and None,
+            before_link=put_inflight,
         )
     if published.decision is not None:
         return _read(storage, published.decision)
@@ -213,7 +217,7 @@ def delete(ctx: WriterContext, instant: str) -> None:
         section.check()
         for name in (*(i.file_name for i in found), inflight):
             delete_with_checksum(storage, paths.timeline_file(name))
-        storage.sync_folder(paths.TIMELINE)
+        storage.settle([], [paths.TIMELINE], durable=True)
 
     try:
         ctx.publisher.guarded(remove)

@@ -288,7 +288,7 @@ def execute_rollback(
         remove_private_files(storage, {instant})
         for partition, _, name in list(_files_of(ctx, instant)):
             delete_with_checksum(storage, paths.in_partition(partition, name))
-    storage.delete_folder(paths.marker_folder(instant))
+    storage.delete_tree(paths.marker_folder(instant))
     ctx.heartbeats.stop(instant)
     if published.time is None:
         return None
@@ -318,7 +318,7 @@ def unpublish(storage: Storage, requested: Container[str]) -> None:
     done = [i for i in shown_on_timeline(storage, requested) if i.is_completed]
     for instant in sorted(done, key=lambda i: i.completion or "", reverse=True):
         delete_with_checksum(storage, paths.timeline_file(instant.file_name))
-    storage.sync_folder(paths.TIMELINE)
+    storage.settle([], [paths.TIMELINE], durable=True)
 
 
 def set_metadata_aside(ctx: WriterContext, instants: Collection[str]) -> None:
@@ -369,7 +369,7 @@ def quietly_discard(ctx: WriterContext, instant: str) -> None:
     storage = ctx.seams.storage
     ctx.heartbeats.stop(instant)  # whatever fails below: without it the instant is rolled back
     try:
-        storage.delete_folder(paths.marker_folder(instant))
+        storage.delete_tree(paths.marker_folder(instant))
         storage.delete(paths.timeline_file(f"{instant}.{DELTACOMMIT}.{INFLIGHT}"))
         storage.delete(paths.timeline_file(f"{instant}.{DELTACOMMIT}.{REQUESTED}"))
     except (OSError, MainstemError):

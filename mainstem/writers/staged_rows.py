@@ -177,7 +177,7 @@ def table_identity(storage: Storage, random: Randomness) -> str:
             made = f"{random.getrandbits(128):032x}"
         private = paths.prepared("identity", made)
         if put_whole(storage, private, paths.TABLE_IDENTITY, made.encode(), durable=True):
-            storage.sync_folders([paths.HOODIE, paths.OWN])
+            storage.settle([], [paths.HOODIE, paths.OWN], durable=True)
 
 
 def table_mark(spec: WriteSpec, identity: str) -> str:
@@ -238,7 +238,7 @@ class Stager:
         stamp = _stamp(self._random)
         self._encoder.adopt(replace(self._spec, instant=stamp))
         path = paths.staged_file(self._sink, stamp)
-        sink = self._storage.open_sink(path)
+        sink = self._storage.upload(path)
         pieces: list[Piece] = []
         try:
             for piece, data in self._pieces(batch, deleted):
@@ -290,7 +290,7 @@ class Stager:
             return
         folder = self._folder
         above = [] if self._settled else [paths.HOODIE, paths.OWN, paths.SINKS, folder.rpartition("/")[0]]
-        self._storage.sync_folders([*above, folder])
+        self._storage.settle([], [*above, folder], durable=True)
         self._settled = True
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from mainstem.publish.staging import Swept, create_once, put_once, put_whole, replace_whole
 from mainstem.storage import paths
+from mainstem.storage.folders import make_folder
 from mainstem.storage.local import LocalStorage
 from tests.indexing.dying import Died, Dying
 
@@ -27,7 +28,7 @@ WHOLE = b"whole"
 def storage(tmp_path: Path) -> LocalStorage:
     made = LocalStorage(str(tmp_path), sync=False)
     for folder in ("p", paths.PREPARED):
-        made.make_folder(folder)
+        make_folder(made, folder)
     return made
 
 
@@ -91,7 +92,7 @@ def test_a_file_that_the_content_misses_is_not_taken_for_the_private_one(storage
 
 @pytest.mark.parametrize("calls", range(3))
 def test_a_process_that_dies_leaves_the_old_content_or_the_new(storage, calls) -> None:
-    storage.create(TARGET, b"old", durable=False)
+    storage.put_new(TARGET, b"old", durable=False)
     dying = Dying(storage.base, sync=False)
     dying.calls_left = calls
     with suppress(Died):

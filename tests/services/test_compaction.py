@@ -28,7 +28,7 @@ from tests.services.city_table import QUICK, aged, base_files, content, make, ro
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = pytest.mark.supports("Writing", "compaction: planned and executed beside running writers")
+pytestmark = pytest.mark.supports("Services", "compaction: planned and executed beside running writers")
 
 
 @pytest.fixture

@@ -143,7 +143,7 @@ def _content(found: MetadataTable, partition: str, file: HFile) -> object:
 # --------------------------------------------------------------------------------------- ours
 
 
-@pytest.mark.supports("Services", "compaction of the metadata table")
+@pytest.mark.supports("Services", "metadata table: compaction")
 def test_after_ten_delta_commits_the_next_commit_compacts_the_metadata_table(table: mainstem.Table) -> None:
     commit(table, 5)
     assert not any(name.endswith(".commit") for name in own_timeline(table))
@@ -341,11 +341,11 @@ def test_two_executors_make_one_base_file_and_one_commit(table, monkeypatch) -> 
     monkeypatch.setattr(metadata_compaction, "claimed", _always)
     second = []
 
-    def link(self, source: str, target: str) -> None:
+    def link(self, source: str, target: str, *, durable: bool = False) -> None:
         if target.endswith(".hfile") and not second:
             second.append(None)
             second[0] = metadata_compaction.execute(other, time)
-        real(self, source, target)
+        real(self, source, target, durable=durable)
 
     monkeypatch.setattr(LocalStorage, "link", link)
     with pytest.raises(Unavailable, match="ended by another executor"):

@@ -90,7 +90,7 @@ def saved(table: mainstem.Table) -> str:
     return table.savepoints()[0].instant
 
 
-@pytest.mark.supports("Services", "restore and rollback of completed commits on tables with a metadata table")
+@pytest.mark.supports("Services", "restore and rollback with a metadata table")
 def test_after_a_restore_the_indexes_are_those_of_the_savepoint_and_go_on(table: mainstem.Table) -> None:
     done = table.restore(saved(table))
     assert done.completion and len(done.instants) == 2

@@ -60,8 +60,8 @@ from mainstem.metadata.commits.taking_back import metadata_partition
 from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
 from mainstem.publish.publisher import Ahead
 from mainstem.publish.staging import create_once, delete_quietly, private_name, put_once
-from mainstem.storage import paths
-from mainstem.storage.protocol import LogSink, Storage
+from mainstem.storage import maps, paths
+from mainstem.storage.protocol import Storage, Upload
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import WriteStat, decode_commit, encode_commit
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED
@@ -102,7 +102,7 @@ class MetadataCommit:
         config: TableConfig,
         maintained: Maintained,
         changes: FileChanges,
-        settle: Callable[[Sequence[LogSink]], None],
+        settle: Callable[[Sequence[Upload]], None],
     ) -> MetadataCommit:
         """Make the rows and write them to private files; nothing of it is in the metadata table yet.
 
@@ -114,7 +114,7 @@ class MetadataCommit:
 
         def private(data: list[bytes | memoryview]) -> str:
             path = private_name(random, instant)
-            sinks.append(storage.open_sink(path))
+            sinks.append(storage.upload(path))
             sinks[-1].append(data)
             return path
 
@@ -165,7 +165,7 @@ class MetadataCommit:
     def _check_same(self, log: _Log) -> None:
         """An earlier attempt's file has the same content, unless it was made for an index that somebody has
         since dropped and made anew of something else."""
-        if self.storage.view(log.private) != self.storage.view(log.path):
+        if maps.view(self.storage, log.private) != maps.view(self.storage, log.path):
             raise Unavailable(
                 f"the index {log.stat.partition} was made anew while an earlier attempt at {self.instant}"
                 " stood still; nothing was published: roll it back and do it again",

@@ -121,8 +121,8 @@ class RollbackRecord:
             rollback_time=rollback, instant=instant, action=DELTACOMMIT, taken_ms=0, deleted=deleted
         )
         plan, completed = (private_name(random, instant) for _ in range(2))
-        storage.create(plan, encode_rollback_plan(instant, DELTACOMMIT, groups, folder), durable=True)
-        storage.create(completed, record, durable=True)
+        storage.put_new(plan, encode_rollback_plan(instant, DELTACOMMIT, groups, folder), durable=True)
+        storage.put_new(completed, record, durable=True)
         return cls(storage, rollback, plan, completed)
 
     @property
@@ -205,7 +205,7 @@ def _remove(storage: Storage, names: list[str]) -> None:
     for name in names:
         _delete(storage, f"{paths.METADATA_TIMELINE}/{name}")
     if names:
-        storage.sync_folder(paths.METADATA_TIMELINE)
+        storage.settle([], [paths.METADATA_TIMELINE], durable=True)
 
 
 def _delete(storage: Storage, path: str) -> None:

@@ -60,6 +60,7 @@ from mainstem.services.planned_files import make_file
 from mainstem.storage import paths
 from mainstem.storage.below import FolderStorage
 from mainstem.storage.protocol import Storage
+from mainstem.storage.side_by_side import side_by_side
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.commit_metadata import CompactionStat
 from mainstem.timeline.compaction_trigger import is_due, pending
@@ -251,7 +252,7 @@ class _Execution(Execution[CompactionStat, Compaction]):
         numbers = [n for n, operation in enumerate(self.operations) if not self.is_void(operation)]
         named = [(n, f"{self.ctx.seams.random.getrandbits(64):016x}") for n in numbers]
         return self.complete(
-            self.ctx.seams.storage.side_by_side(lambda one: self._make(*one), named)
+            side_by_side(self.ctx.seams.storage, lambda one: self._make(*one), named)
         )
 
     def is_void(self, operation: CompactionOperation) -> bool:

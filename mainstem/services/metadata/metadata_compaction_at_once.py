@@ -38,6 +38,7 @@ from mainstem.services.metadata.metadata_merge import COMPACTIONS, base_name, ba
 from mainstem.services.metadata.metadata_state import OF_METADATA
 from mainstem.services.other_attempts import sweep_private
 from mainstem.storage import paths
+from mainstem.storage.side_by_side import side_by_side
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import CompactionStat, encode_commit
 from mainstem.timeline.compaction_trigger import last_compaction, pending
@@ -144,7 +145,7 @@ class _Execution:
             for number, operation in enumerate(self.operations)
         ]
         try:
-            made = ctx.seams.storage.side_by_side(lambda one: self._make(*one), numbered)
+            made = side_by_side(ctx.seams.storage, lambda one: self._make(*one), numbered)
             return self._complete(made)
         except FileNotFoundError:
             return None  # a clean or a drop took what was to be merged, or others ended the plan
@@ -157,7 +158,7 @@ class _Execution:
         began = ctx.seams.clock.monotonic_ms()
         name = base_name(operation, number, self.time)
         data = compacted(self.table, operation, name, ctx.seams.clock.now_ms())
-        ctx.seams.storage.create(private, data, durable=ctx.options.fsync)
+        ctx.seams.storage.put_new(private, data, durable=ctx.options.fsync)
         taken_ms = ctx.seams.clock.monotonic_ms() - began
         target = paths.in_partition(operation.partition, name)
         return Made(target, private, base_stat(self.table, operation, name, data, taken_ms))
