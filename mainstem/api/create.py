@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstem.api.hoodie_options import check_given
-from mainstem.api.opening import LOCK_KEYS, as_text, local_path, local_seams
+from mainstem.api.opening import LOCK_KEYS, as_text, real_seams
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, MainstemError, TableExists, Unavailable, Unsupported
 from mainstem.layout.properties import (
@@ -31,8 +31,11 @@ from mainstem.layout.properties import (
 from mainstem.layout.time_partitions import OUTPUT_ZONE, ZONE, time_options
 from mainstem.merge import modes
 from mainstem.options import CONCURRENCY, FSYNC, METADATA, NBCC, SHARED, WriterOptions, flag, whole_number
+from mainstem.publish.staging import delete_quietly, is_same, private_name, put_once, put_over
 from mainstem.publish.table_identity import note_identity
 from mainstem.storage import paths
+from mainstem.storage.backends import Place, location_of
+from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.instant import parse_instant
 from mainstem.truetime.locks.options import FILE_SYSTEM, PROVIDER
@@ -58,7 +61,7 @@ _FIXED = (
 
 
 def create_table(
-    path: str | os.PathLike[str],
+    path: Place,
     schema: pa.Schema,
     *,
     record_key: Sequence[str] | str,
@@ -97,7 +100,8 @@ def create_table(
     given = as_text(properties)
     indexed = flag(given, METADATA, False)
     check_given({key: value for key, value in given.items() if key != METADATA})
-    local = local_path(path)
+    location = location_of(path)
+    local = location.base
     keys, order, parts = (_names(v) for v in (record_key, ordering, partition_by))
     if not isinstance(schema, pa.Schema):
         raise Invalid(f"schema is a {type(schema).__name__}, expected a pyarrow.Schema", table=local)
@@ -113,7 +117,7 @@ def create_table(
     options = {k: v for k, v in given.items()
                if k not in raw or k == FSYNC or k.startswith("hoodie.write.lock.")}  # fmt: skip
     WriterOptions.from_properties(given)
-    seams = local_seams(local, config, options)
+    seams = real_seams(location, config, options)
     table = Table(seams, config, options, put_table(seams, raw))
     for name_of, size in plain_lists(schema).items():
         _log.info(
@@ -339,29 +343,28 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
     data, made = encode_config(raw, when), False
     # Two files, not two names: some engines write into a file that is there.
     private, note = (
-        paths.prepared(what, f"{seams.random.getrandbits(64):016x}") for what in ("table", "note")
+        private_name(seams.random, what) for what in ("table", "note")
     )
     try:
         refuse_what_is_there(storage)
         for folder in (paths.FENCE, paths.PREPARED):
-            storage.make_folder(folder)
+            make_folder(storage, folder)
         try:
             for path in (private, note):
-                storage.create(path, data, durable=True)
+                storage.put_new(path, data, durable=True)
             for folder in paths.INITIAL_FOLDERS:
-                storage.make_folder(folder)
+                make_folder(storage, folder)
             identity = note_identity(storage, seams.random)
             _put_metadata(seams, TableConfig(raw), when)
-            storage.sync_folders([paths.FENCE, paths.OWN, paths.HOODIE])
+            storage.settle([], [paths.FENCE, paths.OWN, paths.HOODIE], durable=True)
             refuse_what_is_there(storage)
             _link_properties(storage, private)
             made = True
-            storage.rename(note, f"{paths.FENCE}/{paths.MADE_HERE}")
+            put_over(storage, note, f"{paths.FENCE}/{paths.MADE_HERE}")
         finally:
             for path in (private, note):
-                with suppress(OSError):  # a writer's sweep of left-over private files finds it
-                    storage.delete(path)
-        storage.sync_folders([paths.FENCE, paths.HOODIE, ""])
+                delete_quietly(storage, path)
+        storage.settle([], [paths.FENCE, paths.HOODIE, ""], durable=True)
         return identity
     except OSError as error:
         with suppress(OSError):
@@ -371,12 +374,9 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
 
 
 def _link_properties(storage: Storage, private: str) -> None:
-    try:
-        storage.link(private, paths.PROPERTIES)
-    except FileExistsError:
-        # On a network file system a call whose reply was lost is repeated, and then fails.
-        if not storage.same_file(private, paths.PROPERTIES):
-            raise _exists(storage) from None
+    # On a network file system a call whose reply was lost is repeated, and then fails.
+    if not put_once(storage, private, paths.PROPERTIES) and not is_same(storage, private, paths.PROPERTIES):
+        raise _exists(storage)
 
 
 def refuse_what_is_there(storage: Storage) -> None:

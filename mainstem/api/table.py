@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mainstem.api.indexes import IndexMethods
-from mainstem.api.opening import ZOOKEEPER_AUTH_VARIABLE, as_text, local_path, local_seams, note_lock
+from mainstem.api.opening import ZOOKEEPER_AUTH_VARIABLE, as_text, note_lock, real_seams
 from mainstem.api.services import ServiceMethods
 from mainstem.api.vectors import VectorMethods
 from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported
@@ -17,7 +16,7 @@ from mainstem.merge.modes import FILL_UNAVAILABLE
 from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions, flag, one_of
 from mainstem.publish.table_identity import check_table, known_identity, note_identity
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
+from mainstem.storage.backends import Place, location_of, reopens, storage_of
 from mainstem.truetime.locks.zookeeper_options import AUTH as ZOOKEEPER_AUTH
 from mainstem.truetime.seams import Seams
 
@@ -64,15 +63,15 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
 
     def __reduce__(self) -> Any:
         """A pickle opens the table again, in whatever process it arrives."""
-        if not isinstance(self._seams.storage, LocalStorage):
-            raise TypeError("this table is not on local storage: open it again where it is needed")
+        if not reopens(self._seams.storage):
+            raise TypeError("this table's storage is only in this process: open it again where it is needed")
         if ZOOKEEPER_AUTH in self._given:
             raise Invalid(
                 f"a pickle of this table would hold the credentials of {ZOOKEEPER_AUTH}: give them by the"
                 f" environment variable {ZOOKEEPER_AUTH_VARIABLE}, here and there",
                 table=self.path,
             )
-        return open_table, (self.path, self._given)
+        return open_table, (self._seams.storage.location, self._given)
 
     def __copy__(self) -> Table:
         """A copy is a table opened once more over the same storage, clock and lock."""
@@ -523,7 +522,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
         held = held_columns(ctx.seams.storage)
         log_schema = arrow_to_avro(arrow, table_name=config.name, meta_fields=True)
         return WriteSpec(
-            base=self.path,
+            location=self._seams.storage.location,
             instant="",
             operation=operation,
             table_name=config.name,
@@ -561,7 +560,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
 
 
 def open_table(
-    path: str | os.PathLike[str],
+    path: Place,
     properties: Mapping[str, object] | None = None,
     *,
     clock_offset_ms: int | None = None,
@@ -576,13 +575,13 @@ def open_table(
     given = as_text(properties)
     if clock_offset_ms is not None:
         given["hoodie.mainstem.clock.offset_ms"] = str(clock_offset_ms)
-    local = local_path(path)
-    storage = LocalStorage(local)
+    location = location_of(path)
+    storage = storage_of(location)
     identity = known_identity(storage)  # before the properties: of an older table it would be missed
     config = load_config(storage)
-    config.check_readable(local)
+    config.check_readable(location.base)
     if properties:
         from mainstem.api.hoodie_options import check_given
 
         check_given(given, config.raw)
-    return Table(local_seams(local, config, given), config, given, identity)
+    return Table(real_seams(location, config, given), config, given, identity)

@@ -47,6 +47,7 @@ from mainstem.readers.planning.history import just_before
 from mainstem.readers.planning.query_times import instant_time
 from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.queries.scan_plan import ScanPlan
+from mainstem.readers.rows.split import slices_of
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -84,21 +85,21 @@ def read(
     _check_stored(opened, transport)
     if asked.streaming:
         splits = _watched(t_env, opened, asked, transport.names, filter, name)
-        return _rows(t_env, splits, Slices(opened.path, transport), kinds)
-    known = plan(opened, asked, transport.names, filter).splits()
+        return _rows(t_env, splits, Slices(opened._seams.storage.location, transport), kinds)
+    known = slices_of(plan(opened, asked, transport.names, filter).splits())
     if len(known) > SPLITS_MAX:
         raise Unsupported(
             f"the query reads {len(known)} file slices, more than {SPLITS_MAX}: read partitions or ranges"
             " of commits one after the other",
             table=opened.path,
         )
-    slices = Slices(opened.path, transport, known)
+    slices = Slices(opened._seams.storage.location, transport, known)
     return _rows(t_env, _numbers(t_env, slices.first, len(known), asked.tasks), slices, kinds)
 
 
 def _opened(table: Declared | Table | str) -> Table:
     if isinstance(table, Declared):
-        return open_table(table.options.path, properties=for_reading(table.options.passed))
+        return open_table(table.options.location, properties=for_reading(table.options.passed))
     return table if isinstance(table, Table) else open_table(table)
 
 

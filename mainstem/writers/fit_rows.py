@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from mainstem.merge.log_entries import deleted_rows
 from mainstem.merge.modes import EVENT_TIME, FILL_UNAVAILABLE
 from mainstem.writers.write_spec import DELETE, UPDATE_COLUMNS, WriteSpec
 
-Rows = pa.Table | pa.RecordBatch | Mapping[str, object]
+Rows: TypeAlias = pa.Table | pa.RecordBatch | Mapping[str, object]
 """Arrow data, or columns by name: arrays, lists, and NumPy matrices with a vector in each row."""
 
 

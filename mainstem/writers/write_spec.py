@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from mainstem.layout.key_generator import KeyGenerator
 from mainstem.merge.rules import MergeRules
 from mainstem.options import GZIP_LEVEL
+from mainstem.storage.location import Location
 
 UPSERT = "upsert"
 INSERT = "insert"
@@ -45,7 +46,7 @@ LAYOUT_OPTIONS = (
 class WriteSpec:
     """All that a worker needs to write for one transaction; picklable, no live objects."""
 
-    base: str
+    location: Location
     instant: str
     operation: str
     table_name: str
@@ -74,3 +75,8 @@ class WriteSpec:
     whole_numbers: tuple[str, ...] = ()
     #: of rows that are staged: which table they are for (``writers/staged_rows.py``)
     identity: str = ""
+
+    @property
+    def base(self) -> str:
+        """Where the table lies, as text."""
+        return self.location.base

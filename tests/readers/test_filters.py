@@ -126,7 +126,7 @@ def some_slice(folder, seed: int) -> Split:
             rows = rows.drop_columns(["level"])
         sink = io.BytesIO()
         pq.write_table(rows, sink, row_group_size=int(random.integers(1, 12)))
-        storage.create(base, sink.getvalue(), durable=False)
+        storage.put_new(base, sink.getvalue(), durable=False)
     logs = []
     for version in range(1, int(random.integers(1, 4))):
         name = f".{FILE}_{INSTANT}.log.{version}_{seed}-0-0"
@@ -137,7 +137,7 @@ def some_slice(folder, seed: int) -> Split:
                 blocks += some_deletes(random, sorted(set(keys)), ordering)
             else:
                 blocks += data_block(INSTANT, AVRO, some_rows(random, keys, False))
-        storage.create(name, blocks, durable=False)
+        storage.put_new(name, blocks, durable=False)
         logs.append(name)
     partial = IGNORE_DEFAULTS if random.random() < 0.15 else None
     spec = ReadSpec(SCHEMA, tuple(SCHEMA.names), MergeRules(ordering=ordering, partial=partial))

@@ -87,8 +87,8 @@ class Wrapped(LocalStorage):
         self._told("open_input", path)
         return super().open_input(path)
 
-    def names(self, folder):
-        found = super().names(folder)
+    def names(self, folder, **which):
+        found = super().names(folder, **which)
         replaced = self.before.get("names")
         return found if replaced is None else replaced(folder, found)
 

@@ -34,6 +34,7 @@ from mainstem.readers.rows.base_rows import open_base
 from mainstem.readers.rows.log_rows import Run, entries_of, joinable, live_blocks
 from mainstem.readers.rows.slice_query import SliceQuery
 from mainstem.readers.rows.split import base_tables
+from mainstem.storage import maps
 from mainstem.storage.protocol import Storage
 
 # The share of the bound that log rows, or the keys of one class, may take while they are merged.
@@ -81,10 +82,10 @@ class _Part:
     def load(self, storage: Storage) -> tuple[str, LogBlock]:
         """The block with this content, from a mapping of its own."""
         start = self.block.content_offset
-        content = storage.view(self.path)[start + self.begin : start + self.end]
+        content = maps.view(storage, self.path)[start + self.begin : start + self.end]
         if self.records is None:
             return self.path, replace(self.block, content=content)
-        head = storage.view(self.path)[start : start + 4]
+        head = maps.view(storage, self.path)[start : start + 4]
         content = memoryview(b"".join((head, struct.pack(">i", self.records), content)))
         return self.path, replace(self.block, content=content, content_offset=start + self.begin - 8)
 

@@ -16,7 +16,7 @@ from mainstem.merge.log_entries import DataRows, DeletedKeys, Entry
 from mainstem.merge.log_order import BlockNote, surviving
 from mainstem.readers.rows.query_columns import with_keys, written_in
 from mainstem.readers.rows.slice_query import ReadSpec, SliceQuery
-from mainstem.storage import paths
+from mainstem.storage import maps, paths
 from mainstem.storage.protocol import Storage
 
 Kept = TypeVar("Kept")
@@ -46,7 +46,7 @@ def live_blocks(
         instant = name.instant if name is not None else ""
         if split.spec.until is not None and instant > split.spec.until:
             continue
-        view = storage.view(path)
+        view = maps.view(storage, path)
         blocks = read_blocks(view, path=path, damaged=split.spec.damaged)
         notes += [_note(block, (path, keep(block))) for block in blocks]
     return [note.block for note in surviving(notes, until=split.spec.until)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -24,6 +24,15 @@ class Split(SliceQuery):
     def read(self, storage: Storage) -> Iterator[pa.Table]:
         """``read_split`` of this split."""
         return read_split(storage, self)
+
+
+def slices_of(splits: Iterable[object]) -> list[Split]:
+    """The splits of a query without deletes and change data: all of them are file slices."""
+    found = list(splits)
+    slices = [split for split in found if isinstance(split, Split)]
+    if len(slices) < len(found):
+        raise TypeError("a query with deletes or change data has splits that are no file slices")
+    return slices
 
 
 def read_split(storage: Storage, split: SliceQuery) -> Iterator[pa.Table]:

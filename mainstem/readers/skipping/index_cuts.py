@@ -286,7 +286,8 @@ class IndexCuts:
 
     def _files(self, found: Sequence[FileSlice]) -> tuple[list[File], np.ndarray]:
         """The files that are read, and the number of the slice of each."""
-        files, owner = [], []
+        files: list[File] = []
+        owner: list[int] = []
         for number, slice_ in enumerate(found):
             logs = () if self._base_only else slice_.log_files
             names = [*([slice_.base_file] if slice_.base_file else []), *logs]

@@ -29,6 +29,7 @@ import socket
 import threading
 import weakref
 from contextlib import suppress
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -224,11 +225,11 @@ class _Node:
         path = ""
         for name in self.folder.split("/")[1:]:
             path += "/" + name
-            (found,) = self.session.ask(timeout_ms, lambda client, p=path: client.exists_async(p))
+            (found,) = self.session.ask(timeout_ms, methodcaller("exists_async", path))
             if found is not None:
                 continue
             try:
-                self.session.ask(timeout_ms, lambda client, p=path: client.create_async(p, b""))
+                self.session.ask(timeout_ms, methodcaller("create_async", path, b""))
             except exceptions.NodeExistsError:
                 continue
             except exceptions.NoAuthError as error:
@@ -260,7 +261,7 @@ class _Node:
                 for name in names:
                     with suppress(self.kazoo.exceptions.NoNodeError):
                         path = f"{self.folder}/{name}"
-                        self.session.ask(left, lambda client, p=path: client.delete_async(p))
+                        self.session.ask(left, methodcaller("delete_async", path))
                 return
             except Away:
                 self.clock.sleep_ms(_AGAIN_MS)
@@ -370,7 +371,7 @@ class _Contender:
             if name != node.name:
                 path = f"{node.folder}/{name}"
                 node.session.ask(
-                    self.lock.place.session_ms, lambda client, p=path: client.delete_async(p)
+                    self.lock.place.session_ms, methodcaller("delete_async", path)
                 )
         node.session.forget(self.wake)
 
