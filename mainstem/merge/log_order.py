@@ -27,7 +27,7 @@ class BlockNote:
 def surviving(notes: Iterable[BlockNote], *, until: str | None = None) -> list[BlockNote]:
     """Blocks to replay, oldest first. ``until``: newest block instant of the query, inclusive."""
     notes = [n for n in notes if until is None or n.instant <= until]
-    cancelled: set[str | None] = {n.rollback_of for n in notes if n.rollback_of is not None}
+    cancelled = {n.rollback_of for n in notes if n.rollback_of is not None}
     live = _after_rollback(notes, cancelled)
     return _resolve_compactions(live)
 
