@@ -1,7 +1,8 @@
 """Goal: README.md fits on a page, and no page of ours points nowhere.
 
-Method: words are counted as `wc -w` counts them; links and anchors of all Markdown files are followed. Its
-examples are run by test_package.py (Python), spark/test_spark_readme.py and flink/test_flink_readme.py.
+Method: words are counted as `wc -w` counts them; links and anchors of all Markdown files are followed; the
+first steps in plain Python are run. README's own examples are run by test_package.py (Python),
+spark/test_spark_readme.py and flink/test_flink_readme.py.
 """
 
 from __future__ import annotations
@@ -57,3 +58,11 @@ def test_the_readmes_commands_are_targets_of_make() -> None:
     asked = set(re.findall(r"`?\bmake ([a-z-]+)", README.read_text(encoding="utf-8")))
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert {"setup", "demo"} <= asked <= targets
+
+
+def test_the_first_steps_in_plain_python_run(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
+    steps = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    plain = [code for code in steps if "pyspark" not in code and "pyflink" not in code]
+    assert len(plain) == 3, "a table, its indexes, vectors"
+    exec("".join(plain).replace("/tmp/", f"{tmp_path}/"), {})

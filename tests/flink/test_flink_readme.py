@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import mainstem
 from tests.readme import example
 
 
+@pytest.mark.slow
 def test_the_example_for_flink_runs(table_environment: object, tmp_path: Path) -> None:
     exec(example("Python", tmp_path), {})
     exec(example("Flink", tmp_path), {})
