@@ -118,8 +118,9 @@ fuzz: setup-dev ## damaged files for every parser and histories of tables with h
 fuzz-filters: setup-dev ## filters on hostile values against a plain model, for SECONDS=600, from SEED= if given
 	@$(ENVIRONMENT) run dev -- -m tests.fuzz.filters.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-lint: setup-dev ## ruff
-	@$(ENVIRONMENT) run dev -- -m ruff check .
+lint: setup-dev ## ruff, and mypy over the package: strict for the rooms that pyproject.toml names
+	@failed=0; $(ENVIRONMENT) run dev -- -m ruff check . || failed=1; \
+	$(ENVIRONMENT) run dev -- -m mypy || failed=1; exit $$failed
 
 # The theme's word about versions of mkdocs to come is no warning of ours.
 docs: export NO_MKDOCS_2_WARNING = 1
@@ -133,5 +134,5 @@ dist: ## build dist/, the sdist and the wheel; needs no Java
 	@$(ENVIRONMENT) run dist -- -m build --no-isolation
 
 clean: ## remove what builds and tests leave behind (the environments stay: rm -r .venv*)
-	@rm -rf build dist site .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	@rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
 	@find mainstem tests demos benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} +

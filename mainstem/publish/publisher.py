@@ -29,6 +29,7 @@ from mainstem.formats.avro_container import MAGIC, OUR_MARK
 from mainstem.limits import PUBLISH_ATTEMPTS_MAX
 from mainstem.publish.link_fence import Epoch, enter_epoch, note_foreign_writer
 from mainstem.storage import paths
+from mainstem.storage.links import links
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline, TimelineReader
 from mainstem.timeline.instant import (
@@ -292,7 +293,7 @@ class Publisher:
             self._last_time = time
             self.wrote_metadata |= first is not None
             self._settle(lambda: after_link(time), target(time))
-            self._settle(lambda: storage.sync_folder(folder), target(time))
+            self._settle(lambda: storage.settle([], [folder], durable=True), target(time))
             return time, None
         finally:
             _quietly(epoch.drop_ticket)
@@ -334,7 +335,7 @@ class Publisher:
             link(target)
         except (FileExistsError, LeaseLost) as error:
             # On a network file system a call whose reply was lost is repeated, and then fails.
-            if self._applied(lambda: storage.same_file(content, target), target, error):
+            if self._applied(lambda: links(storage).same_file(content, target), target, error):
                 return
             if isinstance(error, LeaseLost):
                 raise
