@@ -170,7 +170,7 @@ def _time(text: str | None, name: str) -> str | None:
 
 
 def _state(table: Table) -> TableState:
-    return TableState.load(table._seams.storage, table.config)
+    return TableState.load(table.opened.seams.storage, table.config)
 
 
 def _numbers(t_env: TableEnvironment, first: int, count: int, tasks: int | None) -> FlinkTable:

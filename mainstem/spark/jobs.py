@@ -70,7 +70,7 @@ class SharedJob:
         self._options = options
         self._name = name
         self._storage = LocalStorage(table.path)
-        self._random = table._seams.random
+        self._random = table.opened.seams.random
 
     # -- in tasks ----------------------------------------------------------------------------------
 

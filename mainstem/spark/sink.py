@@ -184,7 +184,7 @@ def _with_retries(
 
 def _write_counted(df: DataFrame, ways: _Ways, ids: GuardIds) -> Outcome:
     """One of perhaps several writes of a micro-batch: its ordinal is counted in storage."""
-    seams = ways.table._seams
+    seams = ways.table.opened.seams
     random = seams.random
     if not ids.run:  # everything was given by hand: there is nothing to count
         assert ids.ordinal is not None
@@ -241,7 +241,7 @@ class _StreamSink:
                 table=self._ways.table.path,
             )
         if self._claimed != identifier:
-            seams = self._ways.table._seams
+            seams = self._ways.table.opened.seams
             claim(seams.storage, seams.random, identifier, query)
             self._claimed = identifier
         return StreamGuard(identifier, batch_id, 0)

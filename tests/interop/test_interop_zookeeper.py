@@ -172,7 +172,7 @@ def test_a_java_job_without_lock_options_takes_the_lock_from_the_table_and_waits
     java: JavaHudi, table: mainstem.Table
 ) -> None:
     options = java_options("locked", buckets=1)
-    check_java_commits_only_after_our_lease(java, table, table._seams.lock, options)
+    check_java_commits_only_after_our_lease(java, table, table.opened.seams.lock, options)
 
 
 def test_a_java_job_with_another_lock_than_the_tables_is_refused_by_java(

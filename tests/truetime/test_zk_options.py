@@ -181,8 +181,8 @@ def test_a_table_carries_its_lock_but_no_password(created):
 
 def test_who_opens_the_table_takes_its_lock_and_the_password_of_the_environment(created):
     opened = mainstem.open_table(created.path)
-    assert opened._seams.lock.identity == "zookeeper:h1:2181/hudi/locks/trips"
-    assert opened._seams.lock.place.digest == "hudi:fr0m-env"
+    assert opened.opened.seams.lock.identity == "zookeeper:h1:2181/hudi/locks/trips"
+    assert opened.opened.seams.lock.place.digest == "hudi:fr0m-env"
     assert created._seams.lock.place.digest == "hudi:s3cr3t"
 
 
