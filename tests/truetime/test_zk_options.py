@@ -183,7 +183,7 @@ def test_who_opens_the_table_takes_its_lock_and_the_password_of_the_environment(
     opened = mainstem.open_table(created.path)
     assert opened.opened.seams.lock.identity == "zookeeper:h1:2181/hudi/locks/trips"
     assert opened.opened.seams.lock.place.digest == "hudi:fr0m-env"
-    assert created._seams.lock.place.digest == "hudi:s3cr3t"
+    assert created.opened.seams.lock.place.digest == "hudi:s3cr3t"
 
 
 def test_a_writer_with_another_place_than_the_tables_is_refused(created):
@@ -217,7 +217,7 @@ def test_without_kazoo_the_table_opens_and_writing_says_what_to_install(created,
 
 def test_a_lock_is_not_carried_to_another_process(created):
     with pytest.raises(TypeError, match="open the table again"):
-        pickle.dumps(created._seams.lock)
+        pickle.dumps(created.opened.seams.lock)
     settings = options(**HERE)
     assert pickle.loads(pickle.dumps(settings)) == settings
 

@@ -92,7 +92,8 @@ def interrupted(table: Table, plan: Plan) -> Table:
     for name in CALLS:
         setattr(storage, name, plan.around(name, getattr(storage, name)))
     clock = Wrapped(real.opened.seams.clock, plan, "now_ms", "sleep_ms")
-    seams = dataclasses.replace(real.opened.seams, storage=storage, clock=clock, lock=Lock(real._seams.lock, plan))
+    lock = Lock(real.opened.seams.lock, plan)
+    seams = dataclasses.replace(real.opened.seams, storage=storage, clock=clock, lock=lock)
     return Table(seams, real.config, {})
 
 
