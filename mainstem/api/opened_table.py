@@ -14,7 +14,26 @@ from typing import TYPE_CHECKING
 from mainstem.api.opening import note_lock
 from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported
 from mainstem.layout.properties import TableConfig, load_config
-from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions, flag, one_of
+from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions
+from mainstem.options.placing import (
+    KEY_ENCODING,
+    NEW_ENCODING,
+    PARTITION_FIELDS,
+    PARTITION_OPTION,
+    RECORD_KEY_FIELDS,
+    RECORD_KEY_OPTION,
+)
+from mainstem.options.reading import DAMAGED
+from mainstem.options.tables import (
+    AUTO_UPGRADE,
+    CREATE_SCHEMA,
+    ORDERING_FIELDS,
+    ORDERING_OPTION,
+    TABLE_NAME,
+    TABLE_NAME_OPTION,
+    TABLE_VERSION,
+    TABLE_VERSION_OPTION,
+)
 from mainstem.publish.table_identity import check_table, note_identity
 from mainstem.storage import paths
 from mainstem.truetime.seams import Seams
@@ -52,14 +71,14 @@ class OpenedTable:
     @property
     def damaged(self) -> str:
         """What a read does about a damaged file: ``error`` or ``skip``. Raises ``Invalid`` for others."""
-        return one_of(self.given, "mainstem.read.damaged", "ERROR", ("ERROR", "SKIP")).lower()
+        return DAMAGED.read(self.given).lower()
 
     @property
     def use(self) -> Use:
         """Whether reads leave files out by indexes, and whether they ask the metadata table."""
         from mainstem.readers.skipping.chooser import Use
 
-        return Use(flag(self.given, DATA_SKIPPING, True), flag(self.given, METADATA, True))
+        return Use(DATA_SKIPPING.read(self.given), METADATA.read(self.given))
 
     def writer_context(self) -> WriterContext:
         """What transactions and services of this process share; checks that the table can be written."""
@@ -110,7 +129,7 @@ class OpenedTable:
         now = load_config(self.seams.storage)
         changed = self.config.changed(now)
         if changed or now.create_schema != self.config.create_schema:
-            what = "; ".join(changed) or "hoodie.table.create.schema differs"
+            what = "; ".join(changed) or f"{CREATE_SCHEMA} differs"
             raise TableReplaced(
                 f"{paths.PROPERTIES} is not what it was when the table was opened ({what}): another table was"
                 " made at its path, or this one changed. Nothing was written; open the table again",
@@ -121,22 +140,22 @@ class OpenedTable:
     def _check_agreement(self) -> None:
         """An option that decides where rows land must not contradict the table."""
         from mainstem.layout.key_generator import named_kind
-        from mainstem.layout.properties import DECISIVE, KEY_ENCODING, NEW_ENCODING
+        from mainstem.layout.properties import DECISIVE
 
         aliases = {
-            "hoodie.datasource.write.recordkey.field": "hoodie.table.recordkey.fields",
-            "hoodie.datasource.write.partitionpath.field": "hoodie.table.partition.fields",
-            "hoodie.datasource.write.precombine.field": "hoodie.table.ordering.fields",
-            "hoodie.datasource.write.table.name": "hoodie.table.name",
-            "hoodie.write.table.version": "hoodie.table.version",
+            RECORD_KEY_OPTION: RECORD_KEY_FIELDS,
+            PARTITION_OPTION: PARTITION_FIELDS,
+            ORDERING_OPTION: ORDERING_FIELDS,
+            TABLE_NAME_OPTION: TABLE_NAME,
+            TABLE_VERSION_OPTION: TABLE_VERSION,
         }
-        if flag(self.given, "hoodie.write.auto.upgrade", False):
+        if AUTO_UPGRADE.read(self.given):
             raise Unsupported(
-                "hoodie.write.auto.upgrade=true: mainstem never upgrades a table; upgrade it with Hudi",
+                f"{AUTO_UPGRADE}=true: mainstem never upgrades a table; upgrade it with Hudi",
                 table=self.path,
             )
         config = self.config
-        if config.version > 8 and config.single_field_complex and flag(self.given, NEW_ENCODING, False):
+        if config.version > 8 and config.single_field_complex and NEW_ENCODING.read(self.given):
             warnings.warn(
                 f"{NEW_ENCODING} has no effect on a table of version {config.version}, as in Hudi: its keys"
                 f" are written as {KEY_ENCODING} or, without it, 'field:value'",

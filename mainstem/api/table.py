@@ -14,9 +14,10 @@ from mainstem.api.vectors import Vectors
 from mainstem.api.write_request import write_spec
 from mainstem.errors import Invalid, MainstemError, Unavailable
 from mainstem.layout.properties import TableConfig, load_config
+from mainstem.options.locks import AUTH as ZOOKEEPER_AUTH
+from mainstem.options.writing import CLOCK_OFFSET
 from mainstem.publish.table_identity import known_identity
 from mainstem.storage.local import LocalStorage
-from mainstem.truetime.locks.zookeeper_options import AUTH as ZOOKEEPER_AUTH
 from mainstem.truetime.seams import Seams
 
 if TYPE_CHECKING:
@@ -548,7 +549,7 @@ def open_table(
     """
     given = as_text(properties)
     if clock_offset_ms is not None:
-        given["hoodie.mainstem.clock.offset_ms"] = str(clock_offset_ms)
+        given[CLOCK_OFFSET] = str(clock_offset_ms)
     local = local_path(path)
     storage = LocalStorage(local)
     identity = known_identity(storage)  # before the properties: of an older table it would be missed

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid, Unsupported
 from mainstem.layout.properties import COMMIT_TIME, EVENT_TIME, FILL_UNAVAILABLE
+from mainstem.options.tables import PARTIAL_UPDATES
+from mainstem.options.writing import LAYOUT_OPTIONS
 
 if TYPE_CHECKING:
     from mainstem.api.opened_table import OpenedTable
@@ -32,7 +34,6 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
     from mainstem.readers.planning.table_state import TableState
     from mainstem.writers.transaction_schema import fills_missing
     from mainstem.writers.write_spec import (
-        LAYOUT_OPTIONS,
         PARTIAL_BLOCKS_WARNING,
         UPDATE_COLUMNS,
         WriteSpec,
@@ -97,7 +98,7 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
 def _check_update_columns(opened: OpenedTable, rules: MergeRules) -> None:
     if rules.partial is None:
         raise Unsupported(
-            "update_columns needs a table with hoodie.table.partial.update.mode=IGNORE_DEFAULTS (or"
+            f"update_columns needs a table with {PARTIAL_UPDATES}=IGNORE_DEFAULTS (or"
             " FILL_UNAVAILABLE); this one has none: every upsert replaces the row",
             table=opened.path,
         )

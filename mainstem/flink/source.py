@@ -42,6 +42,7 @@ from mainstem.flink.environment import Environment
 from mainstem.flink.options import FlinkOptions, FlinkReadOptions
 from mainstem.flink.read_types import flink_type, python_row_type, transport_schema
 from mainstem.flink.split_reader import SPLIT, ReadRows, Slices
+from mainstem.options.reading import QUERY_TYPE
 from mainstem.readers.changes.commit_range import write_times
 from mainstem.readers.planning.history import just_before
 from mainstem.readers.planning.query_times import instant_time
@@ -149,7 +150,7 @@ def plan(
         return table.scan(columns=names, filter=filter, mode="read_optimized")
     if start is None and end is None and options.query_type == "INCREMENTAL":
         raise Invalid(
-            "hoodie.datasource.query.type=incremental needs read.start-commit: a completion time or earliest",
+            f"{QUERY_TYPE}=incremental needs read.start-commit: a completion time or earliest",
             table=table.path,
         )
     if start is not None and int(start):

@@ -18,6 +18,19 @@ from mainstem.merge.payloads import (
     PayloadRules,
 )
 from mainstem.merge.registry import merger_of
+from mainstem.options.declared import Option
+from mainstem.options.tables import (
+    DELETE_FIELD,
+    DELETE_MARKER,
+    MERGE_MODE,
+    ORDERING_FIELDS,
+    PARTIAL_UPDATES,
+    PAYLOAD_CLASS,
+    PRECOMBINE,
+    STRATEGY_ID,
+    TABLE_VERSION,
+    UNAVAILABLE,
+)
 
 CUSTOM = "CUSTOM"
 
@@ -26,12 +39,6 @@ DELETED_COLUMN = "_hoodie_is_deleted"
 OPERATION_COLUMN = "_hoodie_operation"
 DELETE_OPERATIONS = ("D", "-U")
 
-_PROPERTY = "hoodie.record.merge.property."
-_UNAVAILABLE = "hoodie.write.partial.update.unavailable.value"
-_DELETE_FIELD = "hoodie.payload.delete.field"
-_DELETE_MARKER = "hoodie.payload.delete.marker"
-_PAYLOAD = "hoodie.compaction.payload.class"
-_STRATEGY = "hoodie.record.merge.strategy.id"
 _BY_PAYLOAD = "00000000-0000-0000-0000-000000000000"
 
 
@@ -70,9 +77,9 @@ def merge_rules(properties: Mapping[str, str]) -> MergeRules:
     Raises ``Unsupported`` naming the merge mode, payload class or merger that we do not have.
     """
     ordering = ordering_fields(properties)
-    mode = properties.get("hoodie.record.merge.mode") or (EVENT_TIME if ordering else COMMIT_TIME)
+    mode = properties.get(MERGE_MODE) or (EVENT_TIME if ordering else COMMIT_TIME)
     mode = mode.strip().upper()
-    field_, marker = _merge_property(properties, _DELETE_FIELD), _merge_property(properties, _DELETE_MARKER)
+    field_, marker = _merge_property(properties, DELETE_FIELD), _merge_property(properties, DELETE_MARKER)
     if mode == CUSTOM:
         return _custom_rules(properties, ordering, field_, marker)
     if mode not in (COMMIT_TIME, EVENT_TIME):
@@ -80,7 +87,7 @@ def merge_rules(properties: Mapping[str, str]) -> MergeRules:
     return MergeRules(
         ordering=ordering if mode == EVENT_TIME else (),
         partial=_partial_mode(properties),
-        unavailable=_merge_property(properties, _UNAVAILABLE),
+        unavailable=_merge_property(properties, UNAVAILABLE),
         delete_field=field_,
         delete_marker=marker,
     )
@@ -90,17 +97,17 @@ def _custom_rules(
     properties: Mapping[str, str], ordering: tuple[str, ...], field_: str | None, marker: str | None
 ) -> MergeRules:
     """A registered merger, or a payload class of Hudi's own (tables of version 8)."""
-    strategy = properties.get(_STRATEGY, "").strip().lower()
+    strategy = properties.get(STRATEGY_ID, "").strip().lower()
     if strategy and merger_of(strategy) is not None:
         return MergeRules(delete_field=field_, delete_marker=marker, merger=strategy)
-    payload = KNOWN_PAYLOADS.get(properties.get(_PAYLOAD, "").strip())
+    payload = KNOWN_PAYLOADS.get(properties.get(PAYLOAD_CLASS, "").strip())
     if payload is None or strategy not in ("", _BY_PAYLOAD):
         raise _unknown(CUSTOM, properties)
     _check_payload_ordering(payload, ordering, properties)
     return MergeRules(
         ordering=ordering if payload.mode == EVENT_TIME else (),
         partial=payload.partial,
-        unavailable=_merge_property(properties, _UNAVAILABLE) or payload.unavailable,
+        unavailable=_merge_property(properties, UNAVAILABLE) or payload.unavailable,
         delete_field=field_ or (payload.delete[0] if payload.delete else None),
         delete_marker=marker or (payload.delete[1] if payload.delete else None),
     )
@@ -112,14 +119,14 @@ def _check_payload_ordering(
     if payload.mode != EVENT_TIME or (ordering and payload.ordering in ((), ordering)):
         return
     raise Unsupported(
-        f"payload class {properties[_PAYLOAD]} orders rows by"
+        f"payload class {properties[PAYLOAD_CLASS]} orders rows by"
         f" {', '.join(payload.ordering) or 'an ordering field'}, the table names"
         f" {', '.join(ordering) or 'none'}: upgrade the table to version 9 with Hudi, which sets them"
     )
 
 
 def _unknown(mode: str, properties: Mapping[str, str]) -> Unsupported:
-    names = [properties[key] for key in (_PAYLOAD, _STRATEGY) if properties.get(key)]
+    names = [properties[key] for key in (PAYLOAD_CLASS, STRATEGY_ID) if properties.get(key)]
     return Unsupported(
         f"record merge mode {mode!r} (merger or payload {', '.join(names) or 'not named'!r}) needs Java"
         f" code that mainstem does not have; it merges {COMMIT_TIME} and {EVENT_TIME} tables, Hudi's own"
@@ -129,22 +136,22 @@ def _unknown(mode: str, properties: Mapping[str, str]) -> Unsupported:
 
 def ordering_fields(properties: Mapping[str, str]) -> tuple[str, ...]:
     """Ordering columns; 1.0.x writers spell the key ``hoodie.table.precombine.field``."""
-    text = properties.get("hoodie.table.ordering.fields") or properties.get(
-        "hoodie.table.precombine.field", ""
+    text = properties.get(ORDERING_FIELDS) or properties.get(
+        PRECOMBINE, ""
     )
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _partial_mode(properties: Mapping[str, str]) -> str | None:
-    mode = properties.get("hoodie.table.partial.update.mode", "").strip()
-    if not mode or int(properties.get("hoodie.table.version", "9")) <= 8:
+    mode = properties.get(PARTIAL_UPDATES, "").strip()
+    if not mode or int(properties.get(TABLE_VERSION, "9")) <= 8:
         return None  # Java ignores the key before table version 9
     if mode not in (IGNORE_DEFAULTS, FILL_UNAVAILABLE):
         raise Unsupported(
-            f"hoodie.table.partial.update.mode={mode!r}; known are {IGNORE_DEFAULTS} and {FILL_UNAVAILABLE}"
+            f"{PARTIAL_UPDATES}={mode!r}; known are {IGNORE_DEFAULTS} and {FILL_UNAVAILABLE}"
         )
     return mode
 
 
-def _merge_property(properties: Mapping[str, str], key: str) -> str | None:
-    return properties.get(_PROPERTY + key) or properties.get(key) or None
+def _merge_property(properties: Mapping[str, str], option: Option) -> str | None:
+    return next((text for name in reversed(option.names) if (text := properties.get(name))), None)

@@ -32,13 +32,13 @@ from dataclasses import dataclass
 from mainstem.errors import OutcomeUnknown, Unavailable, Unsupported
 from mainstem.layout.properties import load_config
 from mainstem.metadata.commits.action import FileChanges
+from mainstem.options.services import BESIDE_WRITERS
 from mainstem.publish.publisher import Section
 from mainstem.publish.staging import create_once, forget, prepare
 from mainstem.readers.planning.table_state import TableState
 from mainstem.services.claim import claimed
 from mainstem.services.compaction_plan import FileListing
 from mainstem.services.log_compaction_plan import (
-    BESIDE_WRITERS,
     BlockCounts,
     LogCompactionOptions,
     broken,

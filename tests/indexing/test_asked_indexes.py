@@ -15,7 +15,7 @@ import pytest
 
 import mainstem
 from mainstem.api.hoodie_options import sorted_out
-from mainstem.api.job_indexes import asked_indexes, open_for_job
+from mainstem.api.job_table import asked_indexes, open_for_job
 from mainstem.cli.main import main
 from mainstem.errors import Invalid
 from mainstem.indexing.index_plan import schedule

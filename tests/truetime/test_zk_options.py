@@ -19,10 +19,11 @@ import pytest
 import mainstem
 from mainstem.api.opening import ZOOKEEPER_AUTH_VARIABLE
 from mainstem.errors import Invalid, Unavailable, Unsupported
+from mainstem.options.locks import EXPLICIT, IMPLICIT
 from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.locks.options import LockOptions, open_lock
 from mainstem.truetime.locks.zookeeper import in_line
-from mainstem.truetime.locks.zookeeper_options import EXPLICIT, IMPLICIT, implicit_base_path, xxh64
+from mainstem.truetime.locks.zookeeper_options import implicit_base_path, xxh64
 
 HERE = {"url": "h1:2181", "base_path": "/hudi/locks", "lock_key": "trips"}
 

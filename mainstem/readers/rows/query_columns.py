@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from mainstem.errors import CorruptTable, Unsupported
 from mainstem.layout.keys import record_keys
 from mainstem.merge.rules import KEY_COLUMN
+from mainstem.options.tables import DROP_PARTITION_COLUMNS
 
 if TYPE_CHECKING:
     from mainstem.readers.planning.split import ReadSpec, Split
@@ -72,5 +73,5 @@ def _repeated(text: str | None, kind: pa.DataType, rows: int, partition: str) ->
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise Unsupported(
             f"partition {partition!r}: {text!r} does not read as {kind}, and the files hold no"
-            " partition columns (hoodie.datasource.write.drop.partition.columns=true)"
+            f" partition columns ({DROP_PARTITION_COLUMNS}=true)"
         ) from error
