@@ -14,16 +14,14 @@ from mainstem.api.opening import as_text, local_path, local_seams
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, MainstemError, TableExists, Unavailable, Unsupported
 from mainstem.layout.properties import (
-    COMMIT_TIME,
-    EVENT_TIME,
     FIELD_PREFIXED,
     FOR_JAVA,
-    VERSION_8_MERGES,
     TableConfig,
     encode_config,
     table_checksum,
 )
 from mainstem.layout.time_partitions import time_options
+from mainstem.merge import modes
 from mainstem.options import CONCURRENCY, FSYNC, METADATA, NBCC, SHARED, WriterOptions, families
 from mainstem.options.locks import FILE_SYSTEM, LOCK_KEYS, PAUSE_MS, PROVIDER, RETRIES
 from mainstem.options.metadata import PARTITIONS, PARTITIONS_INFLIGHT
@@ -69,8 +67,10 @@ from mainstem.options.tables import (
     TIMELINE_PATH,
     TIMEZONE,
 )
+from mainstem.publish.staging import delete_quietly, is_same, private_name, put_once, put_over
 from mainstem.publish.table_identity import note_identity
 from mainstem.storage import paths
+from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.instant import parse_instant
 from mainstem.truetime.seams import Seams
@@ -228,7 +228,7 @@ def new_properties(
         if key in given and not (key == TIMEZONE and given[key].upper() == "UTC"):
             raise Invalid(f"{key} cannot be chosen; it is set by create_table", table=local)
     title = name or given.get(TABLE_NAME) or os.path.basename(local.rstrip("/")) or "table"
-    mode = given.get(MERGE_MODE, EVENT_TIME if order else COMMIT_TIME).upper()
+    mode = modes.merge_mode(given, order)
     count = BUCKETS.read(given if buckets is None else {BUCKETS: str(buckets)})
     times = time_options(given)
     if times and not (TIME_ZONE in times or TIME_OUTPUT_ZONE in times):
@@ -342,10 +342,9 @@ def _version_8(mode: str, order: list[str]) -> dict[str, str]:
     Without the older name 1.0.2 merges by arrival, without an error. The last two keep Java's newer
     Spark writers at the table's version.
     """
-    payload, strategy = VERSION_8_MERGES.get(mode, ("", ""))
-    found = {
-        PAYLOAD_CLASS: payload,
-        STRATEGY_ID: strategy,
+    found: dict[str, str] = {
+        PAYLOAD_CLASS: modes.VERSION_8_PAYLOADS.get(mode, ""),
+        STRATEGY_ID: modes.STRATEGIES.get(mode, ""),
         PRECOMBINE: ",".join(order),
         TABLE_VERSION_OPTION: "8",
     }
@@ -373,29 +372,28 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
     data, made = encode_config(raw, when), False
     # Two files, not two names: some engines write into a file that is there.
     private, note = (
-        paths.prepared(what, f"{seams.random.getrandbits(64):016x}") for what in ("table", "note")
+        private_name(seams.random, what) for what in ("table", "note")
     )
     try:
         refuse_what_is_there(storage)
         for folder in (paths.FENCE, paths.PREPARED):
-            storage.make_folder(folder)
+            make_folder(storage, folder)
         try:
             for path in (private, note):
-                storage.create(path, data, durable=True)
+                storage.put_new(path, data, durable=True)
             for folder in paths.INITIAL_FOLDERS:
-                storage.make_folder(folder)
+                make_folder(storage, folder)
             identity = note_identity(storage, seams.random)
             _put_metadata(seams, TableConfig(raw), when)
-            storage.sync_folders([paths.FENCE, paths.OWN, paths.HOODIE])
+            storage.settle([], [paths.FENCE, paths.OWN, paths.HOODIE], durable=True)
             refuse_what_is_there(storage)
             _link_properties(storage, private)
             made = True
-            storage.rename(note, f"{paths.FENCE}/{paths.MADE_HERE}")
+            put_over(storage, note, f"{paths.FENCE}/{paths.MADE_HERE}")
         finally:
             for path in (private, note):
-                with suppress(OSError):  # a writer's sweep of left-over private files finds it
-                    storage.delete(path)
-        storage.sync_folders([paths.FENCE, paths.HOODIE, ""])
+                delete_quietly(storage, path)
+        storage.settle([], [paths.FENCE, paths.HOODIE, ""], durable=True)
         return identity
     except OSError as error:
         with suppress(OSError):
@@ -405,12 +403,9 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
 
 
 def _link_properties(storage: Storage, private: str) -> None:
-    try:
-        storage.link(private, paths.PROPERTIES)
-    except FileExistsError:
-        # On a network file system a call whose reply was lost is repeated, and then fails.
-        if not storage.same_file(private, paths.PROPERTIES):
-            raise _exists(storage) from None
+    # On a network file system a call whose reply was lost is repeated, and then fails.
+    if not put_once(storage, private, paths.PROPERTIES) and not is_same(storage, private, paths.PROPERTIES):
+        raise _exists(storage)
 
 
 def refuse_what_is_there(storage: Storage) -> None:

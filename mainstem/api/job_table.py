@@ -45,7 +45,6 @@ from mainstem.options.tables import (
     MERGE_MODE,
     ORDERING_FIELDS,
     ORDERING_OPTION,
-    PARTIAL_UPDATES,
     TABLE_NAME,
     TABLE_TYPE,
     TABLE_TYPE_OPTION,
@@ -68,9 +67,7 @@ _DEFAULTS: dict[str, str] = {
     INDEX_TYPE: "BUCKET",
     BUCKET_ENGINE: "SIMPLE",
 }
-_UPPER = (TABLE_TYPE, MERGE_MODE, PARTIAL_UPDATES,
-          INDEX_TYPE, BUCKET_ENGINE, TIMEZONE,
-          KEY_GENERATOR)  # fmt: skip
+_UPPER = (TABLE_TYPE, MERGE_MODE, INDEX_TYPE, BUCKET_ENGINE, TIMEZONE, KEY_GENERATOR)
 # A foreign table may lack it; then the option tells it (checked against its files).
 _GIVEN_WHERE_MISSING = (BUCKETS, SLASH_DATES)
 
@@ -90,11 +87,16 @@ class Wanted(Protocol):
     name as the user wrote it; ``passed``: settings for opening it.
     """
 
-    path: str
-    operation: str
-    table: Mapping[str, str]
-    given: Mapping[str, str]
-    passed: Mapping[str, str]
+    @property
+    def path(self) -> str: ...
+    @property
+    def operation(self) -> str: ...
+    @property
+    def table(self) -> Mapping[str, str]: ...
+    @property
+    def given(self) -> Mapping[str, str]: ...
+    @property
+    def passed(self) -> Mapping[str, str]: ...
 
 
 def open_or_create(options: Wanted, schema: pa.Schema) -> Table:

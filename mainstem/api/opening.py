@@ -16,7 +16,8 @@ from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.locks.options import LockOptions, open_lock
+from mainstem.truetime.locks.options import LockOptions
+from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.seams import Seams
 
 #: credentials for ZooKeeper, where the option ``hoodie.mainstem.lock.zookeeper.auth`` is not given
@@ -36,7 +37,7 @@ def note_lock(seams: Seams) -> None:
         if found is None:
             seams.lock.acquire().release()
             try:
-                storage.create(paths.LOCK_NOTE, identity.encode(), durable=True)
+                storage.put_new(paths.LOCK_NOTE, identity.encode(), durable=True)
                 return
             except FileExistsError:
                 found = _noted_lock(storage)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mainstem.indexing.status import Index
     from mainstem.layout.slicing import FileSlice
     from mainstem.merge.compaction_cautions import Caution
-    from mainstem.readers.planning.scan_plan import ScanPlan
+    from mainstem.readers.queries.scan_plan import ScanPlan
     from mainstem.services.archiving import Archived
     from mainstem.services.background import Background
     from mainstem.services.cleaning import Cleaned
@@ -172,7 +172,7 @@ class Table:
         and indexes tell (``.explain()``); ``hoodie.enable.data.skipping=false`` and
         ``hoodie.metadata.enable=false`` given to ``open_table`` turn that off.
         """
-        from mainstem.readers.planning import snapshot
+        from mainstem.readers.queries import snapshot
 
         return snapshot.scan(
             self.opened.seams.storage,

@@ -7,7 +7,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid, Unsupported
-from mainstem.layout.properties import COMMIT_TIME, EVENT_TIME, FILL_UNAVAILABLE
+from mainstem.merge.modes import FILL_UNAVAILABLE
 from mainstem.options.tables import PARTIAL_UPDATES
 from mainstem.options.writing import LAYOUT_OPTIONS
 
@@ -24,7 +24,7 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
     Reads the timeline and the newest schema. Raises ``Invalid`` where the table lacks a column that it names,
     ``Unsupported`` for an ``update_columns`` that its merge rules cannot do.
     """
-    from mainstem.formats.avro_schema import arrow_to_avro
+    from mainstem.formats.avro_schema import arrow_to_avro, avro_to_arrow
     from mainstem.layout.foreign_tables import check_key_encoding
     from mainstem.layout.key_generator import KeyGenerator
     from mainstem.layout.schema_fit import arrow_user_schema
@@ -67,6 +67,7 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
         ctx.keys_agreed = True
     keys.check_schema(arrow)
     held = held_columns(ctx.seams.storage)
+    log_schema = arrow_to_avro(arrow, table_name=config.name, meta_fields=True)
     return WriteSpec(
         base=opened.path,
         instant="",
@@ -76,17 +77,12 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
         fill_missing=fills_missing({**config.raw, **opened.given}),
         hash_fields=config.hash_fields,
         buckets=ctx.buckets,
-        merge_mode=EVENT_TIME if rules.ordering else COMMIT_TIME,
+        rules=rules.for_schema(user_schema, avro_to_arrow(log_schema)),
         ordering=config.ordering,
         user_schema=user_schema,
-        log_schema=arrow_to_avro(arrow, table_name=config.name, meta_fields=True),
+        log_schema=log_schema,
         fsync=options.fsync,
         log_bytes_max=options.log_bytes_max,
-        partial_mode=rules.partial,
-        unavailable=rules.unavailable,
-        delete_field=rules.delete_field,
-        delete_marker=rules.delete_marker,
-        merger=rules.merger,
         block_format=options.block_format,
         partial_blocks=partial_blocks,
         layout={key: opened.given[key] for key in LAYOUT_OPTIONS if key in opened.given},

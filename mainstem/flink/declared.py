@@ -112,11 +112,12 @@ def from_schema(
         texts=dict(texts),
     )
     options = _with_fields(options, found)
-    named = {
-        "key": _fields(options.table.get(RECORD_KEY_FIELDS)),
-        "partition": _fields(options.table.get(PARTITION_FIELDS)),
-    }
-    return replace(found, options=options, **named)
+    return replace(
+        found,
+        options=options,
+        key=_fields(options.table.get(RECORD_KEY_FIELDS)),
+        partition=_fields(options.table.get(PARTITION_FIELDS)),
+    )
 
 
 def _fields(text: str | None) -> tuple[str, ...] | None:

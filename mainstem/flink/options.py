@@ -15,7 +15,9 @@ from mainstem.api.hoodie_options import check_given, for_reading, local_path, op
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.option_list import BY_NAME, FIXED, NO_EFFECT, OPTIONS, Option
 from mainstem.limits import VECTOR_DIMENSION_MAX
-from mainstem.merge.payloads import COMMIT_TIME, EVENT_TIME, IGNORE_DEFAULTS, KNOWN_PAYLOADS
+from mainstem.merge import modes
+from mainstem.merge.modes import COMMIT_TIME, EVENT_TIME, IGNORE_DEFAULTS
+from mainstem.merge.payloads import KNOWN_PAYLOADS
 from mainstem.options.placing import VECTOR_COLUMNS
 from mainstem.options.reading import QUERY_TYPE
 from mainstem.options.services import FLINK_CLEAN, FLINK_COMPACT, FLINK_SCHEDULE
@@ -33,10 +35,7 @@ _MERGERS = {
     "CommitTimeFlinkRecordMerger": (COMMIT_TIME, None),
     "PartialUpdateFlinkRecordMerger": (EVENT_TIME, IGNORE_DEFAULTS),
 }
-_STRATEGIES = {
-    "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": EVENT_TIME,
-    "ce9acb64-bde0-424c-9b91-f6ebba25356d": COMMIT_TIME,
-}
+_STRATEGIES = {strategy: mode for mode, strategy in modes.STRATEGIES.items()}
 #: Flink's own defaults of services, where Hudi's other engines have other ones
 _SERVICE_DEFAULTS = tuple(
     (option.key, option.default)
@@ -172,8 +171,10 @@ def _merging(
         if name not in values:
             continue
         mode, partial = _meaning(name, written[name], values[name])
-        for key, value in ((MERGE_MODE, mode), (PARTIAL_UPDATES, partial)):
-            if value is not None and table.setdefault(key, value).upper() != value:
+        found = modes.merge_mode({MERGE_MODE: table.setdefault(MERGE_MODE, mode)})
+        told = partial and table.setdefault(PARTIAL_UPDATES, partial)
+        for key, value, said in ((MERGE_MODE, mode, found), (PARTIAL_UPDATES, partial, told)):
+            if value != said:
                 raise Invalid(
                     f"{written[name]}={values[name]!r} means {value}, which contradicts"
                     f" {given.get(key, key)}={table[key]!r}"

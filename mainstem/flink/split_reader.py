@@ -21,7 +21,7 @@ from pyflink.table.udf import TableFunction
 
 from mainstem.errors import Invalid, Unavailable
 from mainstem.filters.expression_tree import identity
-from mainstem.readers.planning.split import Split
+from mainstem.readers.rows.split import Split
 from mainstem.storage.local import LocalStorage
 
 #: the column of the table that names splits

@@ -22,13 +22,14 @@ from mainstem.flink.declared import Declared
 from mainstem.flink.options import FlinkOptions
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.vectors import check_same
-from mainstem.merge.payloads import COMMIT_TIME
+from mainstem.merge.modes import COMMIT_TIME, merge_mode
 from mainstem.options.placing import BUCKET_ENGINE, BUCKETS, INDEX_TYPE, RECORD_KEY_FIELDS, RECORD_KEY_OPTION
-from mainstem.options.tables import MERGE_MODE, ORDERING_FIELDS, TABLE_NAME, TABLE_TYPE
+from mainstem.options.tables import ORDERING_FIELDS, TABLE_NAME, TABLE_TYPE
 from mainstem.options.writing import SET_NULL
 from mainstem.writers.transaction_schema import fills_missing
 
 _DEFAULT_KEY, _DEFAULT_ORDERING, _DEFAULT_BUCKETS = "uuid", "ts", "4"
+
 _NEEDED = (
     (TABLE_TYPE, "COPY_ON_WRITE", "MERGE_ON_READ", TABLE_TYPE.flink),
     (INDEX_TYPE, "FLINK_STATE", "BUCKET", INDEX_TYPE.flink),
@@ -136,8 +137,8 @@ def _completed(declared: Declared) -> FlinkOptions:
                 table=options.path,
             )
         table[RECORD_KEY_FIELDS] = _DEFAULT_KEY
-    by_arrival = table.get(MERGE_MODE, "").upper() == COMMIT_TIME
-    if ORDERING_FIELDS not in table and _DEFAULT_ORDERING in names and not by_arrival:
+    by_time = merge_mode(table, [_DEFAULT_ORDERING]) != COMMIT_TIME
+    if ORDERING_FIELDS not in table and _DEFAULT_ORDERING in names and by_time:
         table[ORDERING_FIELDS] = _DEFAULT_ORDERING
     return replace(options, table=table)
 

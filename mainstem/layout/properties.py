@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.java_properties import format_properties, parse_properties
 from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.merge import modes
 from mainstem.options.locks import FOLDER, PLACE_KEYS, PROVIDER
 from mainstem.options.metadata import AUTO_DELETE, COLUMN_STATS, METADATA, PARTITIONS, PARTITIONS_INFLIGHT
 from mainstem.options.placing import (
@@ -73,21 +74,6 @@ from mainstem.storage.protocol import Storage
 
 MERGE_ON_READ = "MERGE_ON_READ"
 COPY_ON_WRITE = "COPY_ON_WRITE"
-COMMIT_TIME = "COMMIT_TIME_ORDERING"
-EVENT_TIME = "EVENT_TIME_ORDERING"
-IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
-#: merge mode -> payload class and merge strategy id that version 8 stores beside it
-VERSION_8_MERGES = {
-    EVENT_TIME: (
-        "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
-        "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
-    ),
-    COMMIT_TIME: (
-        "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",
-        "ce9acb64-bde0-424c-9b91-f6ebba25356d",
-    ),
-}
-FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
 
 #: ``field:value``, which Hudi 0.14.0 and before and 1.1 and later write; ``value``: 0.14.1 to 1.0.2
 FIELD_PREFIXED, VALUE_ONLY = "FIELD_PREFIXED", "VALUE_ONLY"
@@ -243,18 +229,12 @@ class TableConfig:
     @property
     def ordering(self) -> tuple[str, ...]:
         """Ordering fields: the v9 key, else the spelling of 1.0.x writers."""
-        return self._fields(ORDERING_FIELDS, PRECOMBINE)
+        return modes.ordering_fields(self.raw)
 
     @property
     def merge_mode(self) -> str:
-        mode = self._get(MERGE_MODE).upper()
-        return mode or (EVENT_TIME if self.ordering else COMMIT_TIME)
-
-    @property
-    def partial_update_mode(self) -> str | None:
-        """Ignored by Hudi at table version 8."""
-        mode = self._get(PARTIAL_UPDATES).upper()
-        return mode or None if self.version >= 9 else None
+        """Hudi's name of the merge mode, also where the table does not say it."""
+        return modes.merge_mode(self.raw)
 
     @property
     def key_generator(self) -> str:
@@ -398,10 +378,7 @@ class TableConfig:
             (TABLE_TYPE, self.table_type, (MERGE_ON_READ,)),
             (INDEX_TYPE, self._get(INDEX_TYPE).upper(), ("", "BUCKET")),
             (BUCKET_ENGINE, self._get(BUCKET_ENGINE).upper(), ("", "SIMPLE")),
-            (MERGE_MODE, self.merge_mode,
-             (COMMIT_TIME, EVENT_TIME, "CUSTOM")),  # custom ones: see merge/rules.py
-            (PARTIAL_UPDATES, self.partial_update_mode,
-             (None, IGNORE_DEFAULTS, FILL_UNAVAILABLE)),
+            (MERGE_MODE, self.merge_mode, modes.MODES),  # CUSTOM: see merge/rules.py
             (KEY_GENERATOR, self.key_generator,
              ("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM")),
             (POPULATE_META_FIELDS, self._get(POPULATE_META_FIELDS).lower(),
@@ -421,11 +398,12 @@ class TableConfig:
                     f" {' or '.join(repr(a) for a in allowed if a)}{way}",
                     table=table,
                 )
+        modes.partial_update_mode(self.raw)  # refuses a mode that it does not know
         if self.version == 8:
             self._check_version_8(table)
         if not self.record_key:
             raise Unsupported(f"{RECORD_KEY_FIELDS} is missing", table=table)
-        if self.merge_mode == EVENT_TIME and not self.ordering:
+        if self.merge_mode == modes.EVENT_TIME and not self.ordering:
             raise Invalid(
                 f"EVENT_TIME_ORDERING without {ORDERING_FIELDS}: rows cannot be ordered",
                 table=table,
@@ -467,9 +445,9 @@ class TableConfig:
                 table=table,
             )
         payload = self._get(PAYLOAD_CLASS).rpartition(".")[2]
-        known, _ = VERSION_8_MERGES.get(self.merge_mode, ("", ""))
+        known = modes.VERSION_8_PAYLOADS.get(self.merge_mode, "")
         same = [known.rpartition(".")[2]] if known else []
-        if self.merge_mode == EVENT_TIME:
+        if self.merge_mode == modes.EVENT_TIME:
             same.append("EventTimeAvroPayload")
         if same and payload and payload not in same:
             raise Unsupported(

@@ -75,7 +75,7 @@ class Epoch:
     def place_ticket(self, prepared: str | None) -> None:
         """Step 3: the content is a second name of ``prepared`` (already durable), or empty."""
         if prepared is None:
-            self._storage.create(self.ticket, b"", durable=False)
+            self._storage.put_new(self.ticket, b"", durable=False)
         else:
             self._name(prepared, self.ticket)
 
@@ -148,7 +148,7 @@ def enter_epoch(storage: Storage, random: Randomness, table: str | None = None) 
     identity = f"{random.getrandbits(64):016x}"
     epoch = Epoch(storage, last + 1, identity, names, table)
     try:
-        storage.create(epoch.marker, b"", durable=False)
+        storage.put_new(epoch.marker, b"", durable=False)
     except FileExistsError as error:
         raise LeaseLost(f"epoch {last + 1} was begun by another holder") from error
     epoch.sweep()
@@ -161,10 +161,10 @@ def note_newest(storage: Storage, time: str) -> None:
     Somebody may have read up to that time; an instant at or below it would never be seen by him.
     """
     try:
-        storage.create(paths.newest_note(time), b"", durable=True)
+        storage.put_new(paths.newest_note(time), b"", durable=True)
     except FileExistsError:
         return
-    storage.sync_folder(paths.FENCE)
+    storage.settle([], [paths.FENCE], durable=True)
     for name in sorted(storage.names(paths.FENCE)):
         noted = paths.parse_newest_note(name)
         if noted is not None and noted < time:
@@ -174,6 +174,6 @@ def note_newest(storage: Storage, time: str) -> None:
 def note_foreign_writer(storage: Storage, evidence: str) -> None:
     """Remember for good that another kind of writer uses the table."""
     try:
-        storage.create(f"{paths.FENCE}/{FOREIGN_NOTE}", evidence.encode(), durable=True)
+        storage.put_new(f"{paths.FENCE}/{FOREIGN_NOTE}", evidence.encode(), durable=True)
     except FileExistsError:
         return

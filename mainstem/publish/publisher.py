@@ -294,7 +294,7 @@ class Publisher:
             self._last_time = time
             self.wrote_metadata |= first is not None
             self._settle(lambda: after_link(time), target(time))
-            self._settle(lambda: storage.sync_folder(folder), target(time))
+            self._settle(lambda: storage.settle([], [folder], durable=True), target(time))
             return time, None
         finally:
             _quietly(epoch.drop_ticket)

@@ -19,7 +19,7 @@ from mainstem.spark.options import WriteOptions
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 QUERY = "sql.streaming.queryId"
 BATCH = "streaming.sql.batchId"
@@ -70,9 +70,9 @@ def in_driver(df: DataFrame) -> Found:
     return Found(ids, ids is not None or _session_streams(session))
 
 
-def _session_streams(session: object) -> bool:
+def _session_streams(session: SparkSession) -> bool:
     try:
-        conf = session._jsparkSession.sessionState().conf()  # type: ignore[attr-defined]
+        conf = session._jsparkSession.sessionState().conf()
         return any(conf.contains(mark) for mark in _SESSION_MARKS)
     except Exception:
         return False

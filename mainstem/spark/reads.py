@@ -23,8 +23,8 @@ from mainstem.layout.properties import load_config
 from mainstem.options.reading import BEGIN, END, QUERY_TYPE, START_OFFSET
 from mainstem.readers.changes.commit_range import write_times
 from mainstem.readers.planning.explain import Explanation
-from mainstem.readers.planning.scan_plan import ReadableSplit, ScanPlan
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.scan_plan import ReadableSplit, ScanPlan
 from mainstem.spark.options import CDC, FILTER, INCREMENTAL, ReadOptions
 from mainstem.spark.types import arrow_schema, fit_for_spark
 from mainstem.storage.local import LocalStorage
@@ -37,8 +37,8 @@ try:  # Spark 4.2 and newer
         SupportsTriggerAvailableNow,
     )
 except ImportError:  # Spark 4.1 asks for everything there is
-    ReadAllAvailable = ReadLimit = ReadMaxFiles = None  # type: ignore[assignment, misc]
-    SupportsTriggerAvailableNow = object  # type: ignore[assignment, misc]
+    ReadAllAvailable = ReadLimit = ReadMaxFiles = None
+    SupportsTriggerAvailableNow = object
 
 EARLIEST, LATEST = "earliest", "latest"
 #: Before every completion time, as Hudi writes it.
@@ -153,7 +153,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reached: str | None = None  # end of the last batch, as far as this process knows
         self._target: str | None = None  # of Trigger.AvailableNow
 
-    def initialOffset(self) -> dict:
+    def initialOffset(self) -> dict[str, str]:
         start = self._options.start_offset
         if start.lower() == EARLIEST:
             start = BEGINNING
@@ -170,10 +170,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = max(self._completed(), default=BEGINNING)
 
-    def reportLatestOffset(self) -> dict | None:
+    def reportLatestOffset(self) -> dict[str, str] | None:
         return {_AT: max(self._completed(), default=BEGINNING)}
 
-    def partitions(self, start: dict, end: dict) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         after, until = start[_AT], end[_AT]
         self._reached = until
         if after > until:
@@ -194,7 +194,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         storage = LocalStorage(self._options.path)
         return write_times(TableState.load(storage, load_config(storage)))
 
-    def _end(self, start: str | None, most: int | None) -> dict:
+    def _end(self, start: str | None, most: int | None) -> dict[str, str]:
         found = [time for time in self._completed() if start is None or time > start]
         if self._target is not None:
             found = [time for time in found if time <= self._target]
@@ -204,13 +204,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     if ReadMaxFiles is not None:
 
-        def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
+        def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
             most = limit.max_files if isinstance(limit, ReadMaxFiles) else None
             return self._end(start[_AT], most)
 
     else:
 
-        def latestOffset(self) -> dict:  # type: ignore[misc]
+        def latestOffset(self) -> dict[str, str]:  # type: ignore[misc]  # the other signature of the two
             """Spark 4.1 does not say where the stream is: after a restart it is known from the first
             batch on, so that one is not limited."""
             return self._end(self._reached, self._options.max_instants)

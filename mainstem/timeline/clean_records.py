@@ -52,7 +52,7 @@ def encode_clean_plan(plan: CleanPlan, base: str) -> bytes:
     if plan.earliest is not None:
         time, action = plan.earliest
         earliest = {"timestamp": time, "action": action, "state": COMPLETED.upper()}
-    record = {
+    record: dict[str, Any] = {
         "earliestInstantToRetain": earliest,
         "lastCompletedCommitTimestamp": plan.last_completed,
         "policy": plan.policy,

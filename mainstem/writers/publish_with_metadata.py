@@ -20,7 +20,7 @@ from mainstem.metadata.metadata_table import own_config
 from mainstem.publish.publisher import Published, Section
 from mainstem.storage import paths
 from mainstem.storage.below import FolderStorage
-from mainstem.storage.protocol import LogSink
+from mainstem.storage.protocol import Upload
 from mainstem.timeline.instant import DELTACOMMIT
 from mainstem.writers.context import WriterContext
 
@@ -40,7 +40,7 @@ def publish_with_metadata(
     *,
     prepared: str,
     decide: Callable[[Section], T | None],
-    settle: Callable[[Sequence[LogSink]], None] | None = None,
+    settle: Callable[[Sequence[Upload]], None] | None = None,
 ) -> Published[T]:
     """``Publisher.publish`` of an action's completed file; ``instant`` is its requested time.
 
@@ -100,7 +100,7 @@ def _prepare(
     ctx: WriterContext,
     instant: str,
     changes: FileChanges,
-    settle: Callable[[Sequence[LogSink]], None] | None = None,
+    settle: Callable[[Sequence[Upload]], None] | None = None,
     rounds: int = _ROUNDS_MAX,
 ) -> MetadataCommit | None:
     storage = ctx.seams.storage
@@ -112,7 +112,7 @@ def _prepare(
             settle([])
         return None
 
-    def durable(sinks: Sequence[LogSink]) -> None:
+    def durable(sinks: Sequence[Upload]) -> None:
         storage.settle(sinks, [], durable=True)
 
     try:  # is it there, and is it one of Hudi 1.x?

@@ -72,7 +72,7 @@ from mainstem.writers.write_spec import BULK_INSERT, UPSERT, WriteSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from mainstem.storage.protocol import LogSink
+    from mainstem.storage.protocol import Upload
     from mainstem.timeline.active import ActiveTimeline
 
 _log = logging.getLogger(__name__)
@@ -207,7 +207,7 @@ class Transaction:
                 decide=self._may_begin,
                 before_link=start_heartbeat,
                 # Under the lock too: whoever enters next can tell whose instant this is.
-                after_link=lambda time: storage.create(
+                after_link=lambda time: storage.put_new(
                     paths.timeline_file(f"{time}.{DELTACOMMIT}.{INFLIGHT}"), inflight, durable=False
                 ),
             )
@@ -453,7 +453,7 @@ class Transaction:
             content = encode_commit(stats, self._extra_metadata(), OPERATIONS[self._spec.operation])
             prepared, sink = begin(ctx.seams, self.instant, content)
 
-            def settle(others: Sequence[LogSink], own: LogSink = sink) -> None:
+            def settle(others: Sequence[Upload], own: Upload = sink) -> None:
                 self._settle([own, *others])
 
             try:
@@ -509,7 +509,7 @@ class Transaction:
             )
         )
 
-    def _settle(self, sinks: Sequence[LogSink]) -> None:
+    def _settle(self, sinks: Sequence[Upload]) -> None:
         """Make the data files durable that are not yet so, and these private files with them."""
         if self._appender is not None:
             self._appender.settle(sinks)
@@ -603,7 +603,7 @@ class Transaction:
         storage = self._ctx.seams.storage
         try:
             self._ctx.heartbeats.stop(self.instant)
-            storage.delete_folder(paths.marker_folder(self.instant))
+            storage.delete_tree(paths.marker_folder(self.instant))
         except (OSError, MainstemError):
             return
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mainstem.formats.avro_schema import avro_to_arrow
 from mainstem.layout.key_generator import KeyGenerator
-from mainstem.layout.properties import EVENT_TIME
 from mainstem.merge.rules import MergeRules
 from mainstem.options.tables import PARTIAL_UPDATES
 from mainstem.options.writing import PARTIAL_BLOCKS
@@ -47,22 +45,14 @@ class WriteSpec:
     keys: KeyGenerator
     hash_fields: tuple[str, ...]
     buckets: int
-    merge_mode: str
+    #: how rows of one key meet, and which rows are deletes; complete for ``log_schema``
+    rules: MergeRules
+    #: the ordering fields, whatever the merge mode: every row has them, and a delete carries their values
     ordering: tuple[str, ...]
     user_schema: str
     log_schema: str
     fsync: bool
     log_bytes_max: int
-    #: (partition, bucket) -> file id, where a table already has one that is not the constant NBCC id
-    file_ids: dict[tuple[str, int], str] = field(default_factory=dict)
-    #: ``hoodie.table.partial.update.mode`` and the marker of FILL_UNAVAILABLE
-    partial_mode: str | None = None
-    unavailable: str | None = None
-    #: a row whose column holds this text is a delete (``hoodie.payload.delete.field`` and ``.marker``)
-    delete_field: str | None = None
-    delete_marker: str | None = None
-    #: strategy id of a registered merger
-    merger: str | None = None
     #: ``hoodie.logfile.data.block.format``
     block_format: str = "avro"
     #: ``update_columns`` writes IS_PARTIAL blocks, which hold the given columns only
@@ -77,16 +67,3 @@ class WriteSpec:
     whole_numbers: tuple[str, ...] = ()
     #: of rows that are staged: which table they are for (``writers/staged_rows.py``)
     identity: str = ""
-
-    @property
-    def rules(self) -> MergeRules:
-        """How rows of one key meet, and which rows are deletes."""
-        return MergeRules(
-            ordering=self.ordering if self.merge_mode == EVENT_TIME else (),
-            partial=self.partial_mode,
-            unavailable=self.unavailable,
-            delete_field=self.delete_field,
-            delete_marker=self.delete_marker,
-            merger=self.merger,
-            full_schema=None if self.merger is None else avro_to_arrow(self.log_schema),
-        )

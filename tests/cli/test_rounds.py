@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 import mainstem
-from mainstem.cli.main import REFUSED, TRY_AGAIN, USAGE, main, rounds
+from mainstem.cli import rounds
+from mainstem.cli.main import REFUSED, TRY_AGAIN, USAGE, main
 from mainstem.errors import Unavailable
 from mainstem.services import compaction
 from mainstem.services.run_options import SERVICES

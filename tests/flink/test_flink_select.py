@@ -237,7 +237,7 @@ def without_zone(value):
     return value.replace(tzinfo=None) if isinstance(value, dt.datetime) else value
 
 
-@pytest.mark.supports("Engines", "PyFlink SELECT, joins and streams, no connector jar")
+@pytest.mark.supports("Engines", "Flink SQL: SELECT, joins and streaming reads, without a connector jar")
 def test_flink_shows_every_type_as_it_is_stored_in_any_time_zone(tmp_path, table_environment):
     table = mainstem.create_table(tmp_path / "t", TYPES, record_key="id", buckets=2, properties=OPTIONS)
     early, late = dt.datetime(1931, 5, 6, 7, 8, 9, 987654), dt.datetime(2024, 3, 31, 1, 30, 0, 123456)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from mainstem import open_table
-from mainstem.cli.main import main
+from mainstem.cli.main import DONE, REFUSED, TRY_AGAIN, USAGE, main
 from mainstem.errors import Unsupported
 from mainstem.formats.avro_container import decode_container
 from mainstem.formats.avro_schema import avro_to_arrow, parse_schema
@@ -447,8 +447,8 @@ def _whole(name: str) -> Target:
 def _arguments(data: bytes) -> object:
     words = data.decode("utf-8", "replace").replace("\0", "").split("\n")
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
-        code = main.main(words)
-    assert code in (main.DONE, main.REFUSED, main.USAGE, main.TRY_AGAIN), code
+        code = main(words)
+    assert code in (DONE, REFUSED, USAGE, TRY_AGAIN), code
     assert "Traceback" not in said.getvalue()
     return code
 

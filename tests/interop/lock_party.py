@@ -20,7 +20,8 @@ from pathlib import Path
 from mainstem.errors import LeaseLost
 from mainstem.options.locks import EXPLICIT
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.locks.options import LockOptions, open_lock
+from mainstem.truetime.locks.options import LockOptions
+from mainstem.truetime.locks.providers import open_lock
 
 
 class Log:

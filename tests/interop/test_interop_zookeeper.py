@@ -26,7 +26,8 @@ import mainstem
 from mainstem.errors import LockUnavailable
 from mainstem.options.locks import EXPLICIT, IMPLICIT
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.locks.options import LockOptions, open_lock
+from mainstem.truetime.locks.options import LockOptions
+from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.locks.zookeeper import ZooKeeperLock
 from mainstem.truetime.locks.zookeeper_options import implicit_base_path
 from tests.servers.zookeeper import ZooKeeperServer

@@ -242,7 +242,7 @@ class Beside(LocalStorage):
 @pytest.mark.parametrize(
     ("method", "ending"),
     [
-        ("create", "-1"),
+        ("put_new", "-1"),
         ("make_folder", "timeline"),
         ("move_folder", "metadata"),
         ("link", "hoodie.properties"),

@@ -17,15 +17,9 @@ import pytest
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 from mainstem.formats.log_file import BlockKind, read_blocks
 from mainstem.metadata.metadata_partitions import Content, content_of
+from mainstem.metadata.records import typed_bounds
 from mainstem.metadata.records.encoding_few import FEW
-from mainstem.metadata.records.flat_rows import (
-    SCHEMAS,
-    decode,
-    encode,
-    encode_keyed,
-    schema_of_version,
-    typed_bounds,
-)
+from mainstem.metadata.records.flat_rows import SCHEMAS, decode, encode, encode_keyed, schema_of_version
 from mainstem.metadata.records.keyed_rows import KeyedRows
 from tests.golden_tables.tables import unpack
 

@@ -39,7 +39,7 @@ def path_values(
             f" {', '.join(fields)}, and the files hold no partition columns"
             f" ({DROP_PARTITION_COLUMNS}=true)"
         )
-    values = []
+    values: list[tuple[str, str | None]] = []
     for name, part in zip(fields, parts, strict=True):
         text = part.removeprefix(f"{name}=")
         if text == DEFAULT_PARTITION:

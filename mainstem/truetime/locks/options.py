@@ -8,13 +8,10 @@ defaults and bounds are declared in ``options.locks``.
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from mainstem.errors import Invalid, Unsupported
-from mainstem.options.declared import Whole
+from mainstem.errors import Unsupported
 from mainstem.options.locks import (
     EXPIRE_MS,
     EXPLICIT,
@@ -28,16 +25,10 @@ from mainstem.options.locks import (
     RETRIES,
     WAIT_MS,
 )
-
-if TYPE_CHECKING:
-    from mainstem.truetime.clock import Clock
-    from mainstem.truetime.locks.protocol import LockProvider
-    from mainstem.truetime.locks.zookeeper_options import ZooKeeperOptions
-    from mainstem.truetime.seams import Randomness
-
+from mainstem.truetime.locks.option_values import local_folder, shown, whole
+from mainstem.truetime.locks.zookeeper_options import ZooKeeperOptions
 
 LOCK_NAME = "lock"
-_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(.*)$", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +65,6 @@ class LockOptions:
         Raises ``Unsupported`` for providers and file systems that mainstem cannot lock with, and
         ``Invalid`` for a value that does not parse (key, value and what was expected).
         """
-        from mainstem.truetime.locks import zookeeper_options
-
         base = local_folder("base path", base)
         provider = props.get(PROVIDER, PROVIDER.default).strip()
         if provider not in (FILE_SYSTEM, IN_PROCESS, EXPLICIT, IMPLICIT):
@@ -85,9 +74,7 @@ class LockOptions:
         if provider == FILE_SYSTEM and props.get(FOLDER, "").strip():
             folder = local_folder(FOLDER, props[FOLDER].strip())
         if provider in (EXPLICIT, IMPLICIT):
-            zookeeper = zookeeper_options.ZooKeeperOptions.from_properties(
-                props, base=base, implicit=provider == IMPLICIT
-            )
+            zookeeper = ZooKeeperOptions.from_properties(props, base=base, implicit=provider == IMPLICIT)
         return cls(
             provider=provider,
             base=base,
@@ -100,21 +87,6 @@ class LockOptions:
             foreign_expire_ms=60_000 * whole(props, FOREIGN_EXPIRE_MIN),
             expire_ms=whole(props, EXPIRE_MS),
         )
-
-
-def open_lock(options: LockOptions, *, clock: Clock, random: Randomness) -> LockProvider:
-    """The lock provider that ``options`` ask for; nothing is written before ``acquire``."""
-    if options.provider == IN_PROCESS:
-        from mainstem.truetime.locks.in_process import InProcessLock
-
-        return InProcessLock(options)
-    if options.zookeeper is not None:
-        from mainstem.truetime.locks.zookeeper import ZooKeeperLock
-
-        return ZooKeeperLock(options, options.zookeeper, clock=clock, random=random)
-    from mainstem.truetime.locks.file_system import FileSystemLock
-
-    return FileSystemLock(options, clock=clock, random=random)
 
 
 def _identity(provider: str, base: str, folder: str) -> str:
@@ -131,38 +103,3 @@ def _unknown_provider(provider: str) -> str:
         f"{IMPLICIT} or {IN_PROCESS} only. Every writer of a table must use the same lock: set one of "
         "these for all writers of the table, or write with Hudi"
     )
-
-
-def local_folder(key: str, value: str) -> str:
-    """``/x/y`` from ``/x/y``, ``file:/x/y`` or ``file:///x/y``; ``Invalid``/``Unsupported`` for others."""
-    match = _SCHEME.match(value)
-    if match and match[1].lower() != "file":
-        raise Unsupported(
-            f"{key}={shown(value)}: the file-system lock needs hard links and OS locks of a local "
-            f"POSIX file system, found scheme {match[1]}:; use a local path"
-        )
-    path = match[2] if match else value
-    if path.startswith("//"):
-        authority, slash, rest = path[2:].partition("/")
-        path = slash + rest if authority in ("", "localhost") else ""
-    if not path.startswith("/") or "\0" in path:
-        raise Invalid(
-            f"{key}={shown(value)}: expected an absolute local path (Java resolves a relative one "
-            "against its working folder, so that two writers would lock different files)"
-        )
-    return "/" + posixpath.normpath(path).lstrip("/")
-
-
-def whole(props: Mapping[str, str], option: Whole) -> int:
-    """The option's whole number; ``Invalid`` names key, value, unit and bounds."""
-    text = str(props.get(option, option.default)).strip()
-    if re.fullmatch(r"[0-9]{1,10}", text) and option.low <= int(text) <= option.high:
-        return int(text)
-    raise Invalid(
-        f"{option}={shown(text)}: expected a whole number of {option.unit}, {option.low} to {option.high}"
-    )
-
-
-def shown(value: str) -> str:
-    """A value as a message shows it, shortened."""
-    return repr(value if len(value) <= 200 else value[:200] + "...")

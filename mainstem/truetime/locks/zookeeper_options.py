@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from mainstem.errors import Invalid, Unsupported
 from mainstem.options.locks import AUTH, BASE_PATH, CONNECTION_MS, LOCK_KEY, PORT, SESSION_MS, TABLE_BASE, URL
 from mainstem.options.tables import TABLE_NAME
-from mainstem.truetime.locks.options import shown, whole
+from mainstem.truetime.locks.option_values import local_folder, shown, whole
 
 _IMPLICIT_KEY = "lock_key"
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))?")
@@ -144,8 +144,6 @@ def _digest(value: str) -> str | None:
 
 def _base_as_java_has_it(props: Mapping[str, str], base: str) -> str:
     """Java hashes ``hoodie.base.path`` as the job spelt it, so the spelling counts."""
-    from mainstem.truetime.locks.options import local_folder
-
     spelt = props.get(TABLE_BASE, base)
     if spelt != spelt.strip().rstrip("/") or local_folder(TABLE_BASE, spelt) != base:
         raise Invalid(
