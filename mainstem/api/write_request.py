@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid, Unsupported
 from mainstem.merge.modes import FILL_UNAVAILABLE
-from mainstem.options.tables import PARTIAL_UPDATES
+from mainstem.options import families
+from mainstem.options.tables import PARTIAL_UPDATES, UNAVAILABLE
 from mainstem.options.writing import LAYOUT_OPTIONS
 
 if TYPE_CHECKING:
@@ -102,6 +103,6 @@ def _check_update_columns(opened: OpenedTable, rules: MergeRules) -> None:
         raise Unsupported(
             "update_columns under FILL_UNAVAILABLE needs the marker that stands for 'keep the older"
             " value': the table has no"
-            " hoodie.record.merge.property.hoodie.write.partial.update.unavailable.value",
+            f" {families.MERGE_PROPERTY}{UNAVAILABLE}",
             table=opened.path,
         )

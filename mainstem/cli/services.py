@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from mainstem.cli.rounds import ProgressLine, add_rounds_command
 from mainstem.cli.rows import plain, print_json
-from mainstem.options.services import ARCHIVE_MAX, LOG_BLOCKS_MIN
+from mainstem.options.services import ARCHIVE_MAX, COMPACTION_TRIGGER, LOG_BLOCKS_MIN
 
 if TYPE_CHECKING:
     from mainstem.api.table import Table
@@ -36,7 +36,7 @@ def add_service_commands(
     )
     compact = service("compact", _compact, "merge log files into new base files")
     compact.add_argument(
-        "--if-due", action="store_true", help="only if Hudi's trigger fires (hoodie.compact.inline.*)"
+        "--if-due", action="store_true", help=f"only if Hudi's trigger fires ({COMPACTION_TRIGGER})"
     )
     clean = service("clean", _clean, "remove files that no retained view, savepoint or plan needs")
     clean.add_argument(

@@ -21,7 +21,7 @@ from mainstem.merge.payloads import KNOWN_PAYLOADS
 from mainstem.options.placing import VECTOR_COLUMNS
 from mainstem.options.reading import QUERY_TYPE
 from mainstem.options.services import FLINK_CLEAN, FLINK_COMPACT, FLINK_SCHEDULE
-from mainstem.options.tables import MERGE_MODE, ORDERING_FIELDS, PARTIAL_UPDATES
+from mainstem.options.tables import MERGE_MODE, ORDERING_FIELDS, PARTIAL_UPDATES, PAYLOAD_CLASS, STRATEGY_ID
 from mainstem.options.writing import GROUP_BYTES
 
 CONNECTORS = ("hudi", "mainstem")
@@ -167,7 +167,7 @@ def _merging(
     values: Mapping[str, str], written: Mapping[str, str], table: dict[str, str], given: dict[str, str]
 ) -> None:
     """What merge classes mean, as table properties; all that name one must mean the same."""
-    for name in ("payload.class", "record.merger.impls", "record.merger.strategy"):
+    for name in (PAYLOAD_CLASS.flink, "record.merger.impls", STRATEGY_ID.flink):
         if name not in values:
             continue
         mode, partial = _meaning(name, written[name], values[name])
@@ -184,13 +184,13 @@ def _merging(
 
 
 def _meaning(name: str, written: str, value: str) -> tuple[str, str | None]:
-    if name == "record.merger.strategy" and value in _STRATEGIES:
+    if name == STRATEGY_ID.flink and value in _STRATEGIES:
         return _STRATEGIES[value], None
     if name == "record.merger.impls":
         simple = value.rpartition(".")[2]
         if simple in _MERGERS and "," not in value:
             return _MERGERS[simple]
-    if name == "payload.class" and value in KNOWN_PAYLOADS:
+    if name == PAYLOAD_CLASS.flink and value in KNOWN_PAYLOADS:
         rules = KNOWN_PAYLOADS[value]
         if rules.delete is None and rules.unavailable is None:
             return rules.mode, rules.partial

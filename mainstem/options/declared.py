@@ -104,7 +104,8 @@ class Whole(Option):
 
     @property
     def expected(self) -> str:
-        return f"{self.unit + ', ' if self.unit else ''}{self.low:,} to {self.high:,}"
+        bounds = f"{self.low:,} to {self.high:,}" if self.low < self.high else str(self.low)
+        return f"{self.unit}, {bounds}" if self.unit else bounds
 
     def read(self, properties: Mapping[str, str], default: int | None = None) -> int:
         """The number; raises ``Invalid`` with name, value and bounds."""
