@@ -21,11 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from isal import isal_zlib
 
-from mainstem.api.opening import local_seams
+from mainstem.api.opening import real_seams
 from mainstem.api.table import Table
 from mainstem.formats.log_file import BlockKind, read_blocks
 from mainstem.layout.properties import load_config
 from mainstem.storage import paths
+from mainstem.storage.backends import location_of
 from mainstem.storage.local import LocalStorage
 from mainstem.storage.protocol import Upload
 
@@ -140,7 +141,7 @@ def opened(
 ) -> tuple[Table, Callable[[Pattern], None]]:
     """A table without metadata, and what gives it the work of a pattern."""
     given, config = dict(options), load_config(LocalStorage(str(path)))
-    seams = local_seams(str(path), config, given)
+    seams = real_seams(location_of(path), config, given)
     storage = BareStorage(seams.storage.base, sync=seams.storage.durable)
 
     def give(pattern: Pattern) -> None:

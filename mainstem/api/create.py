@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstem.api.hoodie_options import check_given
-from mainstem.api.opening import as_text, local_path, local_seams
+from mainstem.api.opening import as_text, real_seams
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, MainstemError, TableExists, Unavailable, Unsupported
 from mainstem.layout.properties import (
@@ -70,6 +70,7 @@ from mainstem.options.tables import (
 from mainstem.publish.staging import delete_quietly, is_same, private_name, put_once, put_over
 from mainstem.publish.table_identity import note_identity
 from mainstem.storage import paths
+from mainstem.storage.backends import Place, location_of
 from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.instant import parse_instant
@@ -94,7 +95,7 @@ _FIXED = (
 
 
 def create_table(
-    path: str | os.PathLike[str],
+    path: Place,
     schema: pa.Schema,
     *,
     record_key: Sequence[str] | str,
@@ -133,7 +134,8 @@ def create_table(
     given = as_text(properties)
     indexed = METADATA.read(given, False)
     check_given({key: value for key, value in given.items() if key != METADATA})
-    local = local_path(path)
+    location = location_of(path)
+    local = location.base
     keys, order, parts = (_names(v) for v in (record_key, ordering, partition_by))
     if not isinstance(schema, pa.Schema):
         raise Invalid(f"schema is a {type(schema).__name__}, expected a pyarrow.Schema", table=local)
@@ -149,7 +151,7 @@ def create_table(
     options = {k: v for k, v in given.items()
                if k not in raw or k == FSYNC or k.startswith(families.LOCKS)}  # fmt: skip
     WriterOptions.from_properties(given)
-    seams = local_seams(local, config, options)
+    seams = real_seams(location, config, options)
     table = Table(seams, config, options, put_table(seams, raw))
     for name_of, size in plain_lists(schema).items():
         _log.info(

@@ -47,6 +47,8 @@ from mainstem.options.writing import (
     SET_NULL,
     SKEW_MS,
 )
+from mainstem.storage.backends import location_of
+from mainstem.storage.location import Location
 from mainstem.writers.write_spec import UNSAFE
 
 OPERATIONS = OPERATION.allowed
@@ -76,23 +78,10 @@ _OPENING = (
 )  # fmt: skip
 
 
-def local_path(path: str) -> str:
-    """A local path without scheme. Raises ``Unsupported`` for another file system than
-    ``file:``."""
-    scheme, colon, rest = path.partition(":")
-    if colon and scheme.isalnum() and "/" not in scheme:
-        if scheme.lower() != "file":
-            raise Unsupported(
-                f"path {path!r}: tables lie on a local POSIX file system (that all workers"
-                f" see), found the scheme {scheme}:"
-            )
-        path = "/" + rest.lstrip("/")
-    if not path.startswith("/"):
-        raise Invalid(
-            f"path {path!r} is relative; expected an absolute path: driver and workers have"
-            " different working folders"
-        )
-    return path.rstrip("/") or "/"
+def shared_location(path: str) -> Location:
+    """Where a job's table lies, for all of its processes. Raises ``Invalid`` for a relative path,
+    ``Unsupported`` for storage that is not supported."""
+    return location_of(path, absolute=True)
 
 
 def texts_of(options: Mapping[str, object]) -> dict[str, str]:

@@ -53,6 +53,8 @@ from mainstem.options.tables import (
     TIMEZONE,
 )
 from mainstem.storage import paths
+from mainstem.storage.backends import storage_of
+from mainstem.storage.location import Location
 
 _ARGUMENTS = (RECORD_KEY_FIELDS, ORDERING_FIELDS, PARTITION_FIELDS, BUCKETS, TABLE_NAME, TABLE_VERSION,
               TABLE_TYPE)  # fmt: skip
@@ -88,7 +90,7 @@ class Wanted(Protocol):
     """
 
     @property
-    def path(self) -> str: ...
+    def location(self) -> Location: ...
     @property
     def operation(self) -> str: ...
     @property
@@ -100,12 +102,12 @@ class Wanted(Protocol):
 
 
 def open_or_create(options: Wanted, schema: pa.Schema) -> Table:
-    """The table at ``options.path``. A missing one is created from the options and this schema.
+    """The table at ``options.location.base``. A missing one is created from the options and this schema.
 
     Raises ``Invalid`` for an option that contradicts the table, and, naming them, for the options
     that creating the table would need.
     """
-    if not exists(options.path):
+    if not exists(options.location):
         created = _create(options, schema)
         if created is not None:
             return created
@@ -157,16 +159,16 @@ def _provide(table: Table, kind: str) -> None:
 def _key(options: Wanted) -> tuple[object, ...]:
     """What an open table depends on: its options and this very ``hoodie.properties`` file."""
     try:
-        found = os.stat(os.path.join(options.path, paths.PROPERTIES))
+        found = os.stat(os.path.join(options.location.base, paths.PROPERTIES))
         state: tuple[object, ...] = (found.st_ino, found.st_mtime_ns, found.st_size)
     except OSError:  # being replaced by another writer: do not share what is read now
         state = (object(),)
     settings = tuple(sorted({**for_opening(options.passed), **options.table}.items()))
-    return (os.getpid(), options.path, settings, *state)
+    return (os.getpid(), options.location.base, settings, *state)
 
 
 def _opened(options: Wanted) -> Table:
-    table = open_table(options.path, properties=for_opening(options.passed))
+    table = open_table(options.location, properties=for_opening(options.passed))
     wrong = contradiction(options, table.config)
     if wrong:
         raise Invalid(wrong, table=table.path)
@@ -176,13 +178,14 @@ def _opened(options: Wanted) -> Table:
         if key in options.table and not table.properties.get(key)
     }
     given = {**for_opening(options.passed), **missing}
-    return open_table(options.path, properties=given) if missing else table
+    return open_table(options.location, properties=given) if missing else table
 
 
-def exists(path: str) -> bool:
-    """Whether a table lies at ``path``."""
+def exists(location: Location) -> bool:
+    """Whether a table lies there."""
+    storage = storage_of(location)
     names = (paths.PROPERTIES, paths.PROPERTIES_BACKUP)  # the backup while a writer replaces it
-    return any(os.path.exists(os.path.join(path, name)) for name in names)
+    return any(storage.stat(name) is not None for name in names)
 
 
 def _create(options: Wanted, schema: pa.Schema) -> Table | None:
@@ -190,37 +193,37 @@ def _create(options: Wanted, schema: pa.Schema) -> Table | None:
     wanted = dict(options.table)
     if options.operation == "delete":
         raise Invalid(
-            f"there is no table at {options.path}: nothing can be deleted from it",
-            table=options.path,
+            f"there is no table at {options.location.base}: nothing can be deleted from it",
+            table=options.location.base,
         )
     needed = ((RECORD_KEY_OPTION, RECORD_KEY_FIELDS), (TABLE_NAME, TABLE_NAME))
     missing = [name for name, key in needed if not wanted.get(key)]
     if missing:
         raise Invalid(
-            f"there is no table at {options.path}, and to create one {' and '.join(missing)} must"
+            f"there is no table at {options.location.base}, and to create one {' and '.join(missing)} must"
             f" be given (with {ORDERING_OPTION}, {PARTITION_OPTION} and {BUCKETS} as needed)",
-            table=options.path,
+            table=options.location.base,
         )
     if wanted.get(TABLE_TYPE, "MERGE_ON_READ").upper() != "MERGE_ON_READ":
         raise Unsupported(
             f"{TABLE_TYPE_OPTION}={wanted[TABLE_TYPE]!r}: non-blocking"
             " writers need MERGE_ON_READ",
-            table=options.path,
+            table=options.location.base,
         )
     version = wanted.get(TABLE_VERSION, "9")
     if version not in ("8", "9"):
         raise Unsupported(
             f"{TABLE_VERSION_OPTION}={version!r}: tables are created with version 8 or 9",
-            table=options.path,
+            table=options.location.base,
         )
     listed = (RECORD_KEY_FIELDS, ORDERING_FIELDS, PARTITION_FIELDS)
     fields = {str(key): _names(wanted.get(key, "")) for key in listed}
     columns = pa.schema([f for f in schema if f.name not in META_FIELDS])
     more = {k: v for k, v in wanted.items() if k not in _ARGUMENTS}
-    reach_lock(options.path, {**options.passed, **wanted})
+    reach_lock(options.location, {**options.passed, **wanted})
     try:
         table = create_table(
-            options.path,
+            options.location,
             columns,
             record_key=fields[RECORD_KEY_FIELDS],
             ordering=fields[ORDERING_FIELDS],
@@ -231,7 +234,7 @@ def _create(options: Wanted, schema: pa.Schema) -> Table | None:
             properties={**for_opening(options.passed), **more},
         )
     except Invalid:
-        if exists(options.path):
+        if exists(options.location):
             return None
         raise
     wrong = contradiction(options, table.config)

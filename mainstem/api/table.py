@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mainstem.api.indexes import Indexes
 from mainstem.api.opened_table import OpenedTable
-from mainstem.api.opening import ZOOKEEPER_AUTH_VARIABLE, as_text, local_path, local_seams
+from mainstem.api.opening import ZOOKEEPER_AUTH_VARIABLE, as_text, real_seams
 from mainstem.api.services import Services
 from mainstem.api.vectors import Vectors
 from mainstem.api.write_request import write_spec
@@ -17,7 +16,7 @@ from mainstem.layout.properties import TableConfig, load_config
 from mainstem.options.locks import AUTH as ZOOKEEPER_AUTH
 from mainstem.options.writing import CLOCK_OFFSET
 from mainstem.publish.table_identity import known_identity
-from mainstem.storage.local import LocalStorage
+from mainstem.storage.backends import Place, location_of, reopens, storage_of
 from mainstem.truetime.seams import Seams
 
 if TYPE_CHECKING:
@@ -78,15 +77,15 @@ class Table:
 
     def __reduce__(self) -> Any:
         """A pickle opens the table again, in whatever process it arrives."""
-        if not isinstance(self.opened.seams.storage, LocalStorage):
-            raise TypeError("this table is not on local storage: open it again where it is needed")
+        if not reopens(self.opened.seams.storage):
+            raise TypeError("this table's storage is only in this process: open it again where it is needed")
         if ZOOKEEPER_AUTH in self.opened.given:
             raise Invalid(
                 f"a pickle of this table would hold the credentials of {ZOOKEEPER_AUTH}: give them by the"
                 f" environment variable {ZOOKEEPER_AUTH_VARIABLE}, here and there",
                 table=self.path,
             )
-        return open_table, (self.path, self.opened.given)
+        return open_table, (self.opened.seams.storage.location, self.opened.given)
 
     def __copy__(self) -> Table:
         """A copy is a table opened once more over the same storage, clock and lock."""
@@ -535,7 +534,7 @@ class Table:
 
 
 def open_table(
-    path: str | os.PathLike[str],
+    path: Place,
     properties: Mapping[str, object] | None = None,
     *,
     clock_offset_ms: int | None = None,
@@ -550,13 +549,13 @@ def open_table(
     given = as_text(properties)
     if clock_offset_ms is not None:
         given[CLOCK_OFFSET] = str(clock_offset_ms)
-    local = local_path(path)
-    storage = LocalStorage(local)
+    location = location_of(path)
+    storage = storage_of(location)
     identity = known_identity(storage)  # before the properties: of an older table it would be missed
     config = load_config(storage)
-    config.check_readable(local)
+    config.check_readable(location.base)
     if properties:
         from mainstem.api.hoodie_options import check_given
 
         check_given(given, config.raw)
-    return Table(local_seams(local, config, given), config, given, identity)
+    return Table(real_seams(location, config, given), config, given, identity)

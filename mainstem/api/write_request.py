@@ -70,7 +70,7 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
     held = held_columns(ctx.seams.storage)
     log_schema = arrow_to_avro(arrow, table_name=config.name, meta_fields=True)
     return WriteSpec(
-        base=opened.path,
+        location=opened.seams.storage.location,
         instant="",
         operation=operation,
         table_name=config.name,

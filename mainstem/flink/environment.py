@@ -94,7 +94,7 @@ class _Views:
 
     def next_mention(self, table: Declared) -> str:
         """Of a table: its number among those of the same path."""
-        return str(sum(view.table.options.path == table.options.path for view in self.made))
+        return str(sum(view.table.options.location == table.options.location for view in self.made))
 
 
 class Environment(WrappedEnvironment):

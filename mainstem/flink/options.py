@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mainstem import options as core
-from mainstem.api.hoodie_options import check_given, for_reading, local_path, operation, sorted_out
+from mainstem.api.hoodie_options import check_given, for_reading, operation, shared_location, sorted_out
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.option_list import BY_NAME, FIXED, NO_EFFECT, OPTIONS, Option
 from mainstem.limits import VECTOR_DIMENSION_MAX
@@ -23,6 +23,7 @@ from mainstem.options.reading import QUERY_TYPE
 from mainstem.options.services import FLINK_CLEAN, FLINK_COMPACT, FLINK_SCHEDULE
 from mainstem.options.tables import MERGE_MODE, ORDERING_FIELDS, PARTIAL_UPDATES, PAYLOAD_CLASS, STRATEGY_ID
 from mainstem.options.writing import GROUP_BYTES
+from mainstem.storage.location import Location
 
 CONNECTORS = ("hudi", "mainstem")
 NO_ORDERING = "no_precombine"
@@ -71,7 +72,7 @@ class FlinkOptions:
     columns that are VECTORs, in lower case, and their dimensions.
     """
 
-    path: str
+    location: Location
     name: str
     table: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
@@ -97,7 +98,7 @@ class FlinkOptions:
         check_given(for_reading(passed))
         core.WriterOptions.from_properties(passed)
         return cls(
-            path=local_path(path),
+            location=shared_location(path),
             name=name,
             table=table,
             given=given,

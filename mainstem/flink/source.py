@@ -86,7 +86,7 @@ def read(
     _check_stored(opened, transport)
     if asked.streaming:
         splits = _watched(t_env, opened, asked, transport.names, filter, name)
-        return _rows(t_env, splits, Slices(opened.path, transport), kinds)
+        return _rows(t_env, splits, Slices(opened.opened.seams.storage.location, transport), kinds)
     known = slices_of(plan(opened, asked, transport.names, filter).splits())
     if len(known) > SPLITS_MAX:
         raise Unsupported(
@@ -94,13 +94,13 @@ def read(
             " of commits one after the other",
             table=opened.path,
         )
-    slices = Slices(opened.path, transport, known)
+    slices = Slices(opened.opened.seams.storage.location, transport, known)
     return _rows(t_env, _numbers(t_env, slices.first, len(known), asked.tasks), slices, kinds)
 
 
 def _opened(table: Declared | Table | str) -> Table:
     if isinstance(table, Declared):
-        return open_table(table.options.path, properties=for_reading(table.options.passed))
+        return open_table(table.options.location, properties=for_reading(table.options.passed))
     return table if isinstance(table, Table) else open_table(table)
 
 

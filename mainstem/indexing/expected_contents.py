@@ -144,13 +144,13 @@ class Contents(_Reading):
     """The data of ``state``."""
 
     state: TableState
+    #: where the table lies
+    storage: Storage = field(init=False, repr=False)
     damaged: str = "error"
     _ranges: dict[tuple[str, ...], list[tuple[DataFile, Range]]] = field(default_factory=dict, repr=False)
 
-    @property
-    def storage(self) -> Storage:  # type: ignore[override]
-        """Where the table lies."""
-        return self.state.storage
+    def __post_init__(self) -> None:
+        self.storage = self.state.storage
 
     @cached_property
     def files(self) -> Mapping[str, Mapping[str, DataFile]]:

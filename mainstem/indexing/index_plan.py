@@ -74,13 +74,13 @@ def schedule(ctx: WriterContext, partition: str, extra: dict[str, str]) -> str:
         return encode_index_plan([build])
 
     try:
-        published = publish_plan(ctx, INDEXING, plan, before_link=start_heartbeat)
+        made = publish_plan(ctx, INDEXING, plan, before_link=start_heartbeat).time
     except BaseException:
         for time in started:
             ctx.heartbeats.stop(time)
         raise
-    assert published.time is not None
-    return published.time
+    assert made is not None
+    return made
 
 
 def check_free(storage: Storage, config: TableConfig, timeline: ActiveTimeline, partition: str) -> None:

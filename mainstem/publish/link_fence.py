@@ -30,6 +30,7 @@ from __future__ import annotations
 from mainstem.errors import CorruptTable, LeaseLost, Unavailable
 from mainstem.publish.table_identity import check_same
 from mainstem.storage import paths
+from mainstem.storage.links import links
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.seams import Randomness
 
@@ -86,7 +87,7 @@ class Epoch:
 
     def _name(self, prepared: str, ticket: str) -> None:
         try:
-            self._storage.link(prepared, ticket)
+            links(self._storage).link(prepared, ticket)
         except FileNotFoundError as error:
             raise Unavailable(
                 f"the prepared content {prepared} is gone; nothing was published",
@@ -112,7 +113,7 @@ class Epoch:
 
     def _publish(self, ticket: str, target: str) -> None:
         try:
-            self._storage.link(ticket, target)
+            links(self._storage).link(ticket, target)
         except FileNotFoundError as error:
             if self._storage.stat(ticket) is not None:  # then it is the target's folder that is not there
                 raise CorruptTable(
@@ -126,7 +127,7 @@ class Epoch:
     def replace(self, target: str) -> None:
         """Step 6 for a file that is there already: the ticket takes its place."""
         try:
-            self._storage.rename(self.ticket, target)
+            links(self._storage).rename(self.ticket, target)
         except FileNotFoundError as error:
             raise LeaseLost(f"the ticket of epoch {self.number} was swept by a later one") from error
 

@@ -31,6 +31,7 @@ from mainstem.options.locks import EXPIRE_MS
 from mainstem.options.tables import EXCLUSIVE
 from mainstem.publish.link_fence import Epoch, enter_epoch, note_foreign_writer
 from mainstem.storage import paths
+from mainstem.storage.links import links
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline, TimelineReader
 from mainstem.timeline.instant import (
@@ -336,7 +337,7 @@ class Publisher:
             link(target)
         except (FileExistsError, LeaseLost) as error:
             # On a network file system a call whose reply was lost is repeated, and then fails.
-            if self._applied(lambda: storage.same_file(content, target), target, error):
+            if self._applied(lambda: links(storage).same_file(content, target), target, error):
                 return
             if isinstance(error, LeaseLost):
                 raise

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NoReturn
 
 from mainstem.errors import CorruptTable, Unavailable, naming
 from mainstem.metadata.commits.action import FileChanges
@@ -352,7 +353,7 @@ def _newest_bases(state: TableState, partition: str, names: Iterable[str]) -> di
     return found
 
 
-def _refuse(state: TableState, time: str, partition: str, name: str, why: str) -> None:
+def _refuse(state: TableState, time: str, partition: str, name: str, why: str) -> NoReturn:
     raise CorruptTable(
         f"the clean {time} would delete {state.for_people(paths.in_partition(partition, name))}, {why};"
         " nothing was deleted. Remove the clean's .requested and .inflight files once you know where the plan"

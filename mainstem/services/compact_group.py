@@ -21,7 +21,8 @@ from mainstem.readers.rows.split import ReadSpec, Split, split_paths
 from mainstem.services.compaction_plan import measured
 from mainstem.services.planned_files import Kind, make_file
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
+from mainstem.storage.backends import storage_of
+from mainstem.storage.location import Location
 from mainstem.storage.protocol import Storage, Upload
 from mainstem.timeline.active import load_timeline
 from mainstem.timeline.commit_metadata import CompactionStat
@@ -41,7 +42,7 @@ def final_name(time: str, number: int, operation: CompactionOperation) -> str:
 
 @dataclass(frozen=True)
 class GroupTask:
-    """What is needed to compact one file group; ``base`` is the table's absolute path.
+    """What is needed to compact one file group; ``location`` is the table's.
 
     ``number``: place in the plan; ``spec``: what is read, all columns but the file's name; ``schema``:
     Avro schema of the new base file; ``log_rows``: rows and
@@ -49,7 +50,7 @@ class GroupTask:
     ``durable``: fsync what is written.
     """
 
-    base: str
+    location: Location
     time: str
     number: int
     operation: CompactionOperation
@@ -59,6 +60,11 @@ class GroupTask:
     log_rows: int
     memory_bytes: int
     durable: bool
+
+    @property
+    def base(self) -> str:
+        """Where the table lies, as text."""
+        return self.location.base
 
     @property
     def file_name(self) -> str:
@@ -78,7 +84,7 @@ class GroupTask:
         ``storage`` and ``clock`` those of this machine. Raises ``CorruptTable`` for damaged files,
         ``Unavailable`` where another executor completed the plan, ``OSError`` for trouble with storage.
         """
-        storage = storage or LocalStorage(self.base, sync=self.durable)
+        storage = storage or storage_of(self.location, sync=self.durable)
         clock = clock or SystemClock()
         began = clock.monotonic_ms()
 

@@ -154,7 +154,8 @@ def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Compa
         tasks = execution.tasks
         named = [(task, f"{ctx.seams.random.getrandbits(64):016x}") for task in tasks]
         what = f"compaction {time}, file groups"
-        stats = side_by_side(storage,
+        stats = side_by_side(
+            storage,
             lambda one: one[0].run(one[1], storage=storage, clock=clock),
             named,
             lambda done: progress(what, done, len(tasks)),
@@ -186,7 +187,7 @@ def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
     spec = replace(spec, columns=tuple(name for name in spec.columns if name != FILE_NAME))
     tasks = tuple(
         GroupTask(
-            ctx.base, time, number, operation, spec, base_schema, how,
+            storage.location, time, number, operation, spec, base_schema, how,
             _log_rows(state, operation), memory, ctx.services_sync,
         )
         for number, operation in enumerate(operations)

@@ -9,6 +9,8 @@ says what happens to whom meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.publish.publisher import Section
 from mainstem.readers.planning.table_state import WRITES, TableState
@@ -60,7 +62,7 @@ def _savepointed(timeline: ActiveTimeline, savepoint: str, base: str) -> Instant
     )
 
 
-def _what_goes(state: TableState, target: Instant, files: dict[str, set[str]]) -> list[Instant]:
+def _what_goes(state: TableState, target: Instant, files: Mapping[str, set[str]]) -> list[Instant]:
     """The instants to remove. Raises ``Invalid`` if the state that remains is not whole."""
     _check_archive(state, target)
     going = removed_by_restore(state.timeline, target)

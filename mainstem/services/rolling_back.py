@@ -109,11 +109,11 @@ def _publish(ctx: WriterContext, instant: Instant, plan: RollbackPlan) -> str:
             )
 
     with prepared(ctx.seams, ROLLBACK, plan_of(ctx, plan)) as private:
-        published = ctx.publisher.publish(
+        made = ctx.publisher.publish(
             lambda time: f"{time}.{ROLLBACK}.{REQUESTED}", prepared=private, decide=may_go
-        )
-    assert published.time is not None
-    return published.time
+        ).time
+    assert made is not None
+    return made
 
 
 def _find(timeline: ActiveTimeline, requested: str, base: str) -> Instant:

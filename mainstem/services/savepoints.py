@@ -112,12 +112,16 @@ def _create(ctx: WriterContext, instant: str | None, user: str, comment: str) ->
         return _find(section.timeline, target.requested)
 
     inflight = paths.timeline_file(f"{target.requested}.{SAVEPOINT}.{INFLIGHT}")
+
+    def put_inflight(time: str) -> None:
+        create_once(storage, inflight)
+
     with preparing(ctx.seams, SAVEPOINT) as prepare:
         published = ctx.publisher.publish(
             lambda time: f"{target.requested}_{time}.{SAVEPOINT}",
             prepared=content,
             decide=there_already,
-            before_link=lambda time: create_once(storage, inflight) and None,
+            before_link=put_inflight,
         )
     if published.decision is not None:
         return _read(storage, published.decision)

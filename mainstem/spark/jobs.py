@@ -37,8 +37,9 @@ from mainstem.publish.staging import replace_whole
 from mainstem.spark.batch_ids import GuardIds
 from mainstem.spark.options import WriteOptions
 from mainstem.storage import paths
+from mainstem.storage.backends import storage_of
 from mainstem.storage.folders import make_folder
-from mainstem.storage.local import LocalStorage
+from mainstem.storage.location import Location
 from mainstem.truetime.clock import SystemClock
 from mainstem.writers.outcome import ALREADY_COMMITTED, Outcome
 from mainstem.writers.stream_guard import StreamGuard
@@ -74,7 +75,7 @@ class SharedJob:
         self._table = table
         self._options = options
         self._name = name
-        self._storage = LocalStorage(table.path)
+        self._storage = storage_of(table.opened.seams.storage.location)
         self._random = table.opened.seams.random
 
     # -- in tasks ----------------------------------------------------------------------------------
@@ -276,7 +277,8 @@ def decode_job(data: bytes, path: str, base: str) -> Job:
 
 def _spec_record(spec: WriteSpec) -> dict[str, object]:
     record = {one.name: getattr(spec, one.name) for one in fields(spec)}
-    return record | {"keys": asdict(spec.keys), "rules": spec.rules.record()}
+    parts = {"location": asdict(spec.location), "keys": asdict(spec.keys), "rules": spec.rules.record()}
+    return record | parts
 
 
 def _spec(record: Mapping[str, Any]) -> WriteSpec:
@@ -284,10 +286,16 @@ def _spec(record: Mapping[str, Any]) -> WriteSpec:
     values: dict[str, Any] = {
         k: tuple(v) if isinstance(v, list) else v for k, v in record.items() if k in names
     }
+    values["location"] = _location(record["location"])
     values["keys"] = KeyGenerator.from_record(record["keys"])
     rules = MergeRules.from_record(record["rules"])
     values["rules"] = rules.for_schema(record["user_schema"], avro_to_arrow(record["log_schema"]))
     return WriteSpec(**values)
+
+
+def _location(record: dict) -> Location:
+    pairs = {name: tuple(map(tuple, record[name])) for name in ("options", "secrets")}
+    return Location(record["scheme"], record["authority"], record["path"], **pairs)
 
 
 _ENDED_BYTES = len(encode_job(Job(ended=True)))

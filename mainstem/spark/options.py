@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mainstem.api.hoodie_options import local_path, operation, sorted_out, texts_of
+from mainstem.api.hoodie_options import operation, shared_location, sorted_out, texts_of
 from mainstem.errors import Invalid
 from mainstem.options.engines import (
     BATCH_ID,
@@ -37,6 +37,7 @@ from mainstem.options.reading import (
     QUERY_TYPE,
     START_OFFSET,
 )
+from mainstem.storage.location import Location
 
 _SPARK_OWN = ("path", "checkpointlocation", "queryname", "outputmode", "trigger", "mode")
 _STREAM = (IDENTIFIER, ORDINAL, BATCH_ID, GUARD, RETRY_COUNT, RETRY_MS)
@@ -67,7 +68,7 @@ class WriteOptions:
     it.
     """
 
-    path: str
+    location: Location
     operation: str = "upsert"
     table: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
@@ -91,7 +92,7 @@ class WriteOptions:
             raise Invalid(f'option "path" is missing: the folder of the table. {_CATALOG}')
         table, given, passed = sorted_out(texts, known=_KNOWN)
         return cls(
-            path=local_path(target),
+            location=shared_location(target),
             operation=operation(texts),
             table=table,
             given=given,
@@ -112,7 +113,7 @@ class WriteOptions:
 class ReadOptions:
     """Checked options of one read."""
 
-    path: str
+    location: Location
     query_type: str = "SNAPSHOT"
     columns: tuple[str, ...] | None = None
     as_of: str | None = None
@@ -151,7 +152,7 @@ class ReadOptions:
         if begin and begin.lower() in ("earliest", "000", "0"):
             begin = "0"
         found = cls(
-            local_path(texts["path"]),
+            shared_location(texts["path"]),
             kind,
             names,
             as_of,

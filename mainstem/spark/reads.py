@@ -27,7 +27,7 @@ from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.queries.scan_plan import ReadableSplit, ScanPlan
 from mainstem.spark.options import CDC, FILTER, INCREMENTAL, ReadOptions
 from mainstem.spark.types import arrow_schema, fit_for_spark
-from mainstem.storage.local import LocalStorage
+from mainstem.storage.backends import storage_of
 
 try:  # Spark 4.2 and newer
     from pyspark.sql.streaming.datasource import (
@@ -51,7 +51,7 @@ def plan_of(options: ReadOptions) -> ScanPlan:
     if options.query_type == INCREMENTAL:
         after = None if options.begin == "0" else options.begin
         return changes_of(options, after, options.end)
-    table = open_table(options.path, properties=options.passed)
+    table = open_table(options.location, properties=options.passed)
     columns = list(options.columns) if options.columns else None
     mode = options.query_type.lower()
     return table.scan(
@@ -86,7 +86,7 @@ def schema_of(options: ReadOptions) -> pa.Schema:
 
 def changes_of(options: ReadOptions, after: str | None, until: str | None) -> ScanPlan:
     """What changed in a range of completion times, in the form that the options ask for."""
-    table = open_table(options.path, properties=options.passed)
+    table = open_table(options.location, properties=options.passed)
     columns = list(options.columns) if options.columns else None
     if options.change_format == CDC:
         return table.changes(after, until, columns=columns, mode="cdc", images=options.images)
@@ -125,7 +125,7 @@ def rows_of(options: ReadOptions, partition: InputPartition, schema: pa.Schema) 
     """Rows of a file slice in batches as Spark wants them; Spark makes a partition of its own where there
     is none, which has no rows."""
     if isinstance(partition, SplitPartition):
-        for table in partition.split.read(LocalStorage(options.path)):
+        for table in partition.split.read(storage_of(options.location)):
             yield from fit_for_spark(table, schema)
 
 
@@ -180,7 +180,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise Invalid(
                 f"the stream has read up to completion time {after}, but the table's newest is {until}: a"
                 " restore removed instants. Start again with a new checkpoint",
-                table=self._options.path,
+                table=self._options.location.base,
             )
         if after == until:
             return []
@@ -191,7 +191,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows_of(self._options, partition, self._schema)
 
     def _completed(self) -> list[str]:
-        storage = LocalStorage(self._options.path)
+        storage = storage_of(self._options.location)
         return write_times(TableState.load(storage, load_config(storage)))
 
     def _end(self, start: str | None, most: int | None) -> dict[str, str]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from mainstem.storage import folders as own_folders
 from mainstem.storage import maps
 from mainstem.storage.links import has_links, links
+from mainstem.storage.location import Location
 from mainstem.storage.protocol import Content, FileInfo, Storage, Upload
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class FolderStorage:
@@ -18,6 +23,10 @@ class FolderStorage:
         self.base = f"{inner.base}/{folder}"
         self.links = has_links(inner)
         self._folder = folder
+
+    @property
+    def location(self) -> Location:
+        return self.inner.location.below(self._folder)
 
     @property
     def width(self) -> int:
@@ -33,7 +42,7 @@ class FolderStorage:
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         return self.inner.read_range(self.outer(path), offset, length)
 
-    def open_input(self, path: str):
+    def open_input(self, path: str) -> pa.NativeFile:
         return self.inner.open_input(self.outer(path))
 
     def names(self, folder: str, *, prefix: str = "", after: str = "") -> list[str]:

@@ -18,10 +18,14 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, TypeVar
 
 from mainstem.errors import CorruptTable
+from mainstem.storage.location import Location
 from mainstem.storage.protocol import Content, FileInfo, Upload
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
+    from types import TracebackType
+
+    import pyarrow as pa
 
 Result = TypeVar("Result")
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -171,6 +175,10 @@ class LocalStorage:
         finally:
             self._asked.remove(asked)
 
+    @property
+    def location(self) -> Location:
+        return Location("file", "", self.base)
+
     def _full(self, path: str) -> str:
         return f"{self.base}/{path}" if path else self.base
 
@@ -221,7 +229,7 @@ class LocalStorage:
                 copied += count
             return memory[:copied].toreadonly()
 
-    def open_input(self, path: str):
+    def open_input(self, path: str) -> pa.NativeFile:
         import pyarrow as pa
 
         # Not a memory map: what was read of a large file would count as this process's memory.
@@ -447,6 +455,10 @@ def _info(name: str, s: os.stat_result) -> FileInfo:
     return FileInfo(name, s.st_size, s.st_mtime_ns // 1_000_000, folder)
 
 
-def _ignore_missing(function, path, failure) -> None:
+def _ignore_missing(
+    function: Callable[..., object],
+    path: str,
+    failure: tuple[type[BaseException], BaseException, TracebackType],
+) -> None:
     if not isinstance(failure[1], FileNotFoundError):
         raise failure[1]

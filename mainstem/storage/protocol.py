@@ -18,7 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from mainstem.storage.location import Location
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Content = bytes | Sequence[bytes | memoryview]
 
@@ -49,12 +54,15 @@ class Upload(Protocol):
 class Storage(Protocol):
     """What mainstem needs of a store of files.
 
-    ``base`` is where the table lies; ``width``: how many calls at once the store answers sooner than one
-    after another (``storage.side_by_side``). Listings must show every file whose creation returned before the
-    listing began.
+    ``location`` is where the table lies, to make the same store elsewhere, and ``base`` its text; ``width``:
+    how many calls at once the store answers sooner than one after another (``storage.side_by_side``).
+    Listings must show every file whose creation returned before the listing began.
     """
 
     base: str
+
+    @property
+    def location(self) -> Location: ...
 
     @property
     def width(self) -> int: ...
@@ -67,7 +75,7 @@ class Storage(Protocol):
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """``length`` bytes from ``offset``, fewer at the end of the file."""
 
-    def open_input(self, path: str):
+    def open_input(self, path: str) -> pa.NativeFile:
         """A seekable binary file for pyarrow (base files)."""
 
     def names(self, folder: str, *, prefix: str = "", after: str = "") -> list[str]:

@@ -180,7 +180,7 @@ def heartbeats_of(
     )  # fmt: skip
 
 
-def merged(*layers: Mapping[str, str] | None) -> dict[str, str]:
+def merged(*layers: Mapping[str, object] | None) -> dict[str, str]:
     """Later layers win; values become text."""
     result: dict[str, str] = {}
     for layer in layers:

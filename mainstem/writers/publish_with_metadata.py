@@ -9,7 +9,7 @@ No writer's own options decide about it (apache/hudi#18180).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from mainstem.errors import CorruptTable, MainstemError, RolledBack, Unavailable
 from mainstem.layout.properties import load_config
@@ -30,6 +30,10 @@ _ROUNDS_MAX = 10
 
 class _Moved:
     """A decision: the list of indexes is not what the rows were made for."""
+
+
+def _stands(published: Published[T | _Moved]) -> TypeGuard[Published[T]]:
+    return not isinstance(published.decision, _Moved)
 
 
 def publish_with_metadata(
@@ -61,7 +65,7 @@ def publish_with_metadata(
             return _Moved() if moved else decision
 
         try:
-            published = ctx.publisher.publish(
+            published: Published[T | _Moved] = ctx.publisher.publish(
                 target, prepared=prepared, decide=may, ahead=None if part is None else part.ahead
             )
         except RolledBack:
@@ -71,7 +75,7 @@ def publish_with_metadata(
         finally:
             if part is not None:
                 part.release()
-        if not isinstance(published.decision, _Moved):
+        if _stands(published):
             return published
         begun, part = part, _prepare(ctx, instant, changes)
         if begun is not None and part is None:

@@ -321,8 +321,8 @@ class Transaction:
 
     def _follow(self, rows: pa.Table) -> None:
         """Make the schema hold the rows, as Hudi does (``writers/transaction_schema.py``)."""
-        buffered = self._spec.operation == BULK_INSERT and self._appender is not None
-        if rows.num_rows and not (buffered and self._appender.rows):
+        appender = self._appender if self._spec.operation == BULK_INSERT else None
+        if rows.num_rows and not (appender is not None and appender.rows):
             self._adopt(follow(self._spec, rows))
 
     def _adopt(self, spec: WriteSpec) -> None:
@@ -714,7 +714,7 @@ def _with_instant(spec: WriteSpec, instant: str) -> WriteSpec:
 def _unavailable(
     step: str, error: OSError | OutcomeUnknown, base: str, instant: str | None = None
 ) -> Unavailable:
-    cause = error
+    cause = str(error)
     if isinstance(error, OSError):
         cause = f"{error.strerror or error} ({error.filename or 'storage'})"
     return Unavailable(

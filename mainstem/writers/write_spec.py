@@ -9,6 +9,7 @@ from mainstem.layout.key_generator import KeyGenerator
 from mainstem.merge.rules import MergeRules
 from mainstem.options.tables import PARTIAL_UPDATES
 from mainstem.options.writing import PARTIAL_BLOCKS
+from mainstem.storage.location import Location
 
 UPSERT = "upsert"
 INSERT = "insert"
@@ -38,7 +39,7 @@ PARTIAL_BLOCKS_WARNING = (
 class WriteSpec:
     """All that a worker needs to write for one transaction; picklable, no live objects."""
 
-    base: str
+    location: Location
     instant: str
     operation: str
     table_name: str
@@ -67,3 +68,8 @@ class WriteSpec:
     whole_numbers: tuple[str, ...] = ()
     #: of rows that are staged: which table they are for (``writers/staged_rows.py``)
     identity: str = ""
+
+    @property
+    def base(self) -> str:
+        """Where the table lies, as text."""
+        return self.location.base

@@ -131,12 +131,8 @@ class Compactor:
 
 
 def latest_bases(disk: Disk) -> dict[Group, paths.BaseName]:
-    """(partition, file id) -> newest base file of a completed compaction or bulk insert."""
-    done = set()
-    for name in disk.folders.get(TIMELINE, {}):
-        parsed = plain.timeline_name(name)
-        if parsed is not None and parsed.action in ("commit", "deltacommit") and parsed.completion:
-            done.add(parsed.requested)
+    """(partition, file id) -> newest base file of a completed compaction or bulk insert, archived or not."""
+    done = {key[0] for key in plain.completed(disk) if key[2] in ("commit", "deltacommit")}
     newest: dict[Group, paths.BaseName] = {}
     for folder, names in disk.folders.items():
         for base in filter(None, map(paths.parse_base_name, names)):

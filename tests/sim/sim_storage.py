@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from mainstem.errors import CorruptTable
+from mainstem.storage.location import Location
 from mainstem.storage.protocol import Content, FileInfo
 from tests.sim.world import World
 
@@ -192,6 +193,10 @@ class SimStorage:
         self.base = base
         self.disk = disk
         self._world = world
+
+    @property
+    def location(self) -> Location:
+        return Location("simulated", "", self.base)
 
     def _call(self, kind: str, path: str, effect: Callable[[], T], *, writes: bool = False) -> T:
         """One scheduling point, then the effect, with what may go wrong before and after it."""
@@ -374,6 +379,7 @@ class SimStorage:
     def renew(self, path: str) -> None:
         def effect() -> None:
             self.disk.need(path).mtime = self._world.now
+            self.disk.tell("touched", path)
 
         self._call("renew", path, effect)
 

@@ -42,8 +42,9 @@ def _has_unsure_bounds(base: BaseFile, group: int, spec: ReadSpec) -> bool:
         kind = spec.schema.field(name).type
         chunk = base.column_of(group, name) if _is_bytes(kind) else None
         statistics = None if chunk is None else chunk.statistics
-        told = statistics is not None and statistics.has_min_max
-        if told and not (statistics.min_raw and statistics.max_raw):
+        if statistics is None or not statistics.has_min_max:
+            continue
+        if not (statistics.min_raw and statistics.max_raw):
             return True
     return False
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 try:
     import fcntl
 except ImportError:  # Windows: refused by name in FileSystemLock
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # a module elsewhere
 
 _log = logging.getLogger(__name__)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Mapping
 
 from mainstem.errors import Invalid, Unsupported
 from mainstem.options.declared import Whole
-
-_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(.*)$", re.DOTALL)
+from mainstem.storage.backends import location_of, split_scheme
 
 
 def whole(props: Mapping[str, str], option: Whole) -> int:
@@ -29,19 +27,16 @@ def shown(value: str) -> str:
 
 def local_folder(key: str, value: str) -> str:
     """``/x/y`` from ``/x/y``, ``file:/x/y`` or ``file:///x/y``; ``Invalid``/``Unsupported`` for others."""
-    match = _SCHEME.match(value)
-    if match and match[1].lower() != "file":
+    scheme, _ = split_scheme(value)
+    if scheme not in (None, "file"):
         raise Unsupported(
             f"{key}={shown(value)}: the file-system lock needs hard links and OS locks of a local "
-            f"POSIX file system, found scheme {match[1]}:; use a local path"
+            f"POSIX file system, found scheme {scheme}:; use a local path"
         )
-    path = match[2] if match else value
-    if path.startswith("//"):
-        authority, slash, rest = path[2:].partition("/")
-        path = slash + rest if authority in ("", "localhost") else ""
-    if not path.startswith("/") or "\0" in path:
+    try:
+        return location_of(value, absolute=True).path
+    except (Invalid, Unsupported) as error:
         raise Invalid(
             f"{key}={shown(value)}: expected an absolute local path (Java resolves a relative one "
             "against its working folder, so that two writers would lock different files)"
-        )
-    return "/" + posixpath.normpath(path).lstrip("/")
+        ) from error
