@@ -1,7 +1,7 @@
 """A table's key generator: what makes record keys and partition paths of rows (Hudi's KeyGenerator).
 
 Which one a table has is said by ``hoodie.properties``; the texts that it makes are in ``keys`` and, for
-times, in ``keygen_time``. Classes that a table or an option names are looked up here, never loaded.
+times, in ``time_partitions``. Classes that a table or an option names are looked up here, never loaded.
 """
 
 from __future__ import annotations

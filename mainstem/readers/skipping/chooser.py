@@ -6,7 +6,7 @@ In this order, each only where the filter says something about it:
 2. partitions by the metadata table's partition statistics;
 3. file slices by the bucket hash of the record keys that the filter names (``wanted_keys``);
 4. file slices by record index and secondary index, then by column statistics, expression indexes and bloom
-   filters of the metadata table (``indexes``, ``index_cuts``).
+   filters of the metadata table (``metadata_indexes``, ``index_cuts``).
 
 A slice is its base file and its log files, and any of them may hold the version of a row that comes out: a
 log row can move a base row into the filter's range and out of it, in event-time order also the other way

@@ -6,7 +6,7 @@ effect), or one of our own errors. ``losses`` counts the sessions that expired: 
 by itself, and its own lock recipe goes on believing in the old one.
 
 kazoo needs threads of its own for the connection, for answers and for watches. A forked child has none
-of them, so a session is never used across ``fork`` (``zk_lock``).
+of them, so a session is never used across ``fork`` (``zookeeper``).
 """
 
 from __future__ import annotations
