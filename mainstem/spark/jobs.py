@@ -33,7 +33,6 @@ from mainstem.layout.key_generator import KeyGenerator
 from mainstem.layout.properties import load_config
 from mainstem.merge.rules import MergeRules
 from mainstem.options import WriterOptions
-from mainstem.publish.staging import replace_whole
 from mainstem.spark.batch_ids import GuardIds
 from mainstem.spark.options import WriteOptions
 from mainstem.storage import paths
@@ -220,8 +219,7 @@ class SharedJob:
 
     def _write(self, job: Job) -> None:
         make_folder(self._storage, FOLDER)
-        private = f"{self._path}.{self._random.getrandbits(64):016x}"
-        replace_whole(self._storage, private, self._path, encode_job(job), durable=False)
+        self._storage.put(self._path, encode_job(job), durable=False)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
