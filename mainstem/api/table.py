@@ -476,7 +476,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
                     )
 
     def _write_spec(self, ctx: WriterContext, operation: str) -> WriteSpec:
-        from mainstem.formats.avro_schema import arrow_to_avro, avro_to_arrow
+        from mainstem.formats.avro_schema import arrow_to_avro
         from mainstem.layout.foreign_tables import check_key_encoding
         from mainstem.layout.key_generator import KeyGenerator
         from mainstem.layout.schema_fit import arrow_user_schema
@@ -490,6 +490,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
             PARTIAL_BLOCKS_WARNING,
             UPDATE_COLUMNS,
             WriteSpec,
+            complete_rules,
         )
 
         config, options = ctx.config, ctx.options
@@ -530,7 +531,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
             fill_missing=fills_missing({**config.raw, **self._given}),
             hash_fields=config.hash_fields,
             buckets=ctx.buckets,
-            rules=rules.for_schema(user_schema, avro_to_arrow(log_schema)),
+            rules=complete_rules(rules, user_schema, log_schema),
             ordering=config.ordering,
             user_schema=user_schema,
             log_schema=log_schema,
