@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Invalid, Unsupported
-from mainstem.options.declared import Text
+from mainstem.options.declaration import Text
 from mainstem.options.placing import (
     TIME_INPUT_DELIMITER,
     TIME_INPUT_FORMAT,
