@@ -69,7 +69,7 @@ from mainstem.metadata.index_definitions import check, read_definitions, replace
 from mainstem.metadata.metadata_partitions import FILES, data_partition_of, is_partitioned_group
 from mainstem.metadata.metafile import index_metafile
 from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
-from mainstem.options import INDEX_TIMEOUT, whole_number
+from mainstem.options import INDEX_TIMEOUT
 from mainstem.publish.publisher import Ahead, Guarded, Section
 from mainstem.publish.staging import (
     create_once,
@@ -150,7 +150,7 @@ def create(
 
 def deadline_ms(ctx: WriterContext) -> float:
     """Until when others are waited for, on the process's own clock."""
-    seconds = whole_number({**ctx.config.raw, **ctx.given}, INDEX_TIMEOUT, 900, 0, 10**6)
+    seconds = INDEX_TIMEOUT.read({**ctx.config.raw, **ctx.given})
     return ctx.seams.clock.monotonic_ms() + 1000 * seconds
 
 

@@ -37,6 +37,24 @@ from mainstem.metadata.metadata_partitions import Content
 from mainstem.metadata.metafile import index_metafile
 from mainstem.metadata.records.flat_rows import encode
 from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
+from mainstem.options.placing import KEY_GENERATOR, RECORD_KEY_FIELDS
+from mainstem.options.tables import (
+    ARCHIVE_FOLDER,
+    BASE_FILE_FORMAT,
+    DROP_PARTITION_COLUMNS,
+    HISTORY_PATH,
+    INITIAL_VERSION,
+    LAYOUT_VERSION,
+    MERGE_MODE,
+    PAYLOAD_CLASS,
+    POPULATE_META_FIELDS,
+    STRATEGY_ID,
+    TABLE_CHECKSUM,
+    TABLE_NAME,
+    TABLE_TYPE,
+    TABLE_VERSION,
+    TIMELINE_PATH,
+)
 from mainstem.publish.staging import private_name, put_whole
 from mainstem.storage import paths
 from mainstem.storage.below import FolderStorage
@@ -76,23 +94,23 @@ def metadata_properties(config: TableConfig) -> dict[str, str]:
     """``hoodie.properties`` of the metadata table of a table."""
     name, version = f"{config.name}_metadata", str(config.version)
     return {
-        "hoodie.table.name": name,
-        "hoodie.table.type": "MERGE_ON_READ",
-        "hoodie.table.version": version,
-        "hoodie.table.initial.version": version,
-        "hoodie.timeline.layout.version": "2",
-        "hoodie.timeline.path": "timeline",
-        "hoodie.timeline.history.path": "history",
-        "hoodie.archivelog.folder": "history",
-        "hoodie.table.base.file.format": "HFILE",
-        "hoodie.table.recordkey.fields": "key",
-        "hoodie.table.keygenerator.type": "HOODIE_TABLE_METADATA",
-        "hoodie.populate.meta.fields": "false",
-        modes.PAYLOAD: "org.apache.hudi.metadata.HoodieMetadataPayload",
-        modes.MODE: modes.CUSTOM,
-        modes.STRATEGY: modes.BY_PAYLOAD,
-        "hoodie.datasource.write.drop.partition.columns": "false",
-        "hoodie.table.checksum": table_checksum("", name),
+        TABLE_NAME: name,
+        TABLE_TYPE: "MERGE_ON_READ",
+        TABLE_VERSION: version,
+        INITIAL_VERSION: version,
+        LAYOUT_VERSION: "2",
+        TIMELINE_PATH: "timeline",
+        HISTORY_PATH: "history",
+        ARCHIVE_FOLDER: "history",
+        BASE_FILE_FORMAT: "HFILE",
+        RECORD_KEY_FIELDS: "key",
+        KEY_GENERATOR: "HOODIE_TABLE_METADATA",
+        POPULATE_META_FIELDS: "false",
+        PAYLOAD_CLASS: "org.apache.hudi.metadata.HoodieMetadataPayload",
+        MERGE_MODE: modes.CUSTOM,
+        STRATEGY_ID: modes.BY_PAYLOAD,
+        DROP_PARTITION_COLUMNS: "false",
+        TABLE_CHECKSUM: table_checksum("", name),
     }
 
 

@@ -4,7 +4,8 @@ A private file has a name that nobody else has (``private_name``; whose it is st
 its place from there in one step:
 
 - ``put``, ``put_once``, ``put_whole``: a new file. Several may make it at once; the first one's stays.
-- ``put_over``, ``replace_whole``: in the place of what is there; ``replace_guarded`` behind the fence.
+- ``put_over``: in the place of what is there; ``replace_guarded`` behind the fence. (``Storage.put`` replaces
+  what needs no private file that others may take away.)
 - ``prepared``, ``preparing``: the content of an instant, for ``publish.publisher``.
 
 **Durable** is the content, before the file gets its place (where ``durable`` says so); the name in its place
@@ -191,12 +192,6 @@ def _fill(storage: Storage, private: str, content: Content, durable: bool) -> No
 def put_over(storage: Storage, private: str, target: str) -> None:
     """Put a private file in the place of what is there, if anything is, in one step."""
     links(storage).rename(private, target)
-
-
-def replace_whole(storage: Storage, private: str, target: str, data: bytes, *, durable: bool) -> None:
-    """This content in the place of a file's, in one step: whoever reads sees the one or the other."""
-    storage.put_new(private, data, durable=durable)
-    put_over(storage, private, target)
 
 
 def replace_guarded(section: Replacing, random: Randomness, owner: str, target: str, data: bytes) -> None:

@@ -33,7 +33,6 @@ from mainstem.layout.key_generator import KeyGenerator
 from mainstem.layout.properties import load_config
 from mainstem.merge.rules import MergeRules
 from mainstem.options import WriterOptions
-from mainstem.publish.staging import replace_whole
 from mainstem.spark.batch_ids import GuardIds
 from mainstem.spark.options import WriteOptions
 from mainstem.storage import paths
@@ -75,8 +74,8 @@ class SharedJob:
         self._table = table
         self._options = options
         self._name = name
-        self._storage = storage_of(table._seams.storage.location)
-        self._random = table._seams.random
+        self._storage = storage_of(table.opened.seams.storage.location)
+        self._random = table.opened.seams.random
 
     # -- in tasks ----------------------------------------------------------------------------------
 
@@ -219,9 +218,7 @@ class SharedJob:
         return decode_job(data, self._path, self._table.path)
 
     def _write(self, job: Job) -> None:
-        make_folder(self._storage, FOLDER)
-        private = f"{self._path}.{self._random.getrandbits(64):016x}"
-        replace_whole(self._storage, private, self._path, encode_job(job), durable=False)
+        self._storage.put(self._path, encode_job(job), durable=False)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

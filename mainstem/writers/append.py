@@ -18,6 +18,8 @@ from mainstem.layout.buckets import file_id_bucket, nbcc_file_id
 from mainstem.layout.partitions import metafile_text, nested
 from mainstem.limits import MIB
 from mainstem.metadata.commits.written_rows import WrittenRows
+from mainstem.options.placing import URL_ENCODE
+from mainstem.options.writing import HEARTBEAT_MS
 from mainstem.publish.staging import put_whole
 from mainstem.storage import paths
 from mainstem.storage.folders import make_folder
@@ -225,7 +227,7 @@ class BucketAppender:
                 f"partition {partition!r} cannot be made beside {other!r}: one folder would lie in the other,"
                 " and Hudi's Java readers, which look for no partition below one, would not find the rows of"
                 " the inner one; change the partition values, or create the table with"
-                " hoodie.datasource.write.partitionpath.urlencode=true",
+                f" {URL_ENCODE}=true",
                 table=self._spec.base,
                 instant=self._spec.instant,
             )
@@ -247,7 +249,7 @@ class BucketAppender:
             raise RolledBack(
                 "the transaction's instant is gone from the timeline: another writer found its"
                 " heartbeat expired and rolled it back; write the data again in a new transaction"
-                " (raise hoodie.client.heartbeat.interval_in_ms if the process pauses for long)",
+                f" (raise {HEARTBEAT_MS} if the process pauses for long)",
                 table=spec.base,
                 instant=spec.instant,
             )

@@ -30,6 +30,7 @@ from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
 from mainstem.layout.buckets import file_id_bucket
 from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.options.writing import BLOCK_FORMAT
 from mainstem.publish.staging import put_whole
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -156,7 +157,7 @@ def staging_spec(storage: Storage, random: Randomness, spec: WriteSpec, schema: 
         )
     if spec.block_format != "avro":
         raise Unsupported(
-            f"hoodie.logfile.data.block.format={spec.block_format}: rows are staged before their commit's"
+            f"{BLOCK_FORMAT}={spec.block_format}: rows are staged before their commit's"
             " time is known, which can be put into avro blocks later and not into compressed ones; set it"
             " to avro for this writer (blocks of both kinds may stand in one table)",
             table=spec.base,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstem.publish.staging import Swept, create_once, put_once, put_whole, replace_whole
+from mainstem.publish.staging import Swept, create_once, put_once, put_whole
 from mainstem.storage import paths
 from mainstem.storage.folders import make_folder
 from mainstem.storage.local import LocalStorage
@@ -88,16 +88,6 @@ def test_a_file_that_the_content_misses_is_not_taken_for_the_private_one(storage
         put_whole(storage, PRIVATE, TARGET, lacking, durable=True)
     assert not isinstance(found.value, Swept)
     assert storage.names("p") == storage.names(paths.PREPARED) == []
-
-
-@pytest.mark.parametrize("calls", range(3))
-def test_a_process_that_dies_leaves_the_old_content_or_the_new(storage, calls) -> None:
-    storage.put_new(TARGET, b"old", durable=False)
-    dying = Dying(storage.base, sync=False)
-    dying.calls_left = calls
-    with suppress(Died):
-        replace_whole(dying, PRIVATE, TARGET, WHOLE, durable=True)
-    assert content(storage) == (WHOLE if calls == 2 else b"old")
 
 
 def test_empty_files_and_second_names_are_made_once(storage) -> None:

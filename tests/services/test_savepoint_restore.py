@@ -362,7 +362,7 @@ def dying(path: Path, calls: int) -> tuple[mainstem.Table, Dying]:
     opened = mainstem.open_table(path, QUICK)
     storage = Dying(str(path), sync=False)
     storage.calls_left = calls
-    opened._seams = dataclasses.replace(opened._seams, storage=storage)
+    opened.opened.seams = dataclasses.replace(opened.opened.seams, storage=storage)
     return opened, storage
 
 
