@@ -77,10 +77,8 @@ from mainstem.publish.staging import (
     is_same,
     prepare,
     prepared,
-    private_name,
     put,
     put_once,
-    put_whole,
     replace_guarded,
 )
 from mainstem.readers.planning.table_state import TableState
@@ -269,7 +267,7 @@ class _Build:
             raise Unavailable("a restore is pending: build the index when it is done", table=ctx.base)
         self._clear_files(section)
         if self.partition == FILES:
-            put_table(storage, ctx.seams.random, config, index_lists.date_text(ctx.seams))
+            put_table(storage, config, index_lists.date_text(ctx.seams))
         self._put_groups(section)
         if self.spec.definition is not None:
             definitions = read_definitions(storage, config).with_definition(self.spec.definition)
@@ -306,8 +304,7 @@ class _Build:
         replace_guarded(section, random, self.action, metafile, index_metafile(self.action, count))
         for group in self.spec.group_ids:
             path = f"{self.folder}/{paths.log_name(group, self.action, 1, _TOKEN)}"
-            private = private_name(random, self.action)
-            put_whole(storage, private, path, empty_group_block(self.action), durable=True)
+            create_once(storage, path, empty_group_block(self.action), durable=True)
         storage.settle([], [self.folder, paths.METADATA], durable=True)
 
     # -- build ---------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ A partition's first files belong to an instant of its own, ``00000000000000000``
 or that of the indexing action that builds it. Every file group gets a log file with one empty delete block,
 so that the number of groups is there before any row; groups with rows get a base file.
 
-  1. ``put_table``: folders, then the metadata table's ``hoodie.properties``, whole and by link
+  1. ``put_table``: folders, then the metadata table's ``hoodie.properties``, whole
   2. ``put_partition``: partition metafile, marker logs, base files
   3. [[ the caller publishes the instant: its requested and inflight files, then its completed file ]]
   4. [[ the caller puts the partition into a list of the table's ``hoodie.properties`` ]]
@@ -55,7 +55,7 @@ from mainstem.options.tables import (
     TABLE_VERSION,
     TIMELINE_PATH,
 )
-from mainstem.publish.staging import private_name, put_whole
+from mainstem.publish.staging import create_once
 from mainstem.storage import paths
 from mainstem.storage.below import FolderStorage
 from mainstem.storage.folders import make_folder, move_folder
@@ -114,14 +114,14 @@ def metadata_properties(config: TableConfig) -> dict[str, str]:
     }
 
 
-def put_table(storage: Storage, random: Randomness, config: TableConfig, when: str) -> None:
+def put_table(storage: Storage, config: TableConfig, when: str) -> None:
     """Step 1; does nothing where the metadata table is there. ``when``: a date for people."""
     if storage.stat(_PROPERTIES) is not None:
         return
     for folder in paths.INITIAL_FOLDERS:
         make_folder(storage, f"{paths.METADATA}/{folder}")
     data = encode_config(metadata_properties(config), when)
-    put_whole(storage, private_name(random, "metadata"), _PROPERTIES, data, durable=True)
+    create_once(storage, _PROPERTIES, data, durable=True)
     storage.settle([], [f"{paths.METADATA}/{paths.HOODIE}", paths.METADATA, paths.HOODIE], durable=True)
 
 
@@ -183,7 +183,7 @@ def put_with_table(
     attempt = paths.creating(f"{random.getrandbits(64):016x}")
     inner = FolderStorage(storage, attempt)
     try:
-        put_table(inner, random, config, when)
+        put_table(inner, config, when)
         for partition, groups in contents.items():
             instant = first_instant(inner)
             done = put_partition(inner, partition, instant, groups, table_version=config.version)

@@ -20,7 +20,7 @@ from mainstem.limits import MIB
 from mainstem.metadata.commits.written_rows import WrittenRows
 from mainstem.options.placing import URL_ENCODE
 from mainstem.options.writing import HEARTBEAT_MS
-from mainstem.publish.staging import put_whole
+from mainstem.publish.staging import create_once
 from mainstem.storage import paths
 from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage, Upload
@@ -61,7 +61,6 @@ class BucketAppender:
     ) -> None:
         self._storage = storage
         self._spec = spec
-        self._token = token
         self._tokens = FileTokens(token)
         self._encoder = BucketEncoder(spec, token.split("-", 1)[0])
         self._logs: dict[tuple[str, int], _OpenLog] = {}
@@ -197,14 +196,10 @@ class BucketAppender:
             return
         metafile = paths.partition_metafile(partition)
         depth = len(partition.split("/")) if partition else 0
-        # Whole or not at all: Java fails on the half-written one of a writer that was killed, for ever.
-        private = paths.prepared(self._spec.instant, f"{self._token}-partition")
-        self._storage.delete(private)  # an attempt of the same name that was killed
         if partition:
             make_folder(self._storage, partition)
-        put_whole(
-            self._storage, private, metafile, metafile_text(self._spec.instant, depth), durable=True
-        )
+        # Whole or not at all: Java fails on the half-written one of a writer that was killed, for ever.
+        create_once(self._storage, metafile, metafile_text(self._spec.instant, depth), durable=True)
 
     def _check_partition(self, partition: str) -> None:
         """``Invalid`` for a new partition within another one, or around one, which Java would not find."""

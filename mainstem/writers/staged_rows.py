@@ -31,7 +31,7 @@ from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
 from mainstem.layout.buckets import file_id_bucket
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.options.writing import BLOCK_FORMAT
-from mainstem.publish.staging import put_whole
+from mainstem.publish.staging import create_once
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.seams import Randomness, Seams
@@ -176,8 +176,7 @@ def table_identity(storage: Storage, random: Randomness) -> str:
             return data.decode("ascii", "replace")
         except FileNotFoundError:
             made = f"{random.getrandbits(128):032x}"
-        private = paths.prepared("identity", made)
-        if put_whole(storage, private, paths.TABLE_IDENTITY, made.encode(), durable=True):
+        if create_once(storage, paths.TABLE_IDENTITY, made.encode(), durable=True):
             storage.settle([], [paths.HOODIE, paths.OWN], durable=True)
 
 
