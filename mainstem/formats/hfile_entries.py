@@ -99,7 +99,7 @@ def _cells(data: bytes | memoryview, starts: np.ndarray) -> pa.BinaryArray:
         raise Malformed(f"entry {int(np.flatnonzero(wrong)[0])} of an HFile's chunk: lengths that do not fit")
     first, last = _gathered(raw, ">u8", tails), _gathered(raw, ">u8", tails + 2)
     if (first != _TAIL_FIRST).any() or (last != _TAIL_LAST).any() or raw[ends].any():
-        raise Malformed("an HFile entry with a family, timestamp, type or version that Hudi does not write")
+        raise Malformed("an HFile entry with a family, a timestamp, a type or a version unknown to Hudi")
     offsets = np.empty(4 * len(rows), np.int32)
     offsets[0::4], offsets[1::4], offsets[2::4], offsets[3::4] = begins, tails, tails + len(_TAIL), ends
     return pa.Array.from_buffers(
