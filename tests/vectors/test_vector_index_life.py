@@ -313,7 +313,7 @@ def test_a_builder_whose_index_is_dropped_publishes_nothing(table, monkeypatch, 
             table.create_index("vector", ["v"], options=FLAT)
 
     while_building(monkeypatch, work)
-    with pytest.raises(Unavailable, match="dropped or made anew meanwhile"):
+    with pytest.raises(Unavailable, match="dropped or rebuilt meanwhile"):
         table.reindex("v")
     assert len([name for name in files(table) if "version" in name]) == (4 if again else 0)
     if again:
