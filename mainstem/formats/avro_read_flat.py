@@ -159,7 +159,7 @@ def _read_enum(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | Non
     valid = branches(cursors, kind)
     places = read_numbers(cursors, valid)
     if len(places) and (int(places.min()) < 0 or int(places.max()) >= len(kind.symbols)):
-        raise Malformed(f"an enum symbol beyond the {len(kind.symbols)} that there are")
+        raise Malformed(f"an enum symbol beyond the last of {len(kind.symbols)}")
     if not wanted:
         return None
     mask = None if valid is None else ~valid

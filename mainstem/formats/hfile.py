@@ -309,7 +309,7 @@ class HFile:
         at = 0
         for block in blocks:
             if block.offset < at or block.size < layout.HEADER.size:
-                raise Malformed(f"an index that lists {block.size} bytes at {block.offset} behind byte {at}")
+                raise Malformed(f"an index that lists {block.size} bytes at {block.offset} after byte {at}")
             at = block.offset + block.size
         if at > self._trailer.load_on_open:
             raise Malformed(f"an index that lists blocks up to {at} of {self._trailer.load_on_open}")
@@ -349,7 +349,7 @@ def _read_trailer(data: memoryview) -> _Trailer:
         raise Unsupported("an encrypted HFile")
     numbers = [found.get(field, default) for field, default in _TRAILER_FIELDS]
     if not all(isinstance(number, int) and number < 2**63 for number in numbers):
-        raise Malformed("an HFile trailer whose numbers are none")
+        raise Malformed("an HFile trailer with fields that are no numbers")
     trailer = _Trailer(*numbers)
     layout.check_codec(trailer.codec)
     if not 1 <= trailer.levels <= _LEVELS_MAX:
@@ -402,11 +402,11 @@ def _read_index(
         offset, size = _ENTRY.unpack_from(data, at)
         length, at = number(data, at + _ENTRY.size)
         if at + length > len(data):
-            raise Malformed(f"an index key of {length} bytes, {len(data) - at} are there")
+            raise Malformed(f"an index key of {length} bytes, but only {len(data) - at} are left")
         found.append((bytes(data[at : at + length]), offset, size))
         at += length
     if len(data) - at not in (0, 16):
-        raise Malformed(f"{len(data) - at} bytes behind the last of {count} entries of an index")
+        raise Malformed(f"{len(data) - at} bytes after the last of {count} entries of an index")
     return found
 
 

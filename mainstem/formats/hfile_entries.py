@@ -271,7 +271,7 @@ def in_order(
         if not _ascending(keys):
             same = pc.equal(keys.slice(1), keys.slice(0, len(keys) - 1))
             twice = keys.filter(pa.concat_arrays([same, pa.array([False])]))
-            raise Invalid(f"{len(twice)} keys of an HFile are there twice, {twice[0].as_py()[:200]!r} is one")
+            raise Invalid(f"{len(twice)} keys of an HFile occur twice, such as {twice[0].as_py()[:200]!r}")
     longest = int(lengths_of(keys).max(initial=0))
     if longest > ROW_BYTES_MAX:
         raise Invalid(f"a key of {longest} bytes; an HFile holds keys of {ROW_BYTES_MAX} bytes at most")

@@ -96,7 +96,7 @@ def _check_crc(covered: memoryview, sums: memoryview, chunk: int) -> None:
 def _inflated(data: memoryview, plain: int, codec: int) -> bytes | memoryview:
     if codec == NONE:
         if len(data) != plain:
-            raise Malformed(f"an HFile block of {plain} plain bytes, {len(data)} are there")
+            raise Malformed(f"an HFile block of {plain} uncompressed bytes that holds {len(data)}")
         return data
     if plain > _GZIP_RATIO_MAX * len(data):
         raise Malformed(f"an HFile block that claims to inflate {len(data)} bytes to {plain}")
@@ -270,7 +270,7 @@ def read_fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
             raise Malformed(f"a protobuf field of the wire type {wire}")
         length, at = read_varint(data, at) if wire == 2 else (8 if wire == 1 else 4, at)
         if at + length > len(data):
-            raise Malformed(f"a protobuf field of {length} bytes, {len(data) - at} are there")
+            raise Malformed(f"a protobuf field of {length} bytes, but only {len(data) - at} are left")
         if wire == 2:
             yield number, data[at : at + length]
         at += length
@@ -280,5 +280,5 @@ def read_delimited(data: memoryview) -> memoryview:
     """The message after a varint with its length."""
     length, at = read_varint(data, 0)
     if at + length > len(data):
-        raise Malformed(f"a protobuf message of {length} bytes, {len(data) - at} are there")
+        raise Malformed(f"a protobuf message of {length} bytes, but only {len(data) - at} are left")
     return data[at : at + length]

@@ -538,7 +538,7 @@ class _Walk:
         place += 8
         if length < 0 or length > end - 12 - place:
             raise self._corrupt(
-                f"a log block with a content of {length} bytes, {end - 12 - place} are there", at
+                f"a log block with a content of {length} bytes, but only {end - 12 - place} are left", at
             )
         self._check_footer(at, place + length, end - 8)
         instant = headers.get(Header.INSTANT_TIME)
@@ -551,7 +551,7 @@ class _Walk:
         count = _INT.unpack_from(self.view, place)[0]
         _, place = self._headers(at, place + 4, count, end)
         if place != end:
-            raise self._corrupt(f"a log block with {end - place} bytes behind its footer", at)
+            raise self._corrupt(f"a log block with {end - place} bytes after its footer", at)
 
     def _headers(self, at: int, place: int, count: int, end: int) -> tuple[dict[int, str], int]:
         if not 0 <= count <= limits.LOG_HEADER_COUNT_MAX:

@@ -50,7 +50,7 @@ class DataFile:
                 )
             if self.rows > ARCHIVED_INSTANTS_MAX:
                 raise CorruptTable(
-                    f"archive file of {self.rows} instants, at most {ARCHIVED_INSTANTS_MAX} are believed",
+                    f"archive file of {self.rows} instants, at most {ARCHIVED_INSTANTS_MAX} are accepted",
                     path=path,
                 )
             self._names = self._source.schema_arrow.names

@@ -266,7 +266,7 @@ class Archive:
         opened = [self._file(file) for file in sorted(self.manifest.files, key=lambda f: f.first)]
         if (total := sum(file.rows for file in opened)) > ARCHIVED_INSTANTS_MAX:
             raise CorruptTable(
-                f"{total} archived instants, at most {ARCHIVED_INSTANTS_MAX} are believed", path=self._folder
+                f"{total} archived instants, at most {ARCHIVED_INSTANTS_MAX} are accepted", path=self._folder
             )
         parts = [file.times() for file in opened]
         if not parts:

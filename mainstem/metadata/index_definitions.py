@@ -146,7 +146,7 @@ def _object(pairs: list[tuple[str, Any]], path: str) -> dict[str, Any]:
     if len(made) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise _corrupt(f"{twice!r:.100} is there twice", path)
+        raise _corrupt(f"{twice!r:.100} occurs twice", path)
     for name in made:
         if name.rpartition(".")[2].lower() in _NAMES_OF_CLASSES:
             raise Unsupported(

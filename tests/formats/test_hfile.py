@@ -498,7 +498,7 @@ def _rebuilt(data: bytes, entry_of) -> bytes:
     ("what", "entry_of"),
     [
         ("keys are not in order", lambda entry, key: entry + b"\x03\x00\x01" + bytes([255 - key[-1]])),
-        ("behind byte", lambda entry, key: struct.pack(">qi", 0, 62) + b"\x03\x00\x01a"),
+        ("after byte", lambda entry, key: struct.pack(">qi", 0, 62) + b"\x03\x00\x01a"),
         ("with a row of", lambda entry, key: entry + b"\x03\x00\x09a"),
         ("index key of", lambda entry, key: entry + b"\x7fa"),
         ("in 59 bytes", lambda entry, key: entry[:11] + bytes([entry[11] - 1]) + b"\x03" + key),

@@ -169,8 +169,8 @@ class MetadataCommit:
         dropped and made anew with another definition."""
         if self.storage.view(log.private) != self.storage.view(log.path):
             raise Unavailable(
-                f"the index {log.stat.partition} was made anew while an earlier attempt at {self.instant}"
-                " stood still; nothing was published: roll it back and do it again",
+                f"the index {log.stat.partition} was rebuilt while an earlier attempt at {self.instant} was"
+                " stalled; nothing was published: roll that instant back and repeat it",
                 table=self.storage.base,
                 instant=self.instant,
             )
@@ -183,15 +183,15 @@ class MetadataCommit:
         except (FileNotFoundError, CorruptTable) as error:
             raise Unavailable(
                 f"what an earlier attempt at {self.instant} wrote to the metadata table is not readable"
-                f" ({error}); nothing was published: roll it back and do it again",
+                f" ({error}); nothing was published: roll it back and repeat it",
                 table=self.storage.base,
                 instant=self.instant,
             ) from error
         missing = {log.stat.partition for log in self.logs} - set(found.stats)
         if missing:
             raise Unavailable(
-                f"the index {min(missing)} was added while an earlier attempt at {self.instant} stood"
-                " still; nothing was published: roll it back and do it again",
+                f"the index {min(missing)} was added while an earlier attempt at {self.instant} was stalled;"
+                " nothing was published: roll that instant back and repeat it",
                 table=self.storage.base,
                 instant=self.instant,
             )

@@ -41,18 +41,18 @@ def kept_expression(partition: str, definition: Definition | None) -> tuple[str,
     names them, ``Unsupported`` for an index that is not maintained here."""
     if definition is None or len(definition.fields) != 1:
         raise CorruptTable(
-            f"hoodie.properties names the index {partition}, of which no definition says the column; drop it",
+            f"hoodie.properties lists the index {partition}, but no definition names its column; drop it",
             path=paths.INDEX_DEFINITIONS,
         )
     if definition.index_type != COLUMN_STATS:
         raise Unsupported(
-            f"{partition} is an expression index of the type {definition.index_type!r}: those of the type"
-            f" {COLUMN_STATS} are kept up; drop it"
+            f"{partition} is an expression index of the type {definition.index_type!r}: only those of the"
+            f" type {COLUMN_STATS} are maintained; drop it"
         )
     if definition.version != V2:
         raise Unsupported(
-            f"{partition} is an expression index of the version {definition.version!r}: those of tables of"
-            f" version 9 ({V2}) are kept up; drop it"
+            f"{partition} is an expression index of the version {definition.version!r}: only those of"
+            f" tables of version 9 ({V2}) are maintained; drop it"
         )
     (column,) = definition.fields
     return column, Expression(definition.function, definition.options, zone=None)

@@ -232,7 +232,7 @@ def secondary_column(action: Action, partition: str) -> str:
     definition = action.definitions.get(partition)
     if definition is None or len(definition.fields) != 1:
         raise CorruptTable(
-            f"hoodie.properties names the index {partition}, of which no definition says the column; drop it",
+            f"hoodie.properties lists the index {partition}, but no definition names its column; drop it",
             path=paths.INDEX_DEFINITIONS,
             table=action.storage.base,
         )

@@ -93,7 +93,7 @@ def action_rows(
         by_data = kind == Kind.RECORD_INDEX and is_partitioned(action, groups)
         if not groups and not by_data and partition in action.config.ready_metadata_partitions:
             raise CorruptTable(
-                f"hoodie.properties names the index {partition}, which has no files; drop it with Hudi",
+                f"hoodie.properties lists the index {partition}, but it has no files; drop it with Hudi",
                 path=f"{paths.METADATA}/{partition}",
                 table=action.storage.base,
             )

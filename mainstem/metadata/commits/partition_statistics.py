@@ -38,8 +38,8 @@ def partition_stats(action: Action) -> pa.Table:
     the columns."""
     if action.definitions.get(COLUMN_STATS) is None:
         raise Unsupported(
-            f"the table has the index {PARTITION_STATS}, and {paths.INDEX_DEFINITIONS} does not say on which"
-            f" columns (an entry {COLUMN_STATS}): it cannot be maintained; drop it"
+            f"the table has the index {PARTITION_STATS}, but {paths.INDEX_DEFINITIONS} does not say on which"
+            f" columns (it has no entry {COLUMN_STATS}), so the index cannot be maintained; drop it"
         )
     by_partition: dict[str, list[list[Range]]] = {}
     for (data_partition, _), ranges in action.ranges.items():

@@ -71,8 +71,8 @@ def set_aside(seams: Seams, section: Guarded, instants: Collection[str]) -> None
     for instant in section.timeline.pending:
         if instant.action == INDEXING:
             raise Unavailable(
-                f"the index action {instant.requested} is not finished, and what is taken back may be in its"
-                " index: wait for it, or drop the index, then go on",
+                f"the indexing action {instant.requested} is not finished, and its index may include instants"
+                " that are being rolled back: wait for it, or drop the index, then try again",
                 table=storage.base,
                 instant=instant.requested,
             )

@@ -49,8 +49,8 @@ class Expression:
             )
         if self.zone is None and self.function not in _RESULTS:
             raise Unsupported(
-                f"an index on {self.function!r}: of {', '.join(sorted(_RESULTS))} all engines agree in every"
-                " time zone of a session; drop the index"
+                f"an index on {self.function!r}: only those on {', '.join(sorted(_RESULTS))} have the same"
+                " values in every time zone of a session; drop the index"
             )
 
     @property

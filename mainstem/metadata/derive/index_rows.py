@@ -42,7 +42,7 @@ def files_rows(
         )
     empty = [f"{p}/{name}" for p, names in files.items() for name, size in names.items() if size <= 0]
     if empty:
-        raise Invalid(f"{empty[0]} is empty: no Java reader would read the table any more, remove the file")
+        raise Invalid(f"{empty[0]} is empty, so Java could no longer read the table: remove the file")
     rows: list[tuple[str, str | None, int, bool]] = [
         (ALL_PARTITIONS, in_keys(p), 0, False) for p in sorted(files)
     ]

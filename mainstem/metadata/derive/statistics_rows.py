@@ -83,7 +83,7 @@ def partition_stats_rows(
         partition, column = unknown[0]
         raise Unsupported(
             f"statistics of the partition {in_keys(partition)!r}: the column {column!r} has values of types"
-            " without an order in common; have column statistics without it"
+            " without an order in common; create column statistics without this column"
         )
     make = expression_partition_keys if expression else partition_stats_keys
     keys = make(_names(entries), _texts(e[0] for e in entries))

@@ -125,7 +125,7 @@ def _union(cursors: Cursors, kinds: tuple[int, ...]) -> tuple[pa.Array, pa.Array
     """(kind, packed value) per row; moves the cursors past the union."""
     numbers = read_numbers(cursors, None)
     if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(kinds):
-        raise Malformed(f"a union branch beyond the {len(kinds)} that there are")
+        raise Malformed(f"a union branch beyond the last of {len(kinds)}")
     found = np.asarray(kinds, np.int8)[numbers]
     made = pa.nulls(cursors.rows, pa.binary())
     for kind in np.unique(found).tolist():
