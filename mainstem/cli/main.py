@@ -45,10 +45,11 @@ from mainstem.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from mainstem.options.tables import LOCAL_ZONE
 
 if TYPE_CHECKING:
     from mainstem.api.table import Table
-    from mainstem.readers.planning.scan_plan import ScanPlan
+    from mainstem.readers.queries.scan_plan import ScanPlan
 
 DONE, REFUSED, USAGE, TRY_AGAIN, INTERRUPTED = 0, 1, 2, 3, 130
 _AGAIN = (LeaseLost, LockUnavailable, OutcomeUnknown, Unavailable)
@@ -154,7 +155,7 @@ def _adder(commands: Any) -> Callable[[str, Callable[..., None], str], argparse.
         sub.add_argument(
             "-o", "--option", action="append", default=[], type=_option, metavar="KEY=VALUE",
             help="a property on top of the table's own, for instance"
-            " hoodie.mainstem.timeline.zone=UTC; may be repeated",
+            f" {LOCAL_ZONE}=UTC; may be repeated",
         )  # fmt: skip
         sub.set_defaults(command=command)
         return sub

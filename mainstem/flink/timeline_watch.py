@@ -31,8 +31,9 @@ from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid
 from mainstem.flink.split_reader import SPLIT
 from mainstem.readers.changes.commit_range import write_times
-from mainstem.readers.planning.scan_plan import ReadableSplit
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.scan_plan import ReadableSplit
+from mainstem.readers.rows.split import slices_of
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -66,7 +67,7 @@ def changed_splits(
         .option("rows-per-second", "1")
         .build()
     )
-    watch = Watch(table.path, dict(table._given), columns, filter, after, end, seconds, most)
+    watch = Watch(table.path, dict(table.opened.given), columns, filter, after, end, seconds, most)
     named = Types.TUPLE([Types.STRING(), Types.PICKLED_BYTE_ARRAY()])
     splits = (
         t_env.to_data_stream(t_env.from_descriptor(ticks))
@@ -133,7 +134,7 @@ class Watch(KeyedProcessFunction):
         self._looked = now
         position = self._position.value() or self._after
         until, splits = self.look(position)
-        for split in splits:
+        for split in slices_of(splits):
             yield f"{split.partition}/{split.file_id}", pickle.dumps(split)
         if until != position:
             self._position.update(until)
@@ -143,7 +144,7 @@ class Watch(KeyedProcessFunction):
     def look(self, position: str) -> tuple[str, list[ReadableSplit]]:
         """The new position, and what completed between. Raises ``Invalid`` where changes cannot be told."""
         table = self._table = self._table or open_table(self._path, self._properties)
-        times = write_times(TableState.load(table._seams.storage, table.config))
+        times = write_times(TableState.load(table.opened.seams.storage, table.config))
         if times and position > times[-1] and self._end is None and position != self._after:
             raise Invalid(
                 f"the stream has read up to completion time {position}, but the table's newest is"

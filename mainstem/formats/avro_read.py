@@ -13,6 +13,7 @@ one).
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Literal, overload
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +36,10 @@ class _Irregular(Exception):
     """A valid list that reading in steps does not suit."""
 
 
+@overload
+def read_column(cursors: Cursors, kind: AvroType, wanted: Literal[True]) -> pa.Array: ...
+@overload
+def read_column(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None: ...
 def read_column(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None:
     """Decode one column for all records and move the cursors past it.
 
@@ -231,7 +236,7 @@ def _even_starts(
     starts = np.repeat(cursors.at - size * before, counts) + size * np.arange(int(counts.sum()))
     if item.nullable:
         tags = cursors.gather("u1", starts)
-        if (tags != 2 * item.value_branch).any():
+        if (tags != item.value_tag).any():
             return None
     cursors.at = cursors.at + size * counts
     return starts

@@ -25,7 +25,7 @@ try:  # Intel's ISA-L inflates three times as fast as zlib; it deflates four tim
 
     _LEVEL, _FAST = 3, 1
 except ImportError:  # no wheel for this machine
-    import zlib as fastest  # type: ignore[no-redef]
+    import zlib as fastest
 
     _LEVEL, _FAST = 6, 1  # Java's GZIPOutputStream uses 6
 
@@ -122,6 +122,7 @@ def make_block(
     magic: bytes, data: bytes | memoryview, codec: int, previous: int = -1, known: bytes = b""
 ) -> list[bytes | memoryview]:
     """The buffers of a block of ``data`` followed by ``known``; the latter is compressed once and cached."""
+    stored: bytes | memoryview
     if codec == GZ and known:
         stored = _deflated_before(data, known)
     else:

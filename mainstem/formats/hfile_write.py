@@ -57,7 +57,7 @@ def write_hfile(
     a bloom filter of the keys (``hoodie.metadata.bloom.filter.*``; no reader needs it). A log block is
     compressed less, since a compaction soon rewrites it. ``schema_text`` is the Avro schema of the values,
     ``compression`` is ``hoodie.hfile.compression.algorithm`` (GZ or NONE), ``block_bytes`` is
-    ``hoodie.hfile.block.size``. ``run`` (``Storage.side_by_side``) encodes and compresses blocks in parallel;
+    ``hoodie.hfile.block.size``. ``run`` (``storage.side_by_side``) encodes and compresses blocks in parallel;
     None: one by one.
 
     Raises ``Invalid`` for nulls, repeated keys (Java's writer refuses them too), and keys over 32,767 bytes.
@@ -74,7 +74,7 @@ def write_hfile(
         info["minRecordKey"], info["maxRecordKey"] = content.first, content.last
         if bloom is not None:
             info["bloomFilterTypeCode"] = bloom.kind.encode()
-    return made.finished(info, schema_text, content.count, content.bytes)
+    return made.finished(info, schema_text, content.count, content.size)
 
 
 def write_log_hfiles(
@@ -94,7 +94,7 @@ def write_log_hfiles(
             continue
         made = _File(layout.GZ, fast=True)
         made.data_blocks(content.blocks, None)
-        yield made.finished(_info(content, 0), schema_text, content.count, content.bytes)
+        yield made.finished(_info(content, 0), schema_text, content.count, content.size)
 
 
 def _together(keys: pa.Array, values: pa.Array, bounds: Sequence[int]) -> list[_Content | None] | None:
@@ -133,12 +133,12 @@ _Block = Callable[[], tuple[bytes, "bytes | memoryview"]]
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """The content of data blocks; ``bytes`` counts all entries."""
+    """The content of data blocks; ``size``: bytes of all entries."""
 
     keys: pa.Array
     count: int
     key_bytes: int
-    bytes: int
+    size: int
     first: bytes
     last: bytes
     blocks: Sequence[_Block]
@@ -191,7 +191,7 @@ def _cuts(ends: np.ndarray, block_bytes: int) -> Iterator[tuple[int, int]]:
 
 def _info(content: _Content, created_ms: int) -> dict[str, bytes]:
     count = max(1, content.count)
-    value_bytes = content.bytes - content.key_bytes - content.count * ENTRY_BYTES
+    value_bytes = content.size - content.key_bytes - content.count * ENTRY_BYTES
     return {
         "MAX_MEMSTORE_TS_KEY": struct.pack(">q", 0),
         "KEY_VALUE_VERSION": struct.pack(">i", 1),

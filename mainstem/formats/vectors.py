@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 
 from mainstem import limits
 from mainstem.errors import Invalid, Unsupported
+from mainstem.options.placing import VECTOR_COLUMNS
 
 # Key of Spark's column metadata for types that neither Arrow nor Avro can name.
 VECTOR_MARK = "hudi_type"
 #: footer entry that names a Parquet file's vector columns (HoodieSchema.VECTOR_COLUMNS_METADATA_KEY)
-FOOTER_KEY = "hoodie.vector.columns"
 #: element types (HoodieSchema.VectorElementType)
 ELEMENTS = {"FLOAT": pa.float32(), "DOUBLE": pa.float64(), "INT8": pa.int8()}
 BACKING = "FIXED_BYTES"
@@ -162,7 +162,7 @@ def plain_lists(schema: pa.Schema) -> dict[str, int]:
 def footer_note(schema: pa.Schema) -> dict[str, str]:
     """The Parquet footer entry about vector columns; empty if there are none."""
     found = vector_columns(schema)
-    return {FOOTER_KEY: ",".join(f"{name}:{vector}" for name, vector in found.items())} if found else {}
+    return {VECTOR_COLUMNS: ",".join(f"{name}:{vector}" for name, vector in found.items())} if found else {}
 
 
 def with_vectors(schema: pa.Schema, vectors: Mapping[str, str]) -> pa.Schema:

@@ -1,7 +1,8 @@
 """A file slice merged: base file batches in, the rows of a query out (Hudi's "final merge").
 
 Per base batch one ``index_in`` probe of the record keys against the log's keys; base order is kept,
-log rows without a base row come last. Base rows are never taken for deletes.
+log rows without a base row come last. Base rows are never taken for deletes. Who wins is decided by
+``comparison``; of several log entries of a key the winner was found before (``fold``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 from mainstem.errors import Unsupported
 from mainstem.formats.resolve import project_to, promote
 from mainstem.limits import MIB
+from mainstem.merge.comparison import beats
 from mainstem.merge.custom_merge import merge_with_function
 from mainstem.merge.fold import Folded, Positions, fold, ordering_at, positions
 from mainstem.merge.log_entries import DataRows, Entry
@@ -121,7 +123,7 @@ def probe(
         _base_ordering(table, n, f.type, hit) for n, f in zip(rules.ordering, log.fields, strict=True)
     ]
     ours, theirs = comparable([log_fields, base_fields])
-    return code, hit, folded.unconditional[code] | (ours >= theirs)
+    return code, hit, folded.unconditional[code] | beats(ours, theirs)
 
 
 def _found_among_many(column: pa.ChunkedArray, keys: pa.Array) -> pa.ChunkedArray:

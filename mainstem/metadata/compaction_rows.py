@@ -26,16 +26,13 @@ from mainstem.layout.slicing import FileSlice
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.metadata.records.flat_rows import encode
 from mainstem.metadata.records.record_schema import schema_of_version
-from mainstem.options import one_of, whole_number
-from mainstem.storage import paths
-from mainstem.timeline.compaction_trigger import TRIGGERS, pending
+from mainstem.options.services import METADATA_COMMITS, METADATA_SECONDS, METADATA_TRIGGER
+from mainstem.storage import maps, paths
+from mainstem.timeline.compaction_trigger import pending
 from mainstem.timeline.instant import DELTACOMMIT
 from mainstem.timeline.plans import CompactionOperation, load_compaction_plan
 from mainstem.truetime.instant_times import parse_wall
 
-DELTA_COMMITS = "hoodie.metadata.compact.max.delta.commits"
-DELTA_SECONDS = "hoodie.metadata.compact.max.delta.seconds"
-TRIGGER = "hoodie.metadata.compact.trigger.strategy"
 _TIME = "%Y%m%d%H%M%S%f"
 
 
@@ -43,17 +40,17 @@ _TIME = "%Y%m%d%H%M%S%f"
 class MetadataCompactionOptions:
     """Checked options, with Hudi's names and defaults."""
 
-    delta_commits: int = 10
-    trigger: str = "NUM_COMMITS"
-    delta_seconds: int = 7200
+    delta_commits: int = METADATA_COMMITS.default
+    trigger: str = METADATA_TRIGGER.default
+    delta_seconds: int = METADATA_SECONDS.default
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> MetadataCompactionOptions:
         """Raises ``Invalid`` for a value that does not parse."""
         return cls(
-            whole_number(properties, DELTA_COMMITS, cls.delta_commits, 1, 10**9),
-            one_of(properties, TRIGGER, cls.trigger, TRIGGERS),
-            whole_number(properties, DELTA_SECONDS, cls.delta_seconds, 1, 10**9),
+            METADATA_COMMITS.read(properties),
+            METADATA_TRIGGER.read(properties),
+            METADATA_SECONDS.read(properties),
         )
 
 
@@ -128,7 +125,7 @@ def _schema(table: MetadataTable, operation: CompactionOperation) -> str:
     texts = [schema_of_version(table.config.version)]
     if operation.base_file is not None:
         path = paths.in_partition(operation.partition, operation.base_file)
-        texts.append(open_hfile(table.folder.view(path), path=table.folder.outer(path)).schema_text)
+        texts.append(open_hfile(maps.view(table.folder, path), path=table.folder.outer(path)).schema_text)
     blocks = (block for block in _blocks(table, operation) if block.kind == BlockKind.HFILE_DATA)
     return max([*texts, *(block.schema_text for block in blocks)], key=len)
 
@@ -136,7 +133,7 @@ def _schema(table: MetadataTable, operation: CompactionOperation) -> str:
 def _blocks(table: MetadataTable, operation: CompactionOperation) -> Iterator[LogBlock]:
     for name in operation.log_files:
         path = paths.in_partition(operation.partition, name)
-        yield from read_blocks(table.folder.view(path), path=table.folder.outer(path))
+        yield from read_blocks(maps.view(table.folder, path), path=table.folder.outer(path))
 
 
 def log_rows(table: MetadataTable, operation: CompactionOperation) -> int:

@@ -5,7 +5,7 @@ or that of the indexing action that builds the partition. Every file group gets 
 delete block, so that the number of groups is fixed before any row exists; groups with rows also get a base
 file.
 
-  1. ``put_table``: make folders, then link the metadata table's whole ``hoodie.properties``
+  1. ``put_table``: make folders, then put the metadata table's whole ``hoodie.properties``
   2. ``put_partition``: make partition metafile, first log files, base files
   3. [[ the caller publishes the instant: its requested and inflight files, then its completed file ]]
   4. [[ the caller adds the partition to a list in the table's ``hoodie.properties`` ]]
@@ -31,13 +31,34 @@ from mainstem.formats.java_properties import parse_properties
 from mainstem.formats.log_file import empty_group_block
 from mainstem.layout.properties import TableConfig, encode_config, table_checksum
 from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.merge import modes
 from mainstem.metadata.commits.taking_back import metadata_partition
 from mainstem.metadata.metadata_partitions import Content
 from mainstem.metadata.metafile import index_metafile
 from mainstem.metadata.records.flat_rows import encode
 from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
+from mainstem.options.placing import KEY_GENERATOR, RECORD_KEY_FIELDS
+from mainstem.options.tables import (
+    ARCHIVE_FOLDER,
+    BASE_FILE_FORMAT,
+    DROP_PARTITION_COLUMNS,
+    HISTORY_PATH,
+    INITIAL_VERSION,
+    LAYOUT_VERSION,
+    MERGE_MODE,
+    PAYLOAD_CLASS,
+    POPULATE_META_FIELDS,
+    STRATEGY_ID,
+    TABLE_CHECKSUM,
+    TABLE_NAME,
+    TABLE_TYPE,
+    TABLE_VERSION,
+    TIMELINE_PATH,
+)
+from mainstem.publish.staging import create_once
 from mainstem.storage import paths
 from mainstem.storage.below import FolderStorage
+from mainstem.storage.folders import make_folder, move_folder
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import load_timeline
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
@@ -73,38 +94,35 @@ def metadata_properties(config: TableConfig) -> dict[str, str]:
     """``hoodie.properties`` of a table's metadata table."""
     name, version = f"{config.name}_metadata", str(config.version)
     return {
-        "hoodie.table.name": name,
-        "hoodie.table.type": "MERGE_ON_READ",
-        "hoodie.table.version": version,
-        "hoodie.table.initial.version": version,
-        "hoodie.timeline.layout.version": "2",
-        "hoodie.timeline.path": "timeline",
-        "hoodie.timeline.history.path": "history",
-        "hoodie.archivelog.folder": "history",
-        "hoodie.table.base.file.format": "HFILE",
-        "hoodie.table.recordkey.fields": "key",
-        "hoodie.table.keygenerator.type": "HOODIE_TABLE_METADATA",
-        "hoodie.populate.meta.fields": "false",
-        "hoodie.compaction.payload.class": "org.apache.hudi.metadata.HoodieMetadataPayload",
-        "hoodie.record.merge.mode": "CUSTOM",
-        "hoodie.record.merge.strategy.id": "00000000-0000-0000-0000-000000000000",
-        "hoodie.datasource.write.drop.partition.columns": "false",
-        "hoodie.table.checksum": table_checksum("", name),
+        TABLE_NAME: name,
+        TABLE_TYPE: "MERGE_ON_READ",
+        TABLE_VERSION: version,
+        INITIAL_VERSION: version,
+        LAYOUT_VERSION: "2",
+        TIMELINE_PATH: "timeline",
+        HISTORY_PATH: "history",
+        ARCHIVE_FOLDER: "history",
+        BASE_FILE_FORMAT: "HFILE",
+        RECORD_KEY_FIELDS: "key",
+        KEY_GENERATOR: "HOODIE_TABLE_METADATA",
+        POPULATE_META_FIELDS: "false",
+        PAYLOAD_CLASS: "org.apache.hudi.metadata.HoodieMetadataPayload",
+        MERGE_MODE: modes.CUSTOM,
+        STRATEGY_ID: modes.BY_PAYLOAD,
+        DROP_PARTITION_COLUMNS: "false",
+        TABLE_CHECKSUM: table_checksum("", name),
     }
 
 
-def put_table(storage: Storage, random: Randomness, config: TableConfig, when: str) -> None:
+def put_table(storage: Storage, config: TableConfig, when: str) -> None:
     """Step 1; does nothing if the metadata table exists. ``when``: a date for people to read."""
     if storage.stat(_PROPERTIES) is not None:
         return
     for folder in paths.INITIAL_FOLDERS:
-        storage.make_folder(f"{paths.METADATA}/{folder}")
-    private = paths.prepared("metadata", f"{random.getrandbits(64):016x}")
-    storage.create(private, encode_config(metadata_properties(config), when), durable=True)
-    with suppress(FileExistsError):
-        storage.link(private, _PROPERTIES)
-    storage.delete(private)
-    storage.sync_folders([f"{paths.METADATA}/{paths.HOODIE}", paths.METADATA, paths.HOODIE])
+        make_folder(storage, f"{paths.METADATA}/{folder}")
+    data = encode_config(metadata_properties(config), when)
+    create_once(storage, _PROPERTIES, data, durable=True)
+    storage.settle([], [f"{paths.METADATA}/{paths.HOODIE}", paths.METADATA, paths.HOODIE], durable=True)
 
 
 def first_instant(storage: Storage) -> str:
@@ -129,22 +147,21 @@ def put_partition(
     """Step 2, durable; returns the content of the instant's completed file."""
     folder = metadata_partition(partition)
     schema = schema_of_version(table_version)
-    storage.make_folder(folder)
-    storage.create(paths.partition_metafile(folder), index_metafile(instant), durable=True)
+    storage.put_new(paths.partition_metafile(folder), index_metafile(instant), durable=True)
     stats: list[WriteStat] = []
     for group in groups:
         name = paths.log_name(group.file_id, instant, 1, _TOKEN)
-        storage.create(f"{folder}/{name}", empty_group_block(instant), durable=True)
+        storage.put_new(f"{folder}/{name}", empty_group_block(instant), durable=True)
         if group.rows is None or not group.rows.num_rows:
             continue
         keys, values = encode(group.content, group.rows, schema)
         data = write_hfile(keys, values, schema_text=schema, base_file=True, created_ms=created_ms)
         name = paths.hfile_name(group.file_id, _TOKEN, instant)
-        storage.create(f"{folder}/{name}", data, durable=True)
+        storage.put_new(f"{folder}/{name}", data, durable=True)
         stats.append(
             BaseFileStat(partition, group.file_id, name, instant, 1, len(keys), 0, len(data), 1)
         )
-    storage.sync_folders([folder, paths.METADATA])
+    storage.settle([], [folder, paths.METADATA], durable=True)
     return encode_commit(stats, {"schema": commit_schema(table_version)}, _OPERATION)
 
 
@@ -166,7 +183,7 @@ def put_with_table(
     attempt = paths.creating(f"{random.getrandbits(64):016x}")
     inner = FolderStorage(storage, attempt)
     try:
-        put_table(inner, random, config, when)
+        put_table(inner, config, when)
         for partition, groups in contents.items():
             instant = first_instant(inner)
             done = put_partition(inner, partition, instant, groups, table_version=config.version)
@@ -175,15 +192,15 @@ def put_with_table(
                 (f"{instant}.{DELTACOMMIT}.{INFLIGHT}", b""),
                 (f"{instant}_{time}.{DELTACOMMIT}", done),
             ):
-                inner.create(f"{paths.METADATA_TIMELINE}/{name}", data, durable=True)
-        inner.sync_folder(paths.METADATA_TIMELINE)
+                inner.put_new(f"{paths.METADATA_TIMELINE}/{name}", data, durable=True)
+        inner.settle([], [paths.METADATA_TIMELINE], durable=True)
         try:
-            storage.move_folder(inner.outer(paths.METADATA), paths.METADATA)
+            move_folder(storage, inner.outer(paths.METADATA), paths.METADATA)
         except FileExistsError:
             _check_alike(storage, config, contents)
     finally:
         with suppress(OSError):  # otherwise a writer's sweep removes it
-            storage.delete_folder(attempt)
+            storage.delete_tree(attempt)
 
 
 def _check_alike(
@@ -214,4 +231,4 @@ def _check_alike(
 
 def remove_partition(storage: Storage, partition: str) -> None:
     """Remove what an earlier attempt left; call this before ``put_partition``, while no list names it."""
-    storage.delete_folder(metadata_partition(partition))
+    storage.delete_tree(metadata_partition(partition))

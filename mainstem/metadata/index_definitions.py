@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -33,12 +32,14 @@ from mainstem.metadata.metadata_partitions import (
     SECONDARY_PREFIX,
 )
 from mainstem.metadata.records.row_keys import V1, V2
+from mainstem.options.metadata import DEFINITIONS_PATH
 from mainstem.publish.publisher import Guarded
+from mainstem.publish.staging import replace_guarded
 from mainstem.storage import paths
+from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.seams import Randomness
 
-PATH_KEY = "hoodie.table.index.defs.path"
 PARTITIONED = "isPartitioned"
 _ALL = "indexDefinitions"
 _OWNER = "definitions"  # owner in the names of private files
@@ -104,7 +105,7 @@ class Definitions:
 
 def definitions_path(config: TableConfig) -> str:
     """Path of the file (``hoodie.table.index.defs.path``), always inside the table."""
-    found = config.raw.get(PATH_KEY, "").strip()
+    found = config.raw.get(DEFINITIONS_PATH, "").strip()
     return paths.inside(found, source=config.path) if found else paths.INDEX_DEFINITIONS
 
 
@@ -225,13 +226,6 @@ def replace_definitions(
     """
     storage, path = section.storage, definitions_path(config)
     folder = path.rpartition("/")[0]
-    storage.make_folder(folder)
-    private = paths.prepared(_OWNER, f"{random.getrandbits(64):016x}")
-    storage.create(private, encode_definitions(definitions), durable=True)
-    try:
-        storage.delete(paths.checksum_file(path))  # Hadoop's checksum of the old content
-        section.replace(private, path)
-    finally:
-        with suppress(OSError):  # otherwise a writer's sweep of left-over private files removes it
-            storage.delete(private)
-    storage.sync_folder(folder)
+    make_folder(storage, folder)
+    replace_guarded(section, random, _OWNER, path, encode_definitions(definitions))
+    storage.settle([], [folder], durable=True)

@@ -30,6 +30,7 @@ from __future__ import annotations
 from mainstem.errors import CorruptTable, LeaseLost, Unavailable
 from mainstem.publish.table_identity import check_same
 from mainstem.storage import paths
+from mainstem.storage.links import links
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.seams import Randomness
 
@@ -75,7 +76,7 @@ class Epoch:
     def place_ticket(self, prepared: str | None) -> None:
         """Step 3: the content is a second name of ``prepared`` (already durable), or empty."""
         if prepared is None:
-            self._storage.create(self.ticket, b"", durable=False)
+            self._storage.put_new(self.ticket, b"", durable=False)
         else:
             self._name(prepared, self.ticket)
 
@@ -86,7 +87,7 @@ class Epoch:
 
     def _name(self, prepared: str, ticket: str) -> None:
         try:
-            self._storage.link(prepared, ticket)
+            links(self._storage).link(prepared, ticket)
         except FileNotFoundError as error:
             raise Unavailable(
                 f"the prepared content {prepared} is gone; nothing was published",
@@ -112,7 +113,7 @@ class Epoch:
 
     def _publish(self, ticket: str, target: str) -> None:
         try:
-            self._storage.link(ticket, target)
+            links(self._storage).link(ticket, target)
         except FileNotFoundError as error:
             if self._storage.stat(ticket) is not None:  # then it is the target's folder that is not there
                 raise CorruptTable(
@@ -126,7 +127,7 @@ class Epoch:
     def replace(self, target: str) -> None:
         """Step 6 for a file that is there already: the ticket takes its place."""
         try:
-            self._storage.rename(self.ticket, target)
+            links(self._storage).rename(self.ticket, target)
         except FileNotFoundError as error:
             raise LeaseLost(f"the ticket of epoch {self.number} was swept by a later one") from error
 
@@ -148,7 +149,7 @@ def enter_epoch(storage: Storage, random: Randomness, table: str | None = None) 
     identity = f"{random.getrandbits(64):016x}"
     epoch = Epoch(storage, last + 1, identity, names, table)
     try:
-        storage.create(epoch.marker, b"", durable=False)
+        storage.put_new(epoch.marker, b"", durable=False)
     except FileExistsError as error:
         raise LeaseLost(f"epoch {last + 1} was begun by another holder") from error
     epoch.sweep()
@@ -161,10 +162,10 @@ def note_newest(storage: Storage, time: str) -> None:
     Somebody may have read up to that time; an instant at or below it would never be seen by him.
     """
     try:
-        storage.create(paths.newest_note(time), b"", durable=True)
+        storage.put_new(paths.newest_note(time), b"", durable=True)
     except FileExistsError:
         return
-    storage.sync_folder(paths.FENCE)
+    storage.settle([], [paths.FENCE], durable=True)
     for name in sorted(storage.names(paths.FENCE)):
         noted = paths.parse_newest_note(name)
         if noted is not None and noted < time:
@@ -174,6 +175,6 @@ def note_newest(storage: Storage, time: str) -> None:
 def note_foreign_writer(storage: Storage, evidence: str) -> None:
     """Remember for good that another kind of writer uses the table."""
     try:
-        storage.create(f"{paths.FENCE}/{FOREIGN_NOTE}", evidence.encode(), durable=True)
+        storage.put_new(f"{paths.FENCE}/{FOREIGN_NOTE}", evidence.encode(), durable=True)
     except FileExistsError:
         return

@@ -27,8 +27,11 @@ from typing import Generic, TypeVar
 from mainstem.errors import LeaseLost, MainstemError, OutcomeUnknown, Unavailable
 from mainstem.formats.avro_container import MAGIC, OUR_MARK
 from mainstem.limits import PUBLISH_ATTEMPTS_MAX
+from mainstem.options.locks import EXPIRE_MS
+from mainstem.options.tables import EXCLUSIVE
 from mainstem.publish.link_fence import Epoch, enter_epoch, note_foreign_writer
 from mainstem.storage import paths
+from mainstem.storage.links import links
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline, TimelineReader
 from mainstem.timeline.instant import (
@@ -247,7 +250,7 @@ class Publisher:
         assert failure is not None
         raise LeaseLost(
             f"superseded {PUBLISH_ATTEMPTS_MAX} times in a row while {doing} ({failure.message});"
-            " nothing was published. Raise hoodie.mainstem.lock.expire_ms or look for a process that"
+            f" nothing was published. Raise {EXPIRE_MS} or look for a process that"
             " removes the lock file",
             table=self._seams.storage.base,
         ) from failure
@@ -292,7 +295,7 @@ class Publisher:
             self._last_time = time
             self.wrote_metadata |= first is not None
             self._settle(lambda: after_link(time), target(time))
-            self._settle(lambda: storage.sync_folder(folder), target(time))
+            self._settle(lambda: storage.settle([], [folder], durable=True), target(time))
             return time, None
         finally:
             _quietly(epoch.drop_ticket)
@@ -334,7 +337,7 @@ class Publisher:
             link(target)
         except (FileExistsError, LeaseLost) as error:
             # On a network file system a call whose reply was lost is repeated, and then fails.
-            if self._applied(lambda: storage.same_file(content, target), target, error):
+            if self._applied(lambda: links(storage).same_file(content, target), target, error):
                 return
             if isinstance(error, LeaseLost):
                 raise
@@ -379,7 +382,7 @@ class Publisher:
             if not ours:
                 note_foreign_writer(self._seams.storage, name)
                 warnings.warn(
-                    f"table {self._seams.storage.base} is declared hoodie.mainstem.exclusive=true, but"
+                    f"table {self._seams.storage.base} is declared {EXCLUSIVE}=true, but"
                     f" {name} was written by another kind of writer: every commit waits"
                     f" {self._wait_ms} ms from now on",
                     MixedWritersWarning,

@@ -26,8 +26,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mainstem.api.job_indexes import open_for_job
-from mainstem.api.job_table import open_or_create
+from mainstem.api.job_table import open_for_job, open_or_create
 from mainstem.errors import Invalid, Unsupported
 from mainstem.spark.batch_ids import guard_ids, in_task, looks
 from mainstem.spark.jobs import SharedJob, job_name
@@ -188,10 +187,10 @@ class _BatchWriter(DataSourceArrowWriter):
         return _write_part(self._options, self._schema, iterator, self._job)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _publish(self._options, self._schema, messages, self._job)  # type: ignore[arg-type]
+        _publish(self._options, self._schema, messages, self._job)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _undo(self._options, self._schema, messages, self._job)  # type: ignore[arg-type]
+        _undo(self._options, self._schema, messages, self._job)
 
 
 class _StreamWriter(DataSourceStreamArrowWriter):
@@ -205,7 +204,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):
         return _write_part(self._options, self._schema, iterator, None)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        _publish(self._options, self._schema, messages, None)  # type: ignore[arg-type]
+        _publish(self._options, self._schema, messages, None)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        _undo(self._options, self._schema, messages, None)  # type: ignore[arg-type]
+        _undo(self._options, self._schema, messages, None)

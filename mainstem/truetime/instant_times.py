@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 from mainstem.errors import CorruptTable, Invalid
 from mainstem.limits import TIMELINE_AHEAD_MS_DEFAULT
+from mainstem.options.tables import TIMEZONE
+from mainstem.options.writing import AHEAD_MS
 
 _EPOCH = datetime(1970, 1, 1)
 _MS = timedelta(milliseconds=1)
@@ -50,8 +52,8 @@ class InstantTimes:
                 raise Invalid(
                     f"the newest instant on the timeline, {newest}, is {ahead_ms / 1000:.1f} s ahead of"
                     f" this machine's clock ({instant_text(wall)}); at most {self._ahead_ms_max / 1000:.0f} s"
-                    " is accepted: set the clock right, check hoodie.table.timeline.timezone, or raise"
-                    " hoodie.mainstem.timeline.ahead.max.ms if the instant is genuine"
+                    f" is accepted: set the clock right, check {TIMEZONE}, or raise"
+                    f" {AHEAD_MS} if the instant is genuine"
                 )
             wall = max(wall, floor)
         return instant_text(wall)
@@ -70,7 +72,8 @@ def parse_wall(text: str) -> datetime:
             raise ValueError(text)
         cuts = (0, 4, 6, 8, 10, 12, 14)  # not strptime, which takes ten times as long
         numbers = (int(digits[low:high]) for low, high in zip(cuts, cuts[1:], strict=False))
-        return datetime(*numbers) + timedelta(milliseconds=int(digits[14:17]))
+        year, month, day, hour, minute, second = numbers
+        return datetime(year, month, day, hour, minute, second, 1000 * int(digits[14:17]))
     except ValueError as error:
         raise CorruptTable(
             f"instant time {text!r} is no time of the form yyyyMMddHHmmssSSS", path=text

@@ -18,8 +18,12 @@ from mainstem.layout.buckets import file_id_bucket, nbcc_file_id
 from mainstem.layout.partitions import metafile_text, nested
 from mainstem.limits import MIB
 from mainstem.metadata.commits.written_rows import WrittenRows
+from mainstem.options.placing import URL_ENCODE
+from mainstem.options.writing import HEARTBEAT_MS
+from mainstem.publish.staging import create_once
 from mainstem.storage import paths
-from mainstem.storage.protocol import LogSink, Storage
+from mainstem.storage.folders import make_folder
+from mainstem.storage.protocol import Storage, Upload
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.timeline.instant import DELTACOMMIT, REQUESTED
 from mainstem.writers.encode_rows import Blocks, BucketEncoder, Place, Slab
@@ -35,7 +39,7 @@ _ATTEMPTS = 10**10
 
 @dataclass
 class _OpenLog:
-    sink: LogSink
+    sink: Upload
     stat: WriteStat
 
 
@@ -57,7 +61,6 @@ class BucketAppender:
     ) -> None:
         self._storage = storage
         self._spec = spec
-        self._token = token
         self._tokens = FileTokens(token)
         self._encoder = BucketEncoder(spec, token.split("-", 1)[0])
         self._logs: dict[tuple[str, int], _OpenLog] = {}
@@ -176,12 +179,12 @@ class BucketAppender:
         stat = WriteStat(partition, file_id, name, spec.instant, version)
         return _OpenLog(sink, stat)
 
-    def _open_file(self, partition: str, name: str) -> LogSink:
+    def _open_file(self, partition: str, name: str) -> Upload:
         """A new data file. Raises ``FileExistsError`` if the name is taken."""
         self._ensure_partition(partition)
         # The marker first: a file without one survives Java's rollback and comes back later.
-        self._storage.create(paths.marker(self._spec.instant, partition, name), b"", durable=False)
-        sink = self._storage.open_sink(paths.in_partition(partition, name))
+        self._storage.put_new(paths.marker(self._spec.instant, partition, name), b"", durable=False)
+        sink = self._storage.upload(paths.in_partition(partition, name))
         self._folders.add(partition)
         return sink
 
@@ -193,18 +196,10 @@ class BucketAppender:
             return
         metafile = paths.partition_metafile(partition)
         depth = len(partition.split("/")) if partition else 0
+        if partition:
+            make_folder(self._storage, partition)
         # Whole or not at all: Java fails on the half-written one of a writer that was killed, for ever.
-        private = paths.prepared(self._spec.instant, f"{self._token}-partition")
-        self._storage.delete(private)  # an attempt of the same name that was killed
-        self._storage.create(private, metafile_text(self._spec.instant, depth), durable=True)
-        try:
-            if partition:
-                self._storage.make_folder(partition)
-            self._storage.link(private, metafile)
-        except FileExistsError:
-            return
-        finally:
-            self._storage.delete(private)
+        create_once(self._storage, metafile, metafile_text(self._spec.instant, depth), durable=True)
 
     def _check_partition(self, partition: str) -> None:
         """``Invalid`` for a new partition within another one, or around one, which Java would not find."""
@@ -227,7 +222,7 @@ class BucketAppender:
                 f"partition {partition!r} cannot be made beside {other!r}: one folder would lie in the other,"
                 " and Hudi's Java readers, which look for no partition below one, would not find the rows of"
                 " the inner one; change the partition values, or create the table with"
-                " hoodie.datasource.write.partitionpath.urlencode=true",
+                f" {URL_ENCODE}=true",
                 table=self._spec.base,
                 instant=self._spec.instant,
             )
@@ -245,11 +240,11 @@ class BucketAppender:
         if self._storage.stat(requested) is None:
             self.discard()
             # Markers made since the rollback removed the folder; no live writer can have this instant.
-            self._storage.delete_folder(paths.marker_folder(spec.instant))
+            self._storage.delete_tree(paths.marker_folder(spec.instant))
             raise RolledBack(
                 "the transaction's instant is gone from the timeline: another writer found its"
                 " heartbeat expired and rolled it back; write the data again in a new transaction"
-                " (raise hoodie.client.heartbeat.interval_in_ms if the process pauses for long)",
+                f" (raise {HEARTBEAT_MS} if the process pauses for long)",
                 table=spec.base,
                 instant=spec.instant,
             )
@@ -290,7 +285,7 @@ class BucketAppender:
             log.stat.size_bytes = log.sink.size
         return [*self._closed, *(log.stat for log in self._logs.values())]
 
-    def settle(self, others: Sequence[LogSink] = ()) -> None:
+    def settle(self, others: Sequence[Upload] = ()) -> None:
         """Make all files durable, and with them ``others``, which are written for the same commit.
 
         After a failure they are never published: a second sync reports success for bytes that the first lost.

@@ -9,6 +9,8 @@ key once.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,6 +21,7 @@ from mainstem.formats.resolve import project_to
 from mainstem.layout.buckets import file_id_bucket
 from mainstem.merge.file_slice import merge_slice
 from mainstem.merge.log_entries import DataRows, deleted_rows
+from mainstem.options.engines import SHUFFLE
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import WriteStat
@@ -55,10 +58,10 @@ def appender_for(
     return kind(storage, spec, token, known_buckets)
 
 
-def stat_of(**fields: object) -> WriteStat:
+def stat_of(**fields: Any) -> WriteStat:
     """A write stat of the kind that its file name says."""
     is_base = paths.parse_base_name(str(fields["file_name"])) is not None
-    return (BaseFileStat if is_base else WriteStat)(**fields)  # type: ignore[arg-type]
+    return (BaseFileStat if is_base else WriteStat)(**fields)
 
 
 def check_one_base_file_each(stats: list[WriteStat], table: str, instant: str) -> None:
@@ -70,7 +73,7 @@ def check_one_base_file_each(stats: list[WriteStat], table: str, instant: str) -
             raise Invalid(
                 f"two tasks wrote a base file for bucket {stat.file_id[:8]} of partition"
                 f" {stat.partition!r}: a bulk insert needs the rows of a bucket in one task (with Spark:"
-                " write_stream and write_batch see to that unless hoodie.mainstem.spark.shuffle=OFF; for"
+                f" write_stream and write_batch see to that unless {SHUFFLE}=OFF; for"
                 ' format("mainstem") use df.coalesce(1)); nothing was published',
                 table=table,
                 instant=instant,
@@ -181,6 +184,6 @@ class BulkInserter(BucketAppender):
         if once and deleted_rows(rows, rules) is None:
             return rows
         schema = avro_to_arrow(self._spec.log_schema)
-        kinds = [schema.field(name).type for name in rules.ordering]
+        kinds = rules.ordering_types(schema)
         entry = DataRows(project_to(rows, schema))
         return pa.concat_tables([schema.empty_table(), *merge_slice([], [entry], schema, rules, kinds)])

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 
 from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.forks import Mutex
-from mainstem.layout.properties import LOCAL_ZONE, TableConfig, load_config
+from mainstem.layout.properties import TableConfig, load_config
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.metadata.commits.expression_rows import check_expressions
 from mainstem.metadata.commits.known_groups import KnownGroups
-from mainstem.options import FSYNC, WriterOptions, flag
+from mainstem.options import FSYNC, WriterOptions
+from mainstem.options.tables import LOCAL_ZONE, TIMEZONE
 from mainstem.publish.publisher import Publisher
 from mainstem.publish.table_identity import check_table
 from mainstem.storage import paths
+from mainstem.storage.links import has_links
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.truetime.heartbeats import Heartbeats
@@ -64,7 +66,7 @@ class WriterContext:
         A process that gives up durability (``hoodie.mainstem.fsync=false``) does so for its own writes; for
         everybody's, only the table can (it was created so).
         """
-        return self.options.fsync or flag(self.config.raw, FSYNC, True)
+        return self.options.fsync or FSYNC.read(self.config.raw)
 
     def synced(self) -> AbstractContextManager[None]:
         """For a service's work: what it writes is durable where ``services_sync`` says so."""
@@ -122,7 +124,7 @@ def open_context(
     base = seams.storage.base
     config.check_writable(base)
     check_expressions(seams.storage, config)
-    if not seams.storage.links:
+    if not has_links(seams.storage):
         raise Unsupported(
             "the storage has no atomic hard links, which the completion fence needs; writing to object"
             " stores is not supported",
@@ -132,7 +134,7 @@ def open_context(
     if zone is None:
         raise Invalid(
             "the table's instants are in the local zone of its writers"
-            f" (hoodie.table.timeline.timezone=LOCAL): give that zone as {LOCAL_ZONE}, for example"
+            f" ({TIMEZONE}=LOCAL): give that zone as {LOCAL_ZONE}, for example"
             " Europe/Paris or UTC. A wrong zone would order instants wrongly",
             table=base,
         )
@@ -155,7 +157,7 @@ def open_context(
 def _agree_on_zone(storage: Storage, zone: str) -> None:
     """All mainstem writers of a LOCAL table must mean one zone: the first one says which, by a note."""
     try:
-        storage.create(paths.ZONE_NOTE, zone.encode(), durable=True)
+        storage.put_new(paths.ZONE_NOTE, zone.encode(), durable=True)
         return
     except FileExistsError:
         found = storage.read(paths.ZONE_NOTE, max_bytes=PROPERTIES_BYTES_MAX).decode("utf-8", "replace")
@@ -178,7 +180,7 @@ def heartbeats_of(
     )  # fmt: skip
 
 
-def merged(*layers: Mapping[str, str] | None) -> dict[str, str]:
+def merged(*layers: Mapping[str, object] | None) -> dict[str, str]:
     """Later layers win; values become text."""
     result: dict[str, str] = {}
     for layer in layers:

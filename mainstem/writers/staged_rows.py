@@ -30,6 +30,8 @@ from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
 from mainstem.layout.buckets import file_id_bucket
 from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.options.writing import BLOCK_FORMAT
+from mainstem.publish.staging import create_once
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.seams import Randomness, Seams
@@ -155,7 +157,7 @@ def staging_spec(storage: Storage, random: Randomness, spec: WriteSpec, schema: 
         )
     if spec.block_format != "avro":
         raise Unsupported(
-            f"hoodie.logfile.data.block.format={spec.block_format}: rows are staged before their commit's"
+            f"{BLOCK_FORMAT}={spec.block_format}: rows are staged before their commit's"
             " time is known, which can be put into avro blocks later and not into compressed ones; set it"
             " to avro for this writer (blocks of both kinds may stand in one table)",
             table=spec.base,
@@ -174,16 +176,8 @@ def table_identity(storage: Storage, random: Randomness) -> str:
             return data.decode("ascii", "replace")
         except FileNotFoundError:
             made = f"{random.getrandbits(128):032x}"
-        # Whole or not at all; a private file that is left over is swept as those of publications are.
-        private = paths.prepared("identity", made)
-        storage.create(private, made.encode(), durable=True)
-        try:
-            storage.link(private, paths.TABLE_IDENTITY)
-            storage.sync_folders([paths.HOODIE, paths.OWN])
-        except FileExistsError:
-            continue
-        finally:
-            storage.delete(private)
+        if create_once(storage, paths.TABLE_IDENTITY, made.encode(), durable=True):
+            storage.settle([], [paths.HOODIE, paths.OWN], durable=True)
 
 
 def table_mark(spec: WriteSpec, identity: str) -> str:
@@ -244,7 +238,7 @@ class Stager:
         stamp = _stamp(self._random)
         self._encoder.adopt(replace(self._spec, instant=stamp))
         path = paths.staged_file(self._sink, stamp)
-        sink = self._storage.open_sink(path)
+        sink = self._storage.upload(path)
         pieces: list[Piece] = []
         try:
             for piece, data in self._pieces(batch, deleted):
@@ -296,7 +290,7 @@ class Stager:
             return
         folder = self._folder
         above = [] if self._settled else [paths.HOODIE, paths.OWN, paths.SINKS, folder.rpartition("/")[0]]
-        self._storage.sync_folders([*above, folder])
+        self._storage.settle([], [*above, folder], durable=True)
         self._settled = True
 
 

@@ -72,7 +72,7 @@ from mainstem.writers.write_spec import BULK_INSERT, UPSERT, WriteSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from mainstem.storage.protocol import LogSink
+    from mainstem.storage.protocol import Upload
     from mainstem.timeline.active import ActiveTimeline
 
 _log = logging.getLogger(__name__)
@@ -188,7 +188,7 @@ class Transaction:
         ctx, storage = self._ctx, self._ctx.seams.storage
         # Whoever finds it pending, or has to roll it back, can tell whose it is.
         name = ctx.options.writer_name
-        whose = {WRITER_NAME: name} if name else {}
+        whose: dict[str, str] = {WRITER_NAME: name} if name else {}
         if self._guard is not None:
             whose[GUARD_KEY] = self._guard.extra_metadata()[GUARD_KEY]
         inflight = encode_commit([], whose, OPERATIONS[self._spec.operation])
@@ -207,7 +207,7 @@ class Transaction:
                 decide=self._may_begin,
                 before_link=start_heartbeat,
                 # Under the lock too: whoever enters next can tell whose instant this is.
-                after_link=lambda time: storage.create(
+                after_link=lambda time: storage.put_new(
                     paths.timeline_file(f"{time}.{DELTACOMMIT}.{INFLIGHT}"), inflight, durable=False
                 ),
             )
@@ -321,8 +321,8 @@ class Transaction:
 
     def _follow(self, rows: pa.Table) -> None:
         """Make the schema hold the rows, as Hudi does (``writers/transaction_schema.py``)."""
-        buffered = self._spec.operation == BULK_INSERT and self._appender is not None
-        if rows.num_rows and not (buffered and self._appender.rows):
+        appender = self._appender if self._spec.operation == BULK_INSERT else None
+        if rows.num_rows and not (appender is not None and appender.rows):
             self._adopt(follow(self._spec, rows))
 
     def _adopt(self, spec: WriteSpec) -> None:
@@ -453,7 +453,7 @@ class Transaction:
             content = encode_commit(stats, self._extra_metadata(), OPERATIONS[self._spec.operation])
             prepared, sink = begin(ctx.seams, self.instant, content)
 
-            def settle(others: Sequence[LogSink], own: LogSink = sink) -> None:
+            def settle(others: Sequence[Upload], own: Upload = sink) -> None:
                 self._settle([own, *others])
 
             try:
@@ -509,7 +509,7 @@ class Transaction:
             )
         )
 
-    def _settle(self, sinks: Sequence[LogSink]) -> None:
+    def _settle(self, sinks: Sequence[Upload]) -> None:
         """Make the data files durable that are not yet so, and these private files with them."""
         if self._appender is not None:
             self._appender.settle(sinks)
@@ -603,7 +603,7 @@ class Transaction:
         storage = self._ctx.seams.storage
         try:
             self._ctx.heartbeats.stop(self.instant)
-            storage.delete_folder(paths.marker_folder(self.instant))
+            storage.delete_tree(paths.marker_folder(self.instant))
         except (OSError, MainstemError):
             return
 
@@ -714,7 +714,7 @@ def _with_instant(spec: WriteSpec, instant: str) -> WriteSpec:
 def _unavailable(
     step: str, error: OSError | OutcomeUnknown, base: str, instant: str | None = None
 ) -> Unavailable:
-    cause = error
+    cause = str(error)
     if isinstance(error, OSError):
         cause = f"{error.strerror or error} ({error.filename or 'storage'})"
     return Unavailable(

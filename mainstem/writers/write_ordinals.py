@@ -31,14 +31,17 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from mainstem.errors import CorruptTable, Invalid, Unavailable
 from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.options.engines import IDENTIFIER, ORDINAL
+from mainstem.publish.staging import Swept, put_whole
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.seams import Randomness
 
-ORDINAL_OPTION = "hoodie.mainstem.stream.ordinal"
+T = TypeVar("T")
 
 OPEN, DONE, FAILED = "open", "done", "failed"
 _VERSION = "state-"
@@ -83,7 +86,7 @@ def allocate(
     round.
     """
     if ordinal is not None and ordinal < 0:
-        raise Invalid(f"{ORDINAL_OPTION}={ordinal}, expected a number from 0", table=storage.base)
+        raise Invalid(f"{ORDINAL}={ordinal}, expected a number from 0", table=storage.base)
 
     def change(state: _State) -> tuple[_State, int]:
         state = _for_batch(state, what, storage.base)
@@ -146,7 +149,7 @@ def _owned(state: _State, identifier: str, query: str, base: str) -> _State:
         raise Invalid(
             f"checkpoint identifier {identifier!r} belongs to the streaming query {state.query},"
             f" this is query {query}: the two would skip each other's batches. Give each query its"
-            " own hoodie.datasource.write.streaming.checkpoint.identifier; a query that starts"
+            f" own {IDENTIFIER}; a query that starts"
             " from a new checkpoint folder needs a new identifier too, since its batches count"
             " from 0 again",
             table=base,
@@ -163,7 +166,7 @@ def _for_batch(state: _State, what: StreamWrite, base: str) -> _State:
             f"batch {what.batch_id} of stream {what.identifier!r} is over: batch {state.batch_id}"
             " has begun. Another driver runs the same checkpoint, or an older copy of the"
             " checkpoint was restored: stop one of the drivers; for a restored checkpoint choose"
-            " a new hoodie.datasource.write.streaming.checkpoint.identifier",
+            f" a new {IDENTIFIER}",
             table=base,
         )
     if what.batch_id > state.batch_id:
@@ -188,7 +191,7 @@ def _choose(
     where = f"batch {what.batch_id} of stream {what.identifier!r}"
     if any(entry.given != (ordinal is not None) for entry in run):
         raise Invalid(
-            f"{where}: some of its writes give {ORDINAL_OPTION} and some do not; give it to all of"
+            f"{where}: some of its writes give {ORDINAL} and some do not; give it to all of"
             " them (0, 1, ...) or to none",
             table=base,
         )
@@ -196,7 +199,7 @@ def _choose(
         for entry in run:
             if entry.ordinal == ordinal and entry.state != FAILED:
                 raise Invalid(
-                    f"{where}: {ORDINAL_OPTION}={ordinal} was given to two writes; the second would"
+                    f"{where}: {ORDINAL}={ordinal} was given to two writes; the second would"
                     " count as already committed and be lost. Number the writes of a batch 0, 1,"
                     " ...",
                     table=base,
@@ -211,7 +214,7 @@ def _choose(
         raise _SeveralThreads(
             f"{where}: it is written from several threads, or an earlier write of it never ended;"
             " the order of its writes cannot be known, and a replay could skip the wrong one."
-            f" Write one after the other, or number the writes with the option {ORDINAL_OPTION}"
+            f" Write one after the other, or number the writes with the option {ORDINAL}"
             " (0, 1, ...) so that each has the same number in every run",
             table=base,
         )
@@ -219,7 +222,7 @@ def _choose(
         raise Invalid(
             f"{where}: an earlier write of this run failed, so it is not known whether this is the"
             " same write again or the next one. Let the batch fail (the query replays it), or"
-            f" number the writes with the option {ORDINAL_OPTION}",
+            f" number the writes with the option {ORDINAL}",
             table=base,
         )
     return len(run)
@@ -239,7 +242,7 @@ def _compare_with_earlier_runs(state: _State, what: StreamWrite, ordinal: int, b
                     f"batch {what.batch_id} of stream {what.identifier!r}: write {ordinal} of this"
                     f" replay is [{what.looks}], but an earlier run committed [{entry.looks}] as"
                     f" write {ordinal}. Skipping it could lose rows. Write in the same order as"
-                    f" before, or number the writes with the option {ORDINAL_OPTION}: {ordinal}"
+                    f" before, or number the writes with the option {ORDINAL}: {ordinal}"
                     " for the one that is committed",
                     table=base,
                 )
@@ -299,21 +302,21 @@ def _update(
     storage: Storage,
     random: Randomness,
     identifier: str,
-    change: Callable[[_State], tuple[_State, int | None]],
-):
+    change: Callable[[_State], tuple[_State, T]],
+) -> T:
     """Apply ``change`` to the newest state; again from the start when another writer was faster."""
     register = _Register(storage, random, stream_folder(identifier), identifier)
     for _ in range(_ATTEMPTS_MAX):
         try:
-            ended, result = register.attempt(change)
+            made = register.attempt(change)
         except OSError as error:
             raise Unavailable(
                 f"the register of stream {identifier!r} cannot be read or written: {error}; nothing"
                 " was published",
                 table=storage.base,
             ) from error
-        if ended:
-            return result
+        if made:
+            return made[0]
     raise Unavailable(
         f"the register of stream {identifier!r} changed {_ATTEMPTS_MAX} times in a row; nothing was"
         " written: look for drivers that share a checkpoint identifier",
@@ -341,26 +344,29 @@ class _Register:
         self._folder = folder
         self._identifier = identifier
 
-    def attempt(self, change: Callable[[_State], tuple[_State, int | None]]) -> tuple[bool, int | None]:
-        """(whether it ended, the result). What ``change`` raises is raised if the state was current."""
+    def attempt(self, change: Callable[[_State], tuple[_State, T]]) -> tuple[T, ...]:
+        """The result alone; () if another writer was faster. What ``change`` raises is raised if the state
+        was current."""
         name = f"{self._random.getrandbits(64):016x}"
         wait = f"{self._folder}/{_WAIT}{name}"
-        self._storage.create(wait, b"", durable=False)
+        self._storage.put_new(wait, b"", durable=False)
         try:
             version, state = self._load()
             refusal: Invalid | None = None
-            new, result = state, None
+            made: tuple[T, ...] = ()
+            new = state
             try:
                 new, result = change(state)
+                made = (result,)
             except _SeveralThreads as error:
                 new, refusal = state.marked(), error
             except Invalid as error:
                 refusal = error
             if not self._put(version, state, new, wait, name):
-                return False, None
+                return ()
             if refusal is not None:
                 raise refusal
-            return True, result
+            return made
         finally:
             self._storage.delete(wait)
 
@@ -381,17 +387,20 @@ class _Register:
         if new == state:
             return storage.stat(wait) is not None
         ticket = f"{self._folder}/{_TICKET}{name}"
-        storage.create(ticket, _encode(new, self._identifier), durable=True)
         try:
-            if storage.stat(wait) is None:
-                return False
-            storage.link(ticket, self._path(version + 1))
-        except (FileExistsError, FileNotFoundError):
-            return False  # another was faster, or swept the ticket
-        finally:
-            storage.delete(ticket)
-        self._sweep(version + 1, name)
-        return True
+            made = put_whole(
+                storage,
+                ticket,
+                self._path(version + 1),
+                _encode(new, self._identifier),
+                durable=True,
+                wanted=lambda: storage.stat(wait) is not None,
+            )
+        except Swept:
+            return False
+        if made:  # else another was faster
+            self._sweep(version + 1, name)
+        return made
 
     def _sweep(self, newest: int, own: str) -> None:
         names: list[str] = []

@@ -58,21 +58,21 @@ class FullStorage(LocalStorage):
             self.hits += 1
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"{self.base} ({what})")
 
-    def create(self, path, data, *, durable) -> None:
+    def put_new(self, path, data, *, durable) -> None:
         self.spend("create")
-        super().create(path, data, durable=durable)
+        super().put_new(path, data, durable=durable)
 
-    def overwrite(self, path, data, *, durable) -> None:
-        self.spend("overwrite")
-        super().overwrite(path, data, durable=durable)
+    def put(self, path, data, *, durable) -> None:
+        self.spend("replace")
+        super().put(path, data, durable=durable)
 
-    def open_sink(self, path):
+    def upload(self, path):
         self.spend("open")
-        return _FullSink(self, super().open_sink(path))
+        return _FullSink(self, super().upload(path))
 
-    def link(self, source, target) -> None:
+    def link(self, source, target, *, durable=False) -> None:
         self.spend("link")
-        super().link(source, target)
+        super().link(source, target, durable=durable)
 
     def make_folder(self, path) -> bool:
         self.spend("folder")
@@ -87,7 +87,7 @@ def _writes_of_a_commit(path: Path) -> int:
 
 def _on(path: Path, storage: LocalStorage) -> Table:
     real = mainstem.open_table(path)
-    return Table(dataclasses.replace(real._seams, storage=storage), real.config, {})
+    return Table(dataclasses.replace(real.opened.seams, storage=storage), real.config, {})
 
 
 def test_a_disk_that_fills_up_at_any_write_of_a_commit_loses_and_shows_nothing(table, path) -> None:
@@ -130,8 +130,8 @@ class ForgetfulStorage(LocalStorage):
         self.swept = swept
         self.lost = 0
 
-    def link(self, source, target) -> None:
-        super().link(source, target)
+    def link(self, source, target, *, durable=False) -> None:
+        super().link(source, target, durable=durable)
         if "/timeline/" not in target or (self.swept and "_" not in target):
             return
         self.lost += 1

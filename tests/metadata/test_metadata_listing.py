@@ -47,9 +47,9 @@ def test_queries_read_the_same_files_with_metadata_and_without(name: str, unpack
 class NoFolders(LocalStorage):
     """Refuses to list the data's folders."""
 
-    def entries(self, folder: str) -> list:
+    def entries(self, folder: str, **which: str) -> list:
         assert folder.startswith(paths.HOODIE), f"folder {folder!r} was listed"
-        return super().entries(folder)
+        return super().entries(folder, **which)
 
 
 @pytest.mark.parametrize("name", WITH_METADATA)

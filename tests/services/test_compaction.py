@@ -225,7 +225,7 @@ def test_what_a_dead_java_executor_left_is_removed_and_what_a_living_one_makes_i
     assert content(table).num_rows == 6
 
 
-@pytest.mark.parametrize("stopped_at", ["load_rollback_plan", "prepare"])
+@pytest.mark.parametrize("stopped_at", ["load_rollback_plan", "prepared"])
 def test_a_rollback_of_javas_that_java_ended_meanwhile_takes_no_file_of_the_next_execution(
     table, monkeypatch, stopped_at
 ):

@@ -341,11 +341,11 @@ def test_two_executors_make_one_base_file_and_one_commit(table, monkeypatch) -> 
     monkeypatch.setattr(metadata_compaction, "claimed", _always)
     second = []
 
-    def link(self, source: str, target: str) -> None:
+    def link(self, source: str, target: str, *, durable: bool = False) -> None:
         if target.endswith(".hfile") and not second:
             second.append(None)
             second[0] = metadata_compaction.execute(other, time)
-        real(self, source, target)
+        real(self, source, target, durable=durable)
 
     monkeypatch.setattr(LocalStorage, "link", link)
     with pytest.raises(Unavailable, match="ended by another executor"):
@@ -409,18 +409,18 @@ def test_an_operation_whose_index_was_dropped_is_void_and_leaves_no_base_file(ta
     ctx, time = planned(table)
     (operation,) = load_compaction_plan(metadata(table).folder, time)
     folder = Path(table.path, ".hoodie/metadata/files")
-    real = metadata_compaction._Execution._complete
+    real = metadata_compaction._Execution.complete
 
     def complete(self, stats):
         for name in (*operation.log_files, operation.base_file):
             (folder / name).unlink()
         return real(self, stats)
 
-    monkeypatch.setattr(metadata_compaction._Execution, "_complete", complete)
+    monkeypatch.setattr(metadata_compaction._Execution, "complete", complete)
     with pytest.raises(Unavailable, match="dropped while it ran"):
         metadata_compaction.execute(ctx, time)
     assert list(folder.glob(f"*{time}.hfile"))
-    monkeypatch.setattr(metadata_compaction._Execution, "_complete", real)
+    monkeypatch.setattr(metadata_compaction._Execution, "complete", real)
     done = metadata_compaction.execute(ctx, time)
     assert done.completion and done.files == ()
     assert not list(folder.glob(f"*{time}.hfile"))

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pytest
 
 import mainstem
+from mainstem.api.services import Services
 from mainstem.errors import Invalid, Unavailable
 from mainstem.indexing import index_build
 from mainstem.indexing.index_plan import schedule as schedule_index
@@ -27,6 +28,7 @@ from mainstem.options import REBUILD
 from mainstem.publish.publisher import Publisher
 from mainstem.publish.staging import prepare
 from mainstem.readers.planning.table_state import TableState
+from mainstem.services import executor
 from mainstem.services.metadata import metadata_compaction
 from mainstem.services.restoring import restore
 from mainstem.services.rolling_back import roll_back_instant
@@ -185,13 +187,13 @@ def test_an_executor_that_stood_still_through_a_restore_leaves_no_mark_of_a_plan
     ctx = table.writer_context()
     commit(table, 5)
     time = metadata_compaction.schedule(ctx, if_due=False)
-    real = metadata_compaction.forget_other_attempt
+    real = executor.forget_other_attempt
 
     def late(*given: object) -> None:
         opened(table.path).restore(saved(table))
         real(*given)
 
-    monkeypatch.setattr(metadata_compaction, "forget_other_attempt", late)
+    monkeypatch.setattr(executor, "forget_other_attempt", late)
     assert metadata_compaction.execute(ctx, time).completion is None
     opened(table.path).rollback_failed_writes()
     left = os.listdir(Path(table.path, paths.METADATA_TIMELINE))
@@ -259,7 +261,7 @@ def test_an_index_of_a_column_that_the_restore_took_away_hinders_no_other(tmp_pa
 
 
 def test_an_index_that_is_dropped_before_it_is_built_again_stays_away(table, monkeypatch) -> None:
-    monkeypatch.setattr(mainstem.Table, "_rebuild_metadata", lambda self: None)
+    monkeypatch.setattr(Services, "_rebuild_metadata", lambda self: None)
     table.restore(saved(table))
     opened(table.path).drop_index("column_stats")
     assert load_config(LocalStorage(table.path)).raw[REBUILD] == "files"

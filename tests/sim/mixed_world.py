@@ -13,6 +13,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from mainstem.api.table import Table
+from mainstem.api.write_request import write_spec
 from mainstem.errors import MainstemError
 from mainstem.formats.avro_container import encode_container
 from mainstem.storage import paths
@@ -67,20 +68,20 @@ class Mixed(Tables):
 
     def _time(self, table: Table) -> str:
         """The clock, then the wait, as SkewAdjustingTimeGenerator does it; the timeline is not asked."""
-        clock = table._seams.clock
+        clock = table.opened.seams.clock
         now = clock.now_ms()
         clock.sleep_ms(SKEW_WAIT_MS)
         return InstantTimes().format(now)
 
     def _java_commit(self, process: Process, table: Table) -> None:
-        storage = table._seams.storage
+        storage = table.opened.seams.storage
         ctx = table.writer_context()
-        spec = table._write_spec(ctx, "upsert")
-        lease = table._seams.lock.acquire()
+        spec = write_spec(table.opened, ctx, "upsert")
+        lease = table.opened.seams.lock.acquire()
         try:
             instant = self._time(table)
             ctx.heartbeats.start(instant)
-            storage.create(f".hoodie/timeline/{instant}.deltacommit.requested", b"", durable=False)
+            storage.put_new(f".hoodie/timeline/{instant}.deltacommit.requested", b"", durable=False)
         except OSError:
             ctx.heartbeats.leave(instant)
             raise
@@ -91,12 +92,12 @@ class Mixed(Tables):
         finally:
             ctx.heartbeats.leave(instant)
         storage.delete(paths.heartbeat(instant))
-        storage.delete_folder(paths.marker_folder(instant))
+        storage.delete_tree(paths.marker_folder(instant))
 
     def _java_write(self, process: Process, table: Table, spec) -> None:
-        storage, instant = table._seams.storage, spec.instant
+        storage, instant = table.opened.seams.storage, spec.instant
         inflight = f".hoodie/timeline/{instant}.deltacommit.inflight"
-        storage.create(inflight, _metadata([], spec.user_schema), durable=False)
+        storage.put_new(inflight, _metadata([], spec.user_schema), durable=False)
         intent = Intent("j1", instant)
         self.audit.intents[instant] = intent
         rows = [*self._rows(self.random, "w1", 3), self._tracer(Intent("w1", instant), self.random)]
@@ -105,17 +106,17 @@ class Mixed(Tables):
         appender.write(pa.Table.from_pylist(rows, schema=SCHEMA))
         stats = appender.close()
         self.pause_between(process, 100)
-        lease = table._seams.lock.acquire()
+        lease = table.opened.seams.lock.acquire()
         try:
             if storage.stat(inflight) is None:
                 return  # rolled back
             completion = self._time(table)
             target = f".hoodie/timeline/{instant}_{completion}.deltacommit"
-            storage.create(f"{target}.tmp-1", _metadata(stats, spec.user_schema), durable=True)
+            storage.put_new(f"{target}.tmp-1", _metadata(stats, spec.user_schema), durable=True)
             storage.rename(f"{target}.tmp-1", target)
             intent.fate = "committed"
             self.world.counts.commits += 1
-            storage.sync_folder(".hoodie/timeline")
+            storage.settle([], [".hoodie/timeline"], durable=True)
         finally:
             lease.release()
 

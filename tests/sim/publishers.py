@@ -51,14 +51,14 @@ class Publishers(Simulation):
         storage = seams.storage
         started = publisher.publish(
             lambda time: f"{time}.deltacommit.requested",
-            before_link=lambda time: storage.create(
+            before_link=lambda time: storage.put_new(
                 paths.heartbeat(time), b"", durable=False
             ),
         )
         instant = started.time
         assert instant is not None
         prepared = f"{paths.OWN}/prepared-{instant}"
-        storage.create(prepared, encode_commit([], {}, "UPSERT"), durable=True)
+        storage.put_new(prepared, encode_commit([], {}, "UPSERT"), durable=True)
         storage.link(prepared, paths.timeline_file(f"{instant}.deltacommit.inflight"))
         self.world.sleep(self.random.random() ** 2 * 100)
         publisher.publish(lambda time: f"{instant}_{time}.deltacommit", prepared=prepared)

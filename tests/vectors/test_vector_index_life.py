@@ -187,7 +187,7 @@ def test_texts_are_indexed_by_what_a_registered_function_makes_of_them(table):
     [
         ([], {}, "on one column"),
         (["v", "w"], {}, "on one column"),
-        (["missing"], {}, "the table has not"),
+        (["missing"], {}, "the table lacks"),
         (["ts"], {}, "is of type int64"),
         (["v"], {"engine": "wheel"}, "unknown vector engine 'wheel'"),
         (["v"], {"metric": "far"}, "unknown metric 'far'"),

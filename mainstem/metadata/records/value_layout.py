@@ -23,7 +23,8 @@ from mainstem.metadata.records.record_schema import (
 class Parts(Protocol):
     """Receives the parts of values, in order; ``columns``: the columns that the rows have."""
 
-    columns: Collection[str]
+    @property
+    def columns(self) -> Collection[str]: ...
 
     def constant(self, data: bytes) -> None:
         """Bytes that are the same in every row."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,10 +18,10 @@ import pyarrow.compute as pc
 from mainstem.errors import Invalid, Unsupported
 from mainstem.filters.expression_tree import names
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
-from mainstem.formats.avro_schema import parse_schema as parse_avro_schema
 from mainstem.layout.field_ids import FieldIds, VersionedSchema, check_names, parse_history, parse_schema
 from mainstem.layout.properties import MERGE_ON_READ
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.options.tables import CREATE_SCHEMA, SCHEMA_ON_READ
 from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import CommitMetadata
@@ -51,7 +50,7 @@ def schema_text(state: TableState) -> str:
     found = table_schema(state)
     if found.ids is not None:
         raise Unsupported(
-            "the columns of this table have ids (hoodie.schema.on.read.enable), which mainstem reads and"
+            f"the columns of this table have ids ({SCHEMA_ON_READ}), which mainstem reads and"
             " does not write; write it with Java Hudi",
             table=state.storage.base,
         )
@@ -72,7 +71,7 @@ def table_schema(state: TableState, until: str | None = None) -> TableSchema:
     if not text:
         raise Invalid(
             "the table has no schema yet: no completed commit records one and"
-            " hoodie.table.create.schema is not set; write a first batch",
+            f" {CREATE_SCHEMA} is not set; write a first batch",
             table=state.storage.base,
         )
     return TableSchema(text, ids)
@@ -192,16 +191,6 @@ def full_schema(text: str) -> pa.Schema:
     meta = [pa.field(name, pa.string()) for name in META_FIELDS]
     own = [f.with_nullable(True) for f in user if f.name not in META_FIELDS]  # with the mark of vectors
     return pa.schema(meta + own)
-
-
-def column_defaults(text: str) -> dict[str, Any]:
-    """Non-null plain Avro defaults per column (what IGNORE_DEFAULTS takes for "not set")."""
-    found = {}
-    for field in parse_avro_schema(text)["fields"]:
-        default = field.get("default")
-        if isinstance(default, (bool, int, float, str)):
-            found[field["name"]] = default
-    return found
 
 
 def output_columns(schema: pa.Schema, columns: Sequence[str] | None) -> list[str]:

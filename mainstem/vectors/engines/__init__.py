@@ -50,13 +50,12 @@ class Graph(Protocol):
         than ``k`` labels are found only if fewer are allowed, or if the engine cannot reach more.
         """
 
-
-class Walkable(Graph, Protocol):
-    """A graph with a cheaper way to answer a single query. Not every engine has one."""
+    # A cheaper way to answer a single query. Not every engine has it: these defaults send it to ``search``.
 
     def prepared(self, query: np.ndarray) -> np.ndarray | None:
         """One query, float32 (1, dimension), in the form that ``walked`` takes for all graphs of this engine,
         metric and dimension; None if the query needs ``search``."""
+        return None
 
     def walked(
         self, asked: np.ndarray, k: int, ef: int | None, allowed: np.ndarray | None, there: int
@@ -66,6 +65,7 @@ class Walkable(Graph, Protocol):
         None if a walk alone does not find it: use ``search`` then. ``there``: number of allowed rows;
         1 <= k <= there.
         """
+        return None
 
 
 class Engine(Protocol):
@@ -78,7 +78,7 @@ class Engine(Protocol):
     exact: bool
     anywhere: bool
 
-    def check(self, options: Mapping[str, object]) -> dict[str, object]:
+    def check(self, options: Mapping[str, object]) -> Mapping[str, float]:
         """All options with their values: given ones (text or numbers) checked, defaults for the others.
 
         ``Invalid`` for an unknown option, a value out of bounds, or a library that is not installed.

@@ -11,6 +11,7 @@ a cluster's width.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import numpy as np
 
@@ -29,7 +30,7 @@ _SAMPLE_VALUES_MAX = 16 * 1024 * 1024
 _ROUNDS = 10
 _BLOCK_VALUES = 4 * 1024 * 1024
 
-Vectors = np.ndarray | StoredVectors
+Vectors: TypeAlias = np.ndarray | StoredVectors
 
 
 def cluster_count(rows: int, wanted: int) -> int:

@@ -14,12 +14,13 @@ and resumes has lost its ticket and changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 
 from mainstem.errors import naming
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.publish.publisher import Guarded
+from mainstem.publish.staging import replace_guarded
 from mainstem.storage import paths
+from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage
 from mainstem.vectors.index.version_manifest import VectorIndexes, encode_indexes
 from mainstem.vectors.index.versions import read_indexes
@@ -55,17 +56,11 @@ def _put(ctx: WriterContext, section: Guarded, path: str, data: bytes) -> None:
     if _content(storage, path) == data:
         return
     folder = path.rpartition("/")[0]
-    if storage.make_folder(folder):  # possibly along with the metadata table's folder, which contains it
+    if make_folder(storage, folder):  # possibly with the metadata table's folder around it
         above = folder.rpartition("/")[0]
-        storage.sync_folders(filter(None, [above, above.rpartition("/")[0]]))
-    private = paths.prepared(_OWNER, f"{ctx.seams.random.getrandbits(64):016x}")
-    storage.create(private, data, durable=True)
-    try:
-        section.replace(private, path)
-    finally:
-        with suppress(OSError):  # otherwise a writer's sweep of left-over private files removes it
-            storage.delete(private)
-    storage.sync_folder(folder)
+        storage.settle([], filter(None, [above, above.rpartition("/")[0]]), durable=True)
+    replace_guarded(section, ctx.seams.random, _OWNER, path, data)
+    storage.settle([], [folder], durable=True)
 
 
 def _content(storage: Storage, path: str) -> bytes | None:

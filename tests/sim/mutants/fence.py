@@ -47,7 +47,7 @@ def sweep_before_marker() -> list[Patch]:
         epoch = Epoch(storage, last + 1, f"{random.getrandbits(64):016x}", names)
         epoch.sweep()
         try:
-            storage.create(epoch.marker, b"", durable=False)
+            storage.put_new(epoch.marker, b"", durable=False)
         except FileExistsError as error:
             raise LeaseLost("the epoch was begun by another holder") from error
         return epoch
@@ -108,7 +108,7 @@ def markers_pile_up() -> list[Patch]:
 @seeded_bug("completed instants are created in place instead of linked")
 def created_in_place() -> list[Patch]:
     def link(self: Epoch, target: str) -> None:
-        self._storage.create(target, self._storage.read(self.ticket, max_bytes=2**30), durable=True)
+        self._storage.put_new(target, self._storage.read(self.ticket, max_bytes=2**30), durable=True)
 
     return [patch.object(Epoch, "publish", link)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +14,9 @@ from mainstem.layout.partitions import PartitionListing
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.layout.slicing import FileSlice, base_slice, query_slice
 from mainstem.merge.rules import merge_rules
+from mainstem.options.placing import RECORD_KEY_FIELDS
+from mainstem.options.reading import DAMAGED
+from mainstem.options.tables import POPULATE_META_FIELDS
 from mainstem.readers.planning.file_listing import query_listing
 from mainstem.readers.planning.file_presence import Checks
 from mainstem.readers.planning.history import (
@@ -26,23 +29,21 @@ from mainstem.readers.planning.history import (
     past_state,
 )
 from mainstem.readers.planning.query_schema import (
-    column_defaults,
     filter_columns,
     full_schema,
     output_columns,
     table_schema,
 )
 from mainstem.readers.planning.query_times import instant_time
-from mainstem.readers.planning.scan_plan import Planned, ScanPlan
-from mainstem.readers.planning.split import ReadSpec, Split, split_paths
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.scan_plan import Planned, ScanPlan
 from mainstem.readers.rows.path_values import path_values
+from mainstem.readers.rows.split import ReadSpec, Split, split_paths
 from mainstem.readers.skipping.chooser import Skipping, Use
 from mainstem.storage.protocol import Storage
 
 SNAPSHOT = "snapshot"
 READ_OPTIMIZED = "read_optimized"
-DAMAGED = "mainstem.read.damaged"
 
 
 def scan(
@@ -183,17 +184,15 @@ def read_spec(
         raise Invalid(f"{DAMAGED}={damaged!r}; expected 'error' or 'skip'")
     found = table_schema(state, until)
     text = found.text
-    rules = replace(merge_rules(state.config.raw), defaults=column_defaults(text))
+    rules = merge_rules(state.config.raw)
     schema = full_schema(text)
     if not stored:
         schema = _as_shown(schema, state.config, rules.ordering)
-    if rules.merger is not None:
-        rules = replace(rules, full_schema=schema)
     virtual = _virtual_key(state.config)
     return ReadSpec(
         schema=schema,
         columns=tuple(output_columns(schema, columns)),
-        rules=rules,
+        rules=rules.for_schema(text, schema),
         extra=tuple(filter_columns(schema, expression)),
         filter=expression,
         until=until,
@@ -244,11 +243,11 @@ def check_time_travel(state: TableState, until: str) -> None:
 
 
 def _virtual_key(config: TableConfig) -> tuple[str, ...]:
-    flag = config.raw.get("hoodie.populate.meta.fields", "true").strip().lower()
+    flag = config.raw.get(POPULATE_META_FIELDS, "true").strip().lower()
     if flag != "false":
         return ()
     if not config.record_key:
-        raise Unsupported("hoodie.populate.meta.fields=false without hoodie.table.recordkey.fields")
+        raise Unsupported(f"{POPULATE_META_FIELDS}=false without {RECORD_KEY_FIELDS}")
     return config.record_key
 
 

@@ -1,0 +1,42 @@
+"""Values of lock options as they are read and shown; below every lock's options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from mainstem.errors import Invalid, Unsupported
+from mainstem.options.declared import Whole
+from mainstem.storage.backends import location_of, split_scheme
+
+
+def whole(props: Mapping[str, str], option: Whole) -> int:
+    """The option's whole number; ``Invalid`` names key, value, unit and bounds."""
+    text = str(props.get(option, option.default)).strip()
+    if re.fullmatch(r"[0-9]{1,10}", text) and option.low <= int(text) <= option.high:
+        return int(text)
+    raise Invalid(
+        f"{option}={shown(text)}: expected a whole number of {option.unit}, {option.low} to {option.high}"
+    )
+
+
+def shown(value: str) -> str:
+    """A value as a message shows it, shortened."""
+    return repr(value if len(value) <= 200 else value[:200] + "...")
+
+
+def local_folder(key: str, value: str) -> str:
+    """``/x/y`` from ``/x/y``, ``file:/x/y`` or ``file:///x/y``; ``Invalid``/``Unsupported`` for others."""
+    scheme, _ = split_scheme(value)
+    if scheme not in (None, "file"):
+        raise Unsupported(
+            f"{key}={shown(value)}: the file-system lock needs hard links and OS locks of a local "
+            f"POSIX file system, found scheme {scheme}:; use a local path"
+        )
+    try:
+        return location_of(value, absolute=True).path
+    except (Invalid, Unsupported) as error:
+        raise Invalid(
+            f"{key}={shown(value)}: expected an absolute local path (Java resolves a relative one "
+            "against its working folder, so that two writers would lock different files)"
+        ) from error
