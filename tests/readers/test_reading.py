@@ -371,7 +371,7 @@ def test_a_base_file_that_inflates_beyond_belief_is_refused_before_allocation(tm
     pq.write_table(many, base, compression="zstd")
     monkeypatch.setattr(base_rows, "PARQUET_ALWAYS_BYTES", 1000)
     monkeypatch.setattr(base_rows, "PARQUET_RATIO_MAX", 1)
-    with pytest.raises(CorruptTable, match="are accepted") as caught:
+    with pytest.raises(CorruptTable, match="are believed") as caught:
         mainstem.open_table(tmp_path / "t").scan().to_arrow()
     assert caught.value.path == f"a/{base.name}"
 
