@@ -81,14 +81,14 @@ class AvroType:
 
     @property
     def null_tag(self) -> int:
-        """The byte that stands for null: its position in the union as Avro writes it."""
+        """The encoded union branch of null, one byte."""
         if self.null_branch is None:
             raise TypeError(f"an Avro {self.kind} that is not nullable has no byte for null")
         return 2 * self.null_branch
 
     @property
     def value_tag(self) -> int:
-        """The byte before a value that is there; meaningful only when ``nullable``."""
+        """The encoded union branch of a value, one byte; meaningful only if ``nullable``."""
         return 2 * (1 - (self.null_branch or 0))
 
 

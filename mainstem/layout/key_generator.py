@@ -241,7 +241,7 @@ def _check_encoding(config: TableConfig) -> None:
 
 
 def _with_tuples(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Lists, as JSON makes them, as the tuples that they were."""
+    """Turn lists, as JSON makes them, back into tuples."""
     return {k: tuple(v) if isinstance(v, list) else v for k, v in record.items()}
 
 

@@ -233,7 +233,7 @@ class TableConfig:
 
     @property
     def merge_mode(self) -> str:
-        """Hudi's name of the merge mode, also where the table does not say it."""
+        """Hudi's name of the merge mode; inferred if the table does not store it."""
         return modes.merge_mode(self.raw)
 
     @property
@@ -398,7 +398,7 @@ class TableConfig:
                     f" {' or '.join(repr(a) for a in allowed if a)}{way}",
                     table=table,
                 )
-        modes.partial_update_mode(self.raw)  # refuses a mode that it does not know
+        modes.partial_update_mode(self.raw)  # refuses an unknown mode
         if self.version == 8:
             self._check_version_8(table)
         if not self.record_key:

@@ -98,7 +98,7 @@ class RollbackRecord:
     def kept(
         cls, storage: Storage, random: Randomness, rollback: str, instant: str, found: Found
     ) -> Iterator[RollbackRecord | None]:
-        """With its private files, for the time of the block; None where nothing was found to record."""
+        """The record with its private files, while the block runs; None if there is nothing to record."""
         if not found:
             yield None
             return

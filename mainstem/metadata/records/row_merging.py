@@ -43,7 +43,7 @@ class Block:
 
     @property
     def count(self) -> int:
-        """Rows, or keys that were deleted."""
+        """The number of rows, or of deleted keys."""
         return sum(len(held) for held in (self.rows, self.deletes) if held is not None)
 
 
