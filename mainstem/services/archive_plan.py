@@ -153,7 +153,7 @@ def is_due(timeline: ActiveTimeline, options: ArchiveOptions, now: str) -> bool:
 def instants_to_archive(
     state: TableState, options: ArchiveOptions, now: str, *, if_due: bool
 ) -> list[Instant]:
-    """Instants that may be archived now, oldest request first; [] if none, or with ``if_due`` if none must."""
+    """Instants that may be archived now, oldest request first; [] if none, or ``if_due`` and none must."""
     timeline = state.timeline
     if if_due and not is_due(timeline, options, now):
         return []
@@ -309,7 +309,7 @@ class Subject:
         return self.path(paths.TIMELINE)
 
     def state(self, data: ActiveTimeline | None = None) -> TableState | None:
-        """The table's state now; None if it is gone. ``data``: the data table's timeline, if listed already."""
+        """The table's state now; None if it is gone. ``data``: the data table's timeline, if listed."""
         storage, config = self.ctx.seams.storage, self.ctx.config
         if self.folder:
             return MetadataState.of_table(storage, data)

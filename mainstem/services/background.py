@@ -119,7 +119,7 @@ _known: weakref.WeakSet[Background] = weakref.WeakSet()
 
 
 def _stop_all() -> None:
-    """Stop all threads: one that is killed inside a library as the interpreter ends may change the exit code."""
+    """Stop all threads: one killed inside a library as the interpreter ends may change the exit code."""
     running = list(_known)
     for background in running:
         background.stop(0)
