@@ -1,8 +1,8 @@
-"""The record index, secondary indexes and bloom filters against the data, file group by file group.
+"""Compares record index, secondary indexes and bloom filters with the data, file group by file group.
 
-Keys of the data are sorted into file groups as a build would (``metadata.derive.bootstrap``), so that one
-file group of data and index is in memory at a time. Java leaves entries of deleted keys now and then, and
-under concurrent writers nobody can remove them safely: what the index has beyond the data is counted apart.
+Keys of the data are sorted into file groups as in a build (``metadata.derive.bootstrap``), so that only one
+file group of data and index is in memory at a time. Java sometimes leaves entries of deleted keys behind, and
+beside concurrent writers nobody can remove them safely: surplus entries of the index are counted apart.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mainstem.metadata.records.row_merging import shown
 def check_record_index(
     report: PartitionReport, contents: Contents, metadata: MetadataTable, keep: Keep | None
 ) -> None:
-    """Every record key of the data, in its partition and file group."""
+    """Check that the index names every record key of the data, in its partition and file group."""
     partitioned = any(is_partitioned_group(g.file_id) for g in metadata.groups(RECORD_INDEX))
     if not partitioned:
         slices = [s for here in contents.slices.values() for s in here]
@@ -90,7 +90,7 @@ def _place(row: dict) -> str:
 
 
 def _same_partition(there: pa.Table, real: pa.Table) -> pa.ChunkedArray:
-    """A non-partitioned table's is "" or "."."""
+    """Whether the partitions are equal; that of a non-partitioned table is "" or "."."""
     plain = pc.and_(pc.equal(there["partition"], NON_PARTITIONED), pc.equal(real["partition"], ""))
     return pc.or_(_equal(there, real, "partition"), pc.fill_null(plain, False))
 
@@ -102,7 +102,7 @@ def _equal(one: pa.Table, other: pa.Table, name: str) -> pa.ChunkedArray:
 def _single(
     report: PartitionReport, keys: pa.Array, numbers: np.ndarray, places: list[Place]
 ) -> np.ndarray:
-    """Mask of the keys that lie in one place only; the others are reported."""
+    """Mask of the keys that are in one file group only; reports the others."""
     single = np.ones(len(keys), bool)
     if len(keys) > 1:
         same = pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
@@ -126,7 +126,7 @@ def _missing(report: PartitionReport, keys: pa.Array) -> None:
 def _stored_rows(
     report: PartitionReport, metadata: MetadataTable, stored: list[FileSlice], group: int, version: str | None
 ) -> pa.Table:
-    """Live rows of a file group whose keys belong there; the others are reported."""
+    """Live rows of a file group whose keys belong there; reports the others."""
     content = metadata.content(report.partition)
     if group >= len(stored):
         return SCHEMAS[content].empty_table()
@@ -149,8 +149,10 @@ def check_secondary_index(
     definition: Definition,
     keep: Keep | None,
 ) -> None:
-    """Every pair of a value and a record key; but for nulls, which nobody looks for: an update that leaves
-    the column out adds none."""
+    """Check that the index has every pair of value and record key.
+
+    Null values do not count: an update without the column adds none, and nobody looks them up.
+    """
     (column,) = definition.fields
     version = metadata.definitions.secondary_version(report.partition)
     stored = metadata.slices(report.partition)
@@ -174,7 +176,7 @@ def check_secondary_index(
 def check_blooms(
     report: PartitionReport, contents: Contents, stored: pa.Table, newest: frozenset[str]
 ) -> None:
-    """Every base file's filter: that of its footer, or one that holds the file's keys."""
+    """Check every base file's filter: it must equal the footer's, or contain all keys of the file."""
     wanted = {}
     for file in (f for here in contents.files.values() for f in here.values() if f.is_base):
         found = contents.bloom(file)
@@ -196,7 +198,7 @@ def check_expression_blooms(
     newest: frozenset[str],
     definition: Definition,
 ) -> None:
-    """Filters of a function's values: every base file has one that holds them."""
+    """Check that every base file has a filter that contains all values of the function."""
     expression = Expression(definition.function or "identity", definition.options)
     (column,) = definition.fields
     files = {_bloom_key(f): f for here in contents.files.values() for f in here.values() if f.is_base}
@@ -213,7 +215,7 @@ def check_expression_blooms(
 def _filters(
     report: PartitionReport, stored: pa.Table, known: dict[str, DataFile]
 ) -> Iterator[tuple[str, str, bytes]]:
-    """Key, type and text of the rows of files that are there; the others are reported."""
+    """Key, type and text of the rows of existing files; reports the others."""
     report.rows += stored.num_rows
     for key, kind, text in zip(*(stored[n].to_pylist() for n in ("key", "type", "bloom")), strict=True):
         if key in known:

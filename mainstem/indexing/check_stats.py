@@ -1,7 +1,7 @@
-"""Statistics against the data: every range that is stored must hold the values that are there.
+"""Compares statistics with the data: every stored range must contain the actual values.
 
-A difference is what would make a reader leave out a file that has rows for it. What is wider is counted as
-loose; a file that no current view reads may have no row (Java builds an index of the newest slices only).
+A difference is anything that would make a reader skip a file with matching rows. Wider ranges count as loose;
+a file that no snapshot reads may lack a row (Java indexes the newest slices only).
 """
 
 from __future__ import annotations
@@ -36,8 +36,11 @@ _SHARED = (
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What one row must bound. ``key``: the row's; ``where``: for people; ``newest``: a snapshot reads it;
-    ``shared``: a file of another partition has its name, too, so there should be no row."""
+    """The range that one stored row must contain.
+
+    ``key``: the row's; ``where``: for people; ``newest``: a snapshot reads the file; ``shared``: a file of
+    another partition has the same name, so there should be no row.
+    """
 
     key: str
     where: str
@@ -47,7 +50,7 @@ class Expected:
 
 
 def expected_files(contents: Contents, ranges: Iterable[tuple[DataFile, Range]]) -> list[Expected]:
-    """Rows of ``column_stats``, or of files in an expression index."""
+    """Expected rows of ``column_stats``, or of files in an expression index."""
     found, newest = list(ranges), newest_files(contents)
     keys = column_stats_keys(
         _texts(r.column for _, r in found),
@@ -63,7 +66,7 @@ def expected_files(contents: Contents, ranges: Iterable[tuple[DataFile, Range]])
 def expected_partitions(
     contents: Contents, ranges: Iterable[tuple[DataFile, Range]], *, expression: bool = False
 ) -> list[Expected]:
-    """Rows of ``partition_stats``, or of partitions in an expression index: over what a snapshot reads."""
+    """Expected rows of ``partition_stats``, or of partitions in an expression index, over a snapshot's files."""
     newest: frozenset[str] = newest_files(contents)
     by_partition: dict[str, list[Range]] = {}
     for file, found in ranges:
@@ -105,10 +108,13 @@ def check_statistics(
     there: Collection[str],
     columns: Collection[str] | None = None,
 ) -> None:
-    """``there``: files (of type 6 partitions) that may have rows without a range, as Java writes them.
-    ``columns``: those that the index is on, None: any. Java keeps statistics of its own choice of columns
-    beside them, and whoever cleans by the definition leaves these; readers believe no column that it does not
-    list."""
+    """Compare stored rows with the expected ones.
+
+    ``there``: files (or partitions, for rows of type 6) that may have rows without a range, as Java writes
+    them. ``columns``: the columns in the index's definition, None for any. Java also keeps statistics of
+    columns of its own choice, which a clean that goes by the definition leaves behind; readers use none of
+    them.
+    """
     if columns is not None:
         listed = stored.filter(pc.is_in(stored["column"], value_set=pa.array(list(columns), pa.string())))
         report.add_all("left over", [("", "")] * (stored.num_rows - listed.num_rows))
@@ -133,7 +139,7 @@ def check_statistics(
 
 
 def _check_column(report: PartitionReport, rows: pa.Table, wanted: Mapping[str, Expected]) -> set[str]:
-    """Rows of one column; those of files with one type of it together."""
+    """Check the rows of one column; returns their keys. Files with the same type are compared together."""
     keys = rows["key"].to_pylist()
     places: dict[pa.DataType, list[int]] = {}
     for at, key in enumerate(keys):
@@ -153,7 +159,7 @@ def _check_column(report: PartitionReport, rows: pa.Table, wanted: Mapping[str, 
 
 
 def _plain(values: pa.Array, kind: pa.DataType) -> list[Any]:
-    """Values as ``Range`` has them."""
+    """Values in the form that ``Range`` uses."""
     types = pa.types
     if types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind):
         return values.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).to_pylist()
@@ -163,7 +169,7 @@ def _plain(values: pa.Array, kind: pa.DataType) -> list[Any]:
 
 
 def _judged(real: Range, low: Any, high: Any, stored: Mapping[str, Any]) -> tuple[str, str]:
-    """Kind and detail of what is wrong or loose; ("", "") where stored and real agree."""
+    """Kind and detail of a difference or looseness; ("", "") if stored and real agree."""
     if real.low is not None:
         if not (stored["min_kind"] and stored["max_kind"]):
             return "different", f"no range, but values from {real.low!r:.60} to {real.high!r:.60}"

@@ -1,9 +1,9 @@
-"""Which instants an index that is being built holds: its own share, that of the writers, and what is missing.
+"""Tracks which instants an index under construction covers: by the builder, by the writers, or not yet.
 
-An instant that completed after the listing point is covered if its delta commit of the metadata table
-names a file of the index, or if it changed no file. Mainstem's writers see to that under the lock. A
-writer of another engine may have read the table's properties before the index was in the list: one that
-was in flight at the listing point is waited for, and what it left out is made up for.
+An instant that completed after the listing point is covered if its delta commit on the metadata table names a
+file of the index, or if it changed no file. mainstem's writers ensure that under the lock. A writer of
+another engine may have read the table's properties before the index was listed: the build waits for those
+that were in flight at the listing point, and adds the rows that they left out.
 """
 
 from __future__ import annotations
@@ -43,19 +43,24 @@ _HEAD_BYTES = 256
 
 @dataclass
 class Coverage:
-    """``listed``: the timeline at the listing point; ``deadline_ms``: when catching up with others ends, on
-    the process's own clock."""
+    """Coverage of one index being built.
+
+    ``listed``: the timeline at the listing point; ``deadline_ms``: when catching up with others ends, on this
+    process's monotonic clock.
+    """
 
     ctx: WriterContext
     partition: str
     listed: ActiveTimeline
     deadline_ms: float
-    #: completed files that were judged: their rows are in the index, or they have none
+    #: names of completed instants' files found covered: their rows are in the index, or they have none
     covered: set[str] = field(default_factory=set)
 
     def wait(self, pause: Callable[[], None]) -> None:
-        """Until no writer of another engine is in flight that was so at the listing point. Dead ones are
-        rolled back. Raises ``Unavailable`` after the deadline."""
+        """Wait for the other engines' writers that were in flight at the listing point; roll back dead ones.
+
+        Raises ``Unavailable`` after the deadline.
+        """
         if self.ctx.options.lazy_rollback:
             roll_back_failed_writes(self.ctx, if_due=True)
         while strangers := self._strangers(self.ctx.timeline()):
@@ -75,7 +80,7 @@ class Coverage:
         return self._missing(self.ctx.timeline())
 
     def still_uncovered(self) -> list[Instant]:
-        """``uncovered``, to make their rows. ``Unavailable`` where there are some after the deadline."""
+        """As ``uncovered``, but raises ``Unavailable`` if some are left after the deadline."""
         found = self.uncovered()
         if found and self._late:
             raise Unavailable(
@@ -93,13 +98,13 @@ class Coverage:
         return self.ctx.seams.clock.monotonic_ms() >= self.deadline_ms
 
     def included(self, instants: list[Instant]) -> None:
-        """The builder has made the rows of these by itself."""
+        """Note that the builder itself has made the rows of these instants."""
         self.covered.update(i.file_name for i in instants)
 
     def holds(self, timeline: ActiveTimeline) -> bool:
-        """Under the lock: whether the index is whole with what is completed in ``timeline``.
+        """Under the lock: whether the index covers everything that is completed in ``timeline``.
 
-        Raises ``Unavailable`` where something that was completed at the listing point is gone, for the base
+        Raises ``Unavailable`` if an instant that was completed at the listing point is gone, because the base
         files hold its rows.
         """
         now = {i.file_name for i in timeline.completed}
@@ -124,14 +129,13 @@ class Coverage:
             if then is None or instant.action in (SAVEPOINT, INDEXING):
                 continue
             if then.action not in _COMMITS and then.state == REQUESTED:
-                continue  # a plan that nobody executed: whoever does reads the table's properties after us
+                continue  # a plan not executed yet: its executor will read the table's properties after us
             if not self._ours(instant):
                 found.append(instant)
         return found
 
     def _ours(self, instant: Instant) -> bool:
-        """Whether a pending instant shows mainstem's mark: of a write its inflight file, of a service its
-        plan."""
+        """Whether a pending instant has mainstem's mark, in a write's inflight file or a service's plan."""
         names = [f"{instant.requested}.{instant.action}.{state}" for state in (INFLIGHT, REQUESTED)]
         if instant.action == COMMIT:
             names.append(f"{instant.requested}.{INFLIGHT}")
@@ -176,7 +180,7 @@ class Coverage:
             path = f"{paths.METADATA_TIMELINE}/{instant.requested}_{done}.{DELTACOMMIT}"
             data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
             made = decode_commit(data, path=path)
-            # Java names an index of keys in its commit and leaves keys out (readers.strangers).
+            # Java names an index of keys in its commit but may leave keys out.
             if self.partition in made.stats and (made.ours or kind_of(self.partition) not in _OF_KEYS):
                 return True
         keyless = (CLEAN, COMMIT) if self.ctx.config.table_type == MERGE_ON_READ else (CLEAN,)
@@ -191,11 +195,11 @@ class Coverage:
 
     @property
     def _is_of_files(self) -> bool:
-        """Whether the index has rows of single files, which a clean takes out."""
+        """Whether the index has rows per file, which a clean must remove."""
         return kind_of(self.partition) != Kind.PARTITION_STATS
 
     def _check_archived(self, known: set[str]) -> None:
-        """Instants that completed and were archived since the listing point: known ones, or mainstem's."""
+        """Accept instants archived since the listing point only if known or mainstem's; else ``Unavailable``."""
         newest = max((i.completion or "" for i in self.listed.completed), default="")
         archive = Archive.load(self.ctx.seams.storage, self.ctx.config.history)
         for row in archive.completed(newest).to_pylist():

@@ -1,4 +1,4 @@
-"""Creating an index as users ask for it: what it rests on first, then the index itself."""
+"""Creates an index for a user: first the indexes that it depends on, then the index itself."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def rebuild_all(
 
 
 def _base(partition: str) -> str | None:
-    """The index that this one rests on, beside ``files``."""
+    """The index that this one depends on, besides ``files``."""
     if partition.startswith(SECONDARY_PREFIX):
         return RECORD_INDEX
     return COLUMN_STATS if partition == PARTITION_STATS else None
 
 
 def _check_again(ctx: WriterContext, index: Index) -> None:
-    """Raises what building an index like this would raise at its beginning."""
+    """Raise early what building such an index would raise at its start."""
     columns, name = _as_made(index)
     try:
         _spec(ctx, index.kind, columns, name, _options(index))
@@ -108,21 +108,21 @@ def _as_made(index: Index) -> tuple[list[str], str | None]:
 
 
 def tend(ctx: WriterContext) -> Iterator[Built | Dropped]:
-    """What a round of services does for indexes: builds that died end, and what was set aside is built."""
+    """The part of a service round for indexes: end dead builds, and rebuild indexes that were set aside."""
     yield from end_dead_builds(ctx)
     yield from rebuild_set_aside(ctx)
 
 
 def rebuild_set_aside(ctx: WriterContext, progress: Progress | None = None) -> Iterator[Built]:
-    """Build what was set aside when completed instants were taken back (``metadata.commits.setting_aside``).
+    """Rebuild indexes that were set aside by a restore or rollback (``metadata.commits.setting_aside``).
 
-    Each fails alone: of a column that came after what was restored there is no index; what was raised first
-    is raised in the end.
+    Each may fail alone: for instance, an index on a column that did not exist yet at the savepoint cannot be
+    built. The first error is raised at the end.
     """
     storage, failed = ctx.seams.storage, []
     config = load_config(storage)
     if not to_rebuild(config) or taking_back(storage, ctx.timeline()) is not None:
-        return  # what is built before that ends is set aside again
+        return  # an index built before that ends would be set aside again
     waiting = [name for name in to_rebuild(config) if name not in index_lists.ready(config)]
     known = {index.partition: index for index in indexes(storage, config, ctx.timeline())}
     for partition in sorted(waiting, key=lambda name: name != FILES):
@@ -152,7 +152,7 @@ def rebuild_set_aside(ctx: WriterContext, progress: Progress | None = None) -> I
 
 
 def _is_cared_for(ctx: WriterContext, partition: str) -> bool:
-    """Whether an index is whole, or being built by a process that lives."""
+    """Whether an index is ready, or being built by a live process."""
     living = any(live_builders(ctx, partition).values())
     return living or partition in index_lists.ready(load_config(ctx.seams.storage))
 
@@ -209,13 +209,13 @@ def _create(
 def _provide(
     ctx: WriterContext, needed: str, spec: Callable[[str], IndexSpec], progress: Progress, run: Run | None
 ) -> None:
-    """What another index rests on: there, being built by a process that lives, or built now."""
+    """Make sure that a needed index is ready or being built by a live process; otherwise build it now."""
     if _is_cared_for(ctx, needed):
         return
     try:
         create(ctx, spec(needed), progress, run)
     except Invalid:
-        if not _is_cared_for(ctx, needed):  # else somebody began at the same moment
+        if not _is_cared_for(ctx, needed):  # otherwise another process began at the same moment
             raise
 
 

@@ -1,12 +1,12 @@
-"""Builds whose process died: ended by whoever runs a round of services, or begins another build.
+"""Ends index builds whose process died; service rounds do this, and so does every new build.
 
-Until then writers maintain an index that nobody reads. What a died builder had completed, but for the name's
-last move, is finished; any other build is dropped (``indexing.dropping``), and the table is without the
-index. So is what a dropper left of a build that it was ending when it died.
+Until then writers maintain an index that nobody reads. If a dead builder had completed its action and only
+the name's last move is missing, the build is finished. Any other build is dropped (``indexing.dropping``),
+and the table is without the index. What a dead dropper left of a build that it was ending is removed too.
 
-Only builds of mainstem's are ended: Java plans an index in one process and builds it in another one, perhaps
-much later, and its writers make indexes without any plan. A builder that was taken for dead, stood still and
-wakes up finds its plan gone and publishes nothing (``indexing.index_build``).
+Only mainstem's builds are ended: Java plans an index in one process and builds it in another, perhaps much
+later, and its writers make indexes without a plan. A suspended builder that was taken for dead and wakes up
+finds its plan gone and publishes nothing (``indexing.index_build``).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _HEAD_BYTES = 256
 
 
 def end_dead_builds(ctx: WriterContext, but: str = "") -> Iterator[Built | Dropped]:
-    """End every build of mainstem's whose process died; what became of each.
+    """End every build of mainstem's whose process died; yields the outcome of each.
 
-    Left alone: the index ``but``, indexes that are to be built anew after a restore
-    (``metadata.commits.setting_aside``), and, until the next time, what cannot be dropped now.
+    It leaves alone the index ``but``, indexes to be rebuilt after a restore
+    (``metadata.commits.setting_aside``), and, until the next time, builds that cannot be dropped now.
     """
     storage = ctx.seams.storage
     end_emptied(ctx)
@@ -55,7 +55,7 @@ def _end(ctx: WriterContext, partition: str) -> Built | Dropped | None:
         return finish(ctx, partition) if _made_by_an_action(ctx, partition) else None
     try:
         return drop(ctx, partition, only=list(builders))
-    except (Invalid, Unavailable):  # somebody was faster, or a compaction is planned that names its files
+    except (Invalid, Unavailable):  # another process was faster, or a pending compaction names its files
         return None
 
 
@@ -67,7 +67,6 @@ def _is_ours(storage: Storage, action: str) -> bool:
 
 
 def _made_by_an_action(ctx: WriterContext, partition: str) -> bool:
-    """Whether what lies there was begun by an index action that is completed, and not by a writer of Java's
-    since."""
+    """Whether a completed index action made this partition, and not a Java writer since."""
     instant = read_metafile(ctx.seams.storage, partition).instant
     return any(i.requested == instant and i.action == INDEXING for i in ctx.timeline().completed)

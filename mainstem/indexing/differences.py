@@ -1,4 +1,4 @@
-"""What ``validate`` reports: how the metadata table differs from the data, and where it is only wider."""
+"""The report of ``validate``: where the metadata table differs from the data, and where it is just wider."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ DIFFERENCES = {
     "undefined": "hoodie.properties lists an index that has no definition",
     "stale": "listed as being built, and no pending indexing action builds it",
 }
-#: Those of them that say which indexes there are, not what is in them: builds and drops under way look so.
+#: The kinds about which indexes exist rather than what is in them: running builds and drops look like this.
 OF_LISTS = ("no folder", "stale", "undefined", "unlisted")
-#: What is counted apart: right, though not as narrow as it could be.
+#: Counted apart: correct, though not as narrow as possible.
 HARMLESS = {
     "loose": "statistics are wider than the data, or not known",
     "extra": "an index names keys or partitions that are gone; look-ups verify rows",
@@ -44,8 +44,10 @@ class Difference:
 
 @dataclass
 class PartitionReport:
-    """One partition of the metadata table. ``rows`` are those stored; ``counts`` is complete, of
-    ``differences`` the first ``kept`` are there."""
+    """The report on one partition of the metadata table.
+
+    ``rows``: number of stored rows; ``counts`` is complete; ``differences`` holds the first ``kept``.
+    """
 
     partition: str
     rows: int = 0
@@ -55,7 +57,7 @@ class PartitionReport:
     refused: str | None = None
 
     def add(self, kind: str, key: str, detail: str) -> None:
-        """One difference, or one thing that is counted apart."""
+        """Add one difference, or one finding that is counted apart."""
         self.counts[kind] += 1
         if kind in DIFFERENCES and len(self.differences) < self.kept:
             self.differences.append(Difference(self.partition, kind, key, detail))

@@ -1,37 +1,35 @@
-"""Dropping an index while writers run, and clearing away a build that died.
+"""Drops an index while writers run, and clears away builds that died.
 
-  compactions of the metadata table that are pending are executed
-  [[ 1. is one pending all the same? then wait: its plan names files that would go
-     2. the partition leaves both lists of ``hoodie.properties``, in one step: from here it exists for nobody
-     3. its definition leaves ``index.json``
-     4. the plans of index actions that build it are replaced by empty ones: from here these actions have
-        ended; what they have on the metadata table's timeline goes, durably, then their inflight files
-        and plans
-     5. its files are listed, but for those of instants that are pending on the data table ]]
-  6. these very files go, and private files of the builds; the folder stays, empty
+  execute pending compactions of the metadata table
+  [[ 1. is one still pending? then refuse: its plan names files that would go
+     2. remove the partition from both lists of ``hoodie.properties``, in one step: from here on nobody uses
+     it 3. remove its definition from ``index.json`` 4. replace the plans of index actions that build it by
+     empty ones: from here on these actions have ended; remove their instants from the metadata table's
+     timeline, durably, then their inflight files and plans 5. list its files, except those of instants that
+     are pending on the data table ]] 6. delete exactly these files, and private files of the builds; the
+     folder stays, empty
 
-**Writers** look at the lists under the lock, in the section that publishes their commit: one that began
-before and prepared rows for the partition leaves them out. Nothing of a metadata table has a name before
-that section, so no writer adds a file to a partition that is gone.
+**Writers** check the lists under the lock, in the section that publishes their commit: a writer that began
+earlier and prepared rows for the partition leaves them out. Files of the metadata table get their names only
+in that section, so no writer adds a file to a dropped partition.
 
-**A compaction that cannot be executed**, because a file of some index is damaged, is not waited for: dropping
-that index is what heals the table. Its part of the plan is void from 2 on
+**A compaction that cannot be executed**, because a file of some index is damaged, does not block: dropping
+that index repairs the table. Its part of the plan is void from 2 on
 (``services.metadata.metadata_compaction``).
 
-**A crash** before 2 changed nothing. After 2 nobody reads or maintains the index. What is left of it
-(definition, plan, files) is found by its name and cleared when it is dropped again, or before it is
-created again.
+**A crash** before 2 has changed nothing. After 2 nobody reads or maintains the index. Its remains
+(definition, plan, files) are found by its name and removed when it is dropped again, or before it is created
+again.
 
-**Dropping ``files``** switches the metadata table off, once no other index is there. Its folder and timeline
-stay, without data files; queries that were listing through it look at the lists again when they have their
-answer (``readers.planning.file_listing``), writers that come later commit without. ``create_index("files")``
-makes it anew.
+**Dropping ``files``** switches the metadata table off; no other index may exist. Its folder and timeline
+stay, without data files. Queries that were listing through it check the lists again once they have their
+answer (``readers.planning.file_listing``); later writers commit without it. ``create_index("files")`` makes
+it anew.
 
-**A process that stopped and wakes up** does nothing in 2 and 3 (its ticket was swept); in 4 it removes
-what carries the times of actions that this section saw end, which are never given again; in 6 it removes
-the names listed in 5. None of them is made again when the index is created anew meanwhile: each carries
-the time of an instant that is completed or gone, and files of pending ones, which may be made again, are
-not in the list.
+**A suspended process that wakes up** does nothing in 2 and 3 (its ticket was swept). In 4 it removes files
+that carry the times of ended actions, which are never used again. In 6 it removes the names listed in 5. None
+of them reappears if the index is created again meanwhile: each carries the time of an instant that is
+completed or gone. Files of pending instants, which may be made again, are not in the list.
 
 Hudi: ``DropIndexCommand``, ``HoodieBackedTableMetadataWriter.dropIndex``; there all writers must be
 stopped.
@@ -74,9 +72,11 @@ from mainstem.writers.context import WriterContext
 
 @dataclass(frozen=True)
 class Dropped:
-    """What became of an index that was dropped. ``files``: how many files went; ``actions``: requested
-    times of index actions that were building it and were ended; ``others``: what these were to build
-    beside it, and went with it."""
+    """The outcome of dropping an index.
+
+    ``files``: number of removed files; ``actions``: requested times of the index actions that were building
+    it and were ended; ``others``: other indexes that these actions were building, dropped with it.
+    """
 
     index: str
     files: int
@@ -93,9 +93,9 @@ class Dropped:
 def drop(ctx: WriterContext, partition: str, only: Collection[str] | None = None) -> Dropped:
     """Drop the index in this partition of the metadata table, whatever state it is in.
 
-    ``only``: an unfinished one, if nothing but these index actions builds it; ``Invalid`` otherwise.
-    Raises ``Invalid`` for what other indexes rest on, ``Unavailable`` while another process compacts the
-    metadata table and for trouble with storage; what was begun then is gone on with by another call.
+    ``only``: drop it only if it is unfinished and no other index actions build it; ``Invalid`` otherwise.
+    Raises ``Invalid`` if other indexes depend on it, ``Unavailable`` while another process compacts the
+    metadata table and for trouble with storage; another call then continues.
     """
     try:
         damaged = _compacted(ctx)
@@ -110,7 +110,7 @@ def drop(ctx: WriterContext, partition: str, only: Collection[str] | None = None
 
 
 def _compacted(ctx: WriterContext) -> set[str]:
-    """Execute what is pending; the plans of mainstem's that cannot be, for a file of theirs is damaged."""
+    """Execute pending compactions; returns mainstem's plans that cannot run because of a damaged file."""
     damaged = set()
     for time in pending_compactions(load_timeline(ctx.seams.storage, paths.METADATA_TIMELINE)):
         try:
@@ -134,7 +134,7 @@ def _unlist(
     storage = section.storage
     plans = planned_builds(storage, section.timeline)
     actions = plans.get(partition, [])
-    # An action of Java's may build several. Once it has ended nobody brings any of them up to date.
+    # Java's actions may build several indexes. Once one is ended, nobody completes any of them.
     going = sorted({partition, *(name for name, by in plans.items() if set(by) & set(actions))})
     config = load_config(storage)
     if only is not None and (partition in index_lists.ready(config) or set(actions) - set(only)):
@@ -149,13 +149,12 @@ def _unlist(
     actions = [*actions, *emptied_plans(storage, section.timeline)]
     _take_away(ctx, section, actions)
     names = {p: files_that_may_go(storage, section.timeline, p, ended=actions) for p in going}
-    section.check()  # else they may be those of an index that somebody has built since
+    section.check()  # otherwise they may belong to an index built since
     return actions, names
 
 
 def end_emptied(ctx: WriterContext) -> None:
-    """Take the plans away that a dropper had made empty when it died: while an index action is pending nobody
-    takes completed instants back."""
+    """Remove plans that a dropper had emptied when it died: a pending index action blocks rollbacks."""
     storage = ctx.seams.storage
     if emptied_plans(storage, ctx.timeline()):
         ctx.publisher.guarded(
@@ -177,19 +176,21 @@ def _take_away(ctx: WriterContext, section: Guarded, actions: Collection[str]) -
 
 
 def _without(config: TableConfig, going: Collection[str], again: Collection[str]) -> index_lists.Changes:
-    """Without ``files`` there is no metadata table; Java's writers, which go by the table, make none."""
+    """Changes that remove partitions; without ``files``, they also tell Java's writers to make no metadata
+    table.
+    """
     ours = FILES in going and FILES not in again and config.raw.get(METADATA, "").strip().lower() == "true"
     return {**index_lists.gone(config, going, again), **({METADATA: "false"} if ours else {})}
 
 
 def _end(ctx: WriterContext, section: Guarded, action: str) -> None:
-    """Make the plan empty, through the fence: whoever executes it looks there before it completes."""
+    """Empty the plan, through the fence: its executor checks it before it completes."""
     replace_guarded(section, ctx.seams.random, action, plan_file(action), encode_index_plan([]))
     section.storage.settle([], [paths.TIMELINE], durable=True)
 
 
 def check_droppable(config: TableConfig, going: Collection[str], table: str) -> None:
-    """``Invalid`` for an index that others of the table need."""
+    """Raise ``Invalid`` if other indexes of the table need one of these."""
     stay = {*index_lists.ready(config), *index_lists.building(config)}.difference(going)
     secondary = {name for name in stay if name.startswith(SECONDARY_PREFIX)}
     if RECORD_INDEX not in index_lists.ready(config):  # those that are built beside it end by themselves
@@ -204,7 +205,7 @@ def check_droppable(config: TableConfig, going: Collection[str], table: str) -> 
 
 
 def check_no_compaction(storage: Storage, damaged: Collection[str]) -> None:
-    """``Unavailable`` while a compaction of the metadata table is planned and not completed, but these."""
+    """Raise ``Unavailable`` while the metadata table has a pending compaction that is not in ``damaged``."""
     timeline = load_timeline(storage, paths.METADATA_TIMELINE)
     waiting = [i.requested for i in timeline.pending if i.action in (COMPACTION, LOGCOMPACTION)]
     waiting = [time for time in waiting if time not in damaged]

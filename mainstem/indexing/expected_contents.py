@@ -1,7 +1,7 @@
-"""What the data says at one moment: the files, ranges, filters and keys that an index must agree with.
+"""The contents that an index must have at one moment: files, ranges, filters and keys, taken from the data.
 
-Everything is computed from the table's own files, nothing from its metadata table. ``validate`` compares, a
-build takes the rows from here. Files are listed once; what is read of them is read in batches.
+Everything is computed from the data table's files, nothing from its metadata table. ``validate`` compares
+with it; a build takes its rows from it. Files are listed once and read in batches.
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ _DATA = (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA)
 
 
 def _writer(name: str) -> tuple[str, str] | None:
-    """File group and instant of a data file. Where one has several, some may be of a task attempt that lost;
-    then the instant's metadata is asked for, archived or not."""
+    """File group and instant of a data file.
+
+    If one pair has several files, some may come from a failed task attempt; then the instant's metadata,
+    archived or not, decides.
+    """
     parsed = paths.parse_log_name(name) or paths.parse_base_name(name)
     return None if parsed is None else (parsed.file_id, parsed.instant)
 
@@ -71,7 +74,7 @@ class DataFile:
 
 
 class _Reading:
-    """What single files hold; one that was cleaned meanwhile is a ``FileNotFoundError``."""
+    """Reads the contents of single files; ``FileNotFoundError`` for one that was cleaned meanwhile."""
 
     storage: Storage
     #: of log blocks, as in a scan
@@ -98,7 +101,7 @@ class _Reading:
         return [r for r in found if r.rows]
 
     def _ranges_of_log(self, file: DataFile, columns: Sequence[str], lacking: Lacking) -> list[Range]:
-        """A column that partial updates did not set is none that is null."""
+        """As ``ranges``, of a log file: a column that partial updates did not set does not count as null."""
         tops = list(dict.fromkeys(name.partition(".")[0] for name in columns))
         blocks = read_blocks(maps.view(self.storage, file.path), path=file.path, damaged=self.damaged)
         names: set[str] = set()
@@ -133,7 +136,7 @@ class _Reading:
 
 @dataclass
 class FileContents(_Reading):
-    """Single files, for who is told which (a task of an engine)."""
+    """Contents of given files, for example in a task of an engine."""
 
     storage: Storage
     damaged: str = "error"
@@ -171,8 +174,10 @@ class Contents(_Reading):
         return found
 
     def checked(self) -> Contents:
-        """This, after a look whether all that the newest rows need is there. Raises ``CorruptTable`` if not:
-        an index of what is left would be taken for the whole."""
+        """Returns self after a check that all files exist which the newest rows need.
+
+        Raises ``CorruptTable`` if not: an index of the rest would be taken for complete.
+        """
         try:
             check_table(self.state, self.files)
         except FileNotFoundError:  # a clean began since: what it takes is not missed by what comes after

@@ -1,14 +1,15 @@
 """The first entries of a record index or a secondary index: keys sorted by file group, in bounded memory.
 
-What was completed at the listing point is read as a snapshot reads it, file group by file group, so that
-the index names what is there and nothing else. A file that a clean removes meanwhile was compacted before:
-then the newest slice of its group is read, with keys that came later, too, which their writers name as well.
-Of instants that a writer left out the files themselves are read.
+Data that was completed at the listing point is read as a snapshot reads it, file group by file group, so that
+the index names exactly the visible rows. If a clean removes a file meanwhile, its group was compacted before:
+then the group's newest slice is read, including later keys, which their writers add as well. For instants
+that a writer left out, the files themselves are read.
 
-**What comes back.** Log files are merged in the order of requested times. A write in flight that updates some
-columns of a row may lie below one that is completed and hides the row or its value, and have the greater
-ordering value: then the row is shown again, with a value that the write does not name. So a secondary index
-takes from a slice with log files that were requested after a write in flight what each file holds.
+**Values that reappear.** Log files are merged in the order of requested times. A write in flight that updates
+some columns may have an earlier requested time than a completed write that hides the row or its value, but a
+greater ordering value. Once it completes, the row shows again, with a value that this write does not contain.
+So if a slice has log files requested after a write in flight, a secondary index takes the contents of each
+file.
 
 Pieces run wherever ``Run`` sends them (``first_rows``), some at a time; what they find is sorted here, in
 runs that go to disk. In memory at a time: the keys of as many file groups as ``_AT_ONCE`` and
@@ -69,7 +70,7 @@ Encoded = tuple[str, pa.Array, pa.Array]
 def first_contents(
     state: TableState, spec: IndexSpec, progress: Progress, run: Run
 ) -> Iterator[FirstRows | FirstKeys]:
-    """What a build of this index begins with."""
+    """The initial contents of this index, to be built."""
     if spec.content not in (Content.RECORDS, Content.SECONDARY):
         yield FirstRows(state, spec, progress, run)
         return
@@ -116,7 +117,7 @@ class FirstKeys:
                 self._add(found, self._newest(found.partition, found.file_id) if mine is None else mine)
 
     def and_of(self, instants: Sequence[Instant]) -> None:
-        """And those of the files that these instants wrote, completed since."""
+        """Add the entries of files that these instants wrote, which completed since."""
         contents = Contents(TableState.load(self.state.storage, self.state.config))
         written = {path for i in instants for path in contents.state.written(i.requested) or ()}
         groups: dict[tuple[str, str], list[DataFile]] = {}

@@ -1,7 +1,7 @@
-"""The first rows of an index: what was completed at its listing point, and instants that are missing.
+"""The first rows of an index: those of instants completed at its listing point, and of uncovered later ones.
 
-Rows of single files are made in pieces of one file group each, by a function of the storage and the piece
-alone: here, side by side, or wherever ``Run`` sends them (a task of an engine). Pieces can be repeated.
+Rows are made in pieces of one file group each, by a function of the storage and the piece alone. Pieces run
+here, several at once, or wherever ``Run`` sends them (a task of an engine), and can be repeated.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class FirstRows:
         self._rows = self._with(Contents(self.state).checked(), lambda file: True)
 
     def and_of(self, instants: Sequence[Instant]) -> None:
-        """And those of the files that these instants wrote, completed since."""
+        """Add the rows of files that these instants wrote, which completed since."""
         contents = Contents(TableState.load(self.state.storage, self.state.config))
         written = {path for i in instants for path in contents.state.written(i.requested) or ()}
         self._rows = self._with(contents, lambda file: file.path in written)
@@ -116,7 +116,7 @@ class FirstRows:
             return files_rows(self._sizes)
         files = [file for file in files if file.holds_rows]
         if self.spec.partition == COLUMN_STATS:
-            # Java would take one for the other.
+            # Java would confuse files that share a name.
             files = [file for file in files if file.name not in contents.shared_names]
         pieces = self._pieces(files)
         told = self._told(len(pieces))
@@ -132,7 +132,7 @@ class FirstRows:
         return pa.concat_tables([SCHEMAS[self.spec.content].empty_table(), *self._made])
 
     def _of_partitions(self) -> pa.Table:
-        """Loose, and of older files too: whatever comes back in time of trouble is within them."""
+        """Loose ranges that include older files: rows that a rollback or restore brings back stay within."""
         found: dict[str, list[list[Range]]] = {}
         for partition, ranges in self._ranges:
             found.setdefault(partition, []).append(ranges)

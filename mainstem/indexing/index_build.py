@@ -1,4 +1,4 @@
-"""Building an index beside writers, of which none is stopped or waits.
+"""Builds an index beside writers, none of which stops or waits.
 
   plan      [[ t.indexing.requested, behind a heartbeat (``indexing.index_plan``) ]]
   open      [[ 1. files of an index that had this name go, and the metadata table itself is made if there
@@ -17,28 +17,25 @@
                7. t_c.indexing ]]
             [[ 8. the name moves to the list of indexes that are whole ]]
 
-**The four races of RFC-45.** *A writer in flight when the index is planned* commits after 4 and writes
-its rows itself; of one that is not mainstem's, which may have read the table's properties long ago, 5
-waits for the end and looks at what it wrote, no longer than for that time.
-*A writer that commits while the index completes* is before or after that section, never beside it. *A
-plan beside a completing writer*: both under the lock. *Holes in the timeline* do not matter: what counts
-is completed at the listing point or not.
+**The four races of RFC-45.** *A writer in flight when the index is planned* commits after 4 and writes its
+rows itself. Another engine's writer may have read the table's properties long before: 5 waits for it, no
+longer than the timeout, and checks what it wrote. *A writer that commits while the index completes* does so
+before or after that critical section, never during it. *A plan beside a completing writer*: both hold the
+lock. *Holes in the timeline* do not matter: an instant was completed at the listing point, or it was not.
 
-**Every file once.** The rows of a file that was completed at the listing point are in the base files
-only, those of a later one in its writer's log file only. A name that were in both would come back from
-the base file after a clean, for in log files a name that was added and removed leaves nothing (format:
-2.3). So a section that is repeated keeps the listing point of the first time that the name was in the
-list.
+**Every file counts once.** Rows of a file completed at the listing point are in the base files only; those of
+a later file are in its writer's log file only. A name in both would reappear from the base file after a
+clean, because in log files a name that was added and removed leaves no trace. So a section that is repeated
+keeps the listing point of the first time that the name was in the list.
 
 **A crash** before 4 leaves files that nobody looks for. From 4 to 6 writers maintain an index that nobody
-reads, until somebody creates or drops it. From 6 on everything is there: who creates the index again
-finishes it. After 7, before 8, too.
+reads, until someone creates or drops it. From 6 on everything is in place, and creating the index again
+finishes it; so it is between 7 and 8.
 
-**A process that stopped and wakes up**: its action is gone, or it lost its ticket, and nothing of it is
-published. Marker logs, base files and inflight files that it still makes carry the time of its action,
-which is on no timeline and never given again; it removes them when it finds out, and creating the index
-clears them away. An index that was made meanwhile says itself how many file groups it has
-(``metadata.metafile``): what is beside them belongs to none.
+**A suspended process that wakes up** has lost its action or its ticket, so it publishes nothing. Marker logs,
+base files and inflight files that it still makes carry the time of its action, which is on no timeline and
+never used again. It removes them when it notices, and creating the index clears them away. An index made
+meanwhile records its own number of file groups (``metadata.metafile``): other files belong to none of them.
 
 Hudi: ``RunIndexActionExecutor``, ``HoodieBackedTableMetadataWriter.buildMetadataPartitions``. Java lists
 an index as whole before it has caught up (here in 8), builds two in one action and destroys the first,
@@ -101,8 +98,11 @@ _AGAIN = "again"
 
 @dataclass(frozen=True)
 class Built:
-    """An index that is whole. ``action``, ``completion``: times of its index action; ``rows``: how many were
-    made from files; ``files``: base files of the index."""
+    """A finished index.
+
+    ``action``, ``completion``: times of its index action; ``rows``: number of rows made from files;
+    ``files``: number of base files of the index.
+    """
 
     index: str
     action: str
@@ -118,12 +118,12 @@ class Built:
 def create(
     ctx: WriterContext, spec: IndexSpec, progress: Progress = silent, run: Run | None = None
 ) -> Built:
-    """Build an index; writers go on all the time. ``run``: where its rows are made, if not here.
+    """Build an index while writers continue. ``run``: where its rows are made, if not here.
 
-    Raises ``Invalid`` for an index that is there or that somebody builds, ``Unavailable`` for trouble with
-    storage, for writers of other engines that did not end in time, and where the index was dropped while it
-    was built. Whatever fails leaves the table without the index; a process that dies leaves it to whoever
-    creates or drops it next.
+    Raises ``Invalid`` for an index that exists or is being built, ``Unavailable`` for trouble with storage,
+    for writers of other engines that did not end in time, and if the index was dropped meanwhile. After a
+    failure the table is without the index; if the process dies, the next one to create or drop the index
+    cleans up.
     """
     found = finish(ctx, spec.partition)
     if found is not None:
@@ -147,25 +147,25 @@ def create(
 
 
 def deadline_ms(ctx: WriterContext) -> float:
-    """Until when others are waited for, on the process's own clock."""
+    """Until when to wait for others, on this process's monotonic clock."""
     seconds = INDEX_TIMEOUT.read({**ctx.config.raw, **ctx.given})
     return ctx.seams.clock.monotonic_ms() + 1000 * seconds
 
 
 def _give_up(ctx: WriterContext, partition: str, action: str) -> None:
-    """Take our own build off the table, if it is still there; else the next creator does."""
+    """Remove our own build from the table, if it is still there; if that fails, the next creator does."""
     try:
         timeline = ctx.timeline()
         if action in planned_builds(ctx.seams.storage, timeline).get(partition, ()):
             drop(ctx, partition, only=[action])
         elif action not in timeline.completion_times:
-            take_back(ctx.seams.storage, action, "")  # what this process made after somebody had ended it
+            take_back(ctx.seams.storage, action, "")  # files made after another process had ended our action
     except (MainstemError, OSError):
         return
 
 
 def _clear_dead(ctx: WriterContext, partition: str) -> None:
-    """What a builder of this index that died left, or a dropper of any. ``Invalid`` for one that lives."""
+    """Clear what a dead builder of this index, or a dead dropper, left. ``Invalid`` if a live one builds it."""
     config = load_config(ctx.seams.storage)
     actions = live_builders(ctx, partition)
     for action, lives in actions.items():
@@ -181,7 +181,7 @@ def _clear_dead(ctx: WriterContext, partition: str) -> None:
 
 
 def finish(ctx: WriterContext, partition: str) -> Built | None:
-    """Step 8 for a builder that died before it; None where there is nothing to finish."""
+    """Do step 8 for a builder that died before it; None if there is nothing to finish."""
 
     def move(section: Guarded) -> Built | None:
         config = load_config(ctx.seams.storage)
@@ -239,8 +239,11 @@ class _Build:
         return Built(self.partition, self.action, done, contents.rows, len(self.bases))
 
     def _built(self, contents: FirstRows | FirstKeys, listed: ActiveTimeline, version: int) -> str:
-        """Build and complete, until nothing is missing; the completion time. Time is bounded from the moment
-        when all of the listing point is there, as in Hudi: a build may take as long as it takes."""
+        """Build and complete until nothing is missing; returns the completion time.
+
+        As in Hudi, the timeout starts once all rows of the listing point are made: the build itself may take
+        any time.
+        """
         self._write_bases(contents, version)
         coverage = Coverage(self.ctx, self.partition, listed, deadline_ms(self.ctx))
         while (done := self._complete(coverage)) is None:

@@ -1,6 +1,6 @@
-"""Which indexes a table has: two lists in ``hoodie.properties``, changed under the table lock.
+"""The indexes of a table: two lists in ``hoodie.properties``, changed under the table lock.
 
-``hoodie.table.metadata.partitions`` names the partitions of the metadata table that are whole,
+``hoodie.table.metadata.partitions`` names the partitions of the metadata table that are ready,
 ``hoodie.table.metadata.partitions.inflight`` those that are being built. Every writer maintains both
 (``HoodieTableConfig.setMetadataPartitionState``); readers use the first only.
 """

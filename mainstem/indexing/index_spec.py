@@ -1,4 +1,4 @@
-"""What a new index shall be: checked against the table before anything is begun."""
+"""The specification of a new index, checked against the table before the build begins."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Indexes by which Java's readers fail or leave out rows (Hudi 1.2.0, whoever built them): not built unless
-somebody says that no Java job reads the table by way of its metadata table.
+"""Refuses indexes that make Java's readers fail or leave out rows (Hudi 1.2.0, whichever engine built them).
 
-Seen on tables that Java alone made, too; which queries, and how, is in docs/metadata.md.
+They are built only if the user says that no Java job reads the table through its metadata table. The problem
+also occurs on tables made by Java alone; docs/metadata.md says which queries are affected, and how.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What an index rests on, which may be built by another process at the same time.
+"""Waits for the indexes that an index depends on, which another process may be building at the same time.
 
-Every index rests on ``files``, a secondary one on the record index too. Rows of a secondary index do not
-depend on that, so both may be built side by side; only the secondary one is not completed before the record
-index is whole, and ends where that does not come about. From its listing point on the record index cannot be
-dropped without it, except by its own builder, before it is whole (``drop.check_droppable``).
+Every index depends on ``files``, and a secondary index on the record index too. Rows of a secondary index do
+not need the record index, so both may be built at once. But the secondary one completes only after the record
+index is ready, and fails if that never happens. From the secondary index's listing point on, the record index
+cannot be dropped alone, except by its own builder before it is ready (``dropping.check_droppable``).
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ _POLL_MS = 100
 
 
 def live_builders(ctx: WriterContext, partition: str) -> dict[str, bool]:
-    """Pending index actions that build this partition, and whether the process of each lives."""
+    """Pending index actions that build this partition -> whether the process of each is alive."""
     actions = planned_builds(ctx.seams.storage, ctx.timeline()).get(partition, [])
     return {action: not ctx.heartbeats.expired(action, store_now_ms(ctx, action)) for action in actions}
 
 
 def await_whole(ctx: WriterContext, partitions: Sequence[str], deadline_ms: float) -> None:
-    """Until all of these are whole. ``Unavailable`` where one was given up, its builder died, or
-    ``deadline_ms`` of the process's own clock has passed."""
+    """Wait until all of these are ready.
+
+    Raises ``Unavailable`` if one was dropped, its builder died, or ``deadline_ms`` has passed on this
+    process's monotonic clock.
+    """
     for partition in partitions:
         while not _is_whole(ctx, partition):
             if ctx.seams.clock.monotonic_ms() >= deadline_ms:

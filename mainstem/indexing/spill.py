@@ -1,4 +1,4 @@
-"""Runs of sorted keys on disk, where an index does not fit into memory."""
+"""Runs of sorted keys on disk, for indexes that do not fit into memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which indexes a table has, and in which state each is."""
+"""The indexes of a table and the state of each."""
 
 from __future__ import annotations
 

@@ -1,18 +1,18 @@
-"""``metadata validate``: every partition of the metadata table against the data, while writers go on.
+"""``metadata validate``: compares every partition of the metadata table with the data beside running writers.
 
 1. The data's timeline is listed, then the metadata table is opened as of that view: what completed later
    counts on neither side (``metadata.validity``).
 2. Files are listed; those of instants that the view does not show are left out.
 3. Each partition is compared with what ``indexing.expected_contents`` makes of the data.
 4. If a file is gone, or something differs and a clean, rollback or restore ran since 1, files of the view may
-   have been removed under our hands: everything begins again, at most ``ATTEMPTS`` times.
+   have been removed meanwhile: everything starts over, at most ``ATTEMPTS`` times.
 
-While completed instants are being taken back there is nothing to compare with: until the metadata table is
-set aside (``metadata.commits.setting_aside``) it holds their rows, and no reader asks it. That may last, if
-the process died there, and is said at once.
+While completed instants are being rolled back, no comparison is possible: until the metadata table is set
+aside (``metadata.commits.setting_aside``) it holds their rows, and no reader uses it. If the process died
+there, this state may last, so it is reported at once.
 
-Nothing is written and no lock is taken. Partitions that are being built are not compared. What counts as a
-difference and what does not is said in ``indexing.differences``.
+Nothing is written and no lock is taken. Partitions that are being built are not compared.
+``indexing.differences`` defines what counts as a difference.
 """
 
 from __future__ import annotations
