@@ -1,12 +1,12 @@
-"""Every error that mainstem raises, as one tree; each says what the caller should do.
+"""Every error that mainstem raises, in one tree; each kind says what the caller should do.
 
     MainstemError
     |-- Invalid              fix the call, the data or the settings; nothing was written
     |   |-- TableExists      create_table found a table: open it
-    |   `-- TableReplaced    the table that was opened is gone, another lies at its path: open that one
+    |   `-- TableReplaced    the opened table is gone; there may be another at its path: open that one
     |-- Unsupported          the table uses (or the call asks for) something that mainstem refuses by name
     |-- CorruptTable         bytes on storage are damaged: stop and look at path and offset
-    |-- LockUnavailable      the table lock could not be had in time: try again later
+    |-- LockUnavailable      the table lock was not free in time: try again later
     |-- Unavailable          storage or a service failed: try again later
     |-- LeaseLost            this holder was superseded; nothing was published by it
     |-- RolledBack           another writer rolled this instant back: write the data again
@@ -58,12 +58,14 @@ class Invalid(MainstemError):
 
 
 class TableExists(Invalid):
-    """There is a table already, or somebody else made it at the same moment. Open it instead."""
+    """The table exists already, or another process has just created it. Open it instead."""
 
 
 class TableReplaced(Invalid):
-    """The table that was opened was deleted, and perhaps another made at its path. Nothing was done to that
-    one; open it, and write again what is to be in it."""
+    """The opened table was deleted, and perhaps another was created at its path.
+
+    Nothing was done to the new one; open it, and write the data again if it belongs there.
+    """
 
 
 class Unsupported(MainstemError):
@@ -108,12 +110,12 @@ class RolledBack(MainstemError):
 
 
 class OutcomeUnknown(MainstemError):
-    """Publication failed in a way that leaves open whether it took effect. Never delete files."""
+    """Publication failed, and it is unknown whether it took effect. Look at the timeline; never delete files."""
 
 
 @contextmanager
 def naming(table: str, failed: str, advice: str) -> Iterator[None]:
-    """Errors from within name ``table``; trouble with storage is ``Unavailable``: "failed: ...; advice"."""
+    """Add ``table`` to errors from the block; turn ``OSError`` into ``Unavailable``, "failed: ...; advice"."""
     try:
         yield
     except OSError as error:

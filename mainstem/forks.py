@@ -1,9 +1,9 @@
-"""What a forked child inherits and may not use: locks of threads that it does not have, open transactions.
+"""Handles forks: a child inherits locks of threads that it does not have, and its parent's open transactions.
 
-A child has copies of everything and one thread, the one that forked. A mutex that another thread held then
-would stay locked in it for ever, and what its parent has open (heartbeats, leases, transactions) is the
-parent's to end. So whatever remembers either of them is told in the child (``told_of_forks``), and an object
-that belongs to one process knows which (``Home``).
+A child has copies of everything, but only the thread that forked. A mutex held by another thread at that
+moment would stay locked in the child for ever, and only the parent may end what it has open (heartbeats,
+leases, transactions). So objects that hold either are notified in the child (``told_of_forks``), and an
+object that belongs to one process knows which one (``Home``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mainstem.errors import Invalid
 
 
 class Forked(Protocol):
-    """Something that is told in a forked child."""
+    """Something that is notified in a forked child."""
 
     def after_fork(self) -> None: ...
 
@@ -27,7 +27,7 @@ _told: weakref.WeakSet[Forked] = weakref.WeakSet()
 
 
 def told_of_forks(thing: Forked) -> None:
-    """Call ``thing.after_fork()`` in each child that is forked, before anything else runs there."""
+    """Call ``thing.after_fork()`` in every forked child, before anything else runs there."""
     _told.add(thing)
 
 
@@ -43,9 +43,9 @@ if hasattr(os, "register_at_fork"):
 class Mutex:
     """A lock between the threads of one process; a forked child starts with a free one.
 
-    The thread that holds it may take it again: what garbage collection calls may want it at any moment.
-    Use it as ``with mutex.held:``. That is Python's own lock, which an interrupt (Ctrl-C) cannot leave taken
-    on the way into the block, as it could a method written here.
+    The thread that holds it may take it again, because the garbage collector may call code that needs it at
+    any moment. Use it as ``with mutex.held:``. That is Python's own lock: an interrupt (Ctrl-C) on the way
+    into the block cannot leave it locked, as it could with a method written here.
     """
 
     def __init__(self) -> None:
@@ -53,12 +53,12 @@ class Mutex:
         told_of_forks(self)
 
     def after_fork(self) -> None:
-        """Whoever held it is a thread of the parent."""
+        """Start with a free lock: its holder was a thread of the parent."""
         self._lock = threading.RLock()
 
     @property
     def held(self) -> AbstractContextManager[object]:
-        """The lock itself, to be entered."""
+        """The lock itself, for a ``with`` statement."""
         return self._lock
 
 
@@ -70,11 +70,11 @@ class Home:
 
     @property
     def left(self) -> bool:
-        """Whether this is another process: a forked child, at whatever remove."""
+        """Whether this is another process: a forked child, or a child's child."""
         return self._pid != os.getpid()
 
     def check(self, what: str, table: str, instant: str | None = None) -> None:
-        """``Invalid`` in any other process; ``what`` was begun here."""
+        """Raise ``Invalid`` in any other process; ``what`` names the thing that belongs to this one."""
         if self.left:
             raise Invalid(
                 f"{what} belongs to process {self._pid}, which began it; this is process {os.getpid()},"

@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are first used (PEP 562), so that importing it stays cheap."""
+"""Loads a package's names on first use (PEP 562), so that importing the package stays cheap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib import import_module
 def lazily(
     package: str, places: Mapping[str, str]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package whose ``__all__`` says what it has.
+    """``__getattr__`` and ``__dir__`` for a package whose ``__all__`` lists its public names.
 
     ``places``: public name -> the module that defines it.
     """

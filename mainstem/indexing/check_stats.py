@@ -66,7 +66,7 @@ def expected_files(contents: Contents, ranges: Iterable[tuple[DataFile, Range]])
 def expected_partitions(
     contents: Contents, ranges: Iterable[tuple[DataFile, Range]], *, expression: bool = False
 ) -> list[Expected]:
-    """Expected rows of ``partition_stats``, or of partitions in an expression index, over a snapshot's files."""
+    """Expected rows of ``partition_stats``, or of partitions in an expression index, for a snapshot."""
     newest: frozenset[str] = newest_files(contents)
     by_partition: dict[str, list[Range]] = {}
     for file, found in ranges:

@@ -199,7 +199,7 @@ class Coverage:
         return kind_of(self.partition) != Kind.PARTITION_STATS
 
     def _check_archived(self, known: set[str]) -> None:
-        """Accept instants archived since the listing point only if known or mainstem's; else ``Unavailable``."""
+        """Raise ``Unavailable`` if another engine's instant completed and was archived since the listing."""
         newest = max((i.completion or "" for i in self.listed.completed), default="")
         archive = Archive.load(self.ctx.seams.storage, self.ctx.config.history)
         for row in archive.completed(newest).to_pylist():

@@ -165,7 +165,7 @@ def _give_up(ctx: WriterContext, partition: str, action: str) -> None:
 
 
 def _clear_dead(ctx: WriterContext, partition: str) -> None:
-    """Clear what a dead builder of this index, or a dead dropper, left. ``Invalid`` if a live one builds it."""
+    """Clear what a dead builder of this index, or a dead dropper, left. ``Invalid`` if a builder lives."""
     config = load_config(ctx.seams.storage)
     actions = live_builders(ctx, partition)
     for action, lives in actions.items():

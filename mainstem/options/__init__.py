@@ -1,11 +1,11 @@
 """Every option that mainstem reads, declared once: name, Hudi's other names, default, bounds, who reads it.
 
-``declaration`` says what a declaration is; the other modules are the declarations, in groups. Whoever reads
-an option, or names it in a message, refers to its declaration; docs/options.md is made of them. Reading
-several options into one checked value belongs to the room that needs it.
+``declaration`` defines what a declaration is; the other modules hold the declarations, in groups. Code that
+reads an option, or names it in a message, refers to its declaration; docs/options.md is generated from them.
+Reading several options into one validated value belongs to the package that needs it.
 
 A value that does not parse is refused with key, value and what was expected. An unknown ``hoodie.mainstem.*``
-key is refused too (a typing error would silently change a promise); other unknown keys are kept for the
+key is refused too (a typing error could silently weaken a guarantee); other unknown keys are kept for the
 components that read them (locks, engines).
 """
 
@@ -140,7 +140,7 @@ OWN_KEYS = frozenset(
 
 @dataclass(frozen=True)
 class WriterOptions:
-    """Checked options of one open table."""
+    """Validated options of one open table."""
 
     skew_ms: int = SKEW_MS.default
     heartbeat_ms: int = HEARTBEAT_MS.default
@@ -161,8 +161,7 @@ class WriterOptions:
     def from_properties(
         cls, given: Mapping[str, str], table: Mapping[str, str] | None = None
     ) -> WriterOptions:
-        """What a process was given, and what the ``table`` says for those who were given nothing
-        (``SHARED``).
+        """Options ``given`` to this process; the ``table`` supplies those in ``SHARED`` that were not given.
 
         Raises ``Invalid`` for a wrong value, an unsafe choice or an unknown own key.
         """
@@ -199,7 +198,7 @@ class WriterOptions:
 
 
 def record_index_groups(properties: Mapping[str, str], *, partitioned: bool) -> tuple[int, int]:
-    """Least and greatest number of file groups of a record index, of a partitioned one per partition."""
+    """Least and greatest number of file groups of a record index (per partition, if it is partitioned)."""
     bounds = (RECORD_GROUPS_MIN, RECORD_GROUPS_MAX)
     if partitioned:
         bounds = (PARTITION_GROUPS_MIN, PARTITION_GROUPS_MAX)

@@ -1,6 +1,6 @@
-"""What a declaration of an option says, and how its value is read.
+"""Declarations of options: what they hold, and how their values are read.
 
-An option *is* its name: a declaration is a ``str``, so that ``properties[OPTION]`` asks for it and messages
+An option *is* its name: a declaration is a ``str``, so ``properties[OPTION]`` looks it up and messages can
 name it. A copy or a pickle of it is the plain name.
 """
 
@@ -19,10 +19,10 @@ _DECLARED: dict[str, Option] = {}
 class Option(str):
     """One option or table property.
 
-    ``aliases``: Hudi's other names; ``flink``: its name in Hudi's Flink connector, where that is another.
-    ``read_by``: what reads it; ``says``: one sentence on what it does. ``table``: a property of the table,
-    which a job's options may repeat, or which a new table is made with. ``engines``: given in jobs of engines
-    only. ``only``: the values that are accepted, in lower case, and ``why`` others are refused.
+    ``aliases``: Hudi's other names; ``flink``: its name in Hudi's Flink connector, if different. ``read_by``:
+    the code that reads it; ``says``: one sentence on what it does. ``table``: a property of the table, which
+    a job's options may repeat, or with which a new table is made. ``engines``: only for jobs of engines.
+    ``only``: the accepted values, in lower case; ``why``: the reason why others are refused.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Option(str):
     why: str = ""
 
     def __new__(cls, name: str, *_values: Any, **_about: Any) -> Self:
-        """The name, as a text that knows the rest."""
+        """Make a ``str`` of the name; the other values become attributes."""
         return super().__new__(cls, name)
 
     def __post_init__(self) -> None:
@@ -64,13 +64,13 @@ class Option(str):
         return "text"
 
     def found_as(self, properties: Mapping[str, str]) -> str:
-        """The name under which it is given, the newest that is; its own where it is not."""
+        """The newest of its names in ``properties``; its own name if it is not given."""
         return next((name for name in self.names if name in properties), self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Text(Option):
-    """Any text, or one that its reader checks (``like``: what it expects)."""
+    """Any text, perhaps checked by its reader (``like``: what that expects)."""
 
     default: str = ""
     _: KW_ONLY
@@ -113,7 +113,7 @@ class Whole(Option):
         return whole_number(properties, self.found_as(properties), other, self.low, self.high)
 
     def read_if_given(self, properties: Mapping[str, str]) -> int | None:
-        """None where it is not given; raises as ``read``."""
+        """The number, or None if it is not given; raises as ``read``."""
         return self.read(properties) if self.found_as(properties) in properties else None
 
 
@@ -157,7 +157,7 @@ class Choice(Option):
 
 
 def every_option() -> tuple[Option, ...]:
-    """Every declaration of the modules of this room that are loaded, in their order."""
+    """Every declaration in the loaded modules of this package, in order of declaration."""
     return tuple(_DECLARED.values())
 
 

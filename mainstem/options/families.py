@@ -1,10 +1,10 @@
-"""How names of options begin: which names are looked at together, and which change no row."""
+"""Prefixes of option names: which names belong together, and which have no effect on rows."""
 
 from __future__ import annotations
 
 OWN = "hoodie.mainstem."
 
-#: how options of services begin, Flink's included; other things' may begin like them
+#: prefixes of service options, Flink's included; other options may share them
 SERVICES = (
     "hoodie.compact.", "hoodie.compaction.", "hoodie.clean.", "hoodie.cleaner.", "hoodie.archive.",
     "hoodie.keep.", "hoodie.commits.archival.", "hoodie.timeline.compaction.", "hoodie.timeline.manifest.",
@@ -15,12 +15,12 @@ SERVICES = (
 )  # fmt: skip
 #: of the one service of Hudi's that is not here
 CLUSTERING = "hoodie.clustering."
-#: those that jobs of engines pass on where a service reads them; the others are harmless or unknown
+#: those that jobs of engines pass on if a service reads them; the others are harmless or unknown
 SERVICES_OF_JOBS = (
     "hoodie.compact", "hoodie.clean",
     *(prefix for prefix in SERVICES if prefix not in (CLUSTERING, "archive.", "clustering.")),
 )  # fmt: skip
-#: passed on to the table whatever follows; its parts refuse what they do not know
+#: always passed on to the table; the code that reads them refuses unknown ones
 PASSED = ("hoodie.write.lock.", "hoodie.time.generator.", "hoodie.client.heartbeat.")
 #: speed and size of Spark jobs and files: no effect on the rows. Warned about once, then left alone.
 HARMLESS = (

@@ -1,7 +1,7 @@
 """Options of the table lock (HoodieLockConfig), with Hudi 1.2's defaults.
 
-But for the provider: Hudi names none since 1.1; mainstem takes the file-system lock, because a lock inside
-one process (Hudi's silent fallback) does not order several writers.
+The provider is the exception: Hudi has no default since 1.1. mainstem uses the file-system lock, because a
+lock inside one process (Hudi's silent fallback) does not order several writers.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ TABLE_BASE = Text(
     says="The path as Java jobs spell it, of which the implicit lock node is a hash.",
 )  # fmt: skip
 
-#: what all writers must agree on, beside the provider; a table may carry it
+#: what all writers must agree on besides the provider; a table's properties may hold it
 PLACE_KEYS = (URL, PORT, BASE_PATH, LOCK_KEY)
 #: what a table says about its lock and no writer may contradict
 LOCK_KEYS = (PROVIDER, FOLDER, FOREIGN_EXPIRE_MIN, *PLACE_KEYS)

@@ -121,8 +121,8 @@ LAYOUT_CLASS = Text(
     says="Other layouts of the metadata table are refused.",
 )  # fmt: skip
 
-#: options that ask for an index of the metadata table -> its kind. Of a partitioned table the record index
-#: is the partitioned one, whichever was asked for.
+#: options that ask for an index of the metadata table -> its kind. A partitioned table always gets the
+#: partitioned record index, whichever was asked for.
 INDEX_SWITCHES: dict[str, str] = {
     COLUMN_STATS: "column_stats",
     PARTITION_STATS: "partition_stats",
@@ -131,8 +131,8 @@ INDEX_SWITCHES: dict[str, str] = {
     RECORD_INDEX_OF_TABLE: "record_index",
     RECORD_INDEX_OF_PARTITIONS: "record_index",
 }
-#: file groups of a record index for the whole table, and of one per partition: least and most, each with its
-#: older name. Secondary indexes have those of the first.
+#: least and most file groups, each with its older name, of a global record index and of one per partition.
+#: Secondary indexes use those of the global one.
 GLOBAL_GROUPS = (RECORD_GROUPS_MIN.names, RECORD_GROUPS_MAX.names)
 PARTITION_GROUPS = (PARTITION_GROUPS_MIN.names, PARTITION_GROUPS_MAX.names)
 INDEX_KEYS: tuple[str, ...] = (

@@ -1,6 +1,6 @@
 """Where a row lands: record keys, partitions and their folders, key generators, buckets.
 
-What decides this must be the same for all writers of a table, so options that contradict it are refused.
+All writers of a table must agree on this, so options that contradict the table are refused.
 """
 
 from __future__ import annotations

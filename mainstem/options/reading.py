@@ -1,4 +1,4 @@
-"""Options of reads: of a table that is open, and of queries in engines under Hudi's names."""
+"""Options of reads: on an open table, and in queries of engines under Hudi's names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of vector indexes: what they are made with unless told otherwise, and when rounds refresh them."""
+"""Options of vector indexes: defaults for new ones, and when service rounds refresh them."""
 
 from __future__ import annotations
 

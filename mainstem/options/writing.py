@@ -104,10 +104,9 @@ BLOOM_ENTRIES_MAX = Text(
     read_by="formats.base_file", says="Keys up to which it grows.",
 )  # fmt: skip
 
-#: what a table says about its writers' heartbeats, for those who were given nothing else: Hudi's Spark
-#: writers take it from the table, too
+#: options that a table's properties supply to writers that were given none; Hudi's Spark writers do the same
 SHARED = (HEARTBEAT_MS, HEARTBEAT_MISSES)
-#: how files are laid out; these travel to the workers as they were given
+#: layout of files; sent to the workers as given
 LAYOUT_OPTIONS = (
     COMPRESSION, BLOOM, BLOOM_ENTRIES, BLOOM_ERROR, BLOOM_TYPE, BLOOM_ENTRIES_MAX, GROUP_BYTES, GZIP_LEVEL,
 )  # fmt: skip
