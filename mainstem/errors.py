@@ -110,12 +110,12 @@ class RolledBack(MainstemError):
 
 
 class OutcomeUnknown(MainstemError):
-    """Publication failed, and it is unknown whether it took effect. Look at the timeline; never delete files."""
+    """Publication failed, and it is unknown whether it took effect. Never delete files."""
 
 
 @contextmanager
 def naming(table: str, failed: str, advice: str) -> Iterator[None]:
-    """Add ``table`` to errors from the block; turn ``OSError`` into ``Unavailable``, "failed: ...; advice"."""
+    """Add ``table`` to errors of the block; ``OSError`` becomes ``Unavailable``: "failed: ...; advice"."""
     try:
         yield
     except OSError as error:

@@ -78,7 +78,7 @@ def validate_metadata(
 
     ``kept``: differences that are kept per partition (all are counted); ``damaged``: of the data's log
     blocks, as in a scan; ``keep``: where sorted keys that do not fit into memory are put
-    (``build.bootstrap``).
+    (``metadata.derive.bootstrap``).
     Raises ``CorruptTable`` where the metadata table as a whole does not read, ``Unavailable`` where files
     were removed at every attempt, or where an action that removes some has stopped half way.
     """
