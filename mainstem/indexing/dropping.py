@@ -176,8 +176,9 @@ def _take_away(ctx: WriterContext, section: Guarded, actions: Collection[str]) -
 
 
 def _without(config: TableConfig, going: Collection[str], again: Collection[str]) -> index_lists.Changes:
-    """Changes that remove partitions; without ``files``, they also tell Java's writers to make no metadata
-    table.
+    """Changes that remove partitions from the lists.
+
+    Without ``files`` there is no metadata table, so Java's writers are then told to make none.
     """
     ours = FILES in going and FILES not in again and config.raw.get(METADATA, "").strip().lower() == "true"
     return {**index_lists.gone(config, going, again), **({METADATA: "false"} if ours else {})}

@@ -11,7 +11,7 @@ import atexit
 import threading
 import weakref
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor  # noqa: F401  # imported so that its exit hook is registered before ours
+from concurrent.futures import ThreadPoolExecutor  # noqa: F401  # its exit hook is registered before ours
 
 from mainstem.errors import Invalid
 from mainstem.forks import Mutex, told_of_forks
