@@ -10,6 +10,8 @@ from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.layout.properties import TableConfig
 from mainstem.limits import LOCK_FILE_BYTES_MAX
 from mainstem.options import WriterOptions
+from mainstem.publish.fence import Fence
+from mainstem.publish.link_fence import LinkFence
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.storage.protocol import Storage
@@ -79,6 +81,11 @@ def local_seams(path: str, config: TableConfig, properties: Mapping[str, str]) -
             )
     lock_options = _lock_options(storage.base, {**own, **properties})
     return Seams(storage, clock, open_lock(lock_options, clock=clock, random=chance), chance)
+
+
+def fence_of(seams: Seams, identity: str | None) -> Fence:
+    """The fence of the table of this identity (``publish.table_identity``), for one process."""
+    return LinkFence(seams.storage, seams.clock, seams.random, identity)
 
 
 def reach_lock(path: str, properties: Mapping[str, str]) -> None:

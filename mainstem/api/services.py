@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid, MainstemError
+from mainstem.metadata.metadata_partitions import has_metadata
 
 if TYPE_CHECKING:
     from mainstem.services.after_commit import AfterCommits
@@ -66,7 +67,7 @@ class ServiceMethods:
             return ctx.after_commit
 
         def look(timeline: ActiveTimeline) -> None:
-            if ctx.publisher.wrote_metadata:
+            if has_metadata(ctx.newest_properties.raw):
                 arrange()(timeline)
 
         if options.at_commits:

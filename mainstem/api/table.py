@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mainstem.api.indexes import IndexMethods
-from mainstem.api.opening import ZOOKEEPER_AUTH_VARIABLE, as_text, local_path, local_seams, note_lock
+from mainstem.api.opening import (
+    ZOOKEEPER_AUTH_VARIABLE,
+    as_text,
+    fence_of,
+    local_path,
+    local_seams,
+    note_lock,
+)
 from mainstem.api.services import ServiceMethods
 from mainstem.api.vectors import VectorMethods
 from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported
@@ -390,8 +397,9 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
             note_lock(self._seams)
             self._identify()
             return open_context(
-                self._seams, config, options, buckets=buckets, given=self._given, identity=self._identity
-            )
+                self._seams, config, options, buckets=buckets, given=self._given, identity=self._identity,
+                fence=fence_of(self._seams, self._identity),
+            )  # fmt: skip
         except MainstemError as error:
             error.table = error.table or self.path
             raise
@@ -500,7 +508,10 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
         elif operation == UPDATE_COLUMNS:
             self._check_update_columns(rules)
         # Another writer's newer schema is met under the lock (``writers.transaction_schema``).
-        user_schema = schema_text(TableState.of(ctx.seams.storage, self._config, ctx.publisher.timeline()))
+        timeline = ctx.publisher.timeline()
+        user_schema = ctx.own_schema_in(timeline)
+        if user_schema is None:
+            user_schema = schema_text(TableState.of(ctx.seams.storage, self._config, timeline))
         arrow = arrow_user_schema(user_schema)
         for role, names in (
             ("record key", config.record_key),
@@ -519,7 +530,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
             check_key_encoding(ctx.seams.storage, config)
             ctx.keys_agreed = True
         keys.check_schema(arrow)
-        held = held_columns(ctx.seams.storage)
+        held = held_columns(ctx.seams.storage, ctx.properties())
         return WriteSpec(
             base=self.path,
             instant="",

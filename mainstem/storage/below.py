@@ -62,8 +62,8 @@ class FolderStorage:
     ) -> list[Result]:
         return self.inner.side_by_side(work, items, ended)
 
-    def link(self, source: str, target: str) -> None:
-        self.inner.link(self.outer(source), self.outer(target))
+    def link(self, source: str, target: str, *, durable: bool = False) -> None:
+        self.inner.link(self.outer(source), self.outer(target), durable=durable)
 
     def same_file(self, path: str, other: str) -> bool:
         return self.inner.same_file(self.outer(path), self.outer(other))

@@ -16,7 +16,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from mainstem.errors import CorruptTable
-from mainstem.storage.protocol import FileInfo, Item, LogSink, Result, in_turn
+from mainstem.storage.protocol import FileInfo, Item, LogSink, NotDurable, Result, in_turn
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -317,8 +317,13 @@ class LocalStorage:
                     future.cancel()
                 raise
 
-    def link(self, source: str, target: str) -> None:
+    def link(self, source: str, target: str, *, durable: bool = False) -> None:
         os.link(self._full(source), self._full(target), follow_symlinks=False)
+        if durable:
+            try:
+                self.sync_folder(os.path.dirname(target))
+            except OSError as error:
+                raise NotDurable(error.errno, error.strerror, target) from error
 
     def same_file(self, path: str, other: str) -> bool:
         try:

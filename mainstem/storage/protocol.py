@@ -29,6 +29,10 @@ class FileInfo:
     is_folder: bool
 
 
+class NotDurable(OSError):
+    """The name is there, and a crash of the machine may take it away."""
+
+
 class LogSink(Protocol):
     """A new file that grows by whole blocks; nobody reads it before its instant is completed."""
 
@@ -119,8 +123,11 @@ class Storage(Protocol):
         that are there. The first failure is raised after all that had begun have ended.
         """
 
-    def link(self, source: str, target: str) -> None:
-        """Give an existing file a second name, atomically; the publication step of every instant."""
+    def link(self, source: str, target: str, *, durable: bool = False) -> None:
+        """Give an existing file a second name, atomically; the publication step of every instant.
+
+        ``durable``: the name, too, when the call returns; ``NotDurable`` if it is there and may not survive a
+        crash."""
 
     def same_file(self, path: str, other: str) -> bool:
         """Whether both names are there and are names of one file (made by ``link``)."""

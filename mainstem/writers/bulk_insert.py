@@ -49,10 +49,11 @@ def appender_for(
     spec: WriteSpec,
     token: str,
     known_buckets: dict[str, set[int]] | None = None,
+    known_partitions: set[str] | None = None,
 ) -> BucketAppender:
     """What writes the rows of a transaction: base files only for a bulk insert."""
     kind = BulkInserter if spec.operation == BULK_INSERT else BucketAppender
-    return kind(storage, spec, token, known_buckets)
+    return kind(storage, spec, token, known_buckets, known_partitions)
 
 
 def stat_of(**fields: object) -> WriteStat:
@@ -156,6 +157,7 @@ class BulkInserter(BucketAppender):
             self._write_base(place, self._waiting[place])
         self._waiting.clear()
         self.torn = False
+        self._check_alive()  # it has just made files
         return super().finish()
 
     def _write_base(self, place: Place, tables: list[pa.Table]) -> None:

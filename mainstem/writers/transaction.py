@@ -23,6 +23,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, NoReturn
 
 from mainstem.errors import (
@@ -31,13 +32,12 @@ from mainstem.errors import (
     OutcomeUnknown,
     RolledBack,
     Unavailable,
-    Unsupported,
 )
 from mainstem.forks import Home, Mutex
 from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.commits.action import FileChanges
 from mainstem.options import WRITER_NAME
-from mainstem.publish.publisher import Section
+from mainstem.publish.publisher import Held, Section
 from mainstem.publish.staging import begin, forget
 from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
@@ -116,8 +116,7 @@ class Transaction:
         self._in_doubt = False
         #: others may have completed the instant: this object has tried to, or did not begin it
         self._may_be_completed = False
-        self._begin_held_ms = 0.0
-        self._begin_wait_ms = 0.0
+        self._begun = Held()
         self._home = Home()
 
     # -- begin -----------------------------------------------------------------------------------
@@ -192,49 +191,25 @@ class Transaction:
         if self._guard is not None:
             whose[GUARD_KEY] = self._guard.extra_metadata()[GUARD_KEY]
         inflight = encode_commit([], whose, OPERATIONS[self._spec.operation])
-        started: list[str] = []
-
-        def start_heartbeat(time: str) -> None:
-            # Strictly before the requested file: a pending instant without one counts as dead.
-            for stale in started:
-                ctx.heartbeats.stop(stale)
-            started[:] = [time]
-            ctx.heartbeats.start(time)
-
+        beats = ctx.heartbeats
+        time = ""
         try:
-            published = ctx.publisher.publish(
-                lambda time: f"{time}.{DELTACOMMIT}.{REQUESTED}",
-                decide=self._may_begin,
-                before_link=start_heartbeat,
-                # Under the lock too: whoever enters next can tell whose instant this is.
-                after_link=lambda time: storage.create(
-                    paths.timeline_file(f"{time}.{DELTACOMMIT}.{INFLIGHT}"), inflight, durable=False
-                ),
-            )
-            assert published.time is not None
-            self._spec = _with_instant(self._spec, published.time)
-            ctx.heartbeats.end_with(self, self.instant)
-        except (OSError, OutcomeUnknown) as error:
+            # Strictly before the requested file: a pending instant without a heartbeat counts as dead.
+            begun = ctx.publisher.begin(DELTACOMMIT, beats)
+            time = begun.time
+            storage.create(paths.timeline_file(f"{time}.{DELTACOMMIT}.{INFLIGHT}"), inflight, durable=False)
+            # Before any data file: one of an instant that a crash has taken off would count as committed.
+            storage.sync_folder(paths.TIMELINE)
+        except OSError as error:
             # Perhaps an instant without content, without heartbeat: it is rolled back lazily.
-            for time in started:
-                ctx.heartbeats.stop(time)
+            beats.stop(time) if time else None
             raise _unavailable("begin", error, ctx.base) from error
         except BaseException:
-            for time in started:
-                ctx.heartbeats.stop(time)
+            beats.stop(time) if time else None
             raise
-        self._begin_held_ms = published.held_ms
-        self._begin_wait_ms = published.lock_wait_ms
-
-    def _may_begin(self, section: Section) -> None:
-        self._ctx.reread_config()
-        for instant in section.timeline.pending:
-            if instant.action == RESTORE:
-                raise Unsupported(
-                    f"a restore ({instant.requested}) is pending: no write may start before it is done; wait"
-                    " for it or, if its process died, finish it (Table.restore(), mainstem restore PATH)",
-                    table=self._ctx.base,
-                )
+        self._spec = _with_instant(self._spec, time)
+        beats.end_with(self, time)
+        self._begun = begun.held
 
     # -- write -----------------------------------------------------------------------------------
 
@@ -315,7 +290,11 @@ class Transaction:
         if self._appender is None:
             token = f"0-{self._ctx.seams.random.getrandbits(20)}-0"
             self._appender = appender_for(
-                self._ctx.seams.storage, self._spec, token, self._ctx.known_buckets
+                self._ctx.seams.storage,
+                self._spec,
+                token,
+                self._ctx.known_buckets,
+                self._ctx.known_partitions,
             )
         return self._appender
 
@@ -413,6 +392,7 @@ class Transaction:
                 self._in_doubt = False
                 if isinstance(error, RolledBack):
                     self._ctx.check_same_table()  # else its table is gone, which is another thing to be told
+                    self._leave_nothing()
                 raise
             finally:
                 self._running = ""
@@ -420,6 +400,16 @@ class Transaction:
             name = f"{outcome.instant}_{outcome.completion_time}.{DELTACOMMIT}"
             self._ctx.after_commit(self._seen.with_file(name))
         return outcome
+
+    def _leave_nothing(self) -> None:
+        """Of an instant that another writer rolled back: its rollback may have been over before our last file
+        was made, and nobody else would look for it."""
+        try:
+            if self._appender is not None:
+                self._appender.discard()
+            self._ctx.seams.storage.delete_folder(paths.marker_folder(self.instant))
+        except OSError:
+            return  # a later writer sweeps them
 
     def _commit(self) -> Outcome:
         ctx = self._ctx
@@ -503,9 +493,9 @@ class Transaction:
                 rows,
                 sum(s.size_bytes for s in stats),
                 len(stats),
-                published.attempts,
-                self._begin_held_ms + published.held_ms,
-                self._begin_wait_ms + published.lock_wait_ms,
+                published.held.attempts,
+                self._begun.held_ms + published.held.held_ms,
+                self._begun.lock_wait_ms + published.held.lock_wait_ms,
             )
         )
 
@@ -568,10 +558,12 @@ class Transaction:
             raise self._undone(
                 f"the restore {restore} removes this transaction, whose heartbeat had expired;"
             )
+        if (later := _restored_since(timeline, self.instant)) is not None:
+            raise self._undone(f"the restore {later} was planned before it could see this transaction;")
         rollback = condemned(ctx.seams.storage, timeline).get(self.instant)
         if rollback is not None:
             raise self._undone(f"rollback {rollback} of this transaction is under way;")
-        ctx.reread_config()
+        ctx.reread_config(section)
         if self._guard is not None:
             earlier = ctx.guards.committed(self._guard, timeline)
             if earlier is not None:
@@ -705,6 +697,13 @@ class Transaction:
             self.abort()
         except MainstemError:
             return  # the first error is the one to see; the instant is rolled back lazily
+
+
+def _restored_since(timeline: ActiveTimeline, instant: str) -> str | None:
+    """A restore requested after a transaction that it did not take away: it was planned by a process that had
+    listed the timeline just before the transaction was there (``publish.publisher``)."""
+    later = takewhile(lambda i: i.requested > instant, reversed(timeline.completed))
+    return next((i.requested for i in later if i.action == RESTORE), None)
 
 
 def _with_instant(spec: WriteSpec, instant: str) -> WriteSpec:

@@ -70,9 +70,9 @@ class FullStorage(LocalStorage):
         self.spend("open")
         return _FullSink(self, super().open_sink(path))
 
-    def link(self, source, target) -> None:
+    def link(self, source, target, *, durable=False) -> None:
         self.spend("link")
-        super().link(source, target)
+        super().link(source, target, durable=durable)
 
     def make_folder(self, path) -> bool:
         self.spend("folder")
@@ -130,8 +130,8 @@ class ForgetfulStorage(LocalStorage):
         self.swept = swept
         self.lost = 0
 
-    def link(self, source, target) -> None:
-        super().link(source, target)
+    def link(self, source, target, *, durable=False) -> None:
+        super().link(source, target, durable=durable)
         if "/timeline/" not in target or (self.swept and "_" not in target):
             return
         self.lost += 1

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 import mainstem
+from mainstem.api.opening import fence_of
 from mainstem.errors import CorruptTable, Invalid, Unavailable
 from mainstem.formats.hfile import HFile, open_hfile
 from mainstem.layout.properties import load_config
@@ -276,7 +277,7 @@ def dying(table: mainstem.Table, at: int, after: bool) -> bool:
     """Compact in a process that dies at that call; whether it did."""
     ctx = opened(table.path).writer_context()
     seams = replace(ctx.seams, storage=Mortal(ctx.seams.storage, at, after))
-    publisher = Publisher(seams, InstantTimes(), wait_ms=0, exclusive=True)
+    publisher = Publisher(seams, InstantTimes(), fence_of(seams, None), wait_ms=0, exclusive=True)
     heartbeats = replace_storage(ctx, seams.storage)
     try:
         metadata_compaction.run(
@@ -341,11 +342,11 @@ def test_two_executors_make_one_base_file_and_one_commit(table, monkeypatch) -> 
     monkeypatch.setattr(metadata_compaction, "claimed", _always)
     second = []
 
-    def link(self, source: str, target: str) -> None:
+    def link(self, source: str, target: str, *, durable: bool = False) -> None:
         if target.endswith(".hfile") and not second:
             second.append(None)
             second[0] = metadata_compaction.execute(other, time)
-        real(self, source, target)
+        real(self, source, target, durable=durable)
 
     monkeypatch.setattr(LocalStorage, "link", link)
     with pytest.raises(Unavailable, match="ended by another executor"):

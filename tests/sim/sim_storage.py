@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from mainstem.errors import CorruptTable
-from mainstem.storage.protocol import FileInfo, in_turn
+from mainstem.storage.protocol import FileInfo, NotDurable, in_turn
 from tests.sim.world import World
 
 T = TypeVar("T")
@@ -345,7 +345,7 @@ class SimStorage:
         if failure is not None:
             raise failure
 
-    def link(self, source: str, target: str) -> None:
+    def link(self, source: str, target: str, *, durable: bool = False) -> None:
         def effect() -> None:
             inode = self.disk.need(source)
             if self.disk.exists(target):
@@ -353,6 +353,11 @@ class SimStorage:
             self.disk.put(target, inode, "linked", source)
 
         self._call("link", f"{source} -> {target}", effect, writes=True)
+        if durable:
+            try:
+                self.sync_folder(self.disk.split(target)[0])
+            except OSError as error:
+                raise NotDurable(error.errno, error.strerror, target) from error
 
     def same_file(self, path: str, other: str) -> bool:
         def effect() -> bool:

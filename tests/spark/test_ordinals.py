@@ -217,9 +217,9 @@ class Stopping(LocalStorage):
         self._stop("create")  # the private file: too late for the others' sweep
         super().create(path, data, durable=durable)
 
-    def link(self, source: str, target: str) -> None:
+    def link(self, source: str, target: str, *, durable: bool = False) -> None:
         self._stop("link")
-        super().link(source, target)
+        super().link(source, target, durable=durable)
 
 
 @pytest.mark.parametrize("call", ["create", "link"])

@@ -60,7 +60,7 @@ class MetadataDue:
     def find(self, data: ActiveTimeline) -> bool:
         """``data``: the data table's timeline."""
         ctx = self._ctx
-        if not (has_metadata(ctx.config.raw) or ctx.publisher.wrote_metadata):
+        if not has_metadata(ctx.newest_properties.raw):
             return False
         own, now = ctx.publisher.metadata_timeline(), ctx.publisher.now()
         if not own.names:
