@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from mainstem.errors import Invalid, LeaseLost, Unavailable
-from mainstem.publish.publisher import Publisher
+from mainstem.publish.publisher import Held, Publisher
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.fit_rows import as_table
 from mainstem.writers.transaction import Transaction
@@ -116,7 +116,7 @@ def interrupted_holder_keeps_the_lock() -> list[Patch]:
             lease = self._seams.lock.acquire()
             self._seams.clock.monotonic_ms()
             try:
-                return section(lease), attempt, 0.0, 0.0
+                return section(lease), Held(attempt)
             except LeaseLost:
                 continue
             finally:

@@ -28,20 +28,15 @@ def no_inflight_check() -> list[Patch]:
 
 @seeded_bug("the heartbeat starts after the requested file exists: in between others roll back (R4, #9135)")
 def heartbeat_after_requested() -> list[Patch]:
-    whole = Publisher.publish
+    reserve = Heartbeats.reserve
 
-    def late(self: Publisher, target: Any, **named: Any) -> Any:
-        if target("T").endswith("deltacommit.requested"):
-            beat, then = named.pop("before_link"), named.get("after_link", nothing)
+    def late(self: Heartbeats, instant: str) -> bool:
+        return reserve(self, instant)
 
-            def after(time: str) -> None:
-                beat(time)
-                then(time)
-
-            named["after_link"] = after
-        return whole(self, target, **named)
-
-    return [patch.object(Publisher, "publish", late)]
+    return [
+        patch.object(Heartbeats, "reserve", lambda self, instant: True),
+        patch.object(Heartbeats, "kept", late),
+    ]
 
 
 @seeded_bug("the files of a commit have one write token in all partitions: Java mixes up their statistics")
