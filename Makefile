@@ -5,7 +5,7 @@
 # up to date is left alone, so nothing here needs the network twice.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo memory nbcc-sql collision test versions again interop interop-matrix support benchmark benchmark-full sim sim-reach chaos crash fuzz fuzz-filters lint clean
+.PHONY: help setup setup-dev demo memory nbcc-sql collision test versions again interop interop-matrix support benchmark benchmark-full sim sim-reach chaos crash fuzz fuzz-filters lint dist clean
 
 ifndef PYTHON
 PYTHON := $(firstword $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
@@ -27,7 +27,7 @@ setup: ## make .venv with the package, Spark, Flink and the demos' data; find or
 	@$(ENVIRONMENT) install demo
 
 setup-dev: ## the same, and the tools for the tests
-	@$(ENVIRONMENT) install demo dev
+	@$(ENVIRONMENT) install demo dev dist
 
 demo: setup ## three Spark streams write at once, three indexes are built, one is killed; pandas checks; 4 minutes
 	@$(ENVIRONMENT) run demo -- -m demos.main_job $(ARGS)
@@ -61,7 +61,7 @@ VERSIONED := tests --ignore=tests/interop --ignore=tests/chaos --ignore=tests/mo
 OLDEST := $(shell $(PYTHON) -c 'import sys; print("oldest" * (sys.version_info >= (3, 13)))')
 
 versions: ## the tests that depend on versions, with the newest Spark and pyarrow; 6 minutes
-	@$(ENVIRONMENT) install newest $(OLDEST)
+	@$(ENVIRONMENT) install newest $(OLDEST) dist
 	@failed=0; for group in newest $(OLDEST); do \
 	$(ENVIRONMENT) run $$group -- -m pytest $(VERSIONED) $(ARGS) || failed=1; done; exit $$failed
 
@@ -78,7 +78,7 @@ interop-matrix: setup-dev ## every cell of the interop matrix, resumed where it 
 	@$(ENVIRONMENT) install interop
 	@$(ENVIRONMENT) run dev -- -m tests.interop.matrix --all $(ARGS)
 
-support: ## README's table of what is supported, made of the tests that pass; 50 minutes
+support: ## docs/support.md, made of the tests that pass; 50 minutes
 	@$(MAKE) --no-print-directory test ARGS="--support-report docs/support.json"
 	@$(MAKE) --no-print-directory versions ARGS="--support-report docs/support.json"
 	@$(MAKE) --no-print-directory interop ARGS="--support-report docs/support.json"
@@ -118,9 +118,15 @@ fuzz: setup-dev ## damaged files for every parser and histories of tables with h
 fuzz-filters: setup-dev ## filters on hostile values against a plain model, for SECONDS=600, from SEED= if given
 	@$(ENVIRONMENT) run dev -- -m tests.fuzz.filters.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-lint: setup-dev ## ruff
-	@$(ENVIRONMENT) run dev -- -m ruff check .
+lint: setup-dev ## ruff, and mypy over the package: strict for the rooms that pyproject.toml names
+	@failed=0; $(ENVIRONMENT) run dev -- -m ruff check . || failed=1; \
+	$(ENVIRONMENT) run dev -- -m mypy || failed=1; exit $$failed
+
+dist: ## build dist/, the sdist and the wheel; needs no Java
+	@$(ENVIRONMENT) install dist
+	@rm -rf dist
+	@$(ENVIRONMENT) run dist -- -m build --no-isolation
 
 clean: ## remove what builds and tests leave behind (the environments stay: rm -r .venv*)
-	@rm -rf build dist .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
 	@find mainstem tests demos benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} +

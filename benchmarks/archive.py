@@ -148,12 +148,12 @@ def made(base: Path, count: int) -> Path:
         first, each = number * count // FILES, count // FILES
         ends = _times(first, 1)[0].as_py(), _times(first + each - 1, 1)[0].as_py()
         name = data_name(*ends, 5)
-        sink = storage.open_sink(f"{paths.HISTORY}/{name}")
+        sink = storage.upload(f"{paths.HISTORY}/{name}")
         write_data_file(_batches(first, each), sink)
         sink.close(durable=False)
         files.append(ArchiveFile(name, *ends, 5, sink.size))
-    storage.create(f"{paths.HISTORY}/{manifest_name(1)}", encode_manifest(files), durable=False)
-    storage.create(f"{paths.HISTORY}/{VERSION_FILE}", b"1", durable=False)
+    storage.put_new(f"{paths.HISTORY}/{manifest_name(1)}", encode_manifest(files), durable=False)
+    storage.put_new(f"{paths.HISTORY}/{VERSION_FILE}", b"1", durable=False)
     return base
 
 

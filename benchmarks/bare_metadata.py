@@ -21,13 +21,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from isal import isal_zlib
 
-from mainstem.api.opening import local_seams
+from mainstem.api.opening import real_seams
 from mainstem.api.table import Table
 from mainstem.formats.log_file import BlockKind, read_blocks
 from mainstem.layout.properties import load_config
 from mainstem.storage import paths
+from mainstem.storage.backends import location_of
 from mainstem.storage.local import LocalStorage
-from mainstem.storage.protocol import LogSink
+from mainstem.storage.protocol import Upload
 
 _LEVEL, _GZIP = 1, 31  # as log blocks are compressed; a gzip member
 _HEAD, _TAIL = b"\0" * 10, b"\0" * 11  # of an entry: lengths before the key, a cell's constants behind it
@@ -99,12 +100,12 @@ class BareStorage(LocalStorage):
     def _own(self) -> str:
         return f"{os.getpid()}-{self._count}"
 
-    def settle(self, sinks: Sequence[LogSink], folders: Iterable[str], *, durable: bool) -> None:
+    def settle(self, sinks: Sequence[Upload], folders: Iterable[str] = (), *, durable: bool) -> None:
         if self.pattern is not None and sinks:
             sinks = [*sinks, *self._written(self.pattern)]
         super().settle(sinks, folders, durable=durable)
 
-    def _written(self, pattern: Pattern) -> list[LogSink]:
+    def _written(self, pattern: Pattern) -> list[Upload]:
         self._count += 1
         sinks = []
         files = [(partition, *log) for partition, logs in pattern.logs.items() for log in logs]
@@ -115,16 +116,16 @@ class BareStorage(LocalStorage):
             packer.compress(plain)
             packer.flush()
             private = paths.prepared(f"bare{self._own}", f"{number:016x}")
-            sinks.append(self.open_sink(private))
+            sinks.append(self.upload(private))
             sinks[-1].append([data])
             folder = f"{paths.METADATA}/{partition}" if partition else _TIMELINE
             self._waiting.append((private, f"{folder}/bare-{self._own}-{number}"))
         return sinks
 
-    def link(self, source: str, target: str) -> None:
+    def link(self, source: str, target: str, *, durable: bool = False) -> None:
         if self._waiting and target.startswith(f"{paths.TIMELINE}/"):
             for state in ("requested", "inflight"):
-                self.create(f"{_TIMELINE}/bare-{self._own}.{state}", b"", durable=False)
+                self.put_new(f"{_TIMELINE}/bare-{self._own}.{state}", b"", durable=False)
             for private, name in self._waiting:
                 super().link(private, name)
             folders = {name.rpartition("/")[0] for _, name in self._waiting}
@@ -132,7 +133,7 @@ class BareStorage(LocalStorage):
             for private, _ in self._waiting:
                 self.delete(private)
             self._waiting.clear()
-        super().link(source, target)
+        super().link(source, target, durable=durable)
 
 
 def opened(
@@ -140,7 +141,7 @@ def opened(
 ) -> tuple[Table, Callable[[Pattern], None]]:
     """A table without metadata, and what gives it the work of a pattern."""
     given, config = dict(options), load_config(LocalStorage(str(path)))
-    seams = local_seams(str(path), config, given)
+    seams = real_seams(location_of(path), config, given)
     storage = BareStorage(seams.storage.base, sync=seams.storage.durable)
 
     def give(pattern: Pattern) -> None:

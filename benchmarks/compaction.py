@@ -28,6 +28,7 @@ from benchmarks import FOLDER, Missing, Row, bound, data, java_hudi, read, read_
 from benchmarks.java_peer import TABLE
 from mainstem.formats.parquet_columns import column_settings
 from mainstem.storage.local import LocalStorage
+from mainstem.storage.side_by_side import side_by_side
 
 BATCHES, BATCH_ROWS = 20, 50_000
 BASE_ROWS, LOG_ROWS = 2_000_000, 1_000_000
@@ -127,7 +128,7 @@ def _bare_seconds(path: Path, files: list[Path]) -> float:
         )  # fmt: skip
 
     began = time.perf_counter()
-    storage.side_by_side(make, range(len(files)))
+    side_by_side(storage, make, range(len(files)))
     return time.perf_counter() - began
 
 

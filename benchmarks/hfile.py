@@ -15,6 +15,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,11 +28,12 @@ from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.hfile import open_hfile
 from mainstem.formats.hfile_write import write_hfile
 from mainstem.storage.local import LocalStorage
+from mainstem.storage.side_by_side import side_by_side
 
 _BUNDLE = "hudi-spark3.5-bundle_2.12-1.2.0.jar"
 _SEEKS = 60
 _WARM = 2
-_SIDE_BY_SIDE = LocalStorage(".").side_by_side  # on all cores, as tables do; Java uses one
+_SIDE_BY_SIDE = partial(side_by_side, LocalStorage("."))  # on all cores, as tables do; Java uses one
 
 
 def entries(count: int) -> tuple[pa.Array, pa.Array]:

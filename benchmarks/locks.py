@@ -98,7 +98,8 @@ def contest(kind: str, servers: str, node: str, processes: int, seconds: float) 
 
 def _ours(servers: str, node: str) -> tuple[Callable[[], Callable[[], object]], Callable[[], object]]:
     from mainstem.truetime.clock import SystemClock
-    from mainstem.truetime.locks.options import LockOptions, open_lock
+    from mainstem.truetime.locks.options import LockOptions
+    from mainstem.truetime.locks.providers import open_lock
     from mainstem.truetime.locks.zookeeper_options import EXPLICIT
 
     properties = {

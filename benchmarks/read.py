@@ -34,9 +34,10 @@ from benchmarks import (
     row,
     work_folder,
 )  # fmt: skip
-from mainstem.readers.planning.split import Split, log_entries
 from mainstem.readers.rows.base_rows import open_base
+from mainstem.readers.rows.split import Split, log_entries
 from mainstem.storage.local import LocalStorage
+from mainstem.storage.side_by_side import side_by_side
 from mainstem.timeline.commit_metadata import encode_commit
 
 # Of the size in the targets; the reduced run takes a part of it.
@@ -97,7 +98,7 @@ def _decoded(path: Path, **query) -> None:
     """Decoding alone: the columns of base files and log blocks that a query needs, slices side by side."""
     storage = LocalStorage(str(path))
     splits = mainstem.open_table(str(path)).scan(**query).splits()
-    storage.side_by_side(lambda split: decode(storage, split), splits)
+    side_by_side(storage, lambda split: decode(storage, split), splits)
 
 
 def decode(storage: LocalStorage, split: Split) -> None:

@@ -217,7 +217,7 @@ class _BareWriter:
 
         self._count += 1
         parts = encode_records(batch, self._schema)
-        self._storage.create(f"{self._prefix}{self._count}", parts, durable=True)
+        self._storage.put_new(f"{self._prefix}{self._count}", parts, durable=True)
 
     def reload(self) -> None:
         """Nothing is shared."""

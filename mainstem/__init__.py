@@ -31,7 +31,31 @@ _PLACES = {
 }  # fmt: skip
 
 __version__ = "0.1.0"
-__all__ = sorted([*_PLACES, "__version__"])
+__all__ = [
+    "CorruptTable",
+    "FileSlice",
+    "Instant",
+    "Invalid",
+    "LeaseLost",
+    "LockUnavailable",
+    "MainstemError",
+    "MixedWritersWarning",
+    "Outcome",
+    "OutcomeUnknown",
+    "RolledBack",
+    "StreamGuard",
+    "Table",
+    "TableExists",
+    "TableReplaced",
+    "Transaction",
+    "Unavailable",
+    "Unsupported",
+    "__version__",
+    "create_table",
+    "open_table",
+    "register_embedding",
+    "register_merger",
+]
 
 if TYPE_CHECKING:
     from mainstem.api.create import create_table
@@ -57,5 +81,5 @@ if TYPE_CHECKING:
     from mainstem.writers.outcome import Outcome
     from mainstem.writers.stream_guard import StreamGuard
     from mainstem.writers.transaction import Transaction
-
-__getattr__, __dir__ = lazily(__name__, _PLACES)
+else:  # a type checker must not believe that every name is there
+    __getattr__, __dir__ = lazily(__name__, _PLACES)

@@ -36,7 +36,8 @@ class MainstemError(Exception):
         self.table = table
         self.instant = instant
 
-    def __reduce__(self):  # keyword attributes must survive pickling between Spark processes
+    # Keyword attributes must survive pickling between Spark processes.
+    def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.message, dict(self.__dict__)))
 
     def __str__(self) -> str:
@@ -45,7 +46,7 @@ class MainstemError(Exception):
         return self.message + (f" [{', '.join(where)}]" if where else "")
 
 
-def _rebuild(cls: type, message: str, attributes: dict) -> MainstemError:
+def _rebuild(cls: type[MainstemError], message: str, attributes: dict[str, object]) -> MainstemError:
     error = cls.__new__(cls)
     Exception.__init__(error, message)
     error.__dict__.update(attributes)

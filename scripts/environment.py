@@ -52,6 +52,7 @@ class Group:
     #: installed without what they say they need
     bare: tuple[str, ...] = ()
     upgrade: bool = False
+    java: bool = True
     note: str = ""
 
 
@@ -91,6 +92,13 @@ GROUPS = {
         ("pyspark==3.5.*", "pyarrow>=17", "setuptools<81"),
         note="Spark 3.5, the newest that Java Hudi 1.2.0 runs on",
     ),
+    "dist": Group(
+        ".venv-dist",
+        (),
+        ("build>=1.2", "setuptools>=77.0.3"),
+        java=False,
+        note="tools that build the package",
+    ),
     # Peers of the collision, each alone: their needs exclude one another.
     "delta": Group(".venv-delta", (), ("deltalake>=1.0", "pyarrow>=16", "numpy"), note="delta-rs"),
     "iceberg": Group(".venv-iceberg", (), ("pyiceberg[pyarrow,sql-sqlite]>=0.9", "numpy"), note="pyiceberg"),
@@ -120,24 +128,25 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def install(names: Sequence[str]) -> None:
-    """Bring every environment of ``names`` up to date, and a Java runtime."""
+    """Bring every environment of ``names`` up to date, and a Java runtime if one of them needs it."""
     for folder in dict.fromkeys(GROUPS[name].folder for name in names):
         _install_folder(folder, [name for name in names if GROUPS[name].folder == folder])
-    java_home()
+    if any(GROUPS[name].java for name in names):
+        java_home()
 
 
 def run(name: str, arguments: Sequence[str]) -> None:
-    """Replace this process by the Python of group ``name``, with Java and Spark's worker set."""
+    """Replace this process by the Python of group ``name``, with Java (if needed) and Spark's worker set."""
     environment = ROOT / GROUPS[name].folder
     python = environment / "bin" / "python"
     if not python.exists():
         raise Failed(f"{python} is missing; run: python scripts/environment.py install {name}")
-    home = java_home()
-    path = os.environ.get("PATH", os.defpath)
+    home = java_home() if GROUPS[name].java else None
+    programs = [environment / "bin", *([home / "bin"] if home else [])]
     variables = {
         **os.environ,
-        "JAVA_HOME": str(home),
-        "PATH": os.pathsep.join([str(environment / "bin"), str(home / "bin"), path]),
+        **({"JAVA_HOME": str(home)} if home else {}),
+        "PATH": os.pathsep.join([*map(str, programs), os.environ.get("PATH", os.defpath)]),
         "VIRTUAL_ENV": str(environment),
         "PYSPARK_PYTHON": str(python),
         "PYSPARK_DRIVER_PYTHON": str(python),

@@ -1,7 +1,7 @@
-"""README's table of what is supported, made of what tests prove.
+"""docs/support.md: what is supported, made of what tests prove.
 
     python -m pytest tests --support-report docs/support.json     which tests passed
-    python scripts/support_table.py                               README's table from it
+    python scripts/support_table.py                               the page from it
 
 Tests carry the mark `supports(group, feature)`; a feature is listed when all its tests passed.
 """
@@ -14,34 +14,39 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORT = ROOT / "docs" / "support.json"
-README = ROOT / "README.md"
-BEGIN, END = "<!-- support table: begin -->", "<!-- support table: end -->"
+PAGE = ROOT / "docs" / "support.md"
+SHOWN = 2
+HEAD = """# What is supported
+
+<!-- Made by scripts/support_table.py from docs/support.json: do not edit. -->
+
+Tests prove each line; `make support` runs them and writes this page. *Read* and *write* in brackets: the line
+is about reading or writing alone. What mainstem does not do, and the way round: [limits.md](limits.md).
+"""
 
 
-def table(report: dict[str, dict[str, list[str]]], groups: tuple[str, ...]) -> str:
-    """The lines between the two marks in README."""
-    lines = ["| | supported, each line proved by tests |", "|---|---|"]
-    for group in groups:
-        features = sorted(report.get(group, {}), key=str.lower)
-        if features:
-            lines.append(f"| **{group}** | {'; '.join(features)} |")
-    return "\n".join(lines)
+def page(report: dict[str, dict[str, list[str]]], groups: tuple[str, ...]) -> str:
+    """The whole page: a table for each of ``groups`` that has features, one line per feature."""
+    told = [group for group in groups if report.get(group)]
+    index = " · ".join(f"[{group}](#{group.lower().replace(' ', '-')})" for group in told)
+    return "\n".join([HEAD, index, *(line for group in told for line in _table(group, report[group]))]) + "\n"
 
 
-def spliced(text: str, middle: str) -> str:
-    """README with its table replaced."""
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    return f"{before}{BEGIN}\n{middle}\n{END}{after}"
+def _table(group: str, features: dict[str, list[str]]) -> list[str]:
+    lines = ["", f"## {group}", "", "| feature | proved by |", "|---|---|"]
+    for feature in sorted(features, key=str.lower):
+        files = [f"`{file.removeprefix('tests/')}`" for file in features[feature]]
+        more = f" and {len(files) - SHOWN} more" if len(files) > SHOWN else ""
+        lines.append(f"| {feature} | {', '.join(files[:SHOWN])}{more} |")
+    return lines
 
 
 def main() -> int:
-    """Rewrite README's table from the report."""
+    """Write the page anew from the report."""
     sys.path.insert(0, str(ROOT))
     from tests.conftest import GROUPS
 
-    text = README.read_text(encoding="utf-8")
-    README.write_text(spliced(text, table(json.loads(REPORT.read_text()), GROUPS)), encoding="utf-8")
+    PAGE.write_text(page(json.loads(REPORT.read_text(encoding="utf-8")), GROUPS), encoding="utf-8")
     return 0
 
 

@@ -1,7 +1,7 @@
 """For all tests: what the marks `supports(group, feature)` of passed tests add up to, and what failed.
 
 `--support-report FILE` adds this run's results to a JSON file (group -> feature -> tests that passed);
-`scripts/support_table.py` makes README's table of it.
+`scripts/support_table.py` makes docs/support.md of it.
 
 `--at-once` tells failures when they happen, too: a run that is ended from outside has told them then.
 
@@ -32,6 +32,7 @@ GROUPS = (
     "Engines",
     "Services",
     "Indexes",
+    "Vectors",
 )  # fmt: skip
 
 TESTS = Path(__file__).parent

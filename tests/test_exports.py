@@ -37,6 +37,7 @@ def _loaded_after(statement: str) -> set[str]:
 
 def test_the_public_names_are_there_and_listed() -> None:
     assert set(mainstem.__all__) >= PUBLIC
+    assert mainstem.__all__ == sorted([*mainstem._PLACES, "__version__"])
     for name in mainstem.__all__:
         assert getattr(mainstem, name) is not None
         assert name in dir(mainstem)

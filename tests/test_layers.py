@@ -22,9 +22,8 @@ FLOORS = (
     ("storage", "formats"),
     ("truetime",),
     ("timeline",),
-    ("publish", "lsm_archive"),
+    ("publish", "lsm_archive", "merge"),
     ("layout",),
-    ("merge",),
     ("metadata",),
     ("filters",),
     ("readers", "writers"),
@@ -37,6 +36,12 @@ FLOORS = (
     ("__main__",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+# Sub-rooms from the ground up; a module that lies in none of them may be met from any.
+SUB_ROOMS = {
+    "readers": (("rows", "planning"), ("skipping",), ("queries",), ("changes",)),
+    "metadata": (("records",), ("derive",), ("commits",)),
+    "vectors": (("engines",), ("index",), ("search",)),
+}
 # The package's front door: lazy (PEP 562), so it names what it hands out but imports nothing.
 FRONT_DOOR = "__init__"
 
@@ -53,11 +58,10 @@ def _modules() -> dict[str, Path]:
 MODULES = _modules()
 
 
-def _targets(name: str, path: Path, *, at_load: bool = False) -> set[str]:
-    """Modules of this package that one module imports (``at_load``: without those in functions)."""
+def _targets(name: str, path: Path) -> set[str]:
+    """Modules of this package that one module imports, in functions and for type checkers too."""
     targets: set[str] = set()
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in tree.body if at_load else ast.walk(tree):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             targets |= {a.name for a in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -100,9 +104,44 @@ def test_a_module_imports_only_what_lies_below_it(name: str) -> None:
     assert not wrong, f"{name} imports upwards or sideways: {wrong}"
 
 
-def test_modules_form_no_cycle_when_they_are_loaded() -> None:
+def _sub_floor(dotted: str) -> int | None:
+    """Number of the floor of a module's sub-room; None for one that lies in none."""
+    room, _, rest = dotted.removeprefix("mainstem.").partition(".")
+    sub_room = rest.split(".")[0]
+    floors = enumerate(SUB_ROOMS.get(room, ()))
+    return next((number for number, names in floors if sub_room in names), None)
+
+
+def _allowed_inside(source: str, target: str) -> bool:
+    """Of two modules of one room: downwards, or within one sub-room."""
+    a, b = _sub_floor(source), _sub_floor(target)
+    if a is None or b is None or source.split(".")[2] == target.split(".")[2]:
+        return True
+    return b < a
+
+
+@pytest.mark.parametrize("room", sorted(SUB_ROOMS))
+def test_inside_a_room_imports_go_down_its_sub_rooms(room: str) -> None:
+    wrong = [
+        f"{name} imports {target}"
+        for name, path in MODULES.items()
+        if _room(name) == room
+        for target in sorted(_targets(name, path))
+        if _room(target) == room and not _allowed_inside(name, target)
+    ]
+    assert not wrong, f"upwards or sideways inside {room}: {wrong}"
+
+
+@pytest.mark.parametrize("room", sorted(SUB_ROOMS))
+def test_every_sub_room_has_its_floor(room: str) -> None:
+    found = {path.parent.name for path in (PACKAGE / room).glob("*/__init__.py")}
+    assert found == {name for names in SUB_ROOMS[room] for name in names}
+
+
+def test_modules_form_no_cycle() -> None:
+    """Imports in functions and under ``TYPE_CHECKING`` count: two modules that know each other are one."""
     edges = {
-        name: {t for t in _targets(name, path, at_load=True) if t != name} for name, path in MODULES.items()
+        name: {t for t in _targets(name, path) if t != name} for name, path in MODULES.items()
     }
     state: dict[str, int] = {}
 
@@ -125,6 +164,9 @@ def test_the_floors_name_no_room_that_is_gone() -> None:
 
 def test_the_rule_itself_refuses_an_upward_import() -> None:
     assert not _allowed("mainstem.storage.local", "mainstem.timeline.active")
-    assert not _allowed("mainstem.readers.planning.snapshot", "mainstem.writers.append")
+    assert not _allowed("mainstem.readers.queries.snapshot", "mainstem.writers.append")
     assert not _allowed("mainstem.api.table", "mainstem.cli.main")
-    assert _allowed("mainstem.api.table", "mainstem.readers.planning.snapshot")
+    assert _allowed("mainstem.api.table", "mainstem.readers.queries.snapshot")
+    assert not _allowed_inside("mainstem.readers.rows.split", "mainstem.readers.queries.snapshot")
+    assert not _allowed_inside("mainstem.readers.rows.split", "mainstem.readers.planning.history")
+    assert _allowed_inside("mainstem.readers.skipping.chooser", "mainstem.readers.rows.path_values")

@@ -10,15 +10,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstem.api.hoodie_options import check_given
-from mainstem.api.opening import LOCK_KEYS, as_text, local_path, local_seams
+from mainstem.api.opening import LOCK_KEYS, as_text, real_seams
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, MainstemError, TableExists, Unavailable, Unsupported
 from mainstem.layout.properties import (
     BUCKET_ENGINE,
     BUCKETS,
-    COMMIT_TIME,
     ENCODING_VALIDATION,
-    EVENT_TIME,
     FIELD_PREFIXED,
     FOR_JAVA,
     HASH_FIELD,
@@ -26,15 +24,18 @@ from mainstem.layout.properties import (
     KEY_ENCODING,
     NEW_ENCODING,
     TIMEZONE,
-    VERSION_8_MERGES,
     TableConfig,
     encode_config,
     table_checksum,
 )
 from mainstem.layout.time_partitions import OUTPUT_ZONE, ZONE, time_options
+from mainstem.merge import modes
 from mainstem.options import CONCURRENCY, FSYNC, METADATA, NBCC, SHARED, WriterOptions, flag, whole_number
+from mainstem.publish.staging import delete_quietly, is_same, private_name, put_once, put_over
 from mainstem.publish.table_identity import note_identity
 from mainstem.storage import paths
+from mainstem.storage.backends import Place, location_of
+from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.instant import parse_instant
 from mainstem.truetime.locks.options import FILE_SYSTEM, PROVIDER
@@ -60,7 +61,7 @@ _FIXED = (
 
 
 def create_table(
-    path: str | os.PathLike[str],
+    path: Place,
     schema: pa.Schema,
     *,
     record_key: Sequence[str] | str,
@@ -99,7 +100,8 @@ def create_table(
     given = as_text(properties)
     indexed = flag(given, METADATA, False)
     check_given({key: value for key, value in given.items() if key != METADATA})
-    local = local_path(path)
+    location = location_of(path)
+    local = location.base
     keys, order, parts = (_names(v) for v in (record_key, ordering, partition_by))
     if not isinstance(schema, pa.Schema):
         raise Invalid(f"schema is a {type(schema).__name__}, expected a pyarrow.Schema", table=local)
@@ -115,7 +117,7 @@ def create_table(
     options = {k: v for k, v in given.items()
                if k not in raw or k == FSYNC or k.startswith("hoodie.write.lock.")}  # fmt: skip
     WriterOptions.from_properties(given)
-    seams = local_seams(local, config, options)
+    seams = real_seams(location, config, options)
     table = Table(seams, config, options, put_table(seams, raw))
     for name_of, size in plain_lists(schema).items():
         _log.info(
@@ -197,7 +199,7 @@ def new_properties(
         if key in given and not (key == TIMEZONE and given[key].upper() == "UTC"):
             raise Invalid(f"{key} cannot be chosen; it is set by create_table", table=local)
     title = name or given.get("hoodie.table.name") or os.path.basename(local.rstrip("/")) or "table"
-    mode = given.get("hoodie.record.merge.mode", EVENT_TIME if order else COMMIT_TIME).upper()
+    mode = modes.merge_mode(given, order)
     count = whole_number({BUCKETS: str(buckets)} if buckets is not None else given,
                          BUCKETS, DEFAULT_BUCKETS, 1, 100_000)  # fmt: skip
     times = time_options(given)
@@ -240,7 +242,7 @@ def new_properties(
         "hoodie.table.initial.version": str(version),
         "hoodie.timeline.layout.version": "2",
         "hoodie.table.recordkey.fields": ",".join(keys),
-        "hoodie.record.merge.mode": mode,
+        modes.MODE: mode,
         TIMEZONE: "UTC",
         BUCKETS: str(count),
         "hoodie.table.create.schema": arrow_to_avro(schema, table_name=title, meta_fields=False),
@@ -248,7 +250,7 @@ def new_properties(
     if parts:
         raw["hoodie.table.partition.fields"] = ",".join(parts)
     if order:
-        raw["hoodie.table.ordering.fields"] = ",".join(order)
+        raw[modes.ORDERING] = ",".join(order)
     if not raw["hoodie.database.name"]:
         del raw["hoodie.database.name"]
     _settle_key_encoding(raw, local)
@@ -311,11 +313,10 @@ def _version_8(mode: str, order: list[str]) -> dict[str, str]:
     Without the older name 1.0.2 merges by arrival, without an error. The last two keep Java's newer
     Spark writers at the table's version.
     """
-    payload, strategy = VERSION_8_MERGES.get(mode, ("", ""))
     found = {
-        "hoodie.compaction.payload.class": payload,
-        "hoodie.record.merge.strategy.id": strategy,
-        "hoodie.table.precombine.field": ",".join(order),
+        modes.PAYLOAD: modes.VERSION_8_PAYLOADS.get(mode, ""),
+        modes.STRATEGY: modes.STRATEGIES.get(mode, ""),
+        modes.PRECOMBINE: ",".join(order),
         "hoodie.write.table.version": "8",
     }
     return {key: value for key, value in found.items() if value}
@@ -342,29 +343,28 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
     data, made = encode_config(raw, when), False
     # Two files, not two names: some engines write into a file that is there.
     private, note = (
-        paths.prepared(what, f"{seams.random.getrandbits(64):016x}") for what in ("table", "note")
+        private_name(seams.random, what) for what in ("table", "note")
     )
     try:
         refuse_what_is_there(storage)
         for folder in (paths.FENCE, paths.PREPARED):
-            storage.make_folder(folder)
+            make_folder(storage, folder)
         try:
             for path in (private, note):
-                storage.create(path, data, durable=True)
+                storage.put_new(path, data, durable=True)
             for folder in paths.INITIAL_FOLDERS:
-                storage.make_folder(folder)
+                make_folder(storage, folder)
             identity = note_identity(storage, seams.random)
             _put_metadata(seams, TableConfig(raw), when)
-            storage.sync_folders([paths.FENCE, paths.OWN, paths.HOODIE])
+            storage.settle([], [paths.FENCE, paths.OWN, paths.HOODIE], durable=True)
             refuse_what_is_there(storage)
             _link_properties(storage, private)
             made = True
-            storage.rename(note, f"{paths.FENCE}/{paths.MADE_HERE}")
+            put_over(storage, note, f"{paths.FENCE}/{paths.MADE_HERE}")
         finally:
             for path in (private, note):
-                with suppress(OSError):  # a writer's sweep of left-over private files finds it
-                    storage.delete(path)
-        storage.sync_folders([paths.FENCE, paths.HOODIE, ""])
+                delete_quietly(storage, path)
+        storage.settle([], [paths.FENCE, paths.HOODIE, ""], durable=True)
         return identity
     except OSError as error:
         with suppress(OSError):
@@ -374,12 +374,9 @@ def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
 
 
 def _link_properties(storage: Storage, private: str) -> None:
-    try:
-        storage.link(private, paths.PROPERTIES)
-    except FileExistsError:
-        # On a network file system a call whose reply was lost is repeated, and then fails.
-        if not storage.same_file(private, paths.PROPERTIES):
-            raise _exists(storage) from None
+    # On a network file system a call whose reply was lost is repeated, and then fails.
+    if not put_once(storage, private, paths.PROPERTIES) and not is_same(storage, private, paths.PROPERTIES):
+        raise _exists(storage)
 
 
 def refuse_what_is_there(storage: Storage) -> None:

@@ -23,6 +23,8 @@ from mainstem.layout.properties import (
     SLASH_DATES,
 )
 from mainstem.services.run_options import SERVICE_PREFIXES
+from mainstem.storage.backends import location_of
+from mainstem.storage.location import Location
 from mainstem.writers.transaction_schema import RECONCILE, SET_NULL
 from mainstem.writers.write_spec import LAYOUT_OPTIONS, UNSAFE
 
@@ -160,23 +162,10 @@ _OPENING = (
 _OPENING_PREFIXES = ("hoodie.record.merge.property.",)
 
 
-def local_path(path: str) -> str:
-    """A local path without scheme. Raises ``Unsupported`` for another file system than
-    ``file:``."""
-    scheme, colon, rest = path.partition(":")
-    if colon and scheme.isalnum() and "/" not in scheme:
-        if scheme.lower() != "file":
-            raise Unsupported(
-                f"path {path!r}: tables lie on a local POSIX file system (that all workers"
-                f" see), found the scheme {scheme}:"
-            )
-        path = "/" + rest.lstrip("/")
-    if not path.startswith("/"):
-        raise Invalid(
-            f"path {path!r} is relative; expected an absolute path: driver and workers have"
-            " different working folders"
-        )
-    return path.rstrip("/") or "/"
+def shared_location(path: str) -> Location:
+    """Where a job's table lies, for all of its processes. Raises ``Invalid`` for a relative path,
+    ``Unsupported`` for storage that is not supported."""
+    return location_of(path, absolute=True)
 
 
 def texts_of(options: Mapping[str, object]) -> dict[str, str]:

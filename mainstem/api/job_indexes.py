@@ -19,7 +19,6 @@ from mainstem.errors import Invalid
 from mainstem.indexing.index_lists import ready
 from mainstem.indexing.status import BUILDING, PLANNED, READY
 from mainstem.layout.properties import load_config
-from mainstem.storage.local import LocalStorage
 
 
 def open_for_job(options: Wanted, schema: pa.Schema) -> Table:
@@ -45,7 +44,7 @@ def asked_indexes(passed: Mapping[str, str]) -> list[str]:
 
 
 def _provide(table: Table, kind: str) -> None:
-    if kind in ready(load_config(LocalStorage(table.path))):
+    if kind in ready(load_config(table._seams.storage)):
         return
     try:
         table.create_index(kind)

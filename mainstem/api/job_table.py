@@ -16,10 +16,13 @@ from mainstem.errors import Invalid, Unsupported
 from mainstem.forks import Mutex
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.layout.properties import SLASH_DATES, TableConfig
+from mainstem.merge import modes
 from mainstem.storage import paths
+from mainstem.storage.backends import storage_of
+from mainstem.storage.location import Location
 
 _KEYS = "hoodie.table.recordkey.fields"
-_ORDERING = "hoodie.table.ordering.fields"
+_ORDERING = modes.ORDERING
 _PARTITION = "hoodie.table.partition.fields"
 _BUCKETS = "hoodie.bucket.index.num.buckets"
 _ARGUMENTS = (_KEYS, _ORDERING, _PARTITION, _BUCKETS, "hoodie.table.name", "hoodie.table.version",
@@ -35,9 +38,8 @@ _DEFAULTS = {
     "hoodie.index.type": "BUCKET",
     "hoodie.index.bucket.engine": "SIMPLE",
 }
-_UPPER = ("hoodie.table.type", "hoodie.record.merge.mode", "hoodie.table.partial.update.mode",
-          "hoodie.index.type", "hoodie.index.bucket.engine", "hoodie.table.timeline.timezone",
-          "hoodie.table.keygenerator.type")  # fmt: skip
+_UPPER = ("hoodie.table.type", modes.MODE, "hoodie.index.type", "hoodie.index.bucket.engine",
+          "hoodie.table.timeline.timezone", "hoodie.table.keygenerator.type")  # fmt: skip
 # A foreign table may lack it; then the option tells it (checked against its files).
 _GIVEN_WHERE_MISSING = (_BUCKETS, SLASH_DATES)
 
@@ -57,20 +59,25 @@ class Wanted(Protocol):
     name as the user wrote it; ``passed``: settings for opening it.
     """
 
-    path: str
-    operation: str
-    table: Mapping[str, str]
-    given: Mapping[str, str]
-    passed: Mapping[str, str]
+    @property
+    def location(self) -> Location: ...
+    @property
+    def operation(self) -> str: ...
+    @property
+    def table(self) -> Mapping[str, str]: ...
+    @property
+    def given(self) -> Mapping[str, str]: ...
+    @property
+    def passed(self) -> Mapping[str, str]: ...
 
 
 def open_or_create(options: Wanted, schema: pa.Schema) -> Table:
-    """The table at ``options.path``. A missing one is created from the options and this schema.
+    """The table at ``options.location.base``. A missing one is created from the options and this schema.
 
     Raises ``Invalid`` for an option that contradicts the table, and, naming them, for the options
     that creating the table would need.
     """
-    if not exists(options.path):
+    if not exists(options.location):
         created = _create(options, schema)
         if created is not None:
             return created
@@ -89,16 +96,16 @@ def open_or_create(options: Wanted, schema: pa.Schema) -> Table:
 def _key(options: Wanted) -> tuple[object, ...]:
     """What an open table depends on: its options and this very ``hoodie.properties`` file."""
     try:
-        found = os.stat(os.path.join(options.path, paths.PROPERTIES))
+        found = os.stat(os.path.join(options.location.base, paths.PROPERTIES))
         state: tuple[object, ...] = (found.st_ino, found.st_mtime_ns, found.st_size)
     except OSError:  # being replaced by another writer: do not share what is read now
         state = (object(),)
     settings = tuple(sorted({**for_opening(options.passed), **options.table}.items()))
-    return (os.getpid(), options.path, settings, *state)
+    return (os.getpid(), options.location.base, settings, *state)
 
 
 def _opened(options: Wanted) -> Table:
-    table = open_table(options.path, properties=for_opening(options.passed))
+    table = open_table(options.location, properties=for_opening(options.passed))
     wrong = contradiction(options, table.config)
     if wrong:
         raise Invalid(wrong, table=table.path)
@@ -108,13 +115,14 @@ def _opened(options: Wanted) -> Table:
         if key in options.table and not table.properties.get(key)
     }
     given = {**for_opening(options.passed), **missing}
-    return open_table(options.path, properties=given) if missing else table
+    return open_table(options.location, properties=given) if missing else table
 
 
-def exists(path: str) -> bool:
-    """Whether a table lies at ``path``."""
+def exists(location: Location) -> bool:
+    """Whether a table lies there."""
+    storage = storage_of(location)
     names = (paths.PROPERTIES, paths.PROPERTIES_BACKUP)  # the backup while a writer replaces it
-    return any(os.path.exists(os.path.join(path, name)) for name in names)
+    return any(storage.stat(name) is not None for name in names)
 
 
 def _create(options: Wanted, schema: pa.Schema) -> Table | None:
@@ -122,36 +130,36 @@ def _create(options: Wanted, schema: pa.Schema) -> Table | None:
     wanted = dict(options.table)
     if options.operation == "delete":
         raise Invalid(
-            f"there is no table at {options.path}: nothing can be deleted from it",
-            table=options.path,
+            f"there is no table at {options.location.base}: nothing can be deleted from it",
+            table=options.location.base,
         )
     needed = ((RECORD_KEY, _KEYS), (TABLE_NAME, "hoodie.table.name"))
     missing = [name for name, key in needed if not wanted.get(key)]
     if missing:
         raise Invalid(
-            f"there is no table at {options.path}, and to create one {' and '.join(missing)} must"
+            f"there is no table at {options.location.base}, and to create one {' and '.join(missing)} must"
             f" be given (with {ORDERING}, {PARTITION} and {_BUCKETS} as needed)",
-            table=options.path,
+            table=options.location.base,
         )
     if wanted.get("hoodie.table.type", "MERGE_ON_READ").upper() != "MERGE_ON_READ":
         raise Unsupported(
             f"hoodie.datasource.write.table.type={wanted['hoodie.table.type']!r}: non-blocking"
             " writers need MERGE_ON_READ",
-            table=options.path,
+            table=options.location.base,
         )
     version = wanted.get("hoodie.table.version", "9")
     if version not in ("8", "9"):
         raise Unsupported(
             f"hoodie.write.table.version={version!r}: tables are created with version 8 or 9",
-            table=options.path,
+            table=options.location.base,
         )
     fields = {key: _names(wanted.get(key, "")) for key in (_KEYS, _ORDERING, _PARTITION)}
     columns = pa.schema([f for f in schema if f.name not in META_FIELDS])
     more = {k: v for k, v in wanted.items() if k not in _ARGUMENTS}
-    reach_lock(options.path, {**options.passed, **wanted})
+    reach_lock(options.location, {**options.passed, **wanted})
     try:
         table = create_table(
-            options.path,
+            options.location,
             columns,
             record_key=fields[_KEYS],
             ordering=fields[_ORDERING],
@@ -162,7 +170,7 @@ def _create(options: Wanted, schema: pa.Schema) -> Table | None:
             properties={**for_opening(options.passed), **more},
         )
     except Invalid:
-        if exists(options.path):
+        if exists(options.location):
             return None
         raise
     wrong = contradiction(options, table.config)
@@ -194,7 +202,7 @@ def _found(config: TableConfig, key: str) -> str | None:
         return ",".join(config.ordering)
     if key == _PARTITION:
         return ",".join(config.partition_fields)
-    if key == "hoodie.record.merge.mode":
+    if key == modes.MODE:
         return config.merge_mode
     if key == "hoodie.bucket.index.hash.field":
         return ",".join(config.hash_fields)

@@ -1,4 +1,5 @@
-"""The real parts of a table: local storage, the system's clock, the lock that its properties name."""
+"""The real parts of a table: the storage of its location, the system's clock, the lock that its properties
+name."""
 
 from __future__ import annotations
 
@@ -6,18 +7,20 @@ import os
 import random
 from collections.abc import Mapping
 
-from mainstem.errors import Invalid, Unavailable, Unsupported
+from mainstem.errors import Invalid, Unavailable
 from mainstem.layout.properties import TableConfig
 from mainstem.limits import LOCK_FILE_BYTES_MAX
 from mainstem.options import WriterOptions
 from mainstem.publish.fence import Fence
 from mainstem.publish.link_fence import LinkFence
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
+from mainstem.storage.backends import storage_of
+from mainstem.storage.location import Location
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.locks import zookeeper_options
-from mainstem.truetime.locks.options import FOLDER, FOREIGN_EXPIRE_MIN, PROVIDER, LockOptions, open_lock
+from mainstem.truetime.locks.options import FOLDER, FOREIGN_EXPIRE_MIN, PROVIDER, LockOptions
+from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.seams import Seams
 
 #: what a table says about its lock and no writer may contradict
@@ -39,7 +42,7 @@ def note_lock(seams: Seams) -> None:
         if found is None:
             seams.lock.acquire().release()
             try:
-                storage.create(paths.LOCK_NOTE, identity.encode(), durable=True)
+                storage.put_new(paths.LOCK_NOTE, identity.encode(), durable=True)
                 return
             except FileExistsError:
                 found = _noted_lock(storage)
@@ -64,10 +67,10 @@ def _noted_lock(storage: Storage) -> str | None:
     return found.decode("utf-8", "replace")
 
 
-def local_seams(path: str, config: TableConfig, properties: Mapping[str, str]) -> Seams:
-    """The machine's storage, clock, lock and randomness for one table."""
+def real_seams(location: Location, config: TableConfig, properties: Mapping[str, str]) -> Seams:
+    """The storage, clock, lock and randomness of this process for one table."""
     options = WriterOptions.from_properties(properties)
-    storage = LocalStorage(local_path(path), sync=options.fsync)
+    storage = storage_of(location, sync=options.fsync)
     clock = SystemClock(options.clock_offset_ms)
     chance = random.SystemRandom()
     kept = (*LOCK_KEYS, zookeeper_options.TABLE_NAME)
@@ -88,12 +91,12 @@ def fence_of(seams: Seams, identity: str | None) -> Fence:
     return LinkFence(seams.storage, seams.clock, seams.random, identity)
 
 
-def reach_lock(path: str, properties: Mapping[str, str]) -> None:
+def reach_lock(location: Location, properties: Mapping[str, str]) -> None:
     """Before a table is made that is written at once: ``Unavailable`` if its ZooKeeper does not answer.
 
     A lock file lies in the table; there is nothing to reach.
     """
-    options = _lock_options(local_path(path), properties)
+    options = _lock_options(location.base, properties)
     if options.zookeeper is not None:
         from mainstem.truetime.locks.zookeeper_session import ZooKeeperSession
 
@@ -107,21 +110,8 @@ def _lock_options(base: str, properties: Mapping[str, str]) -> LockOptions:
     return LockOptions.from_properties({**secret, **properties}, base=base)
 
 
-def local_path(path: str | os.PathLike[str]) -> str:
-    """Absolute path of a table, ``file:`` URIs included; ``Unsupported`` for other file systems."""
-    text = os.fspath(path)
-    if text.startswith("file:"):
-        text = "/" + text[5:].lstrip("/")
-    if "://" in text:
-        raise Unsupported(
-            f"path {text!r}: only local POSIX paths are supported (hard links and current listings are"
-            " needed for the completion fence)"
-        )
-    return os.path.abspath(text)
-
-
 def as_text(properties: Mapping[str, object] | None) -> dict[str, str]:
     """Options as text, as Hudi keeps them."""
     from mainstem.writers.context import merged
 
-    return merged(properties)  # type: ignore[arg-type]
+    return merged(properties)

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mainstem.api.indexes import IndexMethods
-from mainstem.api.opening import (
-    ZOOKEEPER_AUTH_VARIABLE,
-    as_text,
-    fence_of,
-    local_path,
-    local_seams,
-    note_lock,
-)
+from mainstem.api.opening import ZOOKEEPER_AUTH_VARIABLE, as_text, fence_of, note_lock, real_seams
 from mainstem.api.services import ServiceMethods
 from mainstem.api.vectors import VectorMethods
 from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported
-from mainstem.layout.properties import COMMIT_TIME, EVENT_TIME, FILL_UNAVAILABLE, TableConfig, load_config
+from mainstem.layout.properties import TableConfig, load_config
+from mainstem.merge.modes import FILL_UNAVAILABLE
 from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions, flag, one_of
 from mainstem.publish.table_identity import check_table, known_identity, note_identity
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
+from mainstem.storage.backends import Place, location_of, reopens, storage_of
 from mainstem.truetime.locks.zookeeper_options import AUTH as ZOOKEEPER_AUTH
 from mainstem.truetime.seams import Seams
 
@@ -38,7 +31,7 @@ if TYPE_CHECKING:
     from mainstem.layout.slicing import FileSlice
     from mainstem.merge.compaction_cautions import Caution
     from mainstem.merge.rules import MergeRules
-    from mainstem.readers.planning.scan_plan import ScanPlan
+    from mainstem.readers.queries.scan_plan import ScanPlan
     from mainstem.readers.skipping.chooser import Use
     from mainstem.timeline.instant import Instant
     from mainstem.writers.context import WriterContext
@@ -70,15 +63,15 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
 
     def __reduce__(self) -> Any:
         """A pickle opens the table again, in whatever process it arrives."""
-        if not isinstance(self._seams.storage, LocalStorage):
-            raise TypeError("this table is not on local storage: open it again where it is needed")
+        if not reopens(self._seams.storage):
+            raise TypeError("this table's storage is only in this process: open it again where it is needed")
         if ZOOKEEPER_AUTH in self._given:
             raise Invalid(
                 f"a pickle of this table would hold the credentials of {ZOOKEEPER_AUTH}: give them by the"
                 f" environment variable {ZOOKEEPER_AUTH_VARIABLE}, here and there",
                 table=self.path,
             )
-        return open_table, (self.path, self._given)
+        return open_table, (self._seams.storage.location, self._given)
 
     def __copy__(self) -> Table:
         """A copy is a table opened once more over the same storage, clock and lock."""
@@ -172,7 +165,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
         and indexes tell (``.explain()``); ``hoodie.enable.data.skipping=false`` and
         ``hoodie.metadata.enable=false`` given to ``open_table`` turn that off.
         """
-        from mainstem.readers.planning import snapshot
+        from mainstem.readers.queries import snapshot
 
         return snapshot.scan(
             self._seams.storage,
@@ -484,7 +477,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
                     )
 
     def _write_spec(self, ctx: WriterContext, operation: str) -> WriteSpec:
-        from mainstem.formats.avro_schema import arrow_to_avro
+        from mainstem.formats.avro_schema import arrow_to_avro, avro_to_arrow
         from mainstem.layout.foreign_tables import check_key_encoding
         from mainstem.layout.key_generator import KeyGenerator
         from mainstem.layout.schema_fit import arrow_user_schema
@@ -531,8 +524,9 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
             ctx.keys_agreed = True
         keys.check_schema(arrow)
         held = held_columns(ctx.seams.storage, ctx.properties())
+        log_schema = arrow_to_avro(arrow, table_name=config.name, meta_fields=True)
         return WriteSpec(
-            base=self.path,
+            location=self._seams.storage.location,
             instant="",
             operation=operation,
             table_name=config.name,
@@ -540,17 +534,12 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
             fill_missing=fills_missing({**config.raw, **self._given}),
             hash_fields=config.hash_fields,
             buckets=ctx.buckets,
-            merge_mode=EVENT_TIME if rules.ordering else COMMIT_TIME,
+            rules=rules.for_schema(user_schema, avro_to_arrow(log_schema)),
             ordering=config.ordering,
             user_schema=user_schema,
-            log_schema=arrow_to_avro(arrow, table_name=config.name, meta_fields=True),
+            log_schema=log_schema,
             fsync=options.fsync,
             log_bytes_max=options.log_bytes_max,
-            partial_mode=rules.partial,
-            unavailable=rules.unavailable,
-            delete_field=rules.delete_field,
-            delete_marker=rules.delete_marker,
-            merger=rules.merger,
             block_format=options.block_format,
             partial_blocks=partial_blocks,
             layout={key: self._given[key] for key in LAYOUT_OPTIONS if key in self._given},
@@ -575,7 +564,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
 
 
 def open_table(
-    path: str | os.PathLike[str],
+    path: Place,
     properties: Mapping[str, object] | None = None,
     *,
     clock_offset_ms: int | None = None,
@@ -590,13 +579,13 @@ def open_table(
     given = as_text(properties)
     if clock_offset_ms is not None:
         given["hoodie.mainstem.clock.offset_ms"] = str(clock_offset_ms)
-    local = local_path(path)
-    storage = LocalStorage(local)
+    location = location_of(path)
+    storage = storage_of(location)
     identity = known_identity(storage)  # before the properties: of an older table it would be missed
     config = load_config(storage)
-    config.check_readable(local)
+    config.check_readable(location.base)
     if properties:
         from mainstem.api.hoodie_options import check_given
 
         check_given(given, config.raw)
-    return Table(local_seams(local, config, given), config, given, identity)
+    return Table(real_seams(location, config, given), config, given, identity)

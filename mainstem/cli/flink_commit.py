@@ -51,10 +51,10 @@ def _flink_commit(options: argparse.Namespace, out: TextIO) -> None:
                 _commit(table, name, options.json, out)
             except MainstemError as error:
                 failed.append(error)
-        for error in failed:
-            if options.once or not isinstance(error, _AGAIN):
-                raise error
-            warn(error)
+        for failure in failed:
+            if options.once or not isinstance(failure, _AGAIN):
+                raise failure
+            warn(failure)
         return bool(failed)
 
     rounds = Background(work, every_s=options.every)

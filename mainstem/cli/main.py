@@ -48,7 +48,7 @@ from mainstem.errors import (
 
 if TYPE_CHECKING:
     from mainstem.api.table import Table
-    from mainstem.readers.planning.scan_plan import ScanPlan
+    from mainstem.readers.queries.scan_plan import ScanPlan
 
 DONE, REFUSED, USAGE, TRY_AGAIN, INTERRUPTED = 0, 1, 2, 3, 130
 _AGAIN = (LeaseLost, LockUnavailable, OutcomeUnknown, Unavailable)

@@ -106,7 +106,7 @@ def _tell(runs: Sequence[ServiceRun], as_json: bool, once: bool, out: TextIO) ->
 def _record(run: ServiceRun) -> Mapping[str, Any]:
     return {
         "service": run.service,
-        "results": [asdict(result) for result in run.results],  # type: ignore[call-overload]
+        "results": [asdict(result) for result in run.results],
         "off": run.off,
         "error": None if run.error is None else str(run.error),
     }

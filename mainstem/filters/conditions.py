@@ -110,6 +110,7 @@ class _Reader:
             self._word("null")
             return lambda negated: column.is_valid() if wanted != negated else column.is_null()
         unlike = self._took("not")
+        found: _Condition
         if self._took("in"):
             found = partial(_one_of, column, self._list(kind))
         elif self._took("between"):

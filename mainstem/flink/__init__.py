@@ -30,4 +30,5 @@ _PLACES = {
     "sink_to": "mainstem.flink.streams",
 }
 
-__getattr__, __dir__ = lazily(__name__, _PLACES)
+if not TYPE_CHECKING:  # a type checker must not believe that every name is there
+    __getattr__, __dir__ = lazily(__name__, _PLACES)

@@ -111,11 +111,12 @@ def from_schema(
         texts=dict(texts),
     )
     options = _with_fields(options, found)
-    named = {
-        "key": _fields(options.table.get(KEYS)),
-        "partition": _fields(options.table.get(PARTITION)),
-    }
-    return replace(found, options=options, **named)
+    return replace(
+        found,
+        options=options,
+        key=_fields(options.table.get(KEYS)),
+        partition=_fields(options.table.get(PARTITION)),
+    )
 
 
 def _fields(text: str | None) -> tuple[str, ...] | None:

@@ -28,6 +28,7 @@ from mainstem.flink.options import CONNECTORS
 from mainstem.flink.statement_set import Statements
 from mainstem.flink.statements import Reference, Syntax, quoted, replaced, syntax
 from mainstem.flink.target import check_declared
+from mainstem.flink.wrapped_environment import WrappedEnvironment
 
 if TYPE_CHECKING:
     from pyflink.table import CompiledPlan, ExplainDetail, Table, TableEnvironment, TableResult
@@ -93,21 +94,18 @@ class _Views:
 
     def next_mention(self, table: Declared) -> str:
         """Of a table: its number among those of the same path."""
-        return str(sum(view.table.options.path == table.options.path for view in self.made))
+        return str(sum(view.table.options.location == table.options.location for view in self.made))
 
 
-class Environment:
+class Environment(WrappedEnvironment):
     """A table environment with Hudi tables; what is not defined here is the wrapped environment's own."""
 
     def __init__(self, t_env: TableEnvironment) -> None:
-        self._t_env = t_env
+        super().__init__(t_env)
         # BEGIN STATEMENT SET was executed, END was not
         self._open_set: Statements | None = None
         # views made by CREATE VIEW -> the Hudi tables that they read, under these names
         self._views: dict[tuple[str, ...], list[_View]] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._t_env, name)
 
     # -- statements ------------------------------------------------------------------------------
 

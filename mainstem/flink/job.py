@@ -47,7 +47,7 @@ def execute(planned: Sequence[Planned], others: StatementSet | None = None) -> I
     if any(one.env is not env for one in planned):
         raise Invalid("the INSERTs of one job belong to one table environment")
     check_exactly_once(env, [one.rows for one in planned])
-    there = [one.opened() for one in planned if exists(one.declared.options.path)]
+    there = [one.opened() for one in planned if exists(one.declared.options.location)]
     check_state(env, [insert.uid(number) for insert, number in _numbered(there)])
     inserts = [one.opened() for one in planned]
     for table in {insert.target.table.path: insert.target.table for insert in inserts}.values():

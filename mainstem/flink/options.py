@@ -11,11 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mainstem import options as core
-from mainstem.api.hoodie_options import check_given, for_reading, local_path, operation, sorted_out
+from mainstem.api.hoodie_options import check_given, for_reading, operation, shared_location, sorted_out
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.option_list import BY_NAME, FIXED, NO_EFFECT, OPTIONS, Option
 from mainstem.limits import VECTOR_DIMENSION_MAX
-from mainstem.merge.payloads import COMMIT_TIME, EVENT_TIME, IGNORE_DEFAULTS, KNOWN_PAYLOADS
+from mainstem.merge import modes
+from mainstem.merge.modes import COMMIT_TIME, EVENT_TIME, IGNORE_DEFAULTS
+from mainstem.merge.payloads import KNOWN_PAYLOADS
+from mainstem.storage.location import Location
 
 CONNECTORS = ("hudi", "mainstem")
 NO_ORDERING = "no_precombine"
@@ -23,10 +26,8 @@ NO_ORDERING = "no_precombine"
 TABLE_TYPE = "hoodie.table.type"
 INDEX_TYPE = "hoodie.index.type"
 KEYS = "hoodie.table.recordkey.fields"
-ORDERING = "hoodie.table.ordering.fields"
+ORDERING = modes.ORDERING
 PARTITION = "hoodie.table.partition.fields"
-_MODE = "hoodie.record.merge.mode"
-_PARTIAL = "hoodie.table.partial.update.mode"
 _VECTORS = "hoodie.vector.columns"
 _VECTOR = re.compile(r"\s*(\w+)\s*(?::\s*(\d{1,9})\s*)?\Z", re.ASCII)
 _DIMENSION = 128
@@ -37,10 +38,7 @@ _MERGERS = {
     "CommitTimeFlinkRecordMerger": (COMMIT_TIME, None),
     "PartialUpdateFlinkRecordMerger": (EVENT_TIME, IGNORE_DEFAULTS),
 }
-_STRATEGIES = {
-    "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": EVENT_TIME,
-    "ce9acb64-bde0-424c-9b91-f6ebba25356d": COMMIT_TIME,
-}
+_STRATEGIES = {strategy: mode for mode, strategy in modes.STRATEGIES.items()}
 #: Flink's own defaults of services, where Hudi's other engines have other ones
 _SERVICE_DEFAULTS = tuple(
     (option.key, option.default)
@@ -76,7 +74,7 @@ class FlinkOptions:
     columns that are VECTORs, in lower case, and their dimensions.
     """
 
-    path: str
+    location: Location
     name: str
     table: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
@@ -102,7 +100,7 @@ class FlinkOptions:
         check_given(for_reading(passed))
         core.WriterOptions.from_properties(passed)
         return cls(
-            path=local_path(path),
+            location=shared_location(path),
             name=name,
             table=table,
             given=given,
@@ -176,8 +174,10 @@ def _merging(
         if name not in values:
             continue
         mode, partial = _meaning(name, written[name], values[name])
-        for key, value in ((_MODE, mode), (_PARTIAL, partial)):
-            if value is not None and table.setdefault(key, value).upper() != value:
+        found = modes.merge_mode({modes.MODE: table.setdefault(modes.MODE, mode)})
+        told = partial and table.setdefault(modes.PARTIAL, partial)
+        for key, value, said in ((modes.MODE, mode, found), (modes.PARTIAL, partial, told)):
+            if value != said:
                 raise Invalid(
                     f"{written[name]}={values[name]!r} means {value}, which contradicts"
                     f" {given.get(key, key)}={table[key]!r}"

@@ -106,7 +106,7 @@ class PartFiles:
 
     def settle(self) -> None:
         """Make durable which parts are there, and which are gone."""
-        self._storage.sync_folders([self.folder])
+        self._storage.settle([], [self.folder], durable=True)
 
     def remove(self, names: list[str]) -> None:
         """Parts whose rows are in the table, then their staged files."""

@@ -66,7 +66,7 @@ class Planned:
         """What happens to the rows, and Flink's plan of the query."""
         with rehearsed(self.declared) as there:
             text = self._bound(there).explain()
-        return text.replace(there.options.path, self.declared.options.path)
+        return text.replace(there.options.location.base, self.declared.options.location.base)
 
     def _bound(self, declared: Declared) -> Insert:
         target = open_target(declared)

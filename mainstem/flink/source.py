@@ -38,15 +38,16 @@ from mainstem.api.hoodie_options import for_reading
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.declared import Declared
-from mainstem.flink.environment import Environment
 from mainstem.flink.options import FlinkOptions, FlinkReadOptions
 from mainstem.flink.read_types import flink_type, python_row_type, transport_schema
 from mainstem.flink.split_reader import SPLIT, ReadRows, Slices
+from mainstem.flink.wrapped_environment import WrappedEnvironment, unwrapped
 from mainstem.readers.changes.commit_range import write_times
 from mainstem.readers.planning.history import just_before
 from mainstem.readers.planning.query_times import instant_time
-from mainstem.readers.planning.scan_plan import ScanPlan
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.scan_plan import ScanPlan
+from mainstem.readers.rows.split import slices_of
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -58,7 +59,7 @@ SPLITS_MAX = 100_000
 
 
 def read(
-    t_env: TableEnvironment | Environment,
+    t_env: TableEnvironment | WrappedEnvironment,
     table: Declared | Table | str,
     options: FlinkOptions | FlinkReadOptions | None = None,
     *,
@@ -76,8 +77,7 @@ def read(
     table does not have, ``Unsupported`` for types that cannot be sent to Flink; a value that does not fit its
     declared type fails the query.
     """
-    if isinstance(t_env, Environment):
-        t_env = t_env._t_env
+    t_env = unwrapped(t_env)
     opened = _opened(table)
     asked = _asked(table, options)
     kinds = _kinds(table, opened, columns)
@@ -85,21 +85,21 @@ def read(
     _check_stored(opened, transport)
     if asked.streaming:
         splits = _watched(t_env, opened, asked, transport.names, filter, name)
-        return _rows(t_env, splits, Slices(opened.path, transport), kinds)
-    known = plan(opened, asked, transport.names, filter).splits()
+        return _rows(t_env, splits, Slices(opened._seams.storage.location, transport), kinds)
+    known = slices_of(plan(opened, asked, transport.names, filter).splits())
     if len(known) > SPLITS_MAX:
         raise Unsupported(
             f"the query reads {len(known)} file slices, more than {SPLITS_MAX}: read partitions or ranges"
             " of commits one after the other",
             table=opened.path,
         )
-    slices = Slices(opened.path, transport, known)
+    slices = Slices(opened._seams.storage.location, transport, known)
     return _rows(t_env, _numbers(t_env, slices.first, len(known), asked.tasks), slices, kinds)
 
 
 def _opened(table: Declared | Table | str) -> Table:
     if isinstance(table, Declared):
-        return open_table(table.options.path, properties=for_reading(table.options.passed))
+        return open_table(table.options.location, properties=for_reading(table.options.passed))
     return table if isinstance(table, Table) else open_table(table)
 
 

@@ -21,8 +21,9 @@ from pyflink.table.udf import TableFunction
 
 from mainstem.errors import Invalid, Unavailable
 from mainstem.filters.expression_tree import identity
-from mainstem.readers.planning.split import Split
-from mainstem.storage.local import LocalStorage
+from mainstem.readers.rows.split import Split
+from mainstem.storage.backends import storage_of
+from mainstem.storage.location import Location
 
 #: the column of the table that names splits
 SPLIT = "mainstem_split"
@@ -38,11 +39,11 @@ class Slices:
     the numbers that are left of the plan of *that* job, and must not take them for slices of another.
     """
 
-    def __init__(self, base: str, transport: pa.Schema, known: Sequence[Split] = ()) -> None:
-        self._base = base
+    def __init__(self, location: Location, transport: pa.Schema, known: Sequence[Split] = ()) -> None:
+        self._location = location
         self.transport = transport
         self._known = tuple(known)
-        self.first = _first_number(base, known)
+        self.first = _first_number(location.base, known)
 
     def tables(self, split: int | bytes) -> Iterator[pa.Table]:
         """Rows of a split. Raises ``Unavailable`` if a clean removed its files meanwhile, ``Invalid`` for a
@@ -55,7 +56,7 @@ class Slices:
                     " another moment: the table has been written since, and what is left of that read cannot"
                     " be found in a new one. Run the query again without a savepoint, or read with"
                     " read.streaming.enabled, whose position survives",
-                    table=self._base,
+                    table=self._location.base,
                 )
             if place >= len(self._known):
                 return
@@ -63,13 +64,13 @@ class Slices:
         else:
             found = pickle.loads(split)  # made by the job's own operator
         try:
-            for table in found.read(LocalStorage(self._base)):
-                yield fitted(table, self.transport, self._base)
+            for table in found.read(storage_of(self._location)):
+                yield fitted(table, self.transport, self._location.base)
         except FileNotFoundError as error:
             raise Unavailable(
                 f"a file of the view was removed while it was read ({error}); a clean retains too few commits"
                 " for queries of this length: read again, or raise clean.retain_commits",
-                table=self._base,
+                table=self._location.base,
             ) from error
 
 

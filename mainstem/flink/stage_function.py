@@ -25,7 +25,7 @@ from pyflink.table.udf import FunctionContext, ScalarFunction
 
 from mainstem.errors import Unsupported
 from mainstem.flink.declared_columns import Shape, assembled
-from mainstem.storage.local import LocalStorage
+from mainstem.storage.backends import storage_of
 from mainstem.writers.staged_rows import Stager
 from mainstem.writers.write_spec import WriteSpec
 
@@ -51,7 +51,7 @@ class StageFunction(ScalarFunction):
     def open(self, function_context: FunctionContext) -> None:
         """Once per worker, before the first batch."""
         pass_arrow_on()
-        self._stager = Stager(LocalStorage(self._spec.base), self._spec, self._sink, random.SystemRandom())
+        self._stager = Stager(storage_of(self._spec.location), self._spec, self._sink, random.SystemRandom())
 
     def eval(self, *columns: pa.Array) -> pd.Series:
         """One batch."""
@@ -82,5 +82,5 @@ def pass_arrow_on() -> None:
             return list(batches[0].columns)
         return original(timezone, types, batches)
 
-    arrow_to_pandas.passes_ours_on = True  # type: ignore[attr-defined]
+    arrow_to_pandas.passes_ours_on = True  # type: ignore[attr-defined]  # a mark
     module.arrow_to_pandas = arrow_to_pandas

@@ -2,22 +2,56 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mainstem.errors import Invalid, Unsupported
-from mainstem.flink.statements import quoted
+from mainstem.flink.statements import Syntax, quoted
 
 if TYPE_CHECKING:
-    from pyflink.table import ExplainDetail, Table, TableDescriptor, TablePipeline, TableResult
+    from pyflink.table import (
+        ExplainDetail,
+        Table,
+        TableDescriptor,
+        TableEnvironment,
+        TablePipeline,
+        TableResult,
+    )
 
-    from mainstem.flink.environment import Environment
+    from mainstem.flink.declared import Declared
     from mainstem.flink.pipeline import Planned
+
+
+class Planner(Protocol):
+    """What a statement set needs of the ``Environment`` that made it."""
+
+    _t_env: TableEnvironment
+
+    def _readable(
+        self, text: str, place: str | None = ""
+    ) -> AbstractContextManager[tuple[str, Syntax | None]]:
+        """The statement with views in the place of Hudi tables, and its syntax, while it is planned."""
+
+    def _operation(self, text: str) -> Any:
+        """What the planner's parser makes of it."""
+
+    def _concerns(self, operation: Any) -> bool:
+        """Whether it writes into a Hudi table."""
+
+    def _declared_at(self, path: str) -> Declared | None:
+        """The Hudi table of that name."""
+
+    def _plan(self, operation: Any) -> Planned:
+        """An INSERT into a Hudi table."""
+
+    def _plan_rows(self, rows: Table, table: Declared) -> Planned:
+        """Rows for a Hudi table."""
 
 
 class Statements:
     """A ``StatementSet`` that knows Hudi tables. It is empty again after ``execute``."""
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: Planner) -> None:
         self._env = env
         self._clear()
 

@@ -63,7 +63,7 @@ def syntax(t_env: TableEnvironment, text: str) -> Syntax | None:
     if node is None:
         return None
     kind = node.getClass().getSimpleName()
-    target = ()
+    target: tuple[str, ...] = ()
     if kind in ("SqlUpdate", "SqlDelete"):
         table = node.getTargetTable()
         target = _parts(_operands(table)[0] if _name(table) == "SqlTableRef" else table)

@@ -58,7 +58,7 @@ def stream_environment(env: TableEnvironment) -> StreamTableEnvironment:
 
     # Of Java's kind: PyFlink's own class also stands for a plain one, if it was made of settings alone.
     if env._j_tenv.getClass().getSimpleName() == "StreamTableEnvironmentImpl":
-        return env  # type: ignore[return-value]
+        return env
     from pyflink.java_gateway import get_gateway
 
     made = env._j_tenv

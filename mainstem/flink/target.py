@@ -23,11 +23,11 @@ from mainstem.flink.declared import Declared
 from mainstem.flink.options import INDEX_TYPE, KEYS, ORDERING, TABLE_TYPE, FlinkOptions
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.vectors import check_same
-from mainstem.merge.payloads import COMMIT_TIME
+from mainstem.merge.modes import COMMIT_TIME, merge_mode
+from mainstem.storage.backends import location_of
 from mainstem.writers.transaction_schema import fills_missing
 
 _DEFAULT_KEY, _DEFAULT_ORDERING, _DEFAULT_BUCKETS = "uuid", "ts", "4"
-_MODE = "hoodie.record.merge.mode"
 _NAME = "hoodie.table.name"
 _NEEDED = (
     (TABLE_TYPE, "COPY_ON_WRITE", "MERGE_ON_READ", "table.type"),
@@ -61,7 +61,7 @@ def open_target(declared: Declared) -> Target:
     """
     _check_kind(declared)
     wanted = declared.options
-    if not exists(wanted.path):
+    if not exists(wanted.location):
         wanted = _completed(declared)
     table = open_for_job(wanted, declared.columns)
     table.writer_context()
@@ -83,11 +83,11 @@ def rehearsed(declared: Declared) -> Iterator[Declared]:
     in a folder of its own, and no index."""
     passed = for_opening(declared.options.passed)
     declared = replace(declared, options=replace(declared.options, passed=passed))
-    if exists(declared.options.path):
+    if exists(declared.options.location):
         yield declared
         return
     with tempfile.TemporaryDirectory() as folder:
-        yield replace(declared, options=replace(declared.options, path=f"{folder}/table"))
+        yield replace(declared, options=replace(declared.options, location=location_of(f"{folder}/table")))
 
 
 def check_declared(declared: Declared) -> None:
@@ -96,10 +96,10 @@ def check_declared(declared: Declared) -> None:
     Nothing is created.
     """
     options = declared.options
-    if not exists(options.path):
+    if not exists(options.location):
         arrow_to_avro(declared.columns, table_name=declared.name, meta_fields=False)
         return
-    table = open_table(options.path, properties=for_opening(options.passed))
+    table = open_table(options.location, properties=for_opening(options.passed))
     said = contradiction(options, table.config)
     if said:
         raise Invalid(f"table {declared.name!r}: {said}", table=table.path)
@@ -108,7 +108,7 @@ def check_declared(declared: Declared) -> None:
 
 def has_key(declared: Declared) -> bool:
     """Whether somebody said which columns identify a row: the declaration, or the table at its path."""
-    return declared.key is not None or exists(declared.options.path)
+    return declared.key is not None or exists(declared.options.location)
 
 
 def _check_kind(declared: Declared) -> None:
@@ -120,7 +120,7 @@ def _check_kind(declared: Declared) -> None:
             raise Unsupported(
                 f"table {declared.name!r}: {declared.options.given.get(key, option)}={found!r}{by} cannot be"
                 f" written beside other writers; set '{option}' = '{needed}'",
-                table=declared.options.path,
+                table=declared.options.location.base,
             )
 
 
@@ -133,10 +133,11 @@ def _completed(declared: Declared) -> FlinkOptions:
             raise Invalid(
                 f"table {declared.name!r} has no PRIMARY KEY, no hoodie.datasource.write.recordkey.field and"
                 f" no column {_DEFAULT_KEY!r}, the default: say which columns identify a row",
-                table=options.path,
+                table=options.location.base,
             )
         table[KEYS] = _DEFAULT_KEY
-    if ORDERING not in table and _DEFAULT_ORDERING in names and table.get(_MODE, "").upper() != COMMIT_TIME:
+    by_time = merge_mode(table, [_DEFAULT_ORDERING]) != COMMIT_TIME
+    if ORDERING not in table and _DEFAULT_ORDERING in names and by_time:
         table[ORDERING] = _DEFAULT_ORDERING
     return replace(options, table=table)
 

@@ -31,8 +31,9 @@ from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid
 from mainstem.flink.split_reader import SPLIT
 from mainstem.readers.changes.commit_range import write_times
-from mainstem.readers.planning.scan_plan import ReadableSplit
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.scan_plan import ReadableSplit
+from mainstem.readers.rows.split import slices_of
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -133,7 +134,7 @@ class Watch(KeyedProcessFunction):
         self._looked = now
         position = self._position.value() or self._after
         until, splits = self.look(position)
-        for split in splits:
+        for split in slices_of(splits):
             yield f"{split.partition}/{split.file_id}", pickle.dumps(split)
         if until != position:
             self._position.update(until)

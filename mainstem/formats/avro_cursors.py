@@ -93,8 +93,8 @@ class Cursors:
 
     def skip(self, sizes: np.ndarray | int) -> None:
         """Move on; a size below zero or beyond the chunk is damage."""
-        many = isinstance(sizes, np.ndarray) and len(sizes) > 0
-        if many and (int(sizes.min()) < 0 or int(sizes.max()) > self.size):
+        many = sizes if isinstance(sizes, np.ndarray) else None
+        if many is not None and len(many) and (int(many.min()) < 0 or int(many.max()) > self.size):
             raise Malformed("a length that is negative or exceeds its block")
         self.at = self.at + sizes
 
@@ -105,8 +105,8 @@ def branches(cursors: Cursors, kind: AvroType) -> np.ndarray | None:
     if not kind.nullable:
         return live
     tags = cursors.gather("u1", cursors.at)
-    valid = tags == 2 * kind.value_branch
-    known = valid | (tags == 2 * kind.null_branch)
+    valid = tags == kind.value_tag
+    known = valid | (tags == kind.null_tag)
     if live is None:
         cursors.at = cursors.at + 1
     else:

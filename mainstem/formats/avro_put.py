@@ -31,7 +31,7 @@ def put_nulls(pieces: Pieces, kind: AvroType, name: str) -> None:
     """A column of nothing but nulls; ``Invalid`` where the schema has none."""
     if not kind.nullable:
         raise missing(name)
-    pieces.constant(bytes((2 * kind.null_branch,)))
+    pieces.constant(bytes((kind.null_tag,)))
 
 
 def put(pieces: Pieces, column: pa.Array, kind: AvroType, name: str) -> None:
@@ -68,7 +68,7 @@ def _from_dictionary(
     raw = data.to_pybytes()
     if column.null_count:
         indices = indices.cast(pa.int32()).fill_null(len(values))
-        raw += bytes((2 * kind.null_branch,))
+        raw += bytes((kind.null_tag,))
         starts = np.append(starts, len(raw))
     entries = binary(starts.astype(np.int32), raw, len(starts) - 1)
     taken = entries.take(indices)
@@ -109,7 +109,7 @@ def _put_spread(
 ) -> None:
     """The encoded values of the rows that have one, null in the others."""
     end = len(data)
-    whole = data.to_pybytes() + bytes((2 * kind.null_branch,))
+    whole = data.to_pybytes() + bytes((kind.null_tag,))
     entries = binary(np.append(starts, end + 1).astype(np.int32), whole, len(starts))
     places = np.where(valid, np.cumsum(valid) - 1, len(starts) - 1)
     taken = entries.take(pa.array(places))

@@ -41,7 +41,7 @@ def _values(array: pa.Array, dtype: str) -> np.ndarray:
 
 def branch(kind: AvroType) -> bytes:
     """The union branch of a value; nothing outside a union."""
-    return bytes((2 * kind.value_branch,)) if kind.nullable else b""
+    return bytes((kind.value_tag,)) if kind.nullable else b""
 
 
 def _put_text(pieces: Pieces, array: pa.Array, valid: np.ndarray | None, kind: AvroType, name: str) -> None:
@@ -66,7 +66,7 @@ def _put_text(pieces: Pieces, array: pa.Array, valid: np.ndarray | None, kind: A
 
 def _put_short_prefix(pieces: Pieces, lengths: np.ndarray, kind: AvroType) -> None:
     if kind.nullable:  # union branch and length in one 16-bit number
-        pieces.fixed("<u2", (lengths << 9) | (2 * kind.value_branch))
+        pieces.fixed("<u2", (lengths << 9) | kind.value_tag)
     else:
         pieces.fixed("u1", lengths << 1)
 
@@ -125,7 +125,7 @@ def put_numbers(pieces: Pieces, values: np.ndarray, valid: np.ndarray | None, ki
     low, high = int(coded.min()), int(coded.max())
     if high < _SMALL_NUMBERS:
         if valid is None and high < 128 and kind.nullable:
-            pieces.fixed("<u2", (coded.astype(np.uint16) << 8) | (2 * kind.value_branch))
+            pieces.fixed("<u2", (coded.astype(np.uint16) << 8) | kind.value_tag)
         else:
             _put_small(pieces, coded, valid, kind)
         return
@@ -188,10 +188,10 @@ def _put_padded(
     if kind.nullable:
         whole = np.empty((len(body), body.shape[1] + 1), np.uint8)
         whole[:, 1:] = body
-        whole[:, 0] = 2 * kind.value_branch
+        whole[:, 0] = kind.value_tag
         used = used + 1
         if valid is not None:
-            whole[:, 0][~valid] = 2 * kind.null_branch
+            whole[:, 0][~valid] = kind.null_tag
             used = np.where(valid, used, 1)
         body = whole
     mask = np.arange(body.shape[1]) < used[:, None]
@@ -238,7 +238,7 @@ def _put_fixed(pieces: Pieces, array: pa.Array, valid: np.ndarray | None, kind: 
         pieces.constant(branch(kind))
         pieces.varying(array, lengths)
         return
-    pieces.fixed("u1", np.where(valid, 2 * kind.value_branch, 2 * kind.null_branch))
+    pieces.fixed("u1", np.where(valid, kind.value_tag, kind.null_tag))
     pieces.varying(_nothing_behind_nulls(array, valid), np.where(valid, lengths, 0))
 
 
@@ -304,9 +304,10 @@ def _put_short_decimals(pieces: Pieces, body: np.ndarray, valid: np.ndarray | No
 def _put_vector(pieces: Pieces, array: pa.Array, valid: np.ndarray | None, kind: AvroType, name: str) -> None:
     """Elements one behind the other, little-endian, as they lie in an Arrow list of fixed size."""
     values = array.values.slice(array.offset * kind.precision, len(array) * kind.precision)
-    if values.null_count:
+    whole = validity(values)
+    if whole is not None:
         there = np.repeat(np.True_ if valid is None else valid, kind.precision)
-        if (~validity(values) & there).any():
+        if (~whole & there).any():
             raise Invalid(f"column {name!r} has a vector with a null element; Hudi has none")
     width = kind.size // kind.precision
     raw = np.frombuffer(values.buffers()[1], np.uint8, len(values) * width, values.offset * width)
@@ -314,7 +315,7 @@ def _put_vector(pieces: Pieces, array: pa.Array, valid: np.ndarray | None, kind:
     if valid is None:
         pieces.constant(branch(kind))
     else:
-        pieces.fixed("u1", np.where(valid, 2 * kind.value_branch, 2 * kind.null_branch))
+        pieces.fixed("u1", np.where(valid, kind.value_tag, kind.null_tag))
         rows = rows[valid]
     places = np.zeros(len(array) + 1, np.int64)
     np.cumsum(np.full(len(array), kind.size) if valid is None else kind.size * valid, out=places[1:])

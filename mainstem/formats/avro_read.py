@@ -14,6 +14,7 @@ fastavro write one).
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Literal, overload
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +37,10 @@ class _Irregular(Exception):
     """A list that the steps do not suit; nothing is wrong with it."""
 
 
+@overload
+def read_column(cursors: Cursors, kind: AvroType, wanted: Literal[True]) -> pa.Array: ...
+@overload
+def read_column(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None: ...
 def read_column(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None:
     """Decode one column for all records and move the cursors behind it.
 
@@ -232,7 +237,7 @@ def _even_starts(
     starts = np.repeat(cursors.at - size * before, counts) + size * np.arange(int(counts.sum()))
     if item.nullable:
         tags = cursors.gather("u1", starts)
-        if (tags != 2 * item.value_branch).any():
+        if (tags != item.value_tag).any():
             return None
     cursors.at = cursors.at + size * counts
     return starts

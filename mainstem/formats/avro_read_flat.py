@@ -85,11 +85,11 @@ def _branch_and_length(cursors: Cursors, kind: AvroType) -> tuple[np.ndarray | N
     if kind.nullable and cursors.live is None and cursors.size > 1:
         # Branch and a length below 64 in one 16-bit number.
         pair = cursors.gather("<u2", cursors.at)
-        short = (pair & 0x81FF) == 2 * kind.value_branch
+        short = (pair & 0x81FF) == kind.value_tag
         if short.all():
             cursors.at = cursors.at + 2
             return None, (pair >> 9).astype(np.int64)
-        if (short | ((pair & 0xFF) == 2 * kind.null_branch)).all():
+        if (short | ((pair & 0xFF) == kind.null_tag)).all():
             cursors.at = cursors.at + (short.view(np.int8) + 1)
             return short, (pair >> 9) * short.astype(np.int64)
     valid = branches(cursors, kind)

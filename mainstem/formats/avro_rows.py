@@ -89,7 +89,7 @@ def writer_of(kind: AvroType, column: str) -> Writer:
     plain = _plain_writer(kind, column)
     if not kind.nullable:
         return _never_null(plain, column)
-    null, value = bytes((2 * kind.null_branch,)), bytes((2 * kind.value_branch,))
+    null, value = bytes((kind.null_tag,)), bytes((kind.value_tag,))
 
     def write(item: Any, out: bytearray) -> None:
         if item is None:
@@ -251,7 +251,7 @@ def reader_of(kind: AvroType) -> Reader:
     plain = _plain_reader(kind)
     if not kind.nullable:
         return plain
-    null, value = 2 * kind.null_branch, 2 * kind.value_branch
+    null, value = kind.null_tag, kind.value_tag
 
     def read(data: bytes, at: int, end: int) -> tuple[Any, int]:
         if at >= end:

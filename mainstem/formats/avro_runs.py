@@ -88,9 +88,9 @@ def _shape(data: bytes, at: int, end: int, kind: AvroType) -> tuple[Shape | None
     first = at
     if kind.nullable:
         at += 1
-        if data[first] == 2 * kind.null_branch:
+        if data[first] == kind.null_tag:
             return Shape(data[first:at], 1, null=True), at
-        if data[first] != 2 * kind.value_branch:
+        if data[first] != kind.value_tag:
             raise Malformed("no such union branch")
     if kind.kind in ("string", "bytes") and not kind.logical:
         size, at = read_long(data, at, end)
@@ -115,8 +115,8 @@ def run_end(shapes: Sequence[Shape | None], first: int, bytes_per_row: float) ->
     """
     width, column = 0, first
     limit = min(_WIDTH_MAX, bytes_per_row)
-    while column < len(shapes) and shapes[column] is not None:
-        width += shapes[column].size
+    while column < len(shapes) and (shape := shapes[column]) is not None:
+        width += shape.size
         if width > limit:
             break
         column += 1

@@ -81,9 +81,16 @@ class AvroType:
         return self.null_branch is not None
 
     @property
-    def value_branch(self) -> int:
-        """Union position of the value; meaningful only when ``nullable``."""
-        return 1 - (self.null_branch or 0)
+    def null_tag(self) -> int:
+        """The byte that stands for null: its position in the union as Avro writes it."""
+        if self.null_branch is None:
+            raise TypeError(f"an Avro {self.kind} that is not nullable has no byte for null")
+        return 2 * self.null_branch
+
+    @property
+    def value_tag(self) -> int:
+        """The byte before a value that is there; meaningful only when ``nullable``."""
+        return 2 * (1 - (self.null_branch or 0))
 
 
 def sanitise(name: str) -> str:

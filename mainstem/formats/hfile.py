@@ -67,7 +67,7 @@ def open_hfile(
 ) -> HFile:
     """An HFile in memory, or one of which ranges are read; ``path`` is named in errors.
 
-    ``run`` (``Storage.side_by_side``) inflates many blocks and takes them apart; None: in turn.
+    ``run`` (``storage.side_by_side``) inflates many blocks and takes them apart; None: in turn.
 
     Raises ``CorruptTable`` for what is no whole HFile, ``Unsupported`` for another version, an encrypted
     file or a codec beside GZ and NONE (``hoodie.hfile.compression.algorithm``).
@@ -347,8 +347,9 @@ def _read_trailer(data: memoryview) -> _Trailer:
     found = dict(layout.read_fields(layout.read_delimited(data[8:-4])))
     if 13 in found:
         raise Unsupported("an encrypted HFile")
-    numbers = [found.get(field, default) for field, default in _TRAILER_FIELDS]
-    if not all(isinstance(number, int) and number < 2**63 for number in numbers):
+    values = [found.get(field, default) for field, default in _TRAILER_FIELDS]
+    numbers = [value for value in values if isinstance(value, int) and value < 2**63]
+    if len(numbers) < len(values):
         raise Malformed("an HFile trailer whose numbers are none")
     trailer = _Trailer(*numbers)
     layout.check_codec(trailer.codec)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import bisect
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -140,7 +140,7 @@ def _starts(data: memoryview, ends: np.ndarray) -> np.ndarray:
     return found
 
 
-def _step(data: memoryview):
+def _step(data: memoryview) -> Callable[[np.ndarray], np.ndarray]:
     """The way from the start of each entry to the next one's; behind the end, any way on."""
     lengths = np.ndarray((len(data) - 7,), ">i8", data, strides=(1,))
     last = len(data) - ENTRY_BYTES
@@ -216,8 +216,8 @@ def entries_of(keys: pa.BinaryArray, values: pa.BinaryArray | pa.DictionaryArray
     rows, sizes = lengths_of(keys), lengths_of(values)
     tail, end, separator = _constant(_TAIL), _constant(b"\0"), _constant(b"")
     if not isinstance(values, pa.DictionaryArray):
-        parts = _written_heads(rows, sizes), keys, tail, values, end, separator
-        return pc.binary_join_element_wise(*parts).buffers()[2]
+        plain = _written_heads(rows, sizes), keys, tail, values, end, separator
+        return pc.binary_join_element_wise(*plain).buffers()[2]
     ends = pc.binary_join_element_wise(tail, values.dictionary, end, separator)
     if len(keys) and 0 < rows.min() == rows.max() and len(set(lengths_of(ends).tolist())) == 1:
         return _alike(keys, ends, values.indices.to_numpy())

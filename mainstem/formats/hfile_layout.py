@@ -25,7 +25,7 @@ try:  # Intel's ISA-L inflates three times as fast as zlib and deflates four tim
 
     _LEVEL, _FAST = 3, 1
 except ImportError:  # a machine that it has no wheel for
-    import zlib as fastest  # type: ignore[no-redef]
+    import zlib as fastest
 
     _LEVEL, _FAST = 6, 1  # 6 as Java's GZIPOutputStream
 
@@ -123,6 +123,7 @@ def make_block(
 ) -> list[bytes | memoryview]:
     """The buffers of one block of ``data`` and ``known``, which is compressed once for all blocks that
     have it."""
+    stored: bytes | memoryview
     if codec == GZ and known:
         stored = _deflated_before(data, known)
     else:

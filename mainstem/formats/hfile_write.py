@@ -58,7 +58,7 @@ def write_hfile(
     which a compaction rewrites soon, is compressed less.
     ``schema_text`` is the Avro schema of the values. ``compression`` is
     ``hoodie.hfile.compression.algorithm`` (GZ or NONE), ``block_bytes`` is ``hoodie.hfile.block.size``.
-    ``run`` (``Storage.side_by_side``) lays out and compresses the blocks; None: in turn.
+    ``run`` (``storage.side_by_side``) lays out and compresses the blocks; None: in turn.
 
     Raises ``Invalid`` for nulls, a key twice (Java's writer refuses that too), and keys over 32,767 bytes.
     """
@@ -74,7 +74,7 @@ def write_hfile(
         info["minRecordKey"], info["maxRecordKey"] = content.first, content.last
         if bloom is not None:
             info["bloomFilterTypeCode"] = bloom.kind.encode()
-    return made.finished(info, schema_text, content.count, content.bytes)
+    return made.finished(info, schema_text, content.count, content.size)
 
 
 def write_log_hfiles(
@@ -92,7 +92,7 @@ def write_log_hfiles(
             continue
         made = _File(layout.GZ, fast=True)
         made.data_blocks(content.blocks, None)
-        yield made.finished(_info(content, 0), schema_text, content.count, content.bytes)
+        yield made.finished(_info(content, 0), schema_text, content.count, content.size)
 
 
 def _together(keys: pa.Array, values: pa.Array, bounds: Sequence[int]) -> list[_Content | None] | None:
@@ -131,12 +131,12 @@ _Block = Callable[[], tuple[bytes, "bytes | memoryview"]]
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What data blocks hold; ``bytes``: of all entries."""
+    """What data blocks hold; ``size``: bytes of all entries."""
 
     keys: pa.Array
     count: int
     key_bytes: int
-    bytes: int
+    size: int
     first: bytes
     last: bytes
     blocks: Sequence[_Block]
@@ -187,7 +187,7 @@ def _cuts(ends: np.ndarray, block_bytes: int) -> Iterator[tuple[int, int]]:
 
 def _info(content: _Content, created_ms: int) -> dict[str, bytes]:
     count = max(1, content.count)
-    value_bytes = content.bytes - content.key_bytes - content.count * ENTRY_BYTES
+    value_bytes = content.size - content.key_bytes - content.count * ENTRY_BYTES
     return {
         "MAX_MEMSTORE_TS_KEY": struct.pack(">q", 0),
         "KEY_VALUE_VERSION": struct.pack(">i", 1),

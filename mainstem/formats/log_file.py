@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -62,7 +62,6 @@ class BlockKind(IntEnum):
     CDC_DATA = 6
 
 
-BlockFormat = Literal["avro", "parquet"]
 _BLOCK_KINDS = {"avro": BlockKind.AVRO_DATA, "parquet": BlockKind.PARQUET_DATA}
 
 
@@ -236,7 +235,7 @@ def data_block(
     schema_text: str,
     batch: pa.RecordBatch | pa.Table,
     *,
-    block_format: BlockFormat = "avro",
+    block_format: str = "avro",
     compression: str = "gzip",
     extra: Mapping[Header, str] | None = None,
 ) -> list[bytes | memoryview]:
@@ -263,7 +262,7 @@ def data_blocks(
     batch: pa.RecordBatch | pa.Table,
     bounds: Sequence[int],
     *,
-    block_format: BlockFormat = "avro",
+    block_format: str = "avro",
     compression: str = "gzip",
     extra: Mapping[Header, str] | None = None,
     keep_empty: bool = False,
@@ -421,7 +420,7 @@ def _framed(
 
 
 def read_blocks(
-    view: memoryview, *, path: str, damaged: Literal["error", "skip"] = "error"
+    view: memoryview, *, path: str, damaged: str = "error"
 ) -> list[LogBlock]:
     """All blocks of a log file, in order; contents are views, nothing is decoded yet.
 

@@ -72,8 +72,8 @@ def expected_partitions(
     rows = [(p, r) for p, found in by_partition.items() for r in partition_ranges([r] for r in found)]
     make = expression_partition_keys if expression else partition_stats_keys
     keys = make(_texts(r.column for _, r in rows), _texts(p for p, _ in rows)).to_pylist()
-    found = zip(keys, rows, strict=True)
-    return [Expected(key, f"{r.column} of partition {p or '.'}", r) for key, (p, r) in found]
+    named = zip(keys, rows, strict=True)
+    return [Expected(key, f"{r.column} of partition {p or '.'}", r) for key, (p, r) in named]
 
 
 def newest_files(contents: Contents) -> frozenset[str]:
@@ -138,11 +138,11 @@ def _check_column(report: PartitionReport, rows: pa.Table, wanted: Mapping[str, 
     places: dict[pa.DataType, list[int]] = {}
     for at, key in enumerate(keys):
         places.setdefault(wanted[key].range.type, []).append(at)
-    for kind, at in places.items():
-        some = rows.take(pa.array(at))
+    for kind, alike in places.items():
+        some = rows.take(pa.array(alike))
         lows, highs = (_plain(column_values(some, end, kind), kind) for end in ("min", "max"))
         numbers = some.select(["min_kind", "max_kind", "value_count", "null_count"]).to_pylist()
-        for place, low, high, counts in zip(at, lows, highs, numbers, strict=True):
+        for place, low, high, counts in zip(alike, lows, highs, numbers, strict=True):
             e = wanted[keys[place]]
             if e.shared:
                 report.add("shared", e.where, _SHARED)

@@ -61,7 +61,7 @@ from mainstem.metadata.metadata_partitions import (
 )
 from mainstem.options import METADATA
 from mainstem.publish.publisher import Guarded
-from mainstem.publish.staging import delete_quietly, forget, prepare
+from mainstem.publish.staging import delete_quietly, replace_guarded
 from mainstem.services.metadata import metadata_compaction
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -173,7 +173,7 @@ def _take_away(ctx: WriterContext, section: Guarded, actions: Collection[str]) -
             storage.delete(path)
             storage.delete(paths.checksum_file(path))
     if actions:
-        storage.sync_folder(paths.TIMELINE)
+        storage.settle([], [paths.TIMELINE], durable=True)
 
 
 def _without(config: TableConfig, going: Collection[str], again: Collection[str]) -> index_lists.Changes:
@@ -184,12 +184,8 @@ def _without(config: TableConfig, going: Collection[str], again: Collection[str]
 
 def _end(ctx: WriterContext, section: Guarded, action: str) -> None:
     """Make the plan empty, through the fence: whoever executes it looks there before it completes."""
-    private = prepare(ctx.seams, action, encode_index_plan([]))
-    try:
-        section.replace(private, plan_file(action))
-    finally:
-        forget(ctx.seams, private)
-    section.storage.sync_folder(paths.TIMELINE)
+    replace_guarded(section, ctx.seams.random, action, plan_file(action), encode_index_plan([]))
+    section.storage.settle([], [paths.TIMELINE], durable=True)
 
 
 def check_droppable(config: TableConfig, going: Collection[str], table: str) -> None:

@@ -23,11 +23,11 @@ from mainstem.metadata.derive.lacking_columns import NOTHING, Lacking, lacks
 from mainstem.metadata.derive.statistics_rows import expression_range
 from mainstem.metadata.metadata_partitions import in_keys
 from mainstem.readers.planning.file_presence import check_table, check_table_now
-from mainstem.readers.planning.snapshot import make_split, read_spec
-from mainstem.readers.planning.split import Split, read_split
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.snapshot import make_split, read_spec
 from mainstem.readers.rows.base_rows import open_base
-from mainstem.storage import paths
+from mainstem.readers.rows.split import Split, read_split
+from mainstem.storage import maps, paths
 from mainstem.storage.protocol import Storage
 
 _DATA = (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA)
@@ -83,7 +83,7 @@ class _Reading:
             with open_base(self.storage, file.path) as base:
                 yield from base.batches(columns)
             return
-        blocks = read_blocks(self.storage.view(file.path), path=file.path, damaged=self.damaged)
+        blocks = read_blocks(maps.view(self.storage, file.path), path=file.path, damaged=self.damaged)
         for block in blocks:
             if block.kind in _DATA:
                 yield block.table(columns)
@@ -100,7 +100,7 @@ class _Reading:
     def _ranges_of_log(self, file: DataFile, columns: Sequence[str], lacking: Lacking) -> list[Range]:
         """A column that partial updates did not set is none that is null."""
         tops = list(dict.fromkeys(name.partition(".")[0] for name in columns))
-        blocks = read_blocks(self.storage.view(file.path), path=file.path, damaged=self.damaged)
+        blocks = read_blocks(maps.view(self.storage, file.path), path=file.path, damaged=self.damaged)
         names: set[str] = set()
         partial = False
 
@@ -144,13 +144,13 @@ class Contents(_Reading):
     """The data of ``state``."""
 
     state: TableState
+    #: where the table lies
+    storage: Storage = field(init=False, repr=False)
     damaged: str = "error"
     _ranges: dict[tuple[str, ...], list[tuple[DataFile, Range]]] = field(default_factory=dict, repr=False)
 
-    @property
-    def storage(self) -> Storage:  # type: ignore[override]
-        """Where the table lies."""
-        return self.state.storage
+    def __post_init__(self) -> None:
+        self.storage = self.state.storage
 
     @cached_property
     def files(self) -> Mapping[str, Mapping[str, DataFile]]:

@@ -48,8 +48,8 @@ from mainstem.metadata.derive.index_rows import secondary_rows
 from mainstem.metadata.metadata_partitions import Content, file_id, in_keys
 from mainstem.metadata.records.flat_rows import encode
 from mainstem.options import record_index_groups
-from mainstem.readers.planning.split import Split, read_split
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.rows.split import Split, read_split
 from mainstem.services.progress import Progress
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -168,7 +168,7 @@ class FirstKeys:
 
         return piece
 
-    def _told(self, before: int, total: int):
+    def _told(self, before: int, total: int) -> Callable[[int], None]:
         return lambda done: self.progress(f"index {self.spec.partition}, file groups", before + done, total)
 
     def _newest(self, partition: str, file_id: str) -> pa.ChunkedArray:
@@ -177,8 +177,9 @@ class FirstKeys:
             contents = Contents(TableState.load(self.state.storage, self.state.config))
             slices = [s for s in contents.slices.get(partition, ()) if s.file_id == file_id]
             keys = [keys_of_piece(self.state.storage, piece) for piece in map(self._pieces(contents), slices)]
-            if None not in keys:
-                return pa.chunked_array([c for k in keys for c in k.chunks], pa.string())
+            there = [k for k in keys if k is not None]
+            if len(there) == len(keys):
+                return pa.chunked_array([c for k in there for c in k.chunks], pa.string())
         raise Unavailable(
             f"files of the group {file_id} were removed while its keys were read, {_ATTEMPTS} times; try"
             " again",

@@ -36,6 +36,7 @@ from mainstem.readers.planning.query_schema import schema_text
 from mainstem.readers.planning.table_state import TableState
 from mainstem.services.progress import Progress
 from mainstem.storage.protocol import Storage
+from mainstem.storage.side_by_side import side_by_side
 from mainstem.timeline.instant import Instant
 
 
@@ -57,7 +58,7 @@ def here(storage: Storage) -> Run:
     def run(
         work: Callable[[Storage, Any], Any], pieces: Sequence[Any], told: Callable[[int], None]
     ) -> list[Any]:
-        return storage.side_by_side(lambda piece: work(storage, piece), pieces, told)
+        return side_by_side(storage, lambda piece: work(storage, piece), pieces, told)
 
     return run
 

@@ -48,6 +48,7 @@ and trusts writers.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from mainstem.errors import Invalid, MainstemError, OutcomeUnknown, Unavailable
 from mainstem.formats.hfile_write import write_hfile
@@ -70,11 +71,24 @@ from mainstem.metadata.metafile import index_metafile
 from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
 from mainstem.options import INDEX_TIMEOUT, whole_number
 from mainstem.publish.publisher import Ahead, Guarded, Section
-from mainstem.publish.staging import create_once, delete_quietly, forget, prepare
+from mainstem.publish.staging import (
+    create_once,
+    delete_quietly,
+    is_same,
+    prepare,
+    prepared,
+    private_name,
+    put,
+    put_once,
+    put_whole,
+    replace_guarded,
+)
 from mainstem.readers.planning.table_state import TableState
 from mainstem.services.archive_plan import restore_pending
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
+from mainstem.storage.folders import make_folder
+from mainstem.storage.side_by_side import side_by_side
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import encode_commit
 from mainstem.timeline.index_records import IndexBuild, encode_index_metadata, load_index_plan
@@ -262,7 +276,7 @@ class _Build:
             check(definitions, config.version)
             replace_definitions(section, ctx.seams.random, config, definitions)
         create_once(storage, paths.timeline_file(f"{self.action}.{INDEXING}.{INFLIGHT}"))
-        storage.sync_folder(paths.TIMELINE)
+        storage.settle([], [paths.TIMELINE], durable=True)
         self.opened = (section.timeline, config)
         index_lists.change(ctx.seams, section, lambda now: index_lists.begun(now, self.partition))
 
@@ -285,28 +299,16 @@ class _Build:
         """Step 2: whole or not at all; but for the metafile, which says since when the index is there, under
         names that hold the action's time."""
         storage = self.ctx.seams.storage
-        storage.make_folder(self.folder)
+        make_folder(storage, self.folder)
         # Groups of new partitions of the data are made by writers.
         count = None if self.spec.by_partition is not None else len(self.spec.group_ids)
-        private = prepare(self.ctx.seams, self.action, index_metafile(self.action, count))
-        try:
-            storage.delete(paths.checksum_file(paths.partition_metafile(self.folder)))
-            section.replace(private, paths.partition_metafile(self.folder))
-        finally:
-            forget(self.ctx.seams, private)
+        random, metafile = self.ctx.seams.random, paths.partition_metafile(self.folder)
+        replace_guarded(section, random, self.action, metafile, index_metafile(self.action, count))
         for group in self.spec.group_ids:
-            name = paths.log_name(group, self.action, 1, _TOKEN)
-            self._put(f"{self.folder}/{name}", empty_group_block(self.action))
-        storage.sync_folders([self.folder, paths.METADATA])
-
-    def _put(self, path: str, data: bytes) -> None:
-        private = prepare(self.ctx.seams, self.action, data)
-        try:
-            self.ctx.seams.storage.link(private, path)
-        except FileExistsError:
-            return
-        finally:
-            forget(self.ctx.seams, private)
+            path = f"{self.folder}/{paths.log_name(group, self.action, 1, _TOKEN)}"
+            private = private_name(random, self.action)
+            put_whole(storage, private, path, empty_group_block(self.action), durable=True)
+        storage.settle([], [self.folder, paths.METADATA], durable=True)
 
     # -- build ---------------------------------------------------------------------------------------
 
@@ -322,7 +324,7 @@ class _Build:
                 continue
             data = write_hfile(
                 keys, values, schema_text=schema, base_file=True, created_ms=int(ctx.seams.clock.now_ms()),
-                run=ctx.seams.storage.side_by_side,
+                run=partial(side_by_side, ctx.seams.storage),
             )  # fmt: skip
             name = paths.hfile_name(group, _TOKEN, self.action)
             stat = BaseFileStat(self.partition, group, name, self.action, 1, len(keys), 0, len(data), 1)
@@ -341,9 +343,10 @@ class _Build:
         extra = {"schema": commit_schema(load_config(ctx.seams.storage).version)}
         plan = load_index_plan(ctx.seams.storage, self.action)
         builds = plan or [IndexBuild(self.partition, "")]
-        own = prepare(ctx.seams, self.action, encode_index_metadata(builds))
-        theirs = prepare(ctx.seams, self.action, encode_commit(stats, extra, _OPERATION))
-        try:
+        with (
+            prepared(ctx.seams, self.action, encode_index_metadata(builds)) as own,
+            prepared(ctx.seams, self.action, encode_commit(stats, extra, _OPERATION)) as theirs,
+        ):
             published = ctx.publisher.publish(
                 lambda done: f"{self.action}_{done}.{INDEXING}",
                 prepared=own,
@@ -355,9 +358,6 @@ class _Build:
                     self._name_files,
                 ),
             )
-        finally:
-            forget(ctx.seams, own)
-            forget(ctx.seams, theirs)
         return published.time
 
     def _may_complete(self, section: Section, coverage: Coverage) -> str | None:
@@ -405,12 +405,10 @@ class _Build:
         for state in (REQUESTED, INFLIGHT):
             create_once(storage, f"{paths.METADATA_TIMELINE}/{self.action}.{DELTACOMMIT}.{state}")
         for private, stat in self.bases.values():
-            try:
-                storage.link(private, f"{self.folder}/{stat.file_name}")
-            except FileExistsError:
-                if not storage.same_file(private, f"{self.folder}/{stat.file_name}"):
-                    storage.delete(f"{self.folder}/{stat.file_name}")  # of a round that covered less
-                    storage.link(private, f"{self.folder}/{stat.file_name}")
+            path = f"{self.folder}/{stat.file_name}"
+            if not put_once(storage, private, path) and not is_same(storage, private, path):
+                storage.delete(path)  # of a round that covered less
+                put(storage, private, path)
         return True
 
     def _now_whole(self, section: Guarded) -> None:

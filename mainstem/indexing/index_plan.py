@@ -17,7 +17,7 @@ from __future__ import annotations
 from mainstem.errors import Invalid
 from mainstem.indexing.index_lists import building, ready
 from mainstem.layout.properties import TableConfig, load_config
-from mainstem.publish.staging import forget, prepare
+from mainstem.services.executor import publish_plan
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
@@ -58,7 +58,6 @@ def schedule(ctx: WriterContext, partition: str, extra: dict[str, str]) -> str:
 
     ``extra``: kept in the plan. Raises ``Invalid`` for an index that is there, or that somebody builds.
     """
-    made: list[str] = []
     started: list[str] = []
 
     def start_heartbeat(time: str) -> None:
@@ -68,26 +67,20 @@ def schedule(ctx: WriterContext, partition: str, extra: dict[str, str]) -> str:
         started[:] = [time]
         ctx.heartbeats.start(time)
 
-    def plan(timeline: ActiveTimeline) -> str:
+    def plan(timeline: ActiveTimeline) -> bytes:
         config = load_config(ctx.seams.storage)
         check_free(ctx.seams.storage, config, timeline, partition)
         build = IndexBuild(partition, contiguous_until(timeline), extra)
-        made.append(prepare(ctx.seams, INDEXING, encode_index_plan([build])))
-        return made[-1]
+        return encode_index_plan([build])
 
     try:
-        published = ctx.publisher.publish(
-            lambda at: f"{at}.{INDEXING}.{REQUESTED}", prepared=plan, before_link=start_heartbeat
-        )
+        made = publish_plan(ctx, INDEXING, plan, before_link=start_heartbeat).time
     except BaseException:
         for time in started:
             ctx.heartbeats.stop(time)
         raise
-    finally:
-        for path in made:
-            forget(ctx.seams, path)
-    assert published.time is not None
-    return published.time
+    assert made is not None
+    return made
 
 
 def check_free(storage: Storage, config: TableConfig, timeline: ActiveTimeline, partition: str) -> None:

@@ -14,6 +14,7 @@ from mainstem.formats.avro_schema import avro_to_arrow, record_type
 from mainstem.indexing import index_lists
 from mainstem.layout import properties
 from mainstem.layout.properties import TableConfig
+from mainstem.merge.modes import CUSTOM
 from mainstem.metadata.commits.expression_rows import kept_expression
 from mainstem.metadata.derive.column_ranges import META_COLUMNS, indexed_columns
 from mainstem.metadata.derive.expression_functions import EXPRESSION, OPTIONS
@@ -258,7 +259,7 @@ def _secondary_index(wish: Wish) -> IndexSpec:
         secondary_texts(pa.nulls(0, schema.field(column).type))
     except Unsupported as error:
         raise Invalid(str(error)) from None
-    if wish.config.merge_mode == "CUSTOM":
+    if wish.config.merge_mode == CUSTOM:
         raise Unsupported(
             "a secondary index of a table with a merger of its own, which may give a row values that no write"
             " had: an index made of what was written would not find them"

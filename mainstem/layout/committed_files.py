@@ -17,7 +17,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
+from mainstem.storage.backends import reopens
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import CommitMetadata
 from mainstem.timeline.instant import Instant
@@ -64,9 +64,9 @@ def files_of(metadata: CommitMetadata, parse_base: ParseBase = paths.parse_base_
 def _known(storage: Storage) -> dict[str, Files]:
     """What this process has read of a table: name of the completed file -> files."""
     inner, folder = storage, ""
-    while not isinstance(inner, LocalStorage) and hasattr(inner, "inner"):
+    while not reopens(inner) and hasattr(inner, "inner"):
         inner, folder = inner.inner, f"{inner.base}/{folder}"
-    if not isinstance(inner, LocalStorage):
+    if not reopens(inner):
         return _others.setdefault(inner, {}).setdefault(folder, {})
     known = _tables.setdefault(storage.base, {})
     _tables.move_to_end(storage.base)

@@ -231,8 +231,9 @@ def _struct(array: pa.Array, stored: Record, query: Record) -> pa.Array:
         if column is None or target is None:
             continue
         child = array.field(at)
-        deeper = column.inner is not None and target.inner is not None
-        children.append(_renamed(child, column.inner, target.inner) if deeper else child)
+        if column.inner is not None and target.inner is not None:
+            child = _renamed(child, column.inner, target.inner)
+        children.append(child)
         names.append(target.name)
     if not children:  # a struct must have a field to keep its nulls
         children, names = [pa.nulls(len(array))], [_NO_FIELDS]

@@ -32,7 +32,7 @@ from mainstem.layout.properties import (
     parsed_config,
 )
 from mainstem.limits import LOCK_FILE_BYTES_MAX, PROPERTIES_BYTES_MAX, TIMELINE_FILE_BYTES_MAX
-from mainstem.storage import paths
+from mainstem.storage import maps, paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import load_timeline
 from mainstem.timeline.commit_metadata import decode_commit
@@ -189,7 +189,7 @@ def check_key_encoding(storage: Storage, config: TableConfig) -> None:
 def _note_encoding(storage: Storage, wanted: str) -> None:
     """The first writer says how keys are written; a later one of another mind is refused (``Invalid``)."""
     try:
-        storage.create(paths.KEY_ENCODING_NOTE, wanted.encode(), durable=True)
+        storage.put_new(paths.KEY_ENCODING_NOTE, wanted.encode(), durable=True)
         return
     except FileExistsError:
         noted = storage.read(paths.KEY_ENCODING_NOTE, max_bytes=LOCK_FILE_BYTES_MAX)
@@ -275,7 +275,7 @@ def _columns_of(storage: Storage, path: str, names: Sequence[str]) -> Iterator[l
                 yield _arrays(file.read_row_group(0, columns=there), there)
         return
     try:
-        blocks = read_blocks(storage.view(path), path=path, damaged="skip")
+        blocks = read_blocks(maps.view(storage, path), path=path, damaged="skip")
     except FileNotFoundError:
         return
     for block in blocks[:2]:

@@ -142,10 +142,9 @@ class KeyGenerator:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> KeyGenerator:
         """Back from ``dataclasses.asdict``, also by way of JSON. Raises ``TypeError`` or ``KeyError``."""
-        made = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items()}
+        made = _with_tuples(record)
         if made.get("time") is not None:
-            parts = made["time"].items()
-            made["time"] = TimeFormat(**{k: tuple(v) if isinstance(v, list) else v for k, v in parts})
+            made["time"] = TimeFormat(**_with_tuples(made["time"]))
         return cls(**made)
 
     @property
@@ -237,6 +236,11 @@ def _check_encoding(config: TableConfig) -> None:
             f"{NEW_ENCODING}={config.raw[NEW_ENCODING]} contradicts the table, whose {KEY_ENCODING} is"
             f" {config.key_encoding}; drop the option"
         )
+
+
+def _with_tuples(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Lists, as JSON makes them, as the tuples that they were."""
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in record.items()}
 
 
 def _check_slash_dates(config: TableConfig, kind: str) -> None:

@@ -17,29 +17,13 @@ from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.java_properties import format_properties, parse_properties
 from mainstem.layout import time_partitions
 from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.merge import modes
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.locks.zookeeper_options import PLACE_KEYS
 
 MERGE_ON_READ = "MERGE_ON_READ"
 COPY_ON_WRITE = "COPY_ON_WRITE"
-COMMIT_TIME = "COMMIT_TIME_ORDERING"
-EVENT_TIME = "EVENT_TIME_ORDERING"
-IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
-ORDERING = "hoodie.table.ordering.fields"
-PRECOMBINE = "hoodie.table.precombine.field"
-#: merge mode -> payload class and merge strategy id that version 8 stores beside it
-VERSION_8_MERGES = {
-    EVENT_TIME: (
-        "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
-        "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
-    ),
-    COMMIT_TIME: (
-        "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",
-        "ce9acb64-bde0-424c-9b91-f6ebba25356d",
-    ),
-}
-FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
 
 BUCKETS = "hoodie.bucket.index.num.buckets"
 BUCKETS_MAX = 100_000
@@ -213,18 +197,12 @@ class TableConfig:
     @property
     def ordering(self) -> tuple[str, ...]:
         """Ordering fields: the v9 key, else the spelling of 1.0.x writers."""
-        return self._fields(ORDERING, PRECOMBINE)
+        return modes.ordering_fields(self.raw)
 
     @property
     def merge_mode(self) -> str:
-        mode = self._get("hoodie.record.merge.mode").upper()
-        return mode or (EVENT_TIME if self.ordering else COMMIT_TIME)
-
-    @property
-    def partial_update_mode(self) -> str | None:
-        """Ignored by Hudi at table version 8."""
-        mode = self._get("hoodie.table.partial.update.mode").upper()
-        return mode or None if self.version >= 9 else None
+        """Hudi's name of the merge mode, also where the table does not say it."""
+        return modes.merge_mode(self.raw)
 
     @property
     def key_generator(self) -> str:
@@ -368,10 +346,7 @@ class TableConfig:
             ("hoodie.table.type", self.table_type, (MERGE_ON_READ,)),
             (INDEX_TYPE, self._get(INDEX_TYPE).upper(), ("", "BUCKET")),
             (BUCKET_ENGINE, self._get(BUCKET_ENGINE).upper(), ("", "SIMPLE")),
-            ("hoodie.record.merge.mode", self.merge_mode,
-             (COMMIT_TIME, EVENT_TIME, "CUSTOM")),  # custom ones: see merge/rules.py
-            ("hoodie.table.partial.update.mode", self.partial_update_mode,
-             (None, IGNORE_DEFAULTS, FILL_UNAVAILABLE)),
+            (modes.MODE, self.merge_mode, modes.MODES),  # CUSTOM: see merge/rules.py
             ("hoodie.table.keygenerator.type", self.key_generator,
              ("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM")),
             ("hoodie.populate.meta.fields", self._get("hoodie.populate.meta.fields").lower(),
@@ -391,11 +366,12 @@ class TableConfig:
                     f" {' or '.join(repr(a) for a in allowed if a)}{way}",
                     table=table,
                 )
+        modes.partial_update_mode(self.raw)  # refuses a mode that it does not know
         if self.version == 8:
             self._check_version_8(table)
         if not self.record_key:
             raise Unsupported("hoodie.table.recordkey.fields is missing", table=table)
-        if self.merge_mode == EVENT_TIME and not self.ordering:
+        if self.merge_mode == modes.EVENT_TIME and not self.ordering:
             raise Invalid(
                 "EVENT_TIME_ORDERING without hoodie.table.ordering.fields: rows cannot be ordered",
                 table=table,
@@ -423,11 +399,11 @@ class TableConfig:
 
     def _check_version_8(self, table: str) -> None:
         """What Hudi 1.0 would merge in another way than we and Hudi 1.1."""
-        names = [self._fields(key) for key in (ORDERING, PRECOMBINE)]
+        names = [self._fields(key) for key in (modes.ORDERING, modes.PRECOMBINE)]
         if names[0] and names[1] and names[0] != names[1]:
             raise Invalid(
-                f"{ORDERING}={','.join(names[0])} and {PRECOMBINE}={','.join(names[1])} differ: Hudi 1.0"
-                " and 1.1 would order the rows differently",
+                f"{modes.ORDERING}={','.join(names[0])} and {modes.PRECOMBINE}={','.join(names[1])} differ:"
+                " Hudi 1.0 and 1.1 would order the rows differently",
                 table=table,
             )
         if len(self.ordering) > 1:
@@ -436,10 +412,10 @@ class TableConfig:
                 " knows no more); upgrade the table to version 9 with Hudi",
                 table=table,
             )
-        payload = self._get("hoodie.compaction.payload.class").rpartition(".")[2]
-        known, _ = VERSION_8_MERGES.get(self.merge_mode, ("", ""))
+        payload = self._get(modes.PAYLOAD).rpartition(".")[2]
+        known = modes.VERSION_8_PAYLOADS.get(self.merge_mode, "")
         same = [known.rpartition(".")[2]] if known else []
-        if self.merge_mode == EVENT_TIME:
+        if self.merge_mode == modes.EVENT_TIME:
             same.append("EventTimeAvroPayload")
         if same and payload and payload not in same:
             raise Unsupported(

@@ -21,11 +21,11 @@ at most saves a check or was stale already.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 
 from mainstem.errors import Unavailable
 from mainstem.layout.properties import TableConfig, encode_config, load_config
 from mainstem.publish.publisher import Guarded
+from mainstem.publish.staging import replace_guarded
 from mainstem.storage import paths
 from mainstem.truetime.seams import Randomness
 
@@ -53,15 +53,8 @@ def change_properties(
     if raw == dict(before.raw) and not repairs:
         return before
     left_over = storage.stat(paths.PROPERTIES_BACKUP) is not None
-    private = paths.prepared(_OWNER, f"{random.getrandbits(64):016x}")
-    storage.create(private, encode_config(raw, when, updated=True), durable=True)
-    try:
-        storage.delete(paths.checksum_file(paths.PROPERTIES))
-        _replace(section, private, raw)
-    finally:
-        with suppress(OSError):  # a writer's sweep of left-over private files finds it
-            storage.delete(private)
-    storage.sync_folder(paths.HOODIE)
+    _replace(section, random, raw, encode_config(raw, when, updated=True))
+    storage.settle([], [paths.HOODIE], durable=True)
     if left_over:
         section.check()
         storage.delete(paths.PROPERTIES_BACKUP)
@@ -69,9 +62,9 @@ def change_properties(
     return TableConfig(raw)
 
 
-def _replace(section: Guarded, private: str, raw: Mapping[str, str]) -> None:
+def _replace(section: Guarded, random: Randomness, raw: Mapping[str, str], data: bytes) -> None:
     try:
-        section.replace(private, paths.PROPERTIES)
+        replace_guarded(section, random, _OWNER, paths.PROPERTIES, data)
     except OSError as error:
         # Either the reply was lost, or the effect: what is there now tells.
         if dict(load_config(section.storage).raw) != dict(raw):

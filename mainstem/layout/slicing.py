@@ -153,7 +153,7 @@ def _committed(files: list[DataFile], partition: str, written: WrittenFiles) -> 
     if len(files) < 2:
         return files
     count = Counter(file.instant for file in files)
-    left_over = set()
+    left_over: set[str] = set()
     for instant in (t for t, number in count.items() if number > 1):
         named = written(instant) or frozenset()
         mine = [f.name for f in files if f.instant == instant]

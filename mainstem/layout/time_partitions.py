@@ -142,7 +142,8 @@ class TimeFormat:
             times = np.array([*(self._parse(v, name) for v in values), 1], np.int64)
             codes = encoded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
             return self._written(times, codes, name)
-        return self._written(*np.unique(self._millis(column), return_inverse=True), name)
+        times, codes = np.unique(self._millis(column), return_inverse=True)
+        return self._written(times, codes, name)
 
     def _millis(self, column: pa.Array) -> np.ndarray:
         """Milliseconds since the epoch, as ``MILLISECONDS.convert`` makes them (towards zero)."""

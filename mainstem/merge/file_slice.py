@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from mainstem.errors import Unsupported
 from mainstem.formats.resolve import project_to, promote
 from mainstem.limits import MIB
+from mainstem.merge.comparison import beats
 from mainstem.merge.custom_merge import merge_with_function
 from mainstem.merge.fold import Folded, Positions, fold, ordering_at, positions
 from mainstem.merge.log_entries import DataRows, Entry
@@ -121,7 +122,7 @@ def probe(
         _base_ordering(table, n, f.type, hit) for n, f in zip(rules.ordering, log.fields, strict=True)
     ]
     ours, theirs = comparable([log_fields, base_fields])
-    return code, hit, folded.unconditional[code] | (ours >= theirs)
+    return code, hit, folded.unconditional[code] | beats(ours, theirs)
 
 
 def _found_among_many(column: pa.ChunkedArray, keys: pa.Array) -> pa.ChunkedArray:

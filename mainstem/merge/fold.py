@@ -1,14 +1,14 @@
 """Log entries of one file slice folded to one state per record key (Hudi's "delta merge").
 
 All vectorised: keys become codes by dictionary encoding, "last one wins" is a scatter in replay
-order, event time sorts by ordering value first (stable, so equal values let the later one win).
+order, event time sorts by ordering value first (``comparison.winners_last``).
 
 Rules (format rules 8, Java's EventTimeRecordMerger/CommitTimeRecordMerger and UpdateProcessor):
 
 * commit time: the later entry wins, data or delete.
-* event time: the greater ordering value wins, equal: the later. A delete with the default ordering
-  value (unconditional) beats everything before it; after it the next data row wins whatever its
-  value, and a delete with an ordering value changes nothing.
+* event time: the greater ordering value wins; ``comparison`` says who wins among equals. A delete with the
+  default ordering value (unconditional) beats everything before it; after it the next data row wins
+  whatever its value, and a delete with an ordering value changes nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from mainstem.formats.resolve import promote
+from mainstem.merge.comparison import winners_last
 from mainstem.merge.log_entries import DataRows, DeletedKeys, Entry, deleted_rows, joined_keys
 from mainstem.merge.ordering_values import Fields, align, comparable
 from mainstem.merge.rules import MergeRules
@@ -51,9 +52,9 @@ class Positions:
 
 @dataclass(frozen=True)
 class Folded:
-    """State per key: ``winner`` is the winning position (NOTHING cannot occur), ``is_delete`` and
-    ``unconditional`` describe that position; ``reset`` is the position of the last entry that wiped
-    what was before it (NOTHING: none), ``first`` the first data row that counts after it."""
+    """State per key: ``winner`` is the winning position (every key has one), ``is_delete`` and
+    ``unconditional`` describe that position. ``active``, per position: which entries took part in the
+    comparison (see ``_active``); None: all."""
 
     winner: np.ndarray
     is_delete: np.ndarray
@@ -102,7 +103,7 @@ def fold(log: Positions) -> Folded:
         chosen = np.flatnonzero(several[log.codes])
     else:
         chosen = at[active]
-    by_order = chosen[np.argsort(log.order[chosen], kind="stable")]
+    by_order = winners_last(chosen, log.order)
     if active is not None:
         resets = at[log.unconditional]
         winner[log.codes[resets]] = resets

@@ -32,7 +32,7 @@ def surviving(notes: Iterable[BlockNote], *, until: str | None = None) -> list[B
     return _resolve_compactions(live)
 
 
-def _after_rollback(notes: Sequence[BlockNote], cancelled: set[str | None]) -> list[BlockNote]:
+def _after_rollback(notes: Sequence[BlockNote], cancelled: set[str]) -> list[BlockNote]:
     """Blocks of a log compaction behind the command are valid: it is retried under its instant."""
     last_command = {n.rollback_of: at for at, n in enumerate(notes) if n.rollback_of is not None}
     live = []

@@ -31,14 +31,14 @@ def comparable(parts: Sequence[Fields]) -> list[np.ndarray]:
     if len(parts[0]) == 1:
         direct = [_direct(part[0]) for part in parts]
         if all(d is not None for d in direct):
-            return direct  # type: ignore[return-value]
+            return direct
     lengths = [len(part[0]) for part in parts]
     ranks: np.ndarray | None = None
     for number in range(len(parts[0])):
         rank = _dense_rank(_joined([part[number] for part in parts]))
         ranks = rank if ranks is None else _refine(ranks, rank)
     assert ranks is not None
-    return np.split(ranks, np.cumsum(lengths)[:-1])
+    return list(np.split(ranks, np.cumsum(lengths)[:-1]))
 
 
 def align(values: pa.Array, kind: pa.DataType, where: str) -> pa.Array:

@@ -22,9 +22,11 @@ import pyarrow.compute as pc
 
 from mainstem.formats.resolve import promote
 from mainstem.limits import CHUNK_BYTES_MAX
+from mainstem.merge.comparison import won_on_arrival
 from mainstem.merge.fold import NOTHING, Folded, Positions
 from mainstem.merge.log_entries import DataRows, Entry
-from mainstem.merge.rules import FILL_UNAVAILABLE, IGNORE_DEFAULTS, MergeRules
+from mainstem.merge.modes import FILL_UNAVAILABLE, IGNORE_DEFAULTS
+from mainstem.merge.rules import MergeRules
 
 
 def absent(column: pa.ChunkedArray | pa.Array, name: str, rules: MergeRules) -> np.ndarray:
@@ -104,7 +106,7 @@ def _outcomes(log: Positions, folded: Folded) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _won_on_arrival(log: Positions, folded: Folded) -> np.ndarray:
-    """Entries whose ordering value was not below any earlier active one of their key."""
+    """Entries that beat every earlier active one of their key."""
     assert log.order is not None
     total = len(log.codes)
     chosen = np.arange(total) if folded.active is None else np.flatnonzero(folded.active)
@@ -112,11 +114,7 @@ def _won_on_arrival(log: Positions, folded: Folded) -> np.ndarray:
     if not len(chosen):
         return won
     by_key = chosen[np.argsort(log.codes[chosen], kind="stable")]
-    rank = np.unique(log.order[by_key], return_inverse=True)[1].reshape(-1).astype(np.int64)
-    width = int(rank.max()) + 1
-    lifted = log.codes[by_key].astype(np.int64) * width + rank
-    highest = np.maximum.accumulate(lifted)
-    won[by_key] = lifted >= highest
+    won[by_key] = won_on_arrival(log.codes[by_key], log.order[by_key])
     return won
 
 
@@ -147,7 +145,7 @@ def _gather(
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return (
+    return bool(
         pa.types.is_string(kind)
         or pa.types.is_large_string(kind)
         or pa.types.is_binary(kind)

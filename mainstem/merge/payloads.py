@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-COMMIT_TIME = "COMMIT_TIME_ORDERING"
-EVENT_TIME = "EVENT_TIME_ORDERING"
-IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
-FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
+from mainstem.merge.modes import COMMIT_TIME, EVENT_TIME, FILL_UNAVAILABLE, IGNORE_DEFAULTS
 
 _MODEL = "org.apache.hudi.common.model."
 _DEBEZIUM_DELETE = ("_change_operation_type", "d")

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import pyarrow as pa
 
 from mainstem.errors import Unsupported
-from mainstem.merge.payloads import (
+from mainstem.formats.avro_schema import parse_schema
+from mainstem.merge.modes import (
+    BY_PAYLOAD,
     COMMIT_TIME,
+    CUSTOM,
     EVENT_TIME,
-    FILL_UNAVAILABLE,
-    IGNORE_DEFAULTS,
-    KNOWN_PAYLOADS,
-    PayloadRules,
+    PAYLOAD,
+    STRATEGY,
+    merge_mode,
+    ordering_fields,
+    partial_update_mode,
 )
+from mainstem.merge.payloads import KNOWN_PAYLOADS, PayloadRules
 from mainstem.merge.registry import merger_of
-
-CUSTOM = "CUSTOM"
 
 KEY_COLUMN = "_hoodie_record_key"
 DELETED_COLUMN = "_hoodie_is_deleted"
@@ -30,20 +33,17 @@ _PROPERTY = "hoodie.record.merge.property."
 _UNAVAILABLE = "hoodie.write.partial.update.unavailable.value"
 _DELETE_FIELD = "hoodie.payload.delete.field"
 _DELETE_MARKER = "hoodie.payload.delete.marker"
-_PAYLOAD = "hoodie.compaction.payload.class"
-_STRATEGY = "hoodie.record.merge.strategy.id"
-_BY_PAYLOAD = "00000000-0000-0000-0000-000000000000"
 
 
 @dataclass(frozen=True)
 class MergeRules:
-    """The merge rules of one table.
+    """The merge rules of one table: all that merging needs to know of it, in every spec that travels.
 
     ``ordering`` is empty where rows are merged by commit time. ``partial`` is IGNORE_DEFAULTS,
-    FILL_UNAVAILABLE or None; ``unavailable`` the marker of the second; ``defaults`` the non-null
-    Avro defaults per column. ``delete_field``/``delete_marker``: a row whose column holds this
-    text is a delete. ``merger``: the strategy id of a registered function, which is given all
-    columns, those of ``full_schema``.
+    FILL_UNAVAILABLE or None; ``unavailable`` the marker of the second. ``delete_field``/``delete_marker``:
+    a row whose column holds this text is a delete. ``merger``: the strategy id of a registered function,
+    which is given all columns. The table's schema tells the rest (``for_schema``): ``defaults``, the
+    non-null Avro defaults per column, and ``full_schema``, all columns where there is a ``merger``.
     """
 
     ordering: tuple[str, ...] = ()
@@ -55,6 +55,31 @@ class MergeRules:
     merger: str | None = None
     full_schema: pa.Schema | None = None
 
+    def for_schema(self, text: str, schema: pa.Schema) -> MergeRules:
+        """The rules with what a schema says: ``text`` in Avro, ``schema`` its columns behind Hudi's own."""
+        full = None if self.merger is None else schema
+        return replace(self, defaults=column_defaults(text), full_schema=full)
+
+    def ordering_types(self, schema: pa.Schema) -> list[pa.DataType]:
+        """Types of the ordering columns; ``Unsupported`` for a field that is no column."""
+        for name in self.ordering:
+            if name not in schema.names:
+                raise Unsupported(
+                    f"ordering field {name!r} is no column of the table; its columns are"
+                    f" {', '.join(schema.names)} (nested ordering fields are not supported)"
+                )
+        return [schema.field(name).type for name in self.ordering]
+
+    def record(self) -> dict[str, Any]:
+        """For JSON; without the schema's part, which ``for_schema`` puts in again."""
+        return {name: getattr(self, name) for name in _RECORDED}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> MergeRules:
+        """What ``record`` gave, once it was JSON."""
+        values = {name: record[name] for name in _RECORDED}
+        return cls(**values | {"ordering": tuple(values["ordering"])})
+
     @property
     def needed_columns(self) -> tuple[str, ...]:
         """Columns the merge itself looks at, whether or not the query asks for them."""
@@ -64,14 +89,29 @@ class MergeRules:
         return tuple(dict.fromkeys((KEY_COLUMN, *self.ordering, *marks, *every)))
 
 
+_OF_THE_SCHEMA = ("defaults", "full_schema")
+_RECORDED = tuple(f.name for f in fields(MergeRules) if f.name not in _OF_THE_SCHEMA)
+
+
+def column_defaults(text: str) -> dict[str, Any]:
+    """Non-null plain Avro defaults per column (what IGNORE_DEFAULTS takes for "not set")."""
+    found = {}
+    for one in parse_schema(text)["fields"]:
+        default = one.get("default")
+        if isinstance(default, (bool, int, float, str)):
+            found[one["name"]] = default
+    return found
+
+
 def merge_rules(properties: Mapping[str, str]) -> MergeRules:
     """Rules of a table from its properties (HoodieTableConfig, format rules 1.4 to 1.6).
+
+    They are complete with its schema (``MergeRules.for_schema``).
 
     Raises ``Unsupported`` naming the merge mode, payload class or merger that we do not have.
     """
     ordering = ordering_fields(properties)
-    mode = properties.get("hoodie.record.merge.mode") or (EVENT_TIME if ordering else COMMIT_TIME)
-    mode = mode.strip().upper()
+    mode = merge_mode(properties)
     field_, marker = _merge_property(properties, _DELETE_FIELD), _merge_property(properties, _DELETE_MARKER)
     if mode == CUSTOM:
         return _custom_rules(properties, ordering, field_, marker)
@@ -79,7 +119,7 @@ def merge_rules(properties: Mapping[str, str]) -> MergeRules:
         raise _unknown(mode, properties)
     return MergeRules(
         ordering=ordering if mode == EVENT_TIME else (),
-        partial=_partial_mode(properties),
+        partial=partial_update_mode(properties),
         unavailable=_merge_property(properties, _UNAVAILABLE),
         delete_field=field_,
         delete_marker=marker,
@@ -90,11 +130,11 @@ def _custom_rules(
     properties: Mapping[str, str], ordering: tuple[str, ...], field_: str | None, marker: str | None
 ) -> MergeRules:
     """A registered merger, or a payload class of Hudi's own (tables of version 8)."""
-    strategy = properties.get(_STRATEGY, "").strip().lower()
+    strategy = properties.get(STRATEGY, "").strip().lower()
     if strategy and merger_of(strategy) is not None:
         return MergeRules(delete_field=field_, delete_marker=marker, merger=strategy)
-    payload = KNOWN_PAYLOADS.get(properties.get(_PAYLOAD, "").strip())
-    if payload is None or strategy not in ("", _BY_PAYLOAD):
+    payload = KNOWN_PAYLOADS.get(properties.get(PAYLOAD, "").strip())
+    if payload is None or strategy not in ("", BY_PAYLOAD):
         raise _unknown(CUSTOM, properties)
     _check_payload_ordering(payload, ordering, properties)
     return MergeRules(
@@ -112,38 +152,19 @@ def _check_payload_ordering(
     if payload.mode != EVENT_TIME or (ordering and payload.ordering in ((), ordering)):
         return
     raise Unsupported(
-        f"payload class {properties[_PAYLOAD]} orders rows by"
+        f"payload class {properties[PAYLOAD]} orders rows by"
         f" {', '.join(payload.ordering) or 'an ordering field'}, the table names"
         f" {', '.join(ordering) or 'none'}: upgrade the table to version 9 with Hudi, which sets them"
     )
 
 
 def _unknown(mode: str, properties: Mapping[str, str]) -> Unsupported:
-    names = [properties[key] for key in (_PAYLOAD, _STRATEGY) if properties.get(key)]
+    names = [properties[key] for key in (PAYLOAD, STRATEGY) if properties.get(key)]
     return Unsupported(
         f"record merge mode {mode!r} (merger or payload {', '.join(names) or 'not named'!r}) needs Java"
         f" code that mainstem does not have; it merges {COMMIT_TIME} and {EVENT_TIME} tables, Hudi's own"
         " payload classes, and strategies registered with mainstem.register_merger"
     )
-
-
-def ordering_fields(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Ordering columns; 1.0.x writers spell the key ``hoodie.table.precombine.field``."""
-    text = properties.get("hoodie.table.ordering.fields") or properties.get(
-        "hoodie.table.precombine.field", ""
-    )
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _partial_mode(properties: Mapping[str, str]) -> str | None:
-    mode = properties.get("hoodie.table.partial.update.mode", "").strip()
-    if not mode or int(properties.get("hoodie.table.version", "9")) <= 8:
-        return None  # Java ignores the key before table version 9
-    if mode not in (IGNORE_DEFAULTS, FILL_UNAVAILABLE):
-        raise Unsupported(
-            f"hoodie.table.partial.update.mode={mode!r}; known are {IGNORE_DEFAULTS} and {FILL_UNAVAILABLE}"
-        )
-    return mode
 
 
 def _merge_property(properties: Mapping[str, str], key: str) -> str | None:

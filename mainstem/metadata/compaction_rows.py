@@ -27,7 +27,7 @@ from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.metadata.records.flat_rows import encode
 from mainstem.metadata.records.record_schema import schema_of_version
 from mainstem.options import one_of, whole_number
-from mainstem.storage import paths
+from mainstem.storage import maps, paths
 from mainstem.timeline.compaction_trigger import TRIGGERS, pending
 from mainstem.timeline.instant import DELTACOMMIT
 from mainstem.timeline.plans import CompactionOperation, load_compaction_plan
@@ -128,7 +128,7 @@ def _schema(table: MetadataTable, operation: CompactionOperation) -> str:
     texts = [schema_of_version(table.config.version)]
     if operation.base_file is not None:
         path = paths.in_partition(operation.partition, operation.base_file)
-        texts.append(open_hfile(table.folder.view(path), path=table.folder.outer(path)).schema_text)
+        texts.append(open_hfile(maps.view(table.folder, path), path=table.folder.outer(path)).schema_text)
     blocks = (block for block in _blocks(table, operation) if block.kind == BlockKind.HFILE_DATA)
     return max([*texts, *(block.schema_text for block in blocks)], key=len)
 
@@ -136,7 +136,7 @@ def _schema(table: MetadataTable, operation: CompactionOperation) -> str:
 def _blocks(table: MetadataTable, operation: CompactionOperation) -> Iterator[LogBlock]:
     for name in operation.log_files:
         path = paths.in_partition(operation.partition, name)
-        yield from read_blocks(table.folder.view(path), path=table.folder.outer(path))
+        yield from read_blocks(maps.view(table.folder, path), path=table.folder.outer(path))
 
 
 def log_rows(table: MetadataTable, operation: CompactionOperation) -> int:

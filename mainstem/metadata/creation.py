@@ -31,13 +31,16 @@ from mainstem.formats.java_properties import parse_properties
 from mainstem.formats.log_file import empty_group_block
 from mainstem.layout.properties import TableConfig, encode_config, table_checksum
 from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.merge import modes
 from mainstem.metadata.commits.taking_back import metadata_partition
 from mainstem.metadata.metadata_partitions import Content
 from mainstem.metadata.metafile import index_metafile
 from mainstem.metadata.records.flat_rows import encode
 from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
+from mainstem.publish.staging import private_name, put_whole
 from mainstem.storage import paths
 from mainstem.storage.below import FolderStorage
+from mainstem.storage.folders import make_folder, move_folder
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import load_timeline
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
@@ -85,9 +88,9 @@ def metadata_properties(config: TableConfig) -> dict[str, str]:
         "hoodie.table.recordkey.fields": "key",
         "hoodie.table.keygenerator.type": "HOODIE_TABLE_METADATA",
         "hoodie.populate.meta.fields": "false",
-        "hoodie.compaction.payload.class": "org.apache.hudi.metadata.HoodieMetadataPayload",
-        "hoodie.record.merge.mode": "CUSTOM",
-        "hoodie.record.merge.strategy.id": "00000000-0000-0000-0000-000000000000",
+        modes.PAYLOAD: "org.apache.hudi.metadata.HoodieMetadataPayload",
+        modes.MODE: modes.CUSTOM,
+        modes.STRATEGY: modes.BY_PAYLOAD,
         "hoodie.datasource.write.drop.partition.columns": "false",
         "hoodie.table.checksum": table_checksum("", name),
     }
@@ -98,13 +101,10 @@ def put_table(storage: Storage, random: Randomness, config: TableConfig, when: s
     if storage.stat(_PROPERTIES) is not None:
         return
     for folder in paths.INITIAL_FOLDERS:
-        storage.make_folder(f"{paths.METADATA}/{folder}")
-    private = paths.prepared("metadata", f"{random.getrandbits(64):016x}")
-    storage.create(private, encode_config(metadata_properties(config), when), durable=True)
-    with suppress(FileExistsError):
-        storage.link(private, _PROPERTIES)
-    storage.delete(private)
-    storage.sync_folders([f"{paths.METADATA}/{paths.HOODIE}", paths.METADATA, paths.HOODIE])
+        make_folder(storage, f"{paths.METADATA}/{folder}")
+    data = encode_config(metadata_properties(config), when)
+    put_whole(storage, private_name(random, "metadata"), _PROPERTIES, data, durable=True)
+    storage.settle([], [f"{paths.METADATA}/{paths.HOODIE}", paths.METADATA, paths.HOODIE], durable=True)
 
 
 def first_instant(storage: Storage) -> str:
@@ -129,22 +129,21 @@ def put_partition(
     """Step 2, durable; returns the content of the instant's completed file."""
     folder = metadata_partition(partition)
     schema = schema_of_version(table_version)
-    storage.make_folder(folder)
-    storage.create(paths.partition_metafile(folder), index_metafile(instant), durable=True)
+    storage.put_new(paths.partition_metafile(folder), index_metafile(instant), durable=True)
     stats: list[WriteStat] = []
     for group in groups:
         name = paths.log_name(group.file_id, instant, 1, _TOKEN)
-        storage.create(f"{folder}/{name}", empty_group_block(instant), durable=True)
+        storage.put_new(f"{folder}/{name}", empty_group_block(instant), durable=True)
         if group.rows is None or not group.rows.num_rows:
             continue
         keys, values = encode(group.content, group.rows, schema)
         data = write_hfile(keys, values, schema_text=schema, base_file=True, created_ms=created_ms)
         name = paths.hfile_name(group.file_id, _TOKEN, instant)
-        storage.create(f"{folder}/{name}", data, durable=True)
+        storage.put_new(f"{folder}/{name}", data, durable=True)
         stats.append(
             BaseFileStat(partition, group.file_id, name, instant, 1, len(keys), 0, len(data), 1)
         )
-    storage.sync_folders([folder, paths.METADATA])
+    storage.settle([], [folder, paths.METADATA], durable=True)
     return encode_commit(stats, {"schema": commit_schema(table_version)}, _OPERATION)
 
 
@@ -175,15 +174,15 @@ def put_with_table(
                 (f"{instant}.{DELTACOMMIT}.{INFLIGHT}", b""),
                 (f"{instant}_{time}.{DELTACOMMIT}", done),
             ):
-                inner.create(f"{paths.METADATA_TIMELINE}/{name}", data, durable=True)
-        inner.sync_folder(paths.METADATA_TIMELINE)
+                inner.put_new(f"{paths.METADATA_TIMELINE}/{name}", data, durable=True)
+        inner.settle([], [paths.METADATA_TIMELINE], durable=True)
         try:
-            storage.move_folder(inner.outer(paths.METADATA), paths.METADATA)
+            move_folder(storage, inner.outer(paths.METADATA), paths.METADATA)
         except FileExistsError:
             _check_alike(storage, config, contents)
     finally:
         with suppress(OSError):  # a writer's sweep finds it
-            storage.delete_folder(attempt)
+            storage.delete_tree(attempt)
 
 
 def _check_alike(
@@ -214,4 +213,4 @@ def _check_alike(
 
 def remove_partition(storage: Storage, partition: str) -> None:
     """What an earlier attempt at a partition left; before ``put_partition``, while no list names it."""
-    storage.delete_folder(metadata_partition(partition))
+    storage.delete_tree(metadata_partition(partition))

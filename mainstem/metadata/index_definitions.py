@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -34,7 +33,9 @@ from mainstem.metadata.metadata_partitions import (
 )
 from mainstem.metadata.records.row_keys import V1, V2
 from mainstem.publish.publisher import Guarded
+from mainstem.publish.staging import replace_guarded
 from mainstem.storage import paths
+from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.seams import Randomness
 
@@ -225,13 +226,6 @@ def replace_definitions(
     """
     storage, path = section.storage, definitions_path(config)
     folder = path.rpartition("/")[0]
-    storage.make_folder(folder)
-    private = paths.prepared(_OWNER, f"{random.getrandbits(64):016x}")
-    storage.create(private, encode_definitions(definitions), durable=True)
-    try:
-        storage.delete(paths.checksum_file(path))  # Hadoop's, of the content until now
-        section.replace(private, path)
-    finally:
-        with suppress(OSError):  # a writer's sweep of left-over private files finds it
-            storage.delete(private)
-    storage.sync_folder(folder)
+    make_folder(storage, folder)
+    replace_guarded(section, random, _OWNER, path, encode_definitions(definitions))
+    storage.settle([], [folder], durable=True)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -52,9 +53,10 @@ from mainstem.metadata.records.flat_rows import SCHEMAS, decode
 from mainstem.metadata.records.row_keys import V2, file_groups, hashed_texts
 from mainstem.metadata.records.row_merging import Block, merge, shown
 from mainstem.metadata.validity import AheadOfView, Validity
-from mainstem.storage import paths
+from mainstem.storage import maps, paths
 from mainstem.storage.below import FolderStorage
 from mainstem.storage.protocol import Storage
+from mainstem.storage.side_by_side import side_by_side
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.commit_metadata import CommitMetadata, decode_commit
 from mainstem.timeline.instant import COMMIT, COMPACTION, DELTACOMMIT, Instant
@@ -315,7 +317,7 @@ class MetadataTable:
         self, partition: str, slices: Sequence[FileSlice], select: Select | None, keep: Keep | None
     ) -> pa.Table:
         content = self.content(partition)
-        parts = self.folder.side_by_side(lambda s: self._merged(content, s, select, keep), slices)
+        parts = side_by_side(self.folder, lambda s: self._merged(content, s, select, keep), slices)
         return shown(content, pa.concat_tables(parts)) if parts else SCHEMAS[content].empty_table()
 
     def _hashed(
@@ -337,7 +339,7 @@ class MetadataTable:
             keep = _starting(some) if starting else _among(some)
             return self._merged(content, slices[number], select(some), keep)
 
-        parts = self.folder.side_by_side(one, wanted)
+        parts = side_by_side(self.folder, one, wanted)
         return shown(content, pa.concat_tables(parts)) if parts else SCHEMAS[content].empty_table()
 
     def _merged(
@@ -347,7 +349,7 @@ class MetadataTable:
         try:
             if found.base_file is not None:
                 path = paths.in_partition(found.partition, found.base_file)
-                view, run = self.folder.view(path), self.folder.side_by_side
+                view, run = maps.view(self.folder, path), partial(side_by_side, self.folder)
                 file = open_hfile(view, path=self.folder.outer(path), run=run)
                 base = _encoded(file, select, self.folder.outer(path)).decoded(content)
             pieces = [
@@ -366,7 +368,7 @@ class MetadataTable:
             return []
         where = self.folder.outer(path)
         made: list[Encoded | pa.Array] = []
-        for block in read_blocks(self.folder.view(path), path=where):
+        for block in read_blocks(maps.view(self.folder, path), path=where):
             if not self.validity.counts(block.instant):
                 continue
             if block.kind == BlockKind.DELETE:

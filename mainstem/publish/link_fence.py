@@ -42,6 +42,8 @@ from collections.abc import Callable, Sequence
 from mainstem.errors import CorruptTable, LeaseLost, MainstemError, Unavailable
 from mainstem.publish.table_identity import check_same
 from mainstem.storage import paths
+from mainstem.storage.folders import make_folder
+from mainstem.storage.links import links
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.clock import Clock
 from mainstem.truetime.seams import Randomness
@@ -79,7 +81,7 @@ class LinkEpoch:
         """Step 1: the marker is a second name of the content (already durable), or an empty file."""
         try:
             if self._content is None:
-                self._storage.create(self.marker, b"", durable=False)
+                self._storage.put_new(self.marker, b"", durable=False)
             else:
                 self._name(self._content, self.marker)
         except FileExistsError as error:
@@ -92,12 +94,12 @@ class LinkEpoch:
 
     def _name(self, prepared: str, ticket: str) -> None:
         try:
-            self._storage.link(prepared, ticket)
+            links(self._storage).link(prepared, ticket)
         except FileNotFoundError as error:
             check_same(self._storage.names(paths.FENCE), self._table, self._storage.base)
             if self._storage.stat(prepared) is not None:  # the first section of a table has no folder yet
-                self._storage.make_folder(paths.FENCE)
-                self._storage.link(prepared, ticket)
+                make_folder(self._storage, paths.FENCE)
+                links(self._storage).link(prepared, ticket)
                 return
             raise Unavailable(
                 f"the prepared content {prepared} is gone; nothing was published",
@@ -138,19 +140,21 @@ class LinkEpoch:
 
     def publish(self, target: str) -> None:
         """Step 4. ``LeaseLost`` if the marker was swept, ``FileExistsError`` if the target exists."""
-        self._publish(self.marker, target, lambda: self._storage.link(self.marker, target, durable=True))
+        store = links(self._storage)
+        self._publish(self.marker, target, lambda: store.link(self.marker, target, durable=True))
 
     def published(self, target: str) -> bool:
-        return self._storage.same_file(self._content or self.marker, target)
+        return links(self._storage).same_file(self._content or self.marker, target)
 
     def publish_ahead(self, target: str) -> None:
         """Step 4 for the file that is published first. Its ticket is of no more use, so it moves: the
         target's name holds a time that only this section gives."""
-        self._publish(self.ticket_ahead, target, lambda: self._storage.rename(self.ticket_ahead, target))
+        store = links(self._storage)
+        self._publish(self.ticket_ahead, target, lambda: store.rename(self.ticket_ahead, target))
         self._ahead_waits = False
 
     def published_ahead(self, target: str) -> bool:
-        return self._ahead is not None and self._storage.same_file(self._ahead, target)
+        return self._ahead is not None and links(self._storage).same_file(self._ahead, target)
 
     def _publish(self, ticket: str, target: str, put: Callable[[], None]) -> None:
         try:
@@ -176,7 +180,7 @@ class LinkEpoch:
 
     def put_in_place(self, target: str) -> None:
         try:
-            self._storage.rename(self.ticket, target)
+            links(self._storage).rename(self.ticket, target)
         except FileNotFoundError as error:
             raise LeaseLost(f"the ticket of epoch {self.number} was swept by a later one") from error
 
@@ -255,10 +259,10 @@ def note_newest(storage: Storage, time: str) -> None:
     Somebody may have read up to that time; an instant at or below it would never be seen by him.
     """
     try:
-        storage.create(paths.newest_note(time), b"", durable=True)
+        storage.put_new(paths.newest_note(time), b"", durable=True)
     except FileExistsError:
         return
-    storage.sync_folder(paths.FENCE)
+    storage.settle([], [paths.FENCE], durable=True)
     for name in sorted(storage.names(paths.FENCE)):
         noted = paths.parse_newest_note(name)
         if noted is not None and noted < time:
@@ -268,6 +272,6 @@ def note_newest(storage: Storage, time: str) -> None:
 def note_foreign_writer(storage: Storage, evidence: str) -> None:
     """Remember for good that another kind of writer uses the table."""
     try:
-        storage.create(f"{paths.FENCE}/{FOREIGN_NOTE}", evidence.encode(), durable=True)
+        storage.put_new(f"{paths.FENCE}/{FOREIGN_NOTE}", evidence.encode(), durable=True)
     except FileExistsError:
         return

@@ -35,7 +35,8 @@ from mainstem.publish.link_fence import FOREIGN_NOTE
 from mainstem.publish.skew_wait import MixedWritersWarning, SkewWait
 from mainstem.publish.table_identity import check_same
 from mainstem.storage import paths
-from mainstem.storage.protocol import NotDurable, Storage
+from mainstem.storage.links import NotDurable
+from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline, TimelineReader
 from mainstem.timeline.instant import REQUESTED, RESTORE, parse_instant
 from mainstem.timeline.restore_records import pending_restores
@@ -342,7 +343,7 @@ class Publisher:
             ) from error
         if applied and durable:
             try:
-                storage.sync_folder(target.rpartition("/")[0])
+                storage.settle([], [target.rpartition("/")[0]], durable=True)
             except OSError as unsynced:
                 raise _unsynced(target, unsynced, storage.base) from unsynced
         return applied
@@ -402,7 +403,7 @@ class Publisher:
             lease.check()
             name = f"{time}.{action}.{REQUESTED}"
             try:
-                self._seams.storage.create(paths.timeline_file(name), b"", durable=False)
+                self._seams.storage.put_new(paths.timeline_file(name), b"", durable=False)
             except FileExistsError as error:
                 heartbeats.stop(times.pop())
                 raise LeaseLost(f"{name} was created by another holder of the lock") from error

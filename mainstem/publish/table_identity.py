@@ -32,8 +32,8 @@ def note_identity(storage: Storage, random: Randomness) -> str:
     if known is not None:
         return known
     made = f"{random.getrandbits(128):032x}"
-    storage.create(paths.table_note(made), b"", durable=True)
-    storage.sync_folders([paths.FENCE, paths.OWN])
+    storage.put_new(paths.table_note(made), b"", durable=True)
+    storage.settle([], [paths.FENCE, paths.OWN], durable=True)
     return made
 
 

@@ -327,9 +327,10 @@ class ArchivePlan:
     @classmethod
     def make(cls, subject: Subject) -> ArchivePlan | None:
         state = subject.state()
+        if state is None:
+            return None
         # Of the metadata table too: it is under the data table's lock and restored with it.
-        data = state.data if isinstance(state, MetadataState) else state and state.timeline
-        if state is None or data is None or restore_pending(data):
+        if restore_pending(state.data if isinstance(state, MetadataState) else state.timeline):
             return None
         manifest = state.archive.manifest
         stale, doubtful = _already_archived(state)

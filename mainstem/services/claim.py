@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mainstem.errors import OutcomeUnknown, Unavailable
-from mainstem.publish.staging import forget, prepare
+from mainstem.errors import Unavailable
+from mainstem.publish.staging import prepared
 from mainstem.writers.context import WriterContext
 
 
@@ -25,8 +25,6 @@ def claimed(ctx: WriterContext, time: str, what: str) -> Iterator[bool]:
     try:
         with ctx.synced():
             yield True
-    except OutcomeUnknown:
-        raise
     except OSError as error:
         raise Unavailable(
             f"{what} {time} did not end: {error}; its plan stays, execute it again", table=ctx.base
@@ -51,9 +49,8 @@ def claim(ctx: WriterContext, time: str) -> bool:
 
 def store_now_ms(ctx: WriterContext, time: str) -> int:
     """The store's clock, by the time of a file just made (``time``: whose private file it is)."""
-    probe = prepare(ctx.seams, time, b"")
-    info = ctx.seams.storage.stat(probe)
-    forget(ctx.seams, probe)
+    with prepared(ctx.seams, time, b"") as probe:
+        info = ctx.seams.storage.stat(probe)
     if info is None:
         raise Unavailable("the store removed a file that was just made", table=ctx.base)
     return info.mtime_ms

@@ -249,8 +249,9 @@ class DataFile:
         lies on the new base file. False for files of instants that are not completed.
         """
         # Writers of Hudi 1.0.1 could complete "before" they were requested; then no slice is certain.
-        older = self.completed is not None and self.instant < cut
-        return older and (self.is_base or self.completed < cut)
+        if self.completed is None or self.instant >= cut:
+            return False
+        return self.is_base or self.completed < cut
 
     def slice_of(self, bases: Collection[str]) -> str:
         """Base instant of the slice that it is in, "" without a base file."""

@@ -35,11 +35,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NoReturn
 
-from mainstem.errors import CorruptTable, OutcomeUnknown, Unavailable
+from mainstem.errors import CorruptTable, Unavailable, naming
 from mainstem.metadata.commits.action import FileChanges
 from mainstem.publish.publisher import Section
-from mainstem.publish.staging import create_once, forget, prepare
+from mainstem.publish.staging import create_once, prepared
 from mainstem.readers.planning.file_presence import check_listed
 from mainstem.readers.planning.table_state import TableState
 from mainstem.services.claim import claimed, store_now_ms
@@ -52,6 +53,7 @@ from mainstem.services.clean_plan import (
     partitions_to_look_at,
     plan_clean,
 )
+from mainstem.services.executor import publish_end
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -72,7 +74,6 @@ from mainstem.timeline.instant import (
 )
 from mainstem.writers.context import WriterContext
 from mainstem.writers.leftovers import begun_savepoints
-from mainstem.writers.publish_with_metadata import publish_with_metadata
 from mainstem.writers.rollback import condemned, roll_back_failed_writes
 
 _PLANS_MAX = 5
@@ -131,14 +132,8 @@ def schedule(ctx: WriterContext, *, if_due: bool = False) -> str | None:
         return None
     if ctx.options.lazy_rollback:
         roll_back_failed_writes(ctx, if_due=if_due)
-    try:
+    with naming(ctx.base, "planning a clean failed", "nothing is planned, try again"):
         return _schedule(ctx, options)
-    except OutcomeUnknown:
-        raise
-    except OSError as error:
-        raise Unavailable(
-            f"planning a clean failed: {error}; nothing is planned, try again", table=ctx.base
-        ) from error
 
 
 def _schedule(ctx: WriterContext, options: CleanOptions) -> str | None:
@@ -188,13 +183,10 @@ def _publish(
             return _PENDING
         return _OVERTAKEN if is_overtaken(planned_on, section.timeline) else None
 
-    prepared = prepare(ctx.seams, CLEAN, encode_clean_plan(plan, ctx.base))
-    try:
+    with prepared(ctx.seams, CLEAN, encode_clean_plan(plan, ctx.base)) as private:
         published = ctx.publisher.publish(
-            lambda time: f"{time}.{CLEAN}.{REQUESTED}", prepared=prepared, decide=may_publish
+            lambda time: f"{time}.{CLEAN}.{REQUESTED}", prepared=private, decide=may_publish
         )
-    finally:
-        forget(ctx.seams, prepared)
     return published.time, published.decision
 
 
@@ -361,7 +353,7 @@ def _newest_bases(state: TableState, partition: str, names: Iterable[str]) -> di
     return found
 
 
-def _refuse(state: TableState, time: str, partition: str, name: str, why: str) -> None:
+def _refuse(state: TableState, time: str, partition: str, name: str, why: str) -> NoReturn:
     raise CorruptTable(
         f"the clean {time} would delete {state.for_people(paths.in_partition(partition, name))}, {why};"
         " nothing was deleted. Remove the clean's .requested and .inflight files once you know where the plan"
@@ -393,11 +385,4 @@ def _complete(ctx: WriterContext, time: str, metadata: bytes, changes: FileChang
     def ended(section: Section) -> str | None:
         return None if time in pending(section.timeline) else "ended"
 
-    prepared = prepare(ctx.seams, time, metadata)
-    try:
-        published = publish_with_metadata(
-            ctx, time, changes, lambda done: f"{time}_{done}.{CLEAN}", prepared=prepared, decide=ended
-        )
-    finally:
-        forget(ctx.seams, prepared)
-    return published.time
+    return publish_end(ctx, time, CLEAN, metadata, ended, changes=changes).time

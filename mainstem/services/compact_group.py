@@ -2,7 +2,7 @@
 
 A ``GroupTask`` is picklable and needs no writer: whoever claimed the plan (``compaction.executing``) runs
 the tasks in threads of its own or on the workers of a cluster, and completes the plan with what they
-return. For what makes this safe see ``services.compaction``.
+return. For what makes this safe see ``services.executor``.
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mainstem.errors import Unavailable
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.base_file import BaseFileFormat, write_base_file
-from mainstem.publish.staging import create_once, delete_quietly
-from mainstem.readers.planning.split import ReadSpec, Split, split_paths
 from mainstem.readers.rows.bounded_merge import read_bounded
+from mainstem.readers.rows.split import ReadSpec, Split, split_paths
 from mainstem.services.compaction_plan import measured
+from mainstem.services.planned_files import Kind, make_file
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
-from mainstem.storage.protocol import Storage
+from mainstem.storage.backends import storage_of
+from mainstem.storage.location import Location
+from mainstem.storage.protocol import Storage, Upload
 from mainstem.timeline.active import load_timeline
 from mainstem.timeline.commit_metadata import CompactionStat
 from mainstem.timeline.compaction_trigger import pending
+from mainstem.timeline.instant import COMMIT, COMPACTION
 from mainstem.timeline.plans import CompactionOperation
 from mainstem.truetime.clock import Clock, SystemClock
 
 FILE_NAME = META_FIELDS[4]
+COMPACTIONS = Kind("compaction", COMPACTION, COMMIT, "COMPACT", paths.parse_base_name)
 
 
 def final_name(time: str, number: int, operation: CompactionOperation) -> str:
@@ -40,7 +42,7 @@ def final_name(time: str, number: int, operation: CompactionOperation) -> str:
 
 @dataclass(frozen=True)
 class GroupTask:
-    """What is needed to compact one file group; ``base`` is the table's absolute path.
+    """What is needed to compact one file group; ``location`` is the table's.
 
     ``number``: place in the plan; ``spec``: what is read, all columns but the file's name; ``schema``:
     Avro schema of the new base file; ``log_rows``: rows and
@@ -48,7 +50,7 @@ class GroupTask:
     ``durable``: fsync what is written.
     """
 
-    base: str
+    location: Location
     time: str
     number: int
     operation: CompactionOperation
@@ -58,6 +60,11 @@ class GroupTask:
     log_rows: int
     memory_bytes: int
     durable: bool
+
+    @property
+    def base(self) -> str:
+        """Where the table lies, as text."""
+        return self.location.base
 
     @property
     def file_name(self) -> str:
@@ -77,17 +84,24 @@ class GroupTask:
         ``storage`` and ``clock`` those of this machine. Raises ``CorruptTable`` for damaged files,
         ``Unavailable`` where another executor completed the plan, ``OSError`` for trouble with storage.
         """
-        storage = storage or LocalStorage(self.base, sync=self.durable)
+        storage = storage or storage_of(self.location, sync=self.durable)
         clock = clock or SystemClock()
         began = clock.monotonic_ms()
-        if storage.stat(self.target) is None:
-            self._make(storage, paths.prepared(self.time, identity))
-        info = storage.stat(self.target)
-        if info is None:
-            raise Unavailable(
-                f"the compaction {self.time} was ended by another executor, or {self.target} was removed",
-                table=self.base,
-            )
+
+        def write(sink: Upload) -> None:
+            write_base_file(self._rows(storage), self.schema, sink, self.how)
+
+        info = make_file(
+            storage,
+            self.time,
+            self.target,
+            identity,
+            lambda: write,
+            what=COMPACTIONS.what,
+            wanted=lambda: self.time in pending(load_timeline(storage)),
+            durable=self.durable,
+            marker=paths.marker(self.time, self.operation.partition, self.file_name),
+        )
         operation = self.operation
         return CompactionStat(
             operation.partition,
@@ -102,31 +116,6 @@ class GroupTask:
             log_rows=self.log_rows,
             taken_ms=int(clock.monotonic_ms() - began),
         )
-
-    def _make(self, storage: Storage, private: str) -> None:
-        """Private file, then the look at the plan, then the link."""
-        sink = storage.open_sink(private)
-        try:
-            try:
-                write_base_file(self._rows(storage), self.schema, sink, self.how)
-            finally:
-                storage.settle([sink], [paths.PREPARED], durable=self.durable)
-            if self.time not in pending(load_timeline(storage)):
-                return
-            create_once(storage, paths.marker(self.time, self.operation.partition, self.file_name))
-            storage.link(private, self.target)
-        except FileExistsError:
-            return  # another executor was faster; its rows are the same
-        except FileNotFoundError as error:
-            if storage.stat(private) is not None:
-                raise
-            if self.time not in pending(load_timeline(storage)):
-                storage.delete_folder(paths.marker_folder(self.time))  # who completed it removed it once
-            raise Unavailable(
-                f"the compaction {self.time} was completed by another executor", table=self.base
-            ) from error
-        finally:
-            delete_quietly(storage, private)
 
     def _rows(self, storage: Storage) -> Iterator[pa.Table]:
         operation = self.operation

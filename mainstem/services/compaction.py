@@ -1,17 +1,13 @@
 """Compaction beside running writers: planned under the lock, executed by anybody without it.
 
+The steps are those of ``services.executor``:
+
   [[ lock: which log files completed before now -> publish t.compaction.requested ]]
-  -> t.compaction.inflight -> per file group: merge base and logs into a private file, link it to its
+  -> t.compaction.inflight -> per file group: merge base and logs into a private file, put it under its
   final name -> [[ lock: still pending? -> publish t_c.commit ]] -> remove private files and markers
 
-The name of a new base file follows from plan and file group alone and its rows from the plan's files
-alone, so it does not matter who makes it or how often: the first link wins, every other executor
-finds the file. Whoever comes too late changes nothing: an executor makes its private file, then looks
-whether the plan is still pending, then links; whoever completes a plan removes all private files of
-it afterwards, so the link of a stopped executor that wakes up finds nothing to link (the order of the
-completion fence, ``publish.link_fence``). A heartbeat on the plan's time keeps two executors from doing the
-same work; nothing depends on it. File groups may be made side by side, in this process or others
-(``services.compact_group``): each is such an executor, of one file.
+Here stands what is planned, what is read and written for it, and what must hold at the completion. File
+groups may be made side by side, in this process or others (``services.compact_group``).
 
 Hudi: ``ScheduleCompactionActionExecutor``, ``RunCompactionActionExecutor``, ``HoodieCompactor``.
 """
@@ -22,46 +18,43 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from mainstem.errors import CorruptTable, Invalid, OutcomeUnknown, Unavailable
+from mainstem.errors import CorruptTable, Invalid, Unavailable, naming
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.base_file import BaseFileFormat
 from mainstem.layout.properties import load_config
 from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.limits import MIB
-from mainstem.metadata.commits.action import FileChanges
 from mainstem.publish.publisher import Section
-from mainstem.publish.staging import create_once, forget, prepare
 from mainstem.readers.planning.query_schema import schema_text
-from mainstem.readers.planning.snapshot import read_spec
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.snapshot import read_spec
+from mainstem.services import executor
 from mainstem.services.claim import claimed
-from mainstem.services.compact_group import FILE_NAME, GroupTask, final_name
+from mainstem.services.compact_group import COMPACTIONS, FILE_NAME, GroupTask, final_name
 from mainstem.services.compaction_plan import (
     CompactionOptions,
     FileListing,
-    PlannedGroup,
     check_operations,
     plan_groups,
 )
-from mainstem.services.other_attempts import forget_other_attempt, other_files, sweep_private
+from mainstem.services.executor import publish_plan
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
+from mainstem.storage.side_by_side import side_by_side
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.commit_metadata import CompactionStat, encode_commit
+from mainstem.timeline.commit_metadata import CompactionStat
 from mainstem.timeline.compaction_trigger import is_due, pending
-from mainstem.timeline.instant import COMMIT, COMPACTION, INFLIGHT, REQUESTED
+from mainstem.timeline.instant import COMMIT, COMPACTION
 from mainstem.timeline.plans import (
     CompactionOperation,
     encode_compaction_plan,
     load_compaction_plan,
 )
 from mainstem.writers.context import WriterContext
-from mainstem.writers.publish_with_metadata import publish_with_metadata
 from mainstem.writers.rollback import condemned
 
 __all__ = ["Compaction", "Execution", "GroupTask", "execute", "executing", "pending", "schedule"]
 
-COMPACT = "COMPACT"
 # A row group that waits for being written takes this part of a task's memory at most.
 _GROUPS_PER_MEMORY = 8
 
@@ -80,6 +73,20 @@ class Compaction:
     rows: int = 0
     log_files: int = 0
     of: str = ""
+
+    @classmethod
+    def of_stats(
+        cls, time: str, completion: str | None, stats: Sequence[CompactionStat], of: str = ""
+    ) -> Compaction:
+        """What an execution did that wrote these files."""
+        return cls(
+            time,
+            completion,
+            tuple(paths.in_partition(stat.partition, stat.file_name) for stat in stats),
+            sum(stat.rows for stat in stats),
+            sum(stat.log_files for stat in stats),
+            of,
+        )
 
     def describe(self) -> str:
         """One line for people."""
@@ -100,21 +107,14 @@ def schedule(ctx: WriterContext, *, if_due: bool = False) -> str | None:
     options = CompactionOptions.from_properties({**ctx.config.raw, **ctx.given})
     if if_due and not is_due(ctx.timeline(), options, ctx.publisher.now()):
         return None
-    try:
+    with naming(ctx.base, "planning a compaction failed", "nothing is planned, try again"):
         return _schedule(ctx, options, if_due=if_due)
-    except OutcomeUnknown:
-        raise
-    except OSError as error:
-        raise Unavailable(
-            f"planning a compaction failed: {error}; nothing is planned, try again", table=ctx.base
-        ) from error
 
 
 def _schedule(ctx: WriterContext, options: CompactionOptions, *, if_due: bool) -> str | None:
     listing = FileListing(ctx.seams.storage, ctx.config)
-    made: list[str] = []
 
-    def plan(timeline: ActiveTimeline) -> str | None:
+    def plan(timeline: ActiveTimeline) -> bytes | None:
         if if_due and not is_due(timeline, options, ctx.publisher.now()):
             return None
         ctx.reread_config()
@@ -123,21 +123,9 @@ def _schedule(ctx: WriterContext, options: CompactionOptions, *, if_due: bool) -
         groups = plan_groups(state, files, options)
         if not groups:
             return None
-        made.append(prepare(ctx.seams, COMPACTION, _encoded(groups)))
-        return made[-1]
+        return encode_compaction_plan([g.operation for g in groups], [g.metrics for g in groups])
 
-    try:
-        published = ctx.publisher.publish(
-            lambda time: f"{time}.{COMPACTION}.{REQUESTED}", prepared=plan
-        )
-    finally:
-        for path in made:
-            forget(ctx.seams, path)
-    return published.time
-
-
-def _encoded(groups: list[PlannedGroup]) -> bytes:
-    return encode_compaction_plan([g.operation for g in groups], [g.metrics for g in groups])
+    return publish_plan(ctx, COMPACTION, plan).time
 
 
 @contextmanager
@@ -166,7 +154,8 @@ def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Compa
         tasks = execution.tasks
         named = [(task, f"{ctx.seams.random.getrandbits(64):016x}") for task in tasks]
         what = f"compaction {time}, file groups"
-        stats = storage.side_by_side(
+        stats = side_by_side(
+            storage,
             lambda one: one[0].run(one[1], storage=storage, clock=clock),
             named,
             lambda done: progress(what, done, len(tasks)),
@@ -180,15 +169,15 @@ def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
     user_schema, base_schema = _schemas(ctx, state)
     if time not in pending(state.timeline):
         return Execution(ctx, time, (), user_schema, ())
-    operations = load_compaction_plan(storage, time)
+    operations = tuple(load_compaction_plan(storage, time))
     try:
         check_operations(state, operations, time)
     except CorruptTable:
         if time in pending(ctx.publisher.timeline()):
             raise
         return Execution(ctx, time, (), user_schema, ())  # it ended meanwhile, its files were cleaned
-    forget_other_attempt(ctx, time, _other_files(ctx, time, operations), "compaction")
-    create_once(storage, paths.timeline_file(f"{time}.{COMPACTION}.{INFLIGHT}"))
+    execution = Execution(ctx, time, operations, user_schema, ())
+    execution.begin()
     properties = {**ctx.config.raw, **ctx.given}
     memory = CompactionOptions.from_properties(properties).memory_bytes
     memory //= max(1, min(at_once, len(operations)))
@@ -196,14 +185,14 @@ def _begun(ctx: WriterContext, time: str, at_once: int) -> Execution:
     how = replace(how, group_bytes=min(how.group_bytes, max(MIB, memory // _GROUPS_PER_MEMORY)))
     spec = read_spec(state, None, None, None, "error", stored=True)
     spec = replace(spec, columns=tuple(name for name in spec.columns if name != FILE_NAME))
-    tasks = [
+    tasks = tuple(
         GroupTask(
-            ctx.base, time, number, operation, spec, base_schema, how,
+            storage.location, time, number, operation, spec, base_schema, how,
             _log_rows(state, operation), memory, ctx.services_sync,
         )
         for number, operation in enumerate(operations)
-    ]  # fmt: skip
-    return Execution(ctx, time, tuple(operations), user_schema, tuple(tasks))
+    )  # fmt: skip
+    return replace(execution, tasks=tasks)
 
 
 def _log_rows(state: TableState, operation: CompactionOperation) -> int:
@@ -220,15 +209,6 @@ def _log_rows(state: TableState, operation: CompactionOperation) -> int:
     return total
 
 
-def _other_files(
-    ctx: WriterContext, time: str, operations: Sequence[CompactionOperation]
-) -> dict[str, int]:
-    """Base files that another engine's execution of the plan left; they may be cut off, and a reader would
-    choose between them and ours."""
-    ours = {paths.in_partition(o.partition, final_name(time, n, o)) for n, o in enumerate(operations)}
-    return other_files(ctx.seams.storage, time, operations, ours, paths.parse_base_name)
-
-
 def ended(timeline: ActiveTimeline, time: str, of: str = "") -> Compaction:
     """What became of a plan that is not pending (any more)."""
     for instant in timeline.completed:
@@ -238,58 +218,39 @@ def ended(timeline: ActiveTimeline, time: str, of: str = "") -> Compaction:
 
 
 @dataclass(frozen=True)
-class Execution:
+class Execution(executor.Execution[CompactionStat, Compaction]):
     """A claimed plan: ``tasks`` in any order and anywhere, then ``complete`` with what they returned.
 
     A plan that was completed or taken back meanwhile has no tasks; ``complete([])`` tells its end.
     """
 
-    ctx: WriterContext
-    time: str
-    operations: tuple[CompactionOperation, ...]
+    kind = COMPACTIONS
+
     user_schema: str
     tasks: tuple[GroupTask, ...]
+
+    @property
+    def schema(self) -> str:
+        return self.user_schema
+
+    def file_name(self, number: int) -> str:
+        return final_name(self.time, number, self.operations[number])
 
     def complete(self, stats: Sequence[CompactionStat]) -> Compaction:
         """Publish the commit, unless somebody else did or the plan was taken back.
 
         ``stats``: one for each task, in their order; ``Invalid`` if they are not of these tasks.
         """
-        ctx, storage = self.ctx, self.ctx.seams.storage
         made = [(stat.partition, stat.file_name) for stat in stats]
         if made != [(task.operation.partition, task.file_name) for task in self.tasks]:
             raise Invalid(
                 f"the compaction {self.time} has {len(self.tasks)} tasks, and these are not their {len(made)}"
                 " results in their order; nothing was published",
-                table=ctx.base,
+                table=self.ctx.base,
             )
-        storage.settle([], sorted({s.partition for s in stats}), durable=ctx.services_sync)
-        extra = {"schema": self.user_schema}
-        prepared = prepare(ctx.seams, self.time, encode_commit(stats, extra, COMPACT, compacted=True))
-        try:
-            published = publish_with_metadata(
-                ctx,
-                self.time,
-                FileChanges.of_stats(stats, new_keys=False),
-                lambda done: f"{self.time}_{done}.{COMMIT}",
-                prepared=prepared,
-                decide=lambda section: self._ended(section, stats),
-            )
-        finally:
-            forget(ctx.seams, prepared)
-        if published.decision is not None:
-            return published.decision
-        sweep_private(storage, self.time)
-        return Compaction(
-            self.time,
-            published.time,
-            tuple(paths.in_partition(s.partition, s.file_name) for s in stats),
-            sum(s.rows for s in stats),
-            sum(s.log_files for s in stats),
-        )
+        return super().complete(stats)
 
-    def _ended(self, section: Section, stats: Sequence[CompactionStat]) -> Compaction | None:
-        """Under the lock: what became of the plan, None if it is still ours to complete."""
+    def ended(self, section: Section, stats: Sequence[CompactionStat]) -> Compaction | None:
         if self.time not in pending(section.timeline):
             return ended(section.timeline, self.time)
         rollback = condemned(self.ctx.seams.storage, section.timeline).get(self.time)
@@ -299,21 +260,12 @@ class Execution:
                 " published: finish it (mainstem rollback) and compact again",
                 table=self.ctx.base,
             )
-        others = _other_files(self.ctx, self.time, self.operations)
-        if others:
-            raise Unavailable(
-                f"another engine executes the compaction {self.time} too: {min(others)}; nothing was"
-                " published, execute it again when that has ended",
-                table=self.ctx.base,
-            )
-        for stat in stats:
-            if self.ctx.seams.storage.stat(paths.in_partition(stat.partition, stat.file_name)) is None:
-                raise Unavailable(
-                    f"the compaction {self.time} was rolled back while it ran ({stat.file_name} is"
-                    " gone); its plan stays, execute it again",
-                    table=self.ctx.base,
-                )
+        self.check_no_others()
+        self.check_there(stats)
         return None
+
+    def result(self, completion: str | None, stats: Sequence[CompactionStat]) -> Compaction:
+        return Compaction.of_stats(self.time, completion, stats)
 
 
 def _schemas(ctx: WriterContext, state: TableState) -> tuple[str, str]:

@@ -1,9 +1,11 @@
 """Log compaction: the small blocks of a file group's logs merged into one log file (Hudi RFC-48).
 
+The steps are those of ``services.executor``, with a second look at the plan in 3:
+
   1. [[ lock: what was requested before every write in flight -> publish L.logcompaction.requested ]]
   2. L.logcompaction.inflight
-  3. per file group: fold the planned logs into a private file, look at the plan, link to the final name,
-     look again
+  3. per file group: fold the planned logs into a private file, look at the plan, put it under its final
+     name, look again
   4. [[ lock: still pending, the runs unbroken, no older write in flight -> publish L_c.deltacommit ]]
   5. remove private files and markers
 
@@ -17,7 +19,7 @@ anybody executes later (compactions leave its file groups alone meanwhile). In 3
 at completion, or a file of an instant that is not completed, which no reader shows and the next
 execution takes for its own: its name follows from plan and file group, its content from the plan's
 files. Who wakes up after the completion finds its private file gone or the name taken; who wakes up
-after the plan was taken back finds that at its second look and removes what it linked. In 4 the fence
+after the plan was taken back finds that at its second look and removes what it made. In 4 the fence
 decides. After 4 markers, which are swept later.
 
 Hudi: ``RunCompactionActionExecutor`` (LOG_COMPACT), ``FileGroupReaderBasedAppendHandle``. Different from
@@ -29,14 +31,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mainstem.errors import OutcomeUnknown, Unavailable, Unsupported
+from mainstem.errors import Unavailable, Unsupported, naming
 from mainstem.layout.properties import load_config
-from mainstem.metadata.commits.action import FileChanges
 from mainstem.publish.publisher import Section
-from mainstem.publish.staging import create_once, forget, prepare
 from mainstem.readers.planning.table_state import TableState
 from mainstem.services.claim import claimed
 from mainstem.services.compaction_plan import FileListing
+from mainstem.services.executor import Execution, publish_plan
 from mainstem.services.log_compaction_plan import (
     BESIDE_WRITERS,
     BlockCounts,
@@ -47,13 +48,13 @@ from mainstem.services.log_compaction_plan import (
     plan_runs,
     writes_in_flight,
 )
-from mainstem.services.log_merge import LogMerge, final_name, log_spec
-from mainstem.services.other_attempts import forget_other_attempt, other_files, sweep_private
+from mainstem.services.log_merge import LOG_COMPACTIONS, LogMerge, final_name, log_spec
+from mainstem.services.other_attempts import sweep_private
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline
-from mainstem.timeline.commit_metadata import LogCompactionStat, encode_commit
-from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, LOGCOMPACTION, REQUESTED, Instant
+from mainstem.timeline.commit_metadata import LogCompactionStat
+from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, LOGCOMPACTION, Instant
 from mainstem.timeline.plans import (
     CompactionOperation,
     encode_compaction_plan,
@@ -61,12 +62,9 @@ from mainstem.timeline.plans import (
 )
 from mainstem.timeline.restore_records import pending_restores
 from mainstem.writers.context import WriterContext
-from mainstem.writers.publish_with_metadata import publish_with_metadata
 from mainstem.writers.rollback import condemned, roll_back, roll_back_failed_writes
 
 __all__ = ["LogCompaction", "LogCompactionOptions", "execute", "pending", "schedule"]
-
-LOG_COMPACT = "LOG_COMPACT"
 
 
 @dataclass(frozen=True)
@@ -107,14 +105,8 @@ def schedule(ctx: WriterContext, *, if_due: bool = False) -> str | None:
     """
     options = _options(ctx)
     roll_back_failed_writes(ctx, if_due=if_due)
-    try:
+    with naming(ctx.base, "planning a log compaction failed", "nothing is planned, try again"):
         return _schedule(ctx, options, if_due)
-    except OutcomeUnknown:
-        raise
-    except OSError as error:
-        raise Unavailable(
-            f"planning a log compaction failed: {error}; nothing is planned, try again", table=ctx.base
-        ) from error
 
 
 def _options(ctx: WriterContext) -> LogCompactionOptions:
@@ -133,27 +125,17 @@ def _schedule(ctx: WriterContext, options: LogCompactionOptions, if_due: bool) -
         return None
     if not waiting and not plan_runs(state, files, counts, blocks_min):
         return None
-    made: list[str] = []
 
-    def plan(timeline: ActiveTimeline) -> str | None:
+    def plan(timeline: ActiveTimeline) -> bytes | None:
         if not options.beside_writers and _must_wait(ctx, timeline, None, quietly=if_due):
             return None
         ctx.reread_config()
         runs = plan_runs(*listing.now(), counts, blocks_min)
         if not runs:
             return None
-        data = encode_compaction_plan([r.operation for r in runs], [r.metrics for r in runs], LOGCOMPACTION)
-        made.append(prepare(ctx.seams, LOGCOMPACTION, data))
-        return made[-1]
+        return encode_compaction_plan([r.operation for r in runs], [r.metrics for r in runs], LOGCOMPACTION)
 
-    try:
-        published = ctx.publisher.publish(
-            lambda time: f"{time}.{LOGCOMPACTION}.{REQUESTED}", prepared=plan
-        )
-    finally:
-        for path in made:
-            forget(ctx.seams, path)
-    return published.time
+    return publish_plan(ctx, LOGCOMPACTION, plan).time
 
 
 def _must_wait(
@@ -190,22 +172,22 @@ def _execute(ctx: WriterContext, time: str, progress: Progress) -> LogCompaction
     state, files = listing.now()
     if time not in pending(state.timeline):
         return _ended(state.timeline, time)
-    operations = load_compaction_plan(storage, time, LOGCOMPACTION)
+    operations = tuple(load_compaction_plan(storage, time, LOGCOMPACTION))
     reason = _broken(state, files, operations, _bound(ctx, time, operations))
     if reason is not None:
         return _give_up(ctx, time, reason)
-    forget_other_attempt(ctx, time, _other_files(ctx, time, operations), "log compaction")
-    create_once(storage, paths.timeline_file(f"{time}.{LOGCOMPACTION}.{INFLIGHT}"))
     run = LogMerge.begin(ctx, time, state)
-    stats = []
+    execution = _Execution(ctx, time, operations, listing, run.user_schema)
+    execution.begin()
+    stats: list[LogCompactionStat] = []
     for number, operation in enumerate(operations):
         try:
             stats.append(run.merge(number, operation))
         except Unsupported as error:  # it would stand in the way of compactions for ever
             return _give_up(ctx, time, error.message)
         progress(f"log compaction {time}, file groups", len(stats), len(operations))
-    storage.settle([], sorted({s.partition for s in stats}), durable=ctx.services_sync)
-    return _complete(run, operations, stats, listing)
+    done = execution.complete(stats)
+    return done if done.given_up is None else _give_up(ctx, time, done.given_up)
 
 
 def _broken(
@@ -238,83 +220,45 @@ def _give_up(ctx: WriterContext, time: str, reason: str) -> LogCompaction:
     return LogCompaction(time, None, given_up=reason)
 
 
-def _other_files(
-    ctx: WriterContext, time: str, operations: Sequence[CompactionOperation]
-) -> dict[str, int]:
-    """Log files that another engine's execution of the plan left: readers that go by names would replay
-    them beside ours."""
-    ours = {paths.in_partition(o.partition, final_name(time, n, o)) for n, o in enumerate(operations)}
-    return other_files(ctx.seams.storage, time, operations, ours, paths.parse_log_name)
+@dataclass(frozen=True)
+class _Execution(Execution[LogCompactionStat, LogCompaction]):
+    kind = LOG_COMPACTIONS
 
+    listing: FileListing
+    user_schema: str
 
-def _complete(
-    run: LogMerge,
-    operations: Sequence[CompactionOperation],
-    stats: list[LogCompactionStat],
-    listing: FileListing,
-) -> LogCompaction:
-    """Publish the delta commit, unless somebody else did or the runs are broken."""
-    ctx, time = run.ctx, run.time
-    extra = {"schema": run.user_schema}
-    prepared = prepare(ctx.seams, time, encode_commit(stats, extra, LOG_COMPACT, compacted=True))
+    @property
+    def schema(self) -> str:
+        return self.user_schema
 
-    def ended(section: Section) -> LogCompaction | None:
-        return _ended_otherwise(run, section, operations, stats, listing)
+    def file_name(self, number: int) -> str:
+        return final_name(self.time, number, self.operations[number])
 
-    try:
-        published = publish_with_metadata(
-            ctx,
-            time,
-            FileChanges.of_stats(stats, new_keys=False),
-            lambda done: f"{time}_{done}.{DELTACOMMIT}",
-            prepared=prepared,
-            decide=ended,
+    def ended(self, section: Section, stats: Sequence[LogCompactionStat]) -> LogCompaction | None:
+        ctx, time, storage = self.ctx, self.time, self.ctx.seams.storage
+        if time not in pending(section.timeline):
+            return _ended(section.timeline, time)
+        if time in condemned(storage, section.timeline):
+            return LogCompaction(time, None)
+        if pending_restores(section.timeline):
+            return None  # logs of the plan may be going: the publisher refuses, and says why
+        if ctx.config.changed(load_config(storage).completed_by(ctx.given)):
+            return LogCompaction(time, None, given_up="the table's properties changed meanwhile")
+        bound = _bound(ctx, time, self.operations)
+        reason = _broken(*self.listing.now(), self.operations, bound)
+        if reason is not None:
+            return LogCompaction(time, None, given_up=reason)
+        _must_wait(ctx, section.timeline, bound)
+        self.check_no_others()
+        self.check_there(stats)
+        return None
+
+    def result(self, completion: str | None, stats: Sequence[LogCompactionStat]) -> LogCompaction:
+        return LogCompaction(
+            self.time,
+            completion,
+            tuple(paths.in_partition(s.partition, s.file_name) for s in stats),
+            sum(s.writes for s in stats),
+            sum(s.deletes for s in stats),
+            sum(s.log_files for s in stats),
         )
-    finally:
-        forget(ctx.seams, prepared)
-    found = published.decision
-    if found is not None:
-        return found if found.given_up is None else _give_up(ctx, time, found.given_up)
-    sweep_private(ctx.seams.storage, time)
-    return LogCompaction(
-        time,
-        published.time,
-        tuple(paths.in_partition(s.partition, s.file_name) for s in stats),
-        sum(s.writes for s in stats),
-        sum(s.deletes for s in stats),
-        sum(s.log_files for s in stats),
-    )
-
-
-def _ended_otherwise(
-    run: LogMerge,
-    section: Section,
-    operations: Sequence[CompactionOperation],
-    stats: list[LogCompactionStat],
-    listing: FileListing,
-) -> LogCompaction | None:
-    """Under the lock: what became of the plan, or None if it may be completed now."""
-    ctx, time, storage = run.ctx, run.time, run.ctx.seams.storage
-    if time not in pending(section.timeline):
-        return _ended(section.timeline, time)
-    if time in condemned(storage, section.timeline):
-        return LogCompaction(time, None)
-    if pending_restores(section.timeline):
-        return None  # logs of the plan may be going: the publisher refuses, and says why
-    if ctx.config.changed(load_config(storage).completed_by(ctx.given)):
-        return LogCompaction(time, None, given_up="the table's properties changed meanwhile")
-    bound = _bound(ctx, time, operations)
-    reason = _broken(*listing.now(), operations, bound)
-    if reason is not None:
-        return LogCompaction(time, None, given_up=reason)
-    _must_wait(ctx, section.timeline, bound)
-    others = _other_files(ctx, time, operations)
-    made = [paths.in_partition(s.partition, s.file_name) for s in stats]
-    others.update((path, 0) for path in made if storage.stat(path) is None)
-    if others:
-        raise Unavailable(
-            f"another engine executes the log compaction {time} too, or rolled it back ({min(others)});"
-            " nothing was published, execute it again when that has ended",
-            table=ctx.base,
-        )
-    return None

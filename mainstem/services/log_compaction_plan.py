@@ -18,11 +18,11 @@ from mainstem.errors import CorruptTable, Unsupported
 from mainstem.formats.log_file import BlockKind, Header, read_blocks
 from mainstem.layout.slicing import FileSlice
 from mainstem.options import flag, whole_number
-from mainstem.readers.planning.split import ReadSpec, Split, split_paths
 from mainstem.readers.planning.table_state import WRITES, TableState
 from mainstem.readers.rows.log_rows import log_runs
+from mainstem.readers.rows.split import ReadSpec, Split, split_paths
 from mainstem.services.compaction_plan import PlannedGroup, measured, taken_groups
-from mainstem.storage import paths
+from mainstem.storage import maps, paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import CLUSTERING, LOGCOMPACTION, Instant
@@ -100,7 +100,7 @@ class BlockCounts:
 
 def sources_of(storage: Storage, path: str) -> frozenset[str]:
     """Instants whose blocks a log compaction's file stands for; empty for other log files."""
-    for block in read_blocks(storage.view(path), path=path):
+    for block in read_blocks(maps.view(storage, path), path=path):
         return frozenset(block.headers.get(Header.COMPACTED_BLOCK_TIMES, "").split(",")) - {""}
     return frozenset()
 

@@ -1,6 +1,6 @@
-"""One execution of a log compaction's plan: the merged log file of each file group.
+"""What a log compaction makes: the merged log file of each file group.
 
-The second look at the plan, after the link, is for an executor that was stopped before it while the
+The second look at the plan, after the file appeared, is for an executor that was stopped before it while the
 plan was taken back: its file belongs to no instant, and Java would show it once its active timeline
 begins later. See ``log_compaction`` for the order of all steps.
 """
@@ -9,27 +9,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mainstem.errors import Unavailable, Unsupported
+from mainstem.errors import Unsupported
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.base_file import BaseFileFormat
 from mainstem.formats.log_file import Header, data_blocks, delete_block
 from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.limits import MIB
 from mainstem.merge.folded_logs import FoldedLogs, fold_logs, refuse_own_merger
-from mainstem.publish.staging import create_once, forget
 from mainstem.readers.planning.query_schema import schema_text
-from mainstem.readers.planning.snapshot import read_spec
-from mainstem.readers.planning.split import ReadSpec, Split, split_paths
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.snapshot import read_spec
 from mainstem.readers.rows.log_rows import entries_of, log_runs
+from mainstem.readers.rows.split import ReadSpec, Split, split_paths
 from mainstem.services.compaction_plan import measured
 from mainstem.services.log_compaction_plan import pending
+from mainstem.services.planned_files import Kind, make_file
 from mainstem.storage import paths
+from mainstem.storage.protocol import Upload
 from mainstem.timeline.commit_metadata import LogCompactionStat
+from mainstem.timeline.instant import DELTACOMMIT, LOGCOMPACTION
 from mainstem.timeline.plans import CompactionOperation
 from mainstem.writers.context import WriterContext
 from mainstem.writers.rollback import condemned
 
+LOG_COMPACTIONS = Kind(
+    "log compaction", LOGCOMPACTION, DELTACOMMIT, "LOG_COMPACT", paths.parse_log_name
+)
 #: of rows in one block, before they are encoded; Java's default block size
 _BLOCK_BYTES = 256 * MIB
 
@@ -71,19 +76,33 @@ class LogMerge:
 
     def merge(self, number: int, operation: CompactionOperation) -> LogCompactionStat:
         """Make the new log file of one file group, or find that it is there."""
-        storage, clock = self.ctx.seams.storage, self.ctx.seams.clock
+        storage, clock, random = self.ctx.seams.storage, self.ctx.seams.clock, self.ctx.seams.random
         began = clock.monotonic_ms()
         name = final_name(self.time, number, operation)
         target = paths.in_partition(operation.partition, name)
         folded, instants, blocks = self._folded(operation)
-        if storage.stat(target) is None:
-            self._make(target, operation, self._blocks(operation, folded, instants))
-        info = storage.stat(target)
-        if info is None:
-            raise Unavailable(
-                f"the log compaction {self.time} was ended by another executor, or {target} was removed",
-                table=self.ctx.base,
-            )
+
+        def remove_if_taken_back() -> None:
+            if not self._stands():
+                storage.delete(target)
+                storage.delete_tree(paths.marker_folder(self.time))
+
+        def write(sink: Upload) -> None:
+            for block in self._blocks(operation, folded, instants):
+                sink.append(block)
+
+        info = make_file(
+            storage,
+            self.time,
+            target,
+            f"{random.getrandbits(64):016x}",
+            lambda: write,
+            what=LOG_COMPACTIONS.what,
+            wanted=self._stands,
+            durable=self.ctx.services_sync,
+            marker=paths.marker(self.time, operation.partition, name),
+            then=remove_if_taken_back,
+        )
         return LogCompactionStat(
             operation.partition,
             operation.file_id,
@@ -106,7 +125,7 @@ class LogMerge:
         runs = log_runs(self.state.storage, split)
         entries = [entry for run in runs for entry in entries_of(run, self.spec)]
         rules = self.spec.rules
-        types = [self.spec.schema.field(name).type for name in rules.ordering]
+        types = self.spec.ordering_types
         folded = fold_logs(entries, self.spec.schema, rules, types)
         blocks = [block for run in runs for _, block in run]
         return folded, list(dict.fromkeys(block.instant for block in blocks)), len(blocks)
@@ -124,7 +143,7 @@ class LogMerge:
                 self.log_schema,
                 rows,
                 [*range(0, rows.num_rows, at_once), rows.num_rows],
-                block_format=self.ctx.options.block_format,  # type: ignore[arg-type]
+                block_format=self.ctx.options.block_format,
                 compression=BaseFileFormat.from_properties(self.ctx.config.raw).compression,
                 extra=extra,
             )
@@ -135,38 +154,6 @@ class LogMerge:
                 )
                 blocks.append(block)
         return blocks
-
-    def _make(
-        self, target: str, operation: CompactionOperation, blocks: list[list[bytes | memoryview]]
-    ) -> None:
-        """Private file, a look at the plan, the link, a second look: see the module's text."""
-        storage = self.ctx.seams.storage
-        private = paths.prepared(self.time, f"{self.ctx.seams.random.getrandbits(64):016x}")
-        marker = paths.marker(self.time, operation.partition, target.rpartition("/")[2])
-        sink = storage.open_sink(private)
-        try:
-            try:
-                for block in blocks:
-                    sink.append(block)
-            finally:
-                storage.settle([sink], [paths.PREPARED], durable=self.ctx.services_sync)
-            if not self._stands():
-                return
-            create_once(storage, marker)
-            storage.link(private, target)
-            if not self._stands():
-                storage.delete(target)
-                storage.delete_folder(paths.marker_folder(self.time))
-        except FileExistsError:
-            return  # another executor was faster; its rows are the same
-        except FileNotFoundError as error:
-            if storage.stat(private) is not None:
-                raise
-            raise Unavailable(
-                f"the log compaction {self.time} was ended by another executor", table=self.ctx.base
-            ) from error
-        finally:
-            forget(self.ctx.seams, private)
 
     def _stands(self) -> bool:
         """Whether the plan is pending or completed, and not being taken back."""

@@ -7,17 +7,15 @@ group, whoever executes. So whatever else carries the plan's time in its name is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from mainstem.errors import Unavailable
 from mainstem.services.claim import store_now_ms
+from mainstem.services.planned_files import Parse
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.plans import CompactionOperation
 from mainstem.writers.context import WriterContext
-
-#: ``paths.parse_base_name`` or ``paths.parse_log_name``
-Parse = Callable[[str], paths.BaseName | paths.LogName | None]
 
 
 def other_files(
@@ -66,6 +64,6 @@ def sweep_private(storage: Storage, time: str) -> None:
         for name in sorted(storage.names(paths.PREPARED)):
             if name.startswith(f"{time}-"):
                 storage.delete(f"{paths.PREPARED}/{name}")
-        storage.delete_folder(paths.marker_folder(time))
+        storage.delete_tree(paths.marker_folder(time))
     except OSError:
         return  # swept later

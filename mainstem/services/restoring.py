@@ -1,8 +1,7 @@
 """Restoring a table to a savepoint, with the writers that die, wake up and read meanwhile.
 
   finish pending rollbacks, roll back dead writers
-  -> [[ lock: savepoint there? its files there? no live writer, no pending clean?
-        -> publish r.restore.requested ]]
+  -> [[ lock: may it be? (``services.restore_plan``) -> publish r.restore.requested ]]
   -> r.restore.inflight
   1. completed files of the planned instants go, newest first; the metadata table, which may hold rows of
      them for good, is set aside (``metadata.commits.setting_aside``)
@@ -32,7 +31,7 @@ instant, and these times are never given again, for the restore's own time lies 
 Their completion finds the restore completed and ends.
 
 **A writer or executor that wakes up**: its instant is gone, so it removes what it makes
-(``BucketAppender``), its link finds its private file gone (``services.compaction``), its commit is refused.
+(``BucketAppender``), it finds its private file gone (``services.executor``), its commit is refused.
 What it leaves if it is killed just then is swept (``writers.leftovers``).
 
 Hudi: ``RestorePlanActionExecutor``, ``BaseRestoreActionExecutor``, ``ListingBasedRollbackStrategy``; a Java
@@ -43,37 +42,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mainstem.errors import Invalid, OutcomeUnknown, Unavailable, Unsupported
+from mainstem.errors import Invalid, Unavailable, naming
 from mainstem.layout.partitions import list_partitions
 from mainstem.publish.publisher import Section
-from mainstem.publish.staging import create_once, forget, prepare
-from mainstem.readers.planning.table_state import WRITES, TableState
+from mainstem.publish.staging import create_once
 from mainstem.services.claim import claim
-from mainstem.services.compaction_plan import FileListing
+from mainstem.services.executor import publish_end
 from mainstem.services.progress import Progress, silent
-from mainstem.services.restore_view import files_of, is_compaction, removed_by_restore, restored_state
-from mainstem.services.savepoints import savepoint_instants
+from mainstem.services.restore_plan import schedule
 from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import (
-    CLEAN,
-    CLUSTERING,
     COMMIT,
     COMPACTION,
-    INDEXING,
     INFLIGHT,
     LOGCOMPACTION,
     REQUESTED,
     RESTORE,
     ROLLBACK,
-    Instant,
     state_rank,
 )
 from mainstem.timeline.restore_records import (
-    PlannedInstant,
     RestorePlan,
     encode_restore_metadata,
-    encode_restore_plan,
     load_restore_plan,
     pending_restores,
 )
@@ -83,7 +74,6 @@ from mainstem.writers.rollback import (
     delete_with_checksum,
     forget_begun_savepoint,
     remove_private_files,
-    roll_back_failed_writes,
     set_metadata_aside,
     shown_on_timeline,
     unpublish,
@@ -126,20 +116,13 @@ def restore(
     savepoint or its state cannot be had, while a live writer has an instant open, and while a later
     savepoint stands; ``Unavailable`` while a clean is pending or a living process executes the restore.
     """
-    try:
+    advice = "if its plan is on the timeline nobody can write until it is finished: restore again"
+    with naming(ctx.base, "the restore did not end", advice):
         time = _pending_for(ctx, savepoint)
         if time is None:
             assert savepoint is not None
             time = schedule(ctx, savepoint)
         done = Restored(savepoint or "", None, None) if time is None else execute(ctx, time, progress)
-    except OutcomeUnknown:
-        raise
-    except OSError as error:
-        raise Unavailable(
-            f"the restore did not end: {error}; if its plan is on the timeline nobody can write until it is"
-            " finished: restore again",
-            table=ctx.base,
-        ) from error
     if done is None:
         raise Unavailable(
             f"the restore {time} is being executed by another process; wait for it", table=ctx.base
@@ -162,139 +145,6 @@ def _pending_for(ctx: WriterContext, savepoint: str | None) -> str | None:
             instant=waiting[0],
         )
     return waiting[0]
-
-
-# -- the plan ------------------------------------------------------------------------------------
-
-
-def schedule(ctx: WriterContext, savepoint: str) -> str | None:
-    """Plan a restore; its requested time, None if the table is at the savepoint already."""
-    roll_back_failed_writes(ctx)
-    listing = FileListing(ctx.seams.storage, ctx.config, whole=False)  # it may be the way out of damage
-    made: list[str] = []
-
-    def content(timeline: ActiveTimeline) -> str | None:
-        ctx.reread_config()
-        state, files = listing.now()
-        target = _savepointed(state.timeline, savepoint, ctx.base)
-        going = _what_goes(state, target, files)
-        if not going:
-            return None
-        _check_savepoints(state.timeline, going, ctx.base)
-        plan = RestorePlan(savepoint, tuple(PlannedInstant(i.requested, i.action) for i in going))
-        made.append(prepare(ctx.seams, RESTORE, encode_restore_plan(plan)))
-        return made[-1]
-
-    try:
-        published = ctx.publisher.publish(
-            lambda time: f"{time}.{RESTORE}.{REQUESTED}",
-            prepared=content,
-            decide=lambda section: _check_quiet(ctx, section),
-        )
-    finally:
-        for path in made:
-            forget(ctx.seams, path)
-    return published.time
-
-
-def _savepointed(timeline: ActiveTimeline, savepoint: str, base: str) -> Instant:
-    """The instant to go back to."""
-    saved = [i.requested for i in savepoint_instants(timeline)]
-    if savepoint not in saved:
-        raise Invalid(
-            f"there is no savepoint of {savepoint}; there are {', '.join(saved) or 'none'}", table=base
-        )
-    for instant in timeline.completed:
-        if instant.requested == savepoint and instant.action in WRITES:
-            return instant
-    raise Invalid(
-        f"the savepointed instant {savepoint} is not on the active timeline any more, so what completed"
-        " after it cannot be told",
-        table=base,
-        instant=savepoint,
-    )
-
-
-def _what_goes(state: TableState, target: Instant, files: dict[str, set[str]]) -> list[Instant]:
-    """The instants to remove. Raises ``Invalid`` if the state that remains is not whole."""
-    _check_archive(state, target)
-    going = removed_by_restore(state.timeline, target)
-    try:
-        files_of(restored_state(state, going, target), files)
-    except Invalid as error:
-        # A compaction planned before the savepoint and completed after it: its files may be cleaned by now,
-        # while the savepoint kept those below it.
-        merges = [i for i in state.timeline.instants if is_compaction(i) and i not in going]
-        late = [i for i in merges if _after(i, target)]
-        if not late:
-            raise _impossible(state, target, error) from error
-        going = sorted([*going, *late], key=lambda i: i.completion or "9", reverse=True)
-        try:
-            files_of(restored_state(state, going, target), files)
-        except Invalid:
-            raise _impossible(state, target, error) from error
-    return going
-
-
-def _after(instant: Instant, target: Instant) -> bool:
-    return instant.completion is None or instant.completion > (target.completion or "")
-
-
-def _impossible(state: TableState, target: Instant, error: Invalid) -> Invalid:
-    return Invalid(
-        f"the table cannot be restored to {target.requested}: {error.message}",
-        table=state.storage.base,
-        instant=target.requested,
-    )
-
-
-def _check_archive(state: TableState, target: Instant) -> None:
-    """An archived instant stays completed whatever is deleted, so none may have to go."""
-    for row in state.archive.completed(target.completion or "").to_pylist():  # few: archiving stops before
-        action, requested = row["action"], row["instantTime"]
-        if action in WRITES and (action != COMMIT or requested > target.requested):
-            raise Invalid(
-                f"the table cannot be restored to {target.requested}: {requested} completed after it and is"
-                " archived",
-                table=state.storage.base,
-                instant=requested,
-            )
-
-
-def _check_savepoints(timeline: ActiveTimeline, going: list[Instant], base: str) -> None:
-    gone = {i.requested for i in going}
-    for saved in savepoint_instants(timeline):
-        if saved.requested in gone:
-            raise Invalid(
-                f"{saved.requested} would go and has a savepoint; delete that savepoint first",
-                table=base,
-                instant=saved.requested,
-            )
-
-
-def _check_quiet(ctx: WriterContext, section: Section) -> None:
-    """Under the lock: nobody has an instant open who could still be working, and no clean is pending."""
-    for instant in section.timeline.pending:
-        if instant.action in WRITES:
-            if not ctx.heartbeats.expired(instant.requested, section.store_now_ms()):
-                raise Invalid(
-                    f"the {instant.action} {instant.requested} of a living writer is open, and a restore"
-                    " would drop it: stop the writers, then restore",
-                    table=ctx.base,
-                    instant=instant.requested,
-                )
-        elif instant.action == CLUSTERING:
-            raise Unsupported(
-                f"the clustering {instant.requested} is pending, and mainstem does not read its plan; let"
-                " Hudi finish it or roll it back",
-                table=ctx.base,
-            )
-        elif instant.action in (CLEAN, RESTORE, ROLLBACK, INDEXING):
-            raise Unavailable(
-                f"the {instant.action} {instant.requested} is not finished; finish it, then restore",
-                table=ctx.base,
-                instant=instant.requested,
-            )
 
 
 # -- the execution -------------------------------------------------------------------------------
@@ -331,16 +181,14 @@ def _execute(ctx: WriterContext, time: str, progress: Progress) -> Restored:
         deleted=deleted,
         base=ctx.base,
     )
-    prepared = prepare(ctx.seams, time, metadata)
-    try:
-        published = ctx.publisher.publish(
-            lambda done: f"{time}_{done}.{RESTORE}",
-            prepared=prepared,
-            decide=lambda section: _completed_by_another(section, time, plan),
-            before_link=lambda done: run.forget_rollbacks(),
-        )
-    finally:
-        forget(ctx.seams, prepared)
+    published = publish_end(
+        ctx,
+        time,
+        RESTORE,
+        metadata,
+        lambda section: _completed_by_another(section, time, plan),
+        before_link=lambda done: run.forget_rollbacks(),
+    )
     if published.decision is not None:
         return published.decision
     files = sum(len(names) for found in deleted.values() for names in found.values())
@@ -381,7 +229,7 @@ class _Run:
         remove_private_files(self._storage, {i.requested for i in self._plan.instants if i.action in merges})
         self._remove_data_files()
         for requested in sorted(self._times):
-            self._storage.delete_folder(paths.marker_folder(requested))
+            self._storage.delete_tree(paths.marker_folder(requested))
             self._ctx.heartbeats.stop(requested)
         return self._deleted
 
@@ -392,7 +240,7 @@ class _Run:
             delete_with_checksum(self._storage, paths.timeline_file(instant.file_name))
         for requested in sorted(self._times):
             forget_begun_savepoint(self._storage, requested)
-        self._storage.sync_folder(paths.TIMELINE)
+        self._storage.settle([], [paths.TIMELINE], durable=True)
 
     def _remove_data_files(self) -> None:
         touched = []
@@ -409,7 +257,7 @@ class _Run:
                 by_partition = self._deleted.setdefault(parsed.instant, {})
                 by_partition.setdefault(listing.partition, []).append(name)
             self._progress("restore, partitions", number, len(listings))
-        self._storage.sync_folders(sorted(set(touched)))
+        self._storage.settle([], sorted(set(touched)), durable=True)
 
     def forget_rollbacks(self) -> None:
         """Rollbacks of planned instants, by which a Java restore does its work; nothing is left of them."""

@@ -30,10 +30,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mainstem.errors import Invalid, OutcomeUnknown, Unavailable
+from mainstem.errors import Invalid, Unavailable
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.publish.publisher import Section
-from mainstem.publish.staging import forget, prepare
+from mainstem.publish.staging import prepared
 from mainstem.readers.planning.table_state import WRITES
 from mainstem.services.savepoints import savepoint_instants
 from mainstem.storage import paths
@@ -65,8 +65,6 @@ def roll_back_instant(ctx: WriterContext, requested: str) -> RolledBackInstant:
     """
     try:
         return _roll_back(ctx, requested)
-    except OutcomeUnknown:
-        raise
     except OSError as error:
         raise Unavailable(
             f"the rollback of {requested} did not end: {error}; roll back again",
@@ -110,15 +108,12 @@ def _publish(ctx: WriterContext, instant: Instant, plan: RollbackPlan) -> str:
                 instant=now.requested,
             )
 
-    prepared = prepare(ctx.seams, ROLLBACK, plan_of(ctx, plan))
-    try:
-        published = ctx.publisher.publish(
-            lambda time: f"{time}.{ROLLBACK}.{REQUESTED}", prepared=prepared, decide=may_go
-        )
-    finally:
-        forget(ctx.seams, prepared)
-    assert published.time is not None
-    return published.time
+    with prepared(ctx.seams, ROLLBACK, plan_of(ctx, plan)) as private:
+        made = ctx.publisher.publish(
+            lambda time: f"{time}.{ROLLBACK}.{REQUESTED}", prepared=private, decide=may_go
+        ).time
+    assert made is not None
+    return made
 
 
 def _find(timeline: ActiveTimeline, requested: str, base: str) -> Instant:

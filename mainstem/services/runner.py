@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 from mainstem.services import archiving, cleaning, compaction, log_compaction
@@ -44,7 +44,9 @@ class ServiceWarning(UserWarning):
 
 
 class Result(Protocol):
-    """What a service did, for people in one line."""
+    """What a service did: a dataclass, and for people one line."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def describe(self) -> str: ...
 

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mainstem.errors import Invalid, OutcomeUnknown, Unavailable
+from mainstem.errors import Invalid, Unavailable
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.publish.link_fence import note_newest
 from mainstem.publish.publisher import Guarded, Section
-from mainstem.publish.staging import create_once, forget, prepare
+from mainstem.publish.staging import create_once, preparing
 from mainstem.readers.planning.table_state import WRITES
 from mainstem.services.compaction_plan import FileListing
 from mainstem.services.restore_view import kept_for
@@ -72,8 +72,6 @@ def create(
             raise Invalid(f"{role} of a savepoint: {text!r}, expected text", table=ctx.base)
     try:
         return _create(ctx, instant, user, comment)
-    except OutcomeUnknown:
-        raise
     except OSError as error:
         raise Unavailable(
             f"the savepoint was not made: {error}; try again", table=ctx.base, instant=instant
@@ -84,9 +82,10 @@ def _create(ctx: WriterContext, instant: str | None, user: str, comment: str) ->
     storage = ctx.seams.storage
     target = _target(ctx, instant)
     listing = FileListing(storage, ctx.config)
-    made: list[tuple[str, int]] = []
+    kept_files = 0
 
     def content(timeline: ActiveTimeline) -> str:
+        nonlocal kept_files
         ctx.reread_config()
         state, files = listing.now()
         if state.archive.is_archived(target.requested):
@@ -105,29 +104,29 @@ def _create(ctx: WriterContext, instant: str | None, user: str, comment: str) ->
                 instant=target.requested,
             ) from error
         now_ms = int(ctx.seams.clock.now_ms())
+        kept_files = sum(map(len, kept.values()))
         names = {partition: tuple(found) for partition, found in kept.items()}
-        data = encode_savepoint(SavepointRecord(user, comment, now_ms, names))
-        made.append((prepare(ctx.seams, SAVEPOINT, data), sum(map(len, names.values()))))
-        return made[-1][0]
+        return prepare(encode_savepoint(SavepointRecord(user, comment, now_ms, names)))
 
     def there_already(section: Section) -> Instant | None:
         return _find(section.timeline, target.requested)
 
     inflight = paths.timeline_file(f"{target.requested}.{SAVEPOINT}.{INFLIGHT}")
-    try:
+
+    def put_inflight(time: str) -> None:
+        create_once(storage, inflight)
+
+    with preparing(ctx.seams, SAVEPOINT) as prepare:
         published = ctx.publisher.publish(
             lambda time: f"{target.requested}_{time}.{SAVEPOINT}",
             prepared=content,
             decide=there_already,
-            before_link=lambda time: create_once(storage, inflight) and None,
+            before_link=put_inflight,
         )
-    finally:
-        for path, _ in made:
-            forget(ctx.seams, path)
     if published.decision is not None:
         return _read(storage, published.decision)
     assert published.time is not None
-    return Savepoint(target.requested, published.time, user, comment, made[-1][1])
+    return Savepoint(target.requested, published.time, user, comment, kept_files)
 
 
 def _target(ctx: WriterContext, instant: str | None) -> Instant:
@@ -218,7 +217,7 @@ def delete(ctx: WriterContext, instant: str) -> None:
         section.check()
         for name in (*(i.file_name for i in found), inflight):
             delete_with_checksum(storage, paths.timeline_file(name))
-        storage.sync_folder(paths.TIMELINE)
+        storage.settle([], [paths.TIMELINE], durable=True)
 
     try:
         ctx.publisher.guarded(remove)

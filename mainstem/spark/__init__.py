@@ -56,6 +56,7 @@ _PLACES = {
     "write_stream": "mainstem.spark.sink",
 }
 
-__getattr__, __dir__ = lazily(__name__, _PLACES)
+if not TYPE_CHECKING:  # a type checker must not believe that every name is there
+    __getattr__, __dir__ = lazily(__name__, _PLACES)
 
 speed_up_workers()

@@ -18,7 +18,7 @@ from mainstem.spark.options import BATCH_ID, GUARD, IDENTIFIER, ORDINAL, WriteOp
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 QUERY = "sql.streaming.queryId"
 BATCH = "streaming.sql.batchId"
@@ -69,9 +69,9 @@ def in_driver(df: DataFrame) -> Found:
     return Found(ids, ids is not None or _session_streams(session))
 
 
-def _session_streams(session: object) -> bool:
+def _session_streams(session: SparkSession) -> bool:
     try:
-        conf = session._jsparkSession.sessionState().conf()  # type: ignore[attr-defined]
+        conf = session._jsparkSession.sessionState().conf()
         return any(conf.contains(mark) for mark in _SESSION_MARKS)
     except Exception:
         return False

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from mainstem.api.hoodie_options import shared_location
 from mainstem.api.indexes import VECTOR
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid, MainstemError
@@ -33,7 +34,6 @@ from mainstem.services.progress import Progress
 from mainstem.spark.in_tasks import driver_context
 from mainstem.spark.index_syntax import CREATE, DROP, REBUILD, REFRESH, SHOW, IndexStatement, parse, place
 from mainstem.spark.indexes import create_index, refresh_index, reindex
-from mainstem.spark.options import local_path
 from mainstem.spark.vector_sql import calls_in, searched
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def table_path(spark: SparkSession, parts: Sequence[str], what: str) -> str | No
     """Base path of a table of this source, from the parts of its name; None for others, and for none.
     ``what`` asks for it."""
     if len(parts) == 2 and parts[0].lower() in _SOURCES and "/" in parts[1]:
-        return local_path(parts[1])
+        return shared_location(parts[1]).base
     driver_context(spark, what)
     name = _quoted(parts)
     if not spark.catalog.tableExists(name):
@@ -275,7 +275,9 @@ def _catalogued(catalog: Any, identifier: Any) -> str | None:
     provider, location = found.provider(), found.storage().locationUri()
     if provider.isEmpty() or provider.get().lower() not in _SOURCES or location.isEmpty():
         return None
-    return local_path(location.get().getPath())
+    uri = location.get()  # its text would be escaped
+    scheme = f"{uri.getScheme()}://{uri.getAuthority() or ''}" if uri.getScheme() else ""
+    return shared_location(scheme + uri.getPath()).base
 
 
 def _viewed(plan: Any) -> str | None:
@@ -285,7 +287,7 @@ def _viewed(plan: Any) -> str | None:
     if plan.nodeName() != "DataSourceV2Relation" or plan.table().name().lower() not in _SOURCES:
         return None
     path = plan.options().get("path")
-    return None if path is None else local_path(path)
+    return None if path is None else shared_location(path).base
 
 
 # -- answers -----------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mainstem.api.hoodie_options import shared_location
 from mainstem.api.indexes import VECTOR
 from mainstem.api.table import open_table
 from mainstem.indexing import creating
@@ -18,9 +19,9 @@ from mainstem.indexing.first_rows import Run
 from mainstem.indexing.index_build import Built
 from mainstem.services.progress import Progress, silent
 from mainstem.spark.in_tasks import driver_context, in_tasks
-from mainstem.spark.options import local_path
 from mainstem.spark.worker_repairs import ensure_python
-from mainstem.storage.local import LocalStorage
+from mainstem.storage.backends import storage_of
+from mainstem.storage.location import Location
 from mainstem.storage.protocol import Storage
 from mainstem.vectors.index import lifecycle
 
@@ -49,14 +50,14 @@ def create_index(
     """
     context = driver_context(spark, "create_index")
     ensure_python(spark)
-    table = open_table(local_path(path), properties)
+    table = open_table(shared_location(path), properties)
     given = {str(k): str(v) for k, v in (options or {}).items()}
+    run = _on(context, table._seams.storage.location)
     if kind == VECTOR:
         table.check_new_name(name)
-        run = _on(context, table.path)
         return lifecycle.create(table.index_context(), list(columns), name, given, progress or silent, run)
     return creating.create_index(
-        table.index_context(), kind, list(columns), given, progress, name, _on(context, table.path)
+        table.index_context(), kind, list(columns), given, progress, name, run
     )
 
 
@@ -71,8 +72,8 @@ def reindex(
     """``Table.reindex``, or ``reindex_all`` without a name, with Spark tasks as ``create_index`` has them."""
     context = driver_context(spark, "reindex")
     ensure_python(spark)
-    table = open_table(local_path(path), properties)
-    ctx, run = table.index_context(), _on(context, table.path)
+    table = open_table(shared_location(path), properties)
+    ctx, run = table.index_context(), _on(context, table._seams.storage.location)
     if name is not None:
         chosen = [table.index(name)]
         others = [] if chosen[0].kind == VECTOR else [creating.rebuild(ctx, chosen[0], progress, run)]
@@ -94,17 +95,17 @@ def refresh_index(
     """``Table.refresh_index``, with a Spark task for each cluster of the vector index."""
     context = driver_context(spark, "refresh_index")
     ensure_python(spark)
-    table = open_table(local_path(path), properties)
-    run = _on(context, table.path)
+    table = open_table(shared_location(path), properties)
+    run = _on(context, table._seams.storage.location)
     return lifecycle.refresh(table.index_context(), table.index(name).name, progress or silent, run)
 
 
-def _on(context: SparkContext, base: str) -> Run:
+def _on(context: SparkContext, location: Location) -> Run:
     def run(
         work: Callable[[Storage, Any], Any], pieces: Sequence[Any], told: Callable[[int], None]
     ) -> list[Any]:
         def in_task(piece: Any) -> Any:
-            return work(LocalStorage(base), piece)
+            return work(storage_of(location), piece)
 
         return in_tasks(context, in_task, pieces, told, "nothing was built, try again")
 

@@ -19,21 +19,27 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 import pyarrow as pa
 
 from mainstem.api.table import Table
 from mainstem.errors import CorruptTable, MainstemError
+from mainstem.formats.avro_schema import avro_to_arrow
 from mainstem.layout.key_generator import KeyGenerator
 from mainstem.layout.properties import load_config
+from mainstem.merge.rules import MergeRules
 from mainstem.options import WriterOptions
+from mainstem.publish.staging import replace_whole
 from mainstem.spark.batch_ids import GuardIds
 from mainstem.spark.options import WriteOptions
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
+from mainstem.storage.backends import storage_of
+from mainstem.storage.folders import make_folder
+from mainstem.storage.location import Location
 from mainstem.truetime.clock import SystemClock
 from mainstem.writers.outcome import ALREADY_COMMITTED, Outcome
 from mainstem.writers.stream_guard import StreamGuard
@@ -69,7 +75,7 @@ class SharedJob:
         self._table = table
         self._options = options
         self._name = name
-        self._storage = LocalStorage(table.path)
+        self._storage = storage_of(table._seams.storage.location)
         self._random = table._seams.random
 
     # -- in tasks ----------------------------------------------------------------------------------
@@ -139,7 +145,7 @@ class SharedJob:
                     if job is None or job.spec is None:
                         return
                     known.append(job.spec)
-                self._storage.touch(paths.heartbeat(known[0].instant))
+                self._storage.renew(paths.heartbeat(known[0].instant))
             except (OSError, MainstemError):
                 return  # rolled back (the task finds out when it writes), or slow storage
 
@@ -213,14 +219,13 @@ class SharedJob:
         return decode_job(data, self._path, self._table.path)
 
     def _write(self, job: Job) -> None:
-        self._storage.make_folder(FOLDER)
+        make_folder(self._storage, FOLDER)
         private = f"{self._path}.{self._random.getrandbits(64):016x}"
-        self._storage.create(private, encode_job(job), durable=False)
-        self._storage.rename(private, self._path)
+        replace_whole(self._storage, private, self._path, encode_job(job), durable=False)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        self._storage.make_folder(FOLDER)
+        make_folder(self._storage, FOLDER)
         path = os.path.join(self._table.path, FOLDER, f"{self._name}.lock")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
@@ -271,17 +276,26 @@ def decode_job(data: bytes, path: str, base: str) -> Job:
 
 
 def _spec_record(spec: WriteSpec) -> dict[str, object]:
-    record = asdict(spec)
-    record["file_ids"] = [[p, b, file_id] for (p, b), file_id in spec.file_ids.items()]
-    return record
+    record = {one.name: getattr(spec, one.name) for one in fields(spec)}
+    parts = {"location": asdict(spec.location), "keys": asdict(spec.keys), "rules": spec.rules.record()}
+    return record | parts
 
 
-def _spec(record: dict) -> WriteSpec:
+def _spec(record: Mapping[str, Any]) -> WriteSpec:
     names = {f.name for f in fields(WriteSpec)}
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items() if k in names}
+    values: dict[str, Any] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in record.items() if k in names
+    }
+    values["location"] = _location(record["location"])
     values["keys"] = KeyGenerator.from_record(record["keys"])
-    values["file_ids"] = {(p, int(b)): file_id for p, b, file_id in record["file_ids"]}
+    rules = MergeRules.from_record(record["rules"])
+    values["rules"] = rules.for_schema(record["user_schema"], avro_to_arrow(record["log_schema"]))
     return WriteSpec(**values)
+
+
+def _location(record: dict) -> Location:
+    pairs = {name: tuple(map(tuple, record[name])) for name in ("options", "secrets")}
+    return Location(record["scheme"], record["authority"], record["path"], **pairs)
 
 
 _ENDED_BYTES = len(encode_job(Job(ended=True)))

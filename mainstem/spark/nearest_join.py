@@ -18,16 +18,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mainstem.api.hoodie_options import shared_location
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid
 from mainstem.filters.conditions import conditions
 from mainstem.limits import SEARCH_HITS_MAX
 from mainstem.readers.planning.table_state import TableState
-from mainstem.spark.options import local_path
 from mainstem.spark.tasks import gathered
 from mainstem.spark.types import arrow_schema, fit_for_spark, spark_schema
 from mainstem.spark.worker_repairs import ensure_python
-from mainstem.storage.local import LocalStorage
 from mainstem.vectors.search.request import DISTANCE, QUERY_INDEX
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def vector_join(
 
     ensure_python(queries.sparkSession)
     given = tuple(sorted((str(key), str(value)) for key, value in (properties or {}).items()))
-    table = open_search(local_path(path), given)
+    table = open_search(shared_location(path).base, given)
     kind = queries.schema[query_column].dataType if query_column in queries.columns else None
     if not isinstance(kind, T.ArrayType):
         there = ", ".join(queries.columns)
@@ -140,7 +139,7 @@ def _columns(table: Table, column: str, columns: Sequence[str] | None) -> list[s
 
 def moment_of(table: Table) -> str | None:
     """The requested time as of which a join's tasks read; None where none is settled."""
-    state = TableState.load(LocalStorage(table.path), table.config)
+    state = TableState.load(table._seams.storage, table.config)
     newest = max((i.requested for i in state.timeline.completed), default=None)
     pending = state.first_pending_write
     unsettled = newest is None or (pending is not None and pending.requested <= newest)

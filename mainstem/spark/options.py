@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mainstem import options as core
-from mainstem.api.hoodie_options import OPERATION, local_path, operation, sorted_out, texts_of
+from mainstem.api.hoodie_options import OPERATION, operation, shared_location, sorted_out, texts_of
 from mainstem.errors import Invalid
+from mainstem.storage.location import Location
 
 IDENTIFIER = "hoodie.datasource.write.streaming.checkpoint.identifier"
 RETRY_COUNT = "hoodie.datasource.write.streaming.retry.count"
@@ -63,7 +64,7 @@ class WriteOptions:
     it.
     """
 
-    path: str
+    location: Location
     operation: str = "upsert"
     table: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
@@ -87,7 +88,7 @@ class WriteOptions:
             raise Invalid(f'option "path" is missing: the folder of the table. {_CATALOG}')
         table, given, passed = sorted_out(texts, known=_KNOWN)
         return cls(
-            path=local_path(target),
+            location=shared_location(target),
             operation=operation(texts),
             table=table,
             given=given,
@@ -108,7 +109,7 @@ class WriteOptions:
 class ReadOptions:
     """Checked options of one read."""
 
-    path: str
+    location: Location
     query_type: str = "SNAPSHOT"
     columns: tuple[str, ...] | None = None
     as_of: str | None = None
@@ -147,7 +148,7 @@ class ReadOptions:
         if begin and begin.lower() in ("earliest", "000", "0"):
             begin = "0"
         found = cls(
-            local_path(texts["path"]),
+            shared_location(texts["path"]),
             kind,
             names,
             as_of,

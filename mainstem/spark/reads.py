@@ -22,11 +22,11 @@ from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.layout.properties import load_config
 from mainstem.readers.changes.commit_range import write_times
 from mainstem.readers.planning.explain import Explanation
-from mainstem.readers.planning.scan_plan import ReadableSplit, ScanPlan
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.scan_plan import ReadableSplit, ScanPlan
 from mainstem.spark.options import BEGIN, CDC, END, FILTER, INCREMENTAL, START_OFFSET, ReadOptions
 from mainstem.spark.types import arrow_schema, fit_for_spark
-from mainstem.storage.local import LocalStorage
+from mainstem.storage.backends import storage_of
 
 try:  # Spark 4.2 and newer
     from pyspark.sql.streaming.datasource import (
@@ -36,8 +36,8 @@ try:  # Spark 4.2 and newer
         SupportsTriggerAvailableNow,
     )
 except ImportError:  # Spark 4.1 asks for everything there is
-    ReadAllAvailable = ReadLimit = ReadMaxFiles = None  # type: ignore[assignment, misc]
-    SupportsTriggerAvailableNow = object  # type: ignore[assignment, misc]
+    ReadAllAvailable = ReadLimit = ReadMaxFiles = None
+    SupportsTriggerAvailableNow = object
 
 EARLIEST, LATEST = "earliest", "latest"
 #: Before every completion time, as Hudi writes it.
@@ -50,7 +50,7 @@ def plan_of(options: ReadOptions) -> ScanPlan:
     if options.query_type == INCREMENTAL:
         after = None if options.begin == "0" else options.begin
         return changes_of(options, after, options.end)
-    table = open_table(options.path, properties=options.passed)
+    table = open_table(options.location, properties=options.passed)
     columns = list(options.columns) if options.columns else None
     mode = options.query_type.lower()
     return table.scan(
@@ -85,7 +85,7 @@ def schema_of(options: ReadOptions) -> pa.Schema:
 
 def changes_of(options: ReadOptions, after: str | None, until: str | None) -> ScanPlan:
     """What changed in a range of completion times, in the form that the options ask for."""
-    table = open_table(options.path, properties=options.passed)
+    table = open_table(options.location, properties=options.passed)
     columns = list(options.columns) if options.columns else None
     if options.change_format == CDC:
         return table.changes(after, until, columns=columns, mode="cdc", images=options.images)
@@ -124,7 +124,7 @@ def rows_of(options: ReadOptions, partition: InputPartition, schema: pa.Schema) 
     """Rows of a file slice in batches as Spark wants them; Spark makes a partition of its own where there
     is none, which has no rows."""
     if isinstance(partition, SplitPartition):
-        for table in partition.split.read(LocalStorage(options.path)):
+        for table in partition.split.read(storage_of(options.location)):
             yield from fit_for_spark(table, schema)
 
 
@@ -152,7 +152,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reached: str | None = None  # end of the last batch, as far as this process knows
         self._target: str | None = None  # of Trigger.AvailableNow
 
-    def initialOffset(self) -> dict:
+    def initialOffset(self) -> dict[str, str]:
         start = self._options.start_offset
         if start.lower() == EARLIEST:
             start = BEGINNING
@@ -169,17 +169,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = max(self._completed(), default=BEGINNING)
 
-    def reportLatestOffset(self) -> dict | None:
+    def reportLatestOffset(self) -> dict[str, str] | None:
         return {_AT: max(self._completed(), default=BEGINNING)}
 
-    def partitions(self, start: dict, end: dict) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         after, until = start[_AT], end[_AT]
         self._reached = until
         if after > until:
             raise Invalid(
                 f"the stream has read up to completion time {after}, but the table's newest is {until}: a"
                 " restore removed instants. Start again with a new checkpoint",
-                table=self._options.path,
+                table=self._options.location.base,
             )
         if after == until:
             return []
@@ -190,10 +190,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows_of(self._options, partition, self._schema)
 
     def _completed(self) -> list[str]:
-        storage = LocalStorage(self._options.path)
+        storage = storage_of(self._options.location)
         return write_times(TableState.load(storage, load_config(storage)))
 
-    def _end(self, start: str | None, most: int | None) -> dict:
+    def _end(self, start: str | None, most: int | None) -> dict[str, str]:
         found = [time for time in self._completed() if start is None or time > start]
         if self._target is not None:
             found = [time for time in found if time <= self._target]
@@ -203,13 +203,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     if ReadMaxFiles is not None:
 
-        def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
+        def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
             most = limit.max_files if isinstance(limit, ReadMaxFiles) else None
             return self._end(start[_AT], most)
 
     else:
 
-        def latestOffset(self) -> dict:  # type: ignore[misc]
+        def latestOffset(self) -> dict[str, str]:  # type: ignore[misc]  # the other signature of the two
             """Spark 4.1 does not say where the stream is: after a restart it is known from the first
             batch on, so that one is not limited."""
             return self._end(self._reached, self._options.max_instants)

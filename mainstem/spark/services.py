@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from mainstem.api.hoodie_options import shared_location
 from mainstem.api.table import open_table
 from mainstem.indexing.creating import tend
 from mainstem.services import compaction
@@ -18,7 +19,6 @@ from mainstem.services.progress import Progress, silent
 from mainstem.services.run_options import COMPACTION
 from mainstem.services.runner import Round, ServiceRun, warn_of_failures
 from mainstem.spark.in_tasks import driver_context, in_tasks
-from mainstem.spark.options import local_path
 from mainstem.spark.worker_repairs import ensure_python
 from mainstem.timeline.commit_metadata import CompactionStat
 from mainstem.vectors.index import lifecycle
@@ -46,7 +46,7 @@ def run_services(
     """
     context = driver_context(spark, "run_services")
     ensure_python(spark)
-    table = open_table(local_path(path), properties)
+    table = open_table(shared_location(path), properties)
 
     def compact(ctx: WriterContext, time: str, progress: Progress) -> Compaction | None:
         return _compact(context, ctx, time, progress)

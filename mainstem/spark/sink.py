@@ -131,7 +131,7 @@ def use_session(session: SparkSession) -> None:
     """
     context = session.sparkContext
     classic = getattr(context._jvm, "org.apache.spark.sql.classic.SparkSession")
-    classic.setActiveSession(session._jsparkSession)  # type: ignore[attr-defined]
+    classic.setActiveSession(session._jsparkSession)
 
 
 def _beside_services(options: WriteOptions) -> WriteOptions:
@@ -332,7 +332,7 @@ class _Ways:
 
 def _tasks(df: DataFrame) -> int:
     try:
-        return df._jdf.queryExecution().toRdd().getNumPartitions()  # type: ignore[attr-defined]
+        return df._jdf.queryExecution().toRdd().getNumPartitions()
     except Exception:
         return 1
 

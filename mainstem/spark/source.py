@@ -188,10 +188,10 @@ class _BatchWriter(DataSourceArrowWriter):
         return _write_part(self._options, self._schema, iterator, self._job)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _publish(self._options, self._schema, messages, self._job)  # type: ignore[arg-type]
+        _publish(self._options, self._schema, messages, self._job)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _undo(self._options, self._schema, messages, self._job)  # type: ignore[arg-type]
+        _undo(self._options, self._schema, messages, self._job)
 
 
 class _StreamWriter(DataSourceStreamArrowWriter):
@@ -205,7 +205,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):
         return _write_part(self._options, self._schema, iterator, None)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        _publish(self._options, self._schema, messages, None)  # type: ignore[arg-type]
+        _publish(self._options, self._schema, messages, None)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        _undo(self._options, self._schema, messages, None)  # type: ignore[arg-type]
+        _undo(self._options, self._schema, messages, None)

@@ -35,7 +35,7 @@ def write_partition(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> tuple
 
     result = write_task(
         spec,
-        counted(),  # type: ignore[arg-type]
+        counted(),
         task_partition=context.partitionId(),
         stage=context.stageId(),
         # Unique in the application: attempts, stage retries and speculative copies never meet.

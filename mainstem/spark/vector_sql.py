@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mainstem.api.hoodie_options import shared_location
 from mainstem.errors import Invalid
 from mainstem.spark.index_syntax import Token, place, table_parts, tokens
 from mainstem.spark.nearest_join import filter_on, open_search, vector_join
-from mainstem.spark.options import local_path
 from mainstem.spark.types import arrow_schema, fit_for_spark, spark_schema
+from mainstem.storage.backends import names_place
 from mainstem.vectors.search.request import DISTANCE, QUERY_INDEX
 
 if TYPE_CHECKING:
@@ -181,8 +182,8 @@ def _shown(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 
 def _path(name: str, table_path: Callable[[Sequence[str], str], str | None]) -> str:
-    if name.startswith(("/", "file:")):
-        return local_path(name)
+    if names_place(name):
+        return shared_location(name).base
     path = table_path(table_parts(name), SINGLE)
     if path is None:
         raise Invalid(f"{SINGLE}: {name!r} is no table of this source that Spark knows, and no path")
@@ -190,7 +191,7 @@ def _path(name: str, table_path: Callable[[Sequence[str], str], str | None]) -> 
 
 
 def _queries(spark: SparkSession, name: str) -> DataFrame:
-    if name.startswith(("/", "file:")):
+    if names_place(name):
         return spark.read.format("mainstem").load(name)
     return spark.table(name)
 

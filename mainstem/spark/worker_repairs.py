@@ -38,8 +38,8 @@ def speed_up_workers() -> bool:
         if name != "pyspark.zip" and not name.startswith("py4j-"):
             original(self)
 
-    invalidate_caches.keeps_spark = True  # type: ignore[attr-defined]
-    zipimport.zipimporter.invalidate_caches = invalidate_caches  # type: ignore[method-assign]
+    invalidate_caches.keeps_spark = True  # type: ignore[attr-defined]  # a mark
+    zipimport.zipimporter.invalidate_caches = invalidate_caches  # type: ignore[method-assign]  # the repair
     return True
 
 

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from mainstem.storage.protocol import FileInfo, Item, LogSink, Result, Storage
+from mainstem.storage import folders as own_folders
+from mainstem.storage import maps
+from mainstem.storage.links import has_links, links
+from mainstem.storage.location import Location
+from mainstem.storage.protocol import Content, FileInfo, Storage, Upload
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class FolderStorage:
@@ -13,9 +21,16 @@ class FolderStorage:
     def __init__(self, inner: Storage, folder: str) -> None:
         self.inner = inner
         self.base = f"{inner.base}/{folder}"
-        self.links = inner.links
-        self.width = inner.width
+        self.links = has_links(inner)
         self._folder = folder
+
+    @property
+    def location(self) -> Location:
+        return self.inner.location.below(self._folder)
+
+    @property
+    def width(self) -> int:
+        return self.inner.width
 
     def outer(self, path: str) -> str:
         """The path as ``inner`` has it."""
@@ -27,67 +42,58 @@ class FolderStorage:
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         return self.inner.read_range(self.outer(path), offset, length)
 
-    def view(self, path: str) -> memoryview:
-        return self.inner.view(self.outer(path))
-
-    def private(self, path: str, size: int, *, spill: bool) -> memoryview:
-        return self.inner.private(self.outer(path), size, spill=spill)
-
-    def open_input(self, path: str):
+    def open_input(self, path: str) -> pa.NativeFile:
         return self.inner.open_input(self.outer(path))
+
+    def names(self, folder: str, *, prefix: str = "", after: str = "") -> list[str]:
+        return self.inner.names(self.outer(folder), prefix=prefix, after=after)
+
+    def entries(self, folder: str, *, prefix: str = "", after: str = "") -> list[FileInfo]:
+        return self.inner.entries(self.outer(folder), prefix=prefix, after=after)
 
     def stat(self, path: str) -> FileInfo | None:
         return self.inner.stat(self.outer(path))
 
-    def names(self, folder: str) -> list[str]:
-        return self.inner.names(self.outer(folder))
+    def put_new(self, path: str, data: Content, *, durable: bool) -> None:
+        self.inner.put_new(self.outer(path), data, durable=durable)
 
-    def entries(self, folder: str) -> list[FileInfo]:
-        return self.inner.entries(self.outer(folder))
+    def put(self, path: str, data: Content, *, durable: bool) -> None:
+        self.inner.put(self.outer(path), data, durable=durable)
 
-    def create(self, path: str, data: bytes | Sequence[bytes | memoryview], *, durable: bool) -> None:
-        self.inner.create(self.outer(path), data, durable=durable)
+    def upload(self, path: str) -> Upload:
+        return self.inner.upload(self.outer(path))
 
-    def open_sink(self, path: str) -> LogSink:
-        return self.inner.open_sink(self.outer(path))
-
-    def settle(self, sinks: Sequence[LogSink], folders: Iterable[str], *, durable: bool) -> None:
-        self.inner.settle(sinks, map(self.outer, folders), durable=durable)
-
-    def side_by_side(
-        self,
-        work: Callable[[Item], Result],
-        items: Sequence[Item],
-        ended: Callable[[int], None] | None = None,
-    ) -> list[Result]:
-        return self.inner.side_by_side(work, items, ended)
-
-    def link(self, source: str, target: str, *, durable: bool = False) -> None:
-        self.inner.link(self.outer(source), self.outer(target), durable=durable)
-
-    def same_file(self, path: str, other: str) -> bool:
-        return self.inner.same_file(self.outer(path), self.outer(other))
-
-    def rename(self, source: str, target: str) -> None:
-        self.inner.rename(self.outer(source), self.outer(target))
-
-    def move_folder(self, source: str, target: str) -> None:
-        self.inner.move_folder(self.outer(source), self.outer(target))
-
-    def touch(self, path: str) -> None:
-        self.inner.touch(self.outer(path))
+    def renew(self, path: str) -> None:
+        self.inner.renew(self.outer(path))
 
     def delete(self, path: str) -> bool:
         return self.inner.delete(self.outer(path))
 
-    def delete_folder(self, path: str) -> None:
-        self.inner.delete_folder(self.outer(path))
+    def delete_tree(self, path: str) -> None:
+        self.inner.delete_tree(self.outer(path))
+
+    def settle(self, uploads: Sequence[Upload], folders: Iterable[str] = (), *, durable: bool) -> None:
+        self.inner.settle(uploads, map(self.outer, folders), durable=durable)
+
+    # -- what a file system can do, where ``inner`` is one -------------------------------------------
+
+    def view(self, path: str) -> memoryview:
+        return maps.view(self.inner, self.outer(path))
+
+    def private(self, path: str, size: int, *, spill: bool) -> memoryview:
+        return maps.private_copy(self.inner, self.outer(path), size, spill=spill)
+
+    def link(self, source: str, target: str, *, durable: bool = False) -> None:
+        links(self.inner).link(self.outer(source), self.outer(target), durable=durable)
+
+    def same_file(self, path: str, other: str) -> bool:
+        return links(self.inner).same_file(self.outer(path), self.outer(other))
+
+    def rename(self, source: str, target: str) -> None:
+        links(self.inner).rename(self.outer(source), self.outer(target))
 
     def make_folder(self, path: str) -> bool:
-        return self.inner.make_folder(self.outer(path))
+        return own_folders.make_folder(self.inner, self.outer(path))
 
-    def sync_folder(self, path: str) -> None:
-        self.inner.sync_folder(self.outer(path))
-
-    def sync_folders(self, paths: Iterable[str]) -> None:
-        self.inner.sync_folders(map(self.outer, paths))
+    def move_folder(self, source: str, target: str) -> None:
+        own_folders.move_folder(self.inner, self.outer(source), self.outer(target))

@@ -1,6 +1,7 @@
 """Storage on a local POSIX file system: exclusive creation, link-or-fail, fsync of files and folders.
 
-Guarantees on ext4, xfs, btrfs, tmpfs and the like; NFS and object stores do not give them, see
+More than ``Storage`` asks for: what ``storage.links``, ``storage.folders`` and ``storage.maps`` give to those
+who need a file system. Guarantees on ext4, xfs, btrfs, tmpfs and the like; NFS does not give them, see
 SAFETY.md. Symbolic links are never followed when deleting, and files are opened with O_NOFOLLOW.
 """
 
@@ -12,15 +13,22 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from mainstem.errors import CorruptTable
-from mainstem.storage.protocol import FileInfo, Item, LogSink, NotDurable, Result, in_turn
+from mainstem.storage.links import NotDurable
+from mainstem.storage.location import Location
+from mainstem.storage.protocol import Content, FileInfo, Upload
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
+    from types import TracebackType
 
+    import pyarrow as pa
+
+Result = TypeVar("Result")
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _IOV_MAX = 512
 _REMOVALS_MAX = 5
@@ -33,6 +41,16 @@ _PIECE = 16 * 1024 * 1024
 _WORK_THREADS_MAX = 8
 _LARGE_PAGE = 2 * 1024 * 1024
 _sync_threads: ThreadPoolExecutor | None = None
+_NAMELESS = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
+# What systems answer that know no files without a name; older kernels take the flags for another wish.
+_NO_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
+_hidden = count(1)
+
+
+class _Nameless:
+    """Whether files without a name are known here; found out by the first one."""
+
+    known = hasattr(os, "O_TMPFILE")
 
 
 def _forget_threads() -> None:
@@ -107,7 +125,7 @@ def _memory(size: int) -> mmap.mmap:
     return made
 
 
-class LocalSink:
+class LocalUpload:
     """A growing log file; the descriptor stays open until ``close``."""
 
     def __init__(self, full_path: str, sync: bool) -> None:
@@ -157,6 +175,10 @@ class LocalStorage:
             yield
         finally:
             self._asked.remove(asked)
+
+    @property
+    def location(self) -> Location:
+        return Location("file", "", self.base)
 
     def _full(self, path: str) -> str:
         return f"{self.base}/{path}" if path else self.base
@@ -208,7 +230,7 @@ class LocalStorage:
                 copied += count
             return memory[:copied].toreadonly()
 
-    def open_input(self, path: str):
+    def open_input(self, path: str) -> pa.NativeFile:
         import pyarrow as pa
 
         # Not a memory map: what was read of a large file would count as this process's memory.
@@ -221,17 +243,22 @@ class LocalStorage:
             return None
         return _info(path.rsplit("/", 1)[-1], s)
 
-    def names(self, folder: str) -> list[str]:
+    def names(self, folder: str, *, prefix: str = "", after: str = "") -> list[str]:
         try:
-            return os.listdir(self._full(folder))
+            found = os.listdir(self._full(folder))
         except (FileNotFoundError, NotADirectoryError):
             return []
+        if prefix or after:
+            return [name for name in found if name > after and name.startswith(prefix)]
+        return found
 
-    def entries(self, folder: str) -> list[FileInfo]:
+    def entries(self, folder: str, *, prefix: str = "", after: str = "") -> list[FileInfo]:
         found = []
         try:
             with os.scandir(self._full(folder)) as scan:
                 for entry in scan:
+                    if not (entry.name > after and entry.name.startswith(prefix)):
+                        continue
                     try:
                         found.append(_info(entry.name, entry.stat(follow_symlinks=False)))
                     except FileNotFoundError:
@@ -255,31 +282,85 @@ class LocalStorage:
                     os.makedirs(os.path.dirname(full), exist_ok=True)
         return make(full)
 
-    def _open_new(self, path: str) -> int:
-        return self._made(path, lambda full: os.open(full, _NEW, 0o666))
-
-    def create(
-        self, path: str, data: bytes | Sequence[bytes | memoryview], *, durable: bool
-    ) -> None:
+    def put_new(self, path: str, data: Content, *, durable: bool) -> None:
         buffers = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
-        fd = self._open_new(path)
-        try:
+        if not any(len(part) for part in buffers):  # a name is all there is of it
+            os.close(self._made(path, lambda full: os.open(full, _NEW, 0o666)))
+        elif not self._put_nameless(path, buffers, durable):
+            self._put_hidden(path, buffers, durable, self._name_it)
+
+    def put(self, path: str, data: Content, *, durable: bool) -> None:
+        buffers = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
+        self._put_hidden(path, buffers, durable, os.rename)
+
+    def _put_nameless(self, path: str, buffers: Sequence[bytes | memoryview], durable: bool) -> bool:
+        """Write a file that has no name yet, and name it; False where the file system does not know such."""
+        if not _Nameless.known:
+            return False
+
+        def make(full: str) -> bool:
             try:
-                _write_all(fd, buffers)
-                if durable and self._sync:
-                    os.fdatasync(fd)
-            except OSError:
-                # The name was ours alone: a file without its content must not stay behind.
-                os.unlink(self._full(path))
+                fd = os.open(os.path.dirname(full), _NAMELESS, 0o666)
+            except OSError as error:
+                if error.errno not in _NO_NAMELESS:
+                    raise
+                _Nameless.known = False
+                return False
+            try:
+                self._fill(fd, buffers, durable)
+                # With a descriptor of a folder the call follows the link, which it must.
+                os.link(f"/proc/self/fd/{fd}", full, src_dir_fd=fd, follow_symlinks=True)
+                return True
+            except FileNotFoundError:
+                if os.path.exists(f"/proc/self/fd/{fd}"):
+                    raise  # the folder went meanwhile
+                _Nameless.known = False
+                return False
+            finally:
+                os.close(fd)
+
+        return self._made(path, make)
+
+    def _put_hidden(
+        self,
+        path: str,
+        buffers: Sequence[bytes | memoryview],
+        durable: bool,
+        end: Callable[[str, str], None],
+    ) -> None:
+        """Write a file under a name that nobody looks for; ``end`` gives it its own."""
+
+        def make(full: str) -> None:
+            hidden = f"{os.path.dirname(full)}/.mainstem-{os.getpid()}-{next(_hidden)}.part"
+            fd = os.open(hidden, _NEW, 0o666)
+            try:
+                try:
+                    self._fill(fd, buffers, durable)
+                finally:
+                    os.close(fd)
+                end(hidden, full)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    os.unlink(hidden)
                 raise
-        finally:
-            os.close(fd)
 
-    def open_sink(self, path: str) -> LocalSink:
-        return self._made(path, lambda full: LocalSink(full, self._sync))
+        self._made(path, make)
 
-    def settle(self, sinks: Sequence[LogSink], folders: Iterable[str], *, durable: bool) -> None:
-        def closing(sink: LogSink) -> Callable[[], None]:
+    @staticmethod
+    def _name_it(hidden: str, full: str) -> None:
+        os.link(hidden, full, follow_symlinks=False)
+        os.unlink(hidden)
+
+    def _fill(self, fd: int, buffers: Sequence[bytes | memoryview], durable: bool) -> None:
+        _write_all(fd, buffers)
+        if durable and self._sync:
+            os.fdatasync(fd)
+
+    def upload(self, path: str) -> LocalUpload:
+        return self._made(path, lambda full: LocalUpload(full, self._sync))
+
+    def settle(self, uploads: Sequence[Upload], folders: Iterable[str] = (), *, durable: bool) -> None:
+        def closing(sink: Upload) -> Callable[[], None]:
             return lambda: sink.close(durable=durable)
 
         def syncing(folder: str) -> Callable[[], None]:
@@ -287,41 +368,21 @@ class LocalStorage:
 
         if not durable or not self._sync:
             with ExitStack() as closed:  # all of them, whatever fails
-                for sink in sinks:
+                for sink in uploads:
                     closed.callback(sink.close, durable=False)
             return
-        _all_at_once([*map(closing, sinks), *map(syncing, folders)])
+        _all_at_once([*map(closing, uploads), *map(syncing, folders)])
 
     @property
     def width(self) -> int:
         # One more than there are cores: a thread that waits for Python's lock or the disk idles.
         return 1 if _cores() < 2 else min(_cores() + 1, _WORK_THREADS_MAX)
 
-    def side_by_side(
-        self,
-        work: Callable[[Item], Result],
-        items: Sequence[Item],
-        ended: Callable[[int], None] | None = None,
-    ) -> list[Result]:
-        workers = min(len(items), self.width)
-        if workers < 2:
-            return in_turn(work, items, ended)
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(workers, thread_name_prefix="mainstem-work") as pool:
-            waiting = [pool.submit(work, item) for item in items]
-            try:
-                return in_turn(lambda future: future.result(), waiting, ended)
-            except BaseException:
-                for future in waiting:
-                    future.cancel()
-                raise
-
     def link(self, source: str, target: str, *, durable: bool = False) -> None:
         os.link(self._full(source), self._full(target), follow_symlinks=False)
         if durable:
             try:
-                self.sync_folder(os.path.dirname(target))
+                self.sync_folder(target.rpartition("/")[0])
             except OSError as error:
                 raise NotDurable(error.errno, error.strerror, target) from error
 
@@ -343,7 +404,7 @@ class LocalStorage:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from error
             raise
 
-    def touch(self, path: str) -> None:
+    def renew(self, path: str) -> None:
         os.utime(self._full(path))
 
     def delete(self, path: str) -> bool:
@@ -353,7 +414,7 @@ class LocalStorage:
         except FileNotFoundError:
             return False
 
-    def delete_folder(self, path: str) -> None:
+    def delete_tree(self, path: str) -> None:
         full = self._full(path)
         if os.path.islink(full):
             os.unlink(full)  # the link goes, what it points to is not ours
@@ -387,10 +448,6 @@ class LocalStorage:
         finally:
             os.close(fd)
 
-    def sync_folders(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            self.sync_folder(path)
-
     @property
     def durable(self) -> bool:
         """Whether fsync is in force."""
@@ -402,6 +459,10 @@ def _info(name: str, s: os.stat_result) -> FileInfo:
     return FileInfo(name, s.st_size, s.st_mtime_ns // 1_000_000, folder)
 
 
-def _ignore_missing(function, path, failure) -> None:
+def _ignore_missing(
+    function: Callable[..., object],
+    path: str,
+    failure: tuple[type[BaseException], BaseException, TracebackType],
+) -> None:
     if not isinstance(failure[1], FileNotFoundError):
         raise failure[1]

@@ -16,6 +16,7 @@ from mainstem.errors import CorruptTable, Unsupported
 from mainstem.formats.avro_container import OUR_MARK, decode_container, encode_container, part
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.storage import paths
+from mainstem.storage.backends import split_scheme
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import VERSION_MARK, schema_text
@@ -52,7 +53,7 @@ def encode_clean_plan(plan: CleanPlan, base: str) -> bytes:
     if plan.earliest is not None:
         time, action = plan.earliest
         earliest = {"timestamp": time, "action": action, "state": COMPLETED.upper()}
-    record = {
+    record: dict[str, Any] = {
         "earliestInstantToRetain": earliest,
         "lastCompletedCommitTimestamp": plan.last_completed,
         "policy": plan.policy,
@@ -137,8 +138,8 @@ class _Where:
         return name
 
     def _is(self, folder: str, partition: str) -> bool:
-        scheme, colon, rest = folder.partition(":")
-        if colon and scheme == "file":
+        scheme, rest = split_scheme(folder)
+        if scheme == "file":
             folder = "/" + rest.lstrip("/")
         if self.base is not None:
             return folder == posixpath.join(self.base, partition).rstrip("/")

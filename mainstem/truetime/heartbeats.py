@@ -95,7 +95,7 @@ class Heartbeats:
         """First beat, before the requested file exists; then one each interval, beside the caller."""
         promised_ms = self.expire_ms
         if not self._made(instant):
-            self._storage.touch(self._path(instant))
+            self._storage.renew(self._path(instant))
             promised_ms = self._promised_ms(instant)
         self._hold(instant, promised_ms)
 
@@ -134,7 +134,7 @@ class Heartbeats:
 
     def _made(self, instant: str) -> bool:
         try:
-            self._storage.create(self._path(instant), encode_promise(self.expire_ms), durable=False)
+            self._storage.put_new(self._path(instant), encode_promise(self.expire_ms), durable=False)
         except FileExistsError:
             return False
         self._inherited.discard(instant)
@@ -157,7 +157,7 @@ class Heartbeats:
         self._forget_dropped()
         for instant in sorted(self._live):
             try:
-                self._storage.touch(self._path(instant))
+                self._storage.renew(self._path(instant))
             except FileNotFoundError:
                 self._live.pop(instant, None)
             except OSError:

@@ -74,7 +74,8 @@ def parse_wall(text: str) -> datetime:
             raise ValueError(text)
         cuts = (0, 4, 6, 8, 10, 12, 14)  # not strptime, which takes ten times as long
         numbers = (int(digits[low:high]) for low, high in zip(cuts, cuts[1:], strict=False))
-        return datetime(*numbers) + timedelta(milliseconds=int(digits[14:17]))
+        year, month, day, hour, minute, second = numbers
+        return datetime(year, month, day, hour, minute, second, 1000 * int(digits[14:17]))
     except ValueError as error:
         raise CorruptTable(
             f"instant time {text!r} is no time of the form yyyyMMddHHmmssSSS", path=text

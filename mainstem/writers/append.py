@@ -18,8 +18,10 @@ from mainstem.layout.buckets import file_id_bucket, nbcc_file_id
 from mainstem.layout.partitions import metafile_text, nested
 from mainstem.limits import MIB
 from mainstem.metadata.commits.written_rows import WrittenRows
+from mainstem.publish.staging import put_whole
 from mainstem.storage import paths
-from mainstem.storage.protocol import LogSink, Storage
+from mainstem.storage.folders import make_folder
+from mainstem.storage.protocol import Storage, Upload
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.timeline.instant import DELTACOMMIT, REQUESTED
 from mainstem.writers.encode_rows import Blocks, BucketEncoder, Place, Slab
@@ -35,7 +37,7 @@ _ATTEMPTS = 10**10
 
 @dataclass
 class _OpenLog:
-    sink: LogSink
+    sink: Upload
     stat: WriteStat
 
 
@@ -178,12 +180,12 @@ class BucketAppender:
         stat = WriteStat(partition, file_id, name, spec.instant, version)
         return _OpenLog(sink, stat)
 
-    def _open_file(self, partition: str, name: str) -> LogSink:
+    def _open_file(self, partition: str, name: str) -> Upload:
         """A new data file. Raises ``FileExistsError`` if the name is taken."""
         self._ensure_partition(partition)
         # The marker first: a file without one survives Java's rollback and comes back later.
-        self._storage.create(paths.marker(self._spec.instant, partition, name), b"", durable=False)
-        sink = self._storage.open_sink(paths.in_partition(partition, name))
+        self._storage.put_new(paths.marker(self._spec.instant, partition, name), b"", durable=False)
+        sink = self._storage.upload(paths.in_partition(partition, name))
         self._folders.add(partition)
         return sink
 
@@ -198,15 +200,11 @@ class BucketAppender:
         # Whole or not at all: Java fails on the half-written one of a writer that was killed, for ever.
         private = paths.prepared(self._spec.instant, f"{self._token}-partition")
         self._storage.delete(private)  # an attempt of the same name that was killed
-        self._storage.create(private, metafile_text(self._spec.instant, depth), durable=True)
-        try:
-            if partition:
-                self._storage.make_folder(partition)
-            self._storage.link(private, metafile)
-        except FileExistsError:
-            return
-        finally:
-            self._storage.delete(private)
+        if partition:
+            make_folder(self._storage, partition)
+        put_whole(
+            self._storage, private, metafile, metafile_text(self._spec.instant, depth), durable=True
+        )
 
     def _check_partition(self, partition: str) -> None:
         """``Invalid`` for a new partition within another one, or around one, which Java would not find."""
@@ -252,7 +250,7 @@ class BucketAppender:
         if self._storage.stat(requested) is None:
             self.discard()
             # Markers made since the rollback removed the folder; no live writer can have this instant.
-            self._storage.delete_folder(paths.marker_folder(spec.instant))
+            self._storage.delete_tree(paths.marker_folder(spec.instant))
             raise RolledBack(
                 "the transaction's instant is gone from the timeline: another writer found its"
                 " heartbeat expired and rolled it back; write the data again in a new transaction"
@@ -296,7 +294,7 @@ class BucketAppender:
             log.stat.size_bytes = log.sink.size
         return [*self._closed, *(log.stat for log in self._logs.values())]
 
-    def settle(self, others: Sequence[LogSink] = ()) -> None:
+    def settle(self, others: Sequence[Upload] = ()) -> None:
         """Make all files durable, and with them ``others``, which are written for the same commit.
 
         After a failure they are never published: a second sync reports success for bytes that the first lost.

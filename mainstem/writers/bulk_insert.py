@@ -9,6 +9,8 @@ key once.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -56,10 +58,10 @@ def appender_for(
     return kind(storage, spec, token, known_buckets, known_partitions)
 
 
-def stat_of(**fields: object) -> WriteStat:
+def stat_of(**fields: Any) -> WriteStat:
     """A write stat of the kind that its file name says."""
     is_base = paths.parse_base_name(str(fields["file_name"])) is not None
-    return (BaseFileStat if is_base else WriteStat)(**fields)  # type: ignore[arg-type]
+    return (BaseFileStat if is_base else WriteStat)(**fields)
 
 
 def check_one_base_file_each(stats: list[WriteStat], table: str, instant: str) -> None:
@@ -183,6 +185,6 @@ class BulkInserter(BucketAppender):
         if once and deleted_rows(rows, rules) is None:
             return rows
         schema = avro_to_arrow(self._spec.log_schema)
-        kinds = [schema.field(name).type for name in rules.ordering]
+        kinds = rules.ordering_types(schema)
         entry = DataRows(project_to(rows, schema))
         return pa.concat_tables([schema.empty_table(), *merge_slice([], [entry], schema, rules, kinds)])

@@ -17,6 +17,7 @@ from mainstem.publish.fence import Fence
 from mainstem.publish.publisher import Publisher
 from mainstem.publish.table_identity import check_table
 from mainstem.storage import paths
+from mainstem.storage.links import has_links
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.truetime.heartbeats import Heartbeats
@@ -151,7 +152,7 @@ def open_context(
     base = seams.storage.base
     config.check_writable(base)
     check_expressions(seams.storage, config)
-    if not seams.storage.links:
+    if not has_links(seams.storage):
         raise Unsupported(
             "the storage has no atomic hard links, which the completion fence needs; writing to object"
             " stores is not supported",
@@ -185,7 +186,7 @@ def open_context(
 def _agree_on_zone(storage: Storage, zone: str) -> None:
     """All mainstem writers of a LOCAL table must mean one zone: the first one says which, by a note."""
     try:
-        storage.create(paths.ZONE_NOTE, zone.encode(), durable=True)
+        storage.put_new(paths.ZONE_NOTE, zone.encode(), durable=True)
         return
     except FileExistsError:
         found = storage.read(paths.ZONE_NOTE, max_bytes=PROPERTIES_BYTES_MAX).decode("utf-8", "replace")
@@ -208,7 +209,7 @@ def heartbeats_of(
     )  # fmt: skip
 
 
-def merged(*layers: Mapping[str, str] | None) -> dict[str, str]:
+def merged(*layers: Mapping[str, object] | None) -> dict[str, str]:
     """Later layers win; values become text."""
     result: dict[str, str] = {}
     for layer in layers:

@@ -197,7 +197,7 @@ class BucketEncoder:
             schema,
             table,
             bounds,
-            block_format=spec.block_format,  # type: ignore[arg-type]
+            block_format=spec.block_format,
             compression=self.layout.compression,
             extra={Header.IS_PARTIAL: "true"} if spec.partial_blocks else {},
         )

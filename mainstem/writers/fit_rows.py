@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -10,13 +11,12 @@ import pyarrow as pa
 from mainstem.errors import Invalid
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.formats.vectors import VectorRefused, rows_of
-from mainstem.layout.properties import EVENT_TIME
 from mainstem.layout.schema_fit import fit_batch
 from mainstem.merge.log_entries import deleted_rows
-from mainstem.merge.rules import FILL_UNAVAILABLE
+from mainstem.merge.modes import EVENT_TIME, FILL_UNAVAILABLE
 from mainstem.writers.write_spec import DELETE, UPDATE_COLUMNS, WriteSpec
 
-Rows = pa.Table | pa.RecordBatch | Mapping[str, object]
+Rows: TypeAlias = pa.Table | pa.RecordBatch | Mapping[str, object]
 """Arrow data, or columns by name: arrays, lists, and NumPy matrices with a vector in each row."""
 
 
@@ -66,7 +66,7 @@ def fit_rows(batch: pa.Table, spec: WriteSpec, schema: pa.Schema) -> pa.Table:
         rows = _fitted(batch, spec, schema)
     except VectorRefused as error:
         raise error.with_key(_key_of(batch, error.row, spec, schema)) from None
-    if spec.merge_mode == EVENT_TIME:
+    if spec.rules.ordering:
         _check_ordering(rows, spec)
     return rows
 
@@ -98,13 +98,13 @@ def delete_flags(rows: pa.Table, spec: WriteSpec) -> np.ndarray | None:
 
 
 def _check_ordering(rows: pa.Table, spec: WriteSpec) -> None:
-    for name in spec.ordering:
+    for name in spec.rules.ordering:
         column = rows.column(name)
         if column.null_count:
             row = int(np.flatnonzero(column.is_null().to_numpy())[0])
             raise Invalid(
                 f"ordering field {name!r} is null in {column.null_count} rows, first in row"
-                f" {row}; EVENT_TIME_ORDERING needs a value in every row: fill or filter them",
+                f" {row}; {EVENT_TIME} needs a value in every row: fill or filter them",
                 table=spec.base,
             )
 
@@ -112,13 +112,13 @@ def _check_ordering(rows: pa.Table, spec: WriteSpec) -> None:
 def _updated_columns(batch: pa.Table, spec: WriteSpec, schema: pa.Schema) -> pa.Table:
     given = [n for n in batch.column_names if n not in META_FIELDS]
     needed = set(spec.keys.needed_columns)
-    if spec.merge_mode == EVENT_TIME:
-        needed |= set(spec.ordering)
+    if spec.rules.ordering:
+        needed |= set(spec.rules.ordering)
     required = [n for n in schema.names if n in needed or n in given]
     part = fit_batch(batch, schema, required=required, table=spec.base)
     if spec.partial_blocks:
         return part
-    if spec.partial_mode == FILL_UNAVAILABLE:
+    if spec.rules.partial == FILL_UNAVAILABLE:
         columns = [_or_marker(part, field, spec) for field in schema]
     else:
         _check_no_nulls(part, needed, spec)
@@ -149,8 +149,8 @@ def _or_marker(part: pa.Table, field: pa.Field, spec: WriteSpec) -> pa.ChunkedAr
         raise Invalid(
             f"column {field.name!r} of type {field.type} is left out: under FILL_UNAVAILABLE only string"
             " and binary columns can keep their older value (Hudi compares them with the marker"
-            f" {spec.unavailable!r}); give all other columns",
+            f" {spec.rules.unavailable!r}); give all other columns",
             table=spec.base,
         )
-    assert spec.unavailable is not None, "begin refuses update_columns without a marker"
-    return pa.repeat(pa.scalar(spec.unavailable).cast(field.type), part.num_rows)
+    assert spec.rules.unavailable is not None, "begin refuses update_columns without a marker"
+    return pa.repeat(pa.scalar(spec.rules.unavailable).cast(field.type), part.num_rows)

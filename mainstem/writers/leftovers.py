@@ -26,6 +26,7 @@ from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.commits.taking_back import last_change_ms, pending_there, sweep
 from mainstem.publish.publisher import Guarded
 from mainstem.storage import paths
+from mainstem.storage.folders import move_folder
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.instant import REQUESTED, RESTORE, ROLLBACK, SAVEPOINT, Instant
@@ -73,8 +74,8 @@ def _sweep_attempts(storage: Storage) -> None:
         gone = name if name.endswith(_GONE) else name + _GONE
         if gone != name:
             with suppress(FileNotFoundError, FileExistsError):
-                storage.move_folder(f"{paths.OWN}/{name}", f"{paths.OWN}/{gone}")
-        storage.delete_folder(f"{paths.OWN}/{gone}")
+                move_folder(storage, f"{paths.OWN}/{name}", f"{paths.OWN}/{gone}")
+        storage.delete_tree(f"{paths.OWN}/{gone}")
 
 
 def _sweep_marks(ctx: WriterContext, timeline: ActiveTimeline) -> None:
@@ -169,7 +170,7 @@ def _sweep_instant(ctx: WriterContext, timeline: ActiveTimeline, instant: str) -
     if not known and not _may_be_archived(ctx, timeline, instant):
         for partition, name in list(marked_files(storage, instant)):
             storage.delete(paths.in_partition(partition, name))
-    storage.delete_folder(paths.marker_folder(instant))
+    storage.delete_tree(paths.marker_folder(instant))
     storage.delete(paths.heartbeat(instant))
 
 

@@ -9,7 +9,7 @@ No writer's own options decide about it (apache/hudi#18180).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from mainstem.errors import CorruptTable, MainstemError, RolledBack, Unavailable
 from mainstem.metadata.commits.action import FileChanges
@@ -19,7 +19,7 @@ from mainstem.metadata.metadata_table import own_config
 from mainstem.publish.publisher import Published, Section
 from mainstem.storage import paths
 from mainstem.storage.below import FolderStorage
-from mainstem.storage.protocol import LogSink
+from mainstem.storage.protocol import Upload
 from mainstem.timeline.instant import DELTACOMMIT
 from mainstem.writers.context import WriterContext
 
@@ -31,6 +31,10 @@ class _Moved:
     """A decision: the list of indexes is not what the rows were made for."""
 
 
+def _stands(published: Published[T | _Moved]) -> TypeGuard[Published[T]]:
+    return not isinstance(published.decision, _Moved)
+
+
 def publish_with_metadata(
     ctx: WriterContext,
     instant: str,
@@ -39,7 +43,7 @@ def publish_with_metadata(
     *,
     prepared: str,
     decide: Callable[[Section], T | None],
-    settle: Callable[[Sequence[LogSink]], None] | None = None,
+    settle: Callable[[Sequence[Upload]], None] | None = None,
 ) -> Published[T]:
     """``Publisher.publish`` of an action's completed file; ``instant`` is its requested time.
 
@@ -63,7 +67,7 @@ def publish_with_metadata(
             return None if now == made_for else _Moved()
 
         try:
-            published = ctx.publisher.publish(
+            published: Published[T | _Moved] = ctx.publisher.publish(
                 target, prepared=prepared, decide=may, ahead=None if part is None else part.ahead
             )
         except RolledBack:
@@ -73,7 +77,7 @@ def publish_with_metadata(
         finally:
             if part is not None:
                 part.release()
-        if not isinstance(published.decision, _Moved):
+        if _stands(published):
             return published
         begun, part = part, _prepare(ctx, instant, changes)
         if begun is not None and part is None:
@@ -97,7 +101,7 @@ def _prepare(
     ctx: WriterContext,
     instant: str,
     changes: FileChanges,
-    settle: Callable[[Sequence[LogSink]], None] | None = None,
+    settle: Callable[[Sequence[Upload]], None] | None = None,
     rounds: int = _ROUNDS_MAX,
     *,
     first: bool = False,
@@ -112,7 +116,7 @@ def _prepare(
             settle([])
         return None
 
-    def durable(sinks: Sequence[LogSink]) -> None:
+    def durable(sinks: Sequence[Upload]) -> None:
         storage.settle(sinks, [], durable=True)
 
     try:  # is it there, and is it one of Hudi 1.x?

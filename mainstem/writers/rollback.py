@@ -26,7 +26,7 @@ from mainstem.metadata.commits.setting_aside import has_metadata_table, set_asid
 from mainstem.metadata.commits.taking_back import Found, RollbackRecord, take_back
 from mainstem.metadata.metadata_table import open_metadata
 from mainstem.publish.publisher import Section
-from mainstem.publish.staging import create_once, forget, prepare
+from mainstem.publish.staging import create_once, prepared
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
@@ -160,13 +160,10 @@ def roll_back(
             return "alive"
         return None
 
-    prepared = prepare(ctx.seams, instant.requested, plan_of(ctx, plan))
-    try:
+    with prepared(ctx.seams, instant.requested, plan_of(ctx, plan)) as private:
         published = ctx.publisher.publish(
-            lambda time: f"{time}.{ROLLBACK}.{REQUESTED}", prepared=prepared, decide=still_dead
+            lambda time: f"{time}.{ROLLBACK}.{REQUESTED}", prepared=private, decide=still_dead
         )
-    finally:
-        forget(ctx.seams, prepared)
     if published.time is None:
         return None
     return execute_rollback(ctx, published.time, plan)
@@ -274,29 +271,24 @@ def execute_rollback(
         if plan.completion is not None:
             forget_begun_savepoint(storage, instant)
 
-    prepared = prepare(ctx.seams, instant, metadata)
-    record = (
-        RollbackRecord.prepare(storage, ctx.seams.random, rollback, instant, indexed) if indexed else None
-    )
-    try:
+    with (
+        prepared(ctx.seams, instant, metadata) as private,
+        RollbackRecord.kept(storage, ctx.seams.random, rollback, instant, indexed) as record,
+    ):
         published = ctx.publisher.publish(
             lambda time: f"{rollback}_{time}.{ROLLBACK}",
-            prepared=prepared,
+            prepared=private,
             decide=not_done_yet,
             before_link=remove_instant,
             ahead=None if record is None else record.ahead,
         )
-    finally:
-        forget(ctx.seams, prepared)
-        if record is not None:
-            record.release()
     if published.time is None and _is_there(ctx, instant):
         return None
     if action in _MERGES:
         remove_private_files(storage, {instant})
         for partition, _, name in list(_files_of(ctx, instant)):
             delete_with_checksum(storage, paths.in_partition(partition, name))
-    storage.delete_folder(paths.marker_folder(instant))
+    storage.delete_tree(paths.marker_folder(instant))
     ctx.heartbeats.stop(instant)
     if published.time is None:
         return None
@@ -326,7 +318,7 @@ def unpublish(storage: Storage, requested: Container[str]) -> None:
     done = [i for i in shown_on_timeline(storage, requested) if i.is_completed]
     for instant in sorted(done, key=lambda i: i.completion or "", reverse=True):
         delete_with_checksum(storage, paths.timeline_file(instant.file_name))
-    storage.sync_folder(paths.TIMELINE)
+    storage.settle([], [paths.TIMELINE], durable=True)
 
 
 def set_metadata_aside(ctx: WriterContext, instants: Collection[str]) -> None:
@@ -377,7 +369,7 @@ def quietly_discard(ctx: WriterContext, instant: str) -> None:
     storage = ctx.seams.storage
     ctx.heartbeats.stop(instant)  # whatever fails below: without it the instant is rolled back
     try:
-        storage.delete_folder(paths.marker_folder(instant))
+        storage.delete_tree(paths.marker_folder(instant))
         storage.delete(paths.timeline_file(f"{instant}.{DELTACOMMIT}.{INFLIGHT}"))
         storage.delete(paths.timeline_file(f"{instant}.{DELTACOMMIT}.{REQUESTED}"))
     except (OSError, MainstemError):

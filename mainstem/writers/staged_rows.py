@@ -30,6 +30,7 @@ from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
 from mainstem.layout.buckets import file_id_bucket
 from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.publish.staging import put_whole
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.seams import Randomness, Seams
@@ -174,16 +175,9 @@ def table_identity(storage: Storage, random: Randomness) -> str:
             return data.decode("ascii", "replace")
         except FileNotFoundError:
             made = f"{random.getrandbits(128):032x}"
-        # Whole or not at all; a private file that is left over is swept as those of publications are.
         private = paths.prepared("identity", made)
-        storage.create(private, made.encode(), durable=True)
-        try:
-            storage.link(private, paths.TABLE_IDENTITY)
-            storage.sync_folders([paths.HOODIE, paths.OWN])
-        except FileExistsError:
-            continue
-        finally:
-            storage.delete(private)
+        if put_whole(storage, private, paths.TABLE_IDENTITY, made.encode(), durable=True):
+            storage.settle([], [paths.HOODIE, paths.OWN], durable=True)
 
 
 def table_mark(spec: WriteSpec, identity: str) -> str:
@@ -244,7 +238,7 @@ class Stager:
         stamp = _stamp(self._random)
         self._encoder.adopt(replace(self._spec, instant=stamp))
         path = paths.staged_file(self._sink, stamp)
-        sink = self._storage.open_sink(path)
+        sink = self._storage.upload(path)
         pieces: list[Piece] = []
         try:
             for piece, data in self._pieces(batch, deleted):
@@ -296,7 +290,7 @@ class Stager:
             return
         folder = self._folder
         above = [] if self._settled else [paths.HOODIE, paths.OWN, paths.SINKS, folder.rpartition("/")[0]]
-        self._storage.sync_folders([*above, folder])
+        self._storage.settle([], [*above, folder], durable=True)
         self._settled = True
 
 

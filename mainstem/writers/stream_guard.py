@@ -125,7 +125,7 @@ class GuardIndex:
         """Before anybody is told that an instant holds a batch, and forgets the batch: its name survives a
         crash of the machine. Who published it may have died, or failed, before the folder was synced."""
         if self._lasting.get(identifier) != instant:
-            self._storage.sync_folder(paths.TIMELINE)
+            self._storage.settle([], [paths.TIMELINE], durable=True)
             self._lasting[identifier] = instant
 
     def newest(self, identifier: str, timeline: ActiveTimeline) -> tuple[int, str] | None:

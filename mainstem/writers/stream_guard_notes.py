@@ -69,7 +69,7 @@ class Notes:
 
     def _create(self, name: str) -> None:
         with suppress(FileExistsError):  # perhaps made by somebody who died before it was durable
-            self._storage.create(f"{self._folder}/{name}", b"", durable=False)
+            self._storage.put_new(f"{self._folder}/{name}", b"", durable=False)
         above = [] if self._settled else [paths.HOODIE, paths.OWN, paths.STREAMS]
-        self._storage.sync_folders([*above, self._folder])
+        self._storage.settle([], [*above, self._folder], durable=True)
         self._settled = True

@@ -72,7 +72,7 @@ from mainstem.writers.write_spec import BULK_INSERT, UPSERT, WriteSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from mainstem.storage.protocol import LogSink
+    from mainstem.storage.protocol import Upload
     from mainstem.timeline.active import ActiveTimeline
 
 _log = logging.getLogger(__name__)
@@ -197,9 +197,9 @@ class Transaction:
             # Strictly before the requested file: a pending instant without a heartbeat counts as dead.
             begun = ctx.publisher.begin(DELTACOMMIT, beats)
             time = begun.time
-            storage.create(paths.timeline_file(f"{time}.{DELTACOMMIT}.{INFLIGHT}"), inflight, durable=False)
+            storage.put_new(paths.timeline_file(f"{time}.{DELTACOMMIT}.{INFLIGHT}"), inflight, durable=False)
             # Before any data file: one of an instant that a crash has taken off would count as committed.
-            storage.sync_folder(paths.TIMELINE)
+            storage.settle([], [paths.TIMELINE], durable=True)
         except OSError as error:
             # Perhaps an instant without content, without heartbeat: it is rolled back lazily.
             beats.stop(time) if time else None
@@ -300,8 +300,8 @@ class Transaction:
 
     def _follow(self, rows: pa.Table) -> None:
         """Make the schema hold the rows, as Hudi does (``writers/transaction_schema.py``)."""
-        buffered = self._spec.operation == BULK_INSERT and self._appender is not None
-        if rows.num_rows and not (buffered and self._appender.rows):
+        appender = self._appender if self._spec.operation == BULK_INSERT else None
+        if rows.num_rows and not (appender is not None and appender.rows):
             self._adopt(follow(self._spec, rows))
 
     def _adopt(self, spec: WriteSpec) -> None:
@@ -407,7 +407,7 @@ class Transaction:
         try:
             if self._appender is not None:
                 self._appender.discard()
-            self._ctx.seams.storage.delete_folder(paths.marker_folder(self.instant))
+            self._ctx.seams.storage.delete_tree(paths.marker_folder(self.instant))
         except OSError:
             return  # a later writer sweeps them
 
@@ -443,7 +443,7 @@ class Transaction:
             content = encode_commit(stats, self._extra_metadata(), OPERATIONS[self._spec.operation])
             prepared, sink = begin(ctx.seams, self.instant, content)
 
-            def settle(others: Sequence[LogSink], own: LogSink = sink) -> None:
+            def settle(others: Sequence[Upload], own: Upload = sink) -> None:
                 self._settle([own, *others])
 
             try:
@@ -499,7 +499,7 @@ class Transaction:
             )
         )
 
-    def _settle(self, sinks: Sequence[LogSink]) -> None:
+    def _settle(self, sinks: Sequence[Upload]) -> None:
         """Make the data files durable that are not yet so, and these private files with them."""
         if self._appender is not None:
             self._appender.settle(sinks)
@@ -595,7 +595,7 @@ class Transaction:
         storage = self._ctx.seams.storage
         try:
             self._ctx.heartbeats.stop(self.instant)
-            storage.delete_folder(paths.marker_folder(self.instant))
+            storage.delete_tree(paths.marker_folder(self.instant))
         except (OSError, MainstemError):
             return
 
@@ -713,7 +713,7 @@ def _with_instant(spec: WriteSpec, instant: str) -> WriteSpec:
 def _unavailable(
     step: str, error: OSError | OutcomeUnknown, base: str, instant: str | None = None
 ) -> Unavailable:
-    cause = error
+    cause = str(error)
     if isinstance(error, OSError):
         cause = f"{error.strerror or error} ({error.filename or 'storage'})"
     return Unavailable(

@@ -80,7 +80,8 @@ def taken_in(spec: WriteSpec, block_schema: str) -> WriteSpec:
 def with_schema(spec: WriteSpec, text: str) -> WriteSpec:
     """The spec with another user schema."""
     log_schema = arrow_to_avro(arrow_user_schema(text), table_name=spec.table_name, meta_fields=True)
-    return replace(spec, user_schema=text, log_schema=log_schema)
+    rules = spec.rules.for_schema(text, avro_to_arrow(log_schema))
+    return replace(spec, user_schema=text, log_schema=log_schema, rules=rules)
 
 
 @dataclass(frozen=True)

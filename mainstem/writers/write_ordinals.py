@@ -31,12 +31,16 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from mainstem.errors import CorruptTable, Invalid, Unavailable
 from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.publish.staging import Swept, put_whole
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.seams import Randomness
+
+T = TypeVar("T")
 
 ORDINAL_OPTION = "hoodie.mainstem.stream.ordinal"
 
@@ -299,21 +303,21 @@ def _update(
     storage: Storage,
     random: Randomness,
     identifier: str,
-    change: Callable[[_State], tuple[_State, int | None]],
-):
+    change: Callable[[_State], tuple[_State, T]],
+) -> T:
     """Apply ``change`` to the newest state; again from the start when another writer was faster."""
     register = _Register(storage, random, stream_folder(identifier), identifier)
     for _ in range(_ATTEMPTS_MAX):
         try:
-            ended, result = register.attempt(change)
+            made = register.attempt(change)
         except OSError as error:
             raise Unavailable(
                 f"the register of stream {identifier!r} cannot be read or written: {error}; nothing"
                 " was published",
                 table=storage.base,
             ) from error
-        if ended:
-            return result
+        if made:
+            return made[0]
     raise Unavailable(
         f"the register of stream {identifier!r} changed {_ATTEMPTS_MAX} times in a row; nothing was"
         " written: look for drivers that share a checkpoint identifier",
@@ -341,26 +345,29 @@ class _Register:
         self._folder = folder
         self._identifier = identifier
 
-    def attempt(self, change: Callable[[_State], tuple[_State, int | None]]) -> tuple[bool, int | None]:
-        """(whether it ended, the result). What ``change`` raises is raised if the state was current."""
+    def attempt(self, change: Callable[[_State], tuple[_State, T]]) -> tuple[T, ...]:
+        """The result alone; () if another writer was faster. What ``change`` raises is raised if the state
+        was current."""
         name = f"{self._random.getrandbits(64):016x}"
         wait = f"{self._folder}/{_WAIT}{name}"
-        self._storage.create(wait, b"", durable=False)
+        self._storage.put_new(wait, b"", durable=False)
         try:
             version, state = self._load()
             refusal: Invalid | None = None
-            new, result = state, None
+            made: tuple[T, ...] = ()
+            new = state
             try:
                 new, result = change(state)
+                made = (result,)
             except _SeveralThreads as error:
                 new, refusal = state.marked(), error
             except Invalid as error:
                 refusal = error
             if not self._put(version, state, new, wait, name):
-                return False, None
+                return ()
             if refusal is not None:
                 raise refusal
-            return True, result
+            return made
         finally:
             self._storage.delete(wait)
 
@@ -381,17 +388,20 @@ class _Register:
         if new == state:
             return storage.stat(wait) is not None
         ticket = f"{self._folder}/{_TICKET}{name}"
-        storage.create(ticket, _encode(new, self._identifier), durable=True)
         try:
-            if storage.stat(wait) is None:
-                return False
-            storage.link(ticket, self._path(version + 1))
-        except (FileExistsError, FileNotFoundError):
-            return False  # another was faster, or swept the ticket
-        finally:
-            storage.delete(ticket)
-        self._sweep(version + 1, name)
-        return True
+            made = put_whole(
+                storage,
+                ticket,
+                self._path(version + 1),
+                _encode(new, self._identifier),
+                durable=True,
+                wanted=lambda: storage.stat(wait) is not None,
+            )
+        except Swept:
+            return False
+        if made:  # else another was faster
+            self._sweep(version + 1, name)
+        return made
 
     def _sweep(self, newest: int, own: str) -> None:
         names: list[str] = []

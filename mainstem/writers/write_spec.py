@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mainstem.formats.avro_schema import avro_to_arrow
 from mainstem.layout.key_generator import KeyGenerator
-from mainstem.layout.properties import EVENT_TIME
 from mainstem.merge.rules import MergeRules
 from mainstem.options import GZIP_LEVEL
+from mainstem.storage.location import Location
 
 UPSERT = "upsert"
 INSERT = "insert"
@@ -47,29 +46,21 @@ LAYOUT_OPTIONS = (
 class WriteSpec:
     """All that a worker needs to write for one transaction; picklable, no live objects."""
 
-    base: str
+    location: Location
     instant: str
     operation: str
     table_name: str
     keys: KeyGenerator
     hash_fields: tuple[str, ...]
     buckets: int
-    merge_mode: str
+    #: how rows of one key meet, and which rows are deletes; complete for ``log_schema``
+    rules: MergeRules
+    #: the ordering fields, whatever the merge mode: every row has them, and a delete carries their values
     ordering: tuple[str, ...]
     user_schema: str
     log_schema: str
     fsync: bool
     log_bytes_max: int
-    #: (partition, bucket) -> file id, where a table already has one that is not the constant NBCC id
-    file_ids: dict[tuple[str, int], str] = field(default_factory=dict)
-    #: ``hoodie.table.partial.update.mode`` and the marker of FILL_UNAVAILABLE
-    partial_mode: str | None = None
-    unavailable: str | None = None
-    #: a row whose column holds this text is a delete (``hoodie.payload.delete.field`` and ``.marker``)
-    delete_field: str | None = None
-    delete_marker: str | None = None
-    #: strategy id of a registered merger
-    merger: str | None = None
     #: ``hoodie.logfile.data.block.format``
     block_format: str = "avro"
     #: ``update_columns`` writes IS_PARTIAL blocks, which hold the given columns only
@@ -86,14 +77,6 @@ class WriteSpec:
     identity: str = ""
 
     @property
-    def rules(self) -> MergeRules:
-        """How rows of one key meet, and which rows are deletes."""
-        return MergeRules(
-            ordering=self.ordering if self.merge_mode == EVENT_TIME else (),
-            partial=self.partial_mode,
-            unavailable=self.unavailable,
-            delete_field=self.delete_field,
-            delete_marker=self.delete_marker,
-            merger=self.merger,
-            full_schema=None if self.merger is None else avro_to_arrow(self.log_schema),
-        )
+    def base(self) -> str:
+        """Where the table lies, as text."""
+        return self.location.base

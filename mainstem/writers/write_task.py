@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid
 from mainstem.storage import paths
-from mainstem.storage.local import LocalStorage
+from mainstem.storage.backends import storage_of
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import WriteStat
 from mainstem.writers.bulk_insert import appender_for, stat_of
@@ -42,7 +42,7 @@ def write_task(
 
     The three numbers make the write token. On any failure the attempt removes its own files.
     """
-    storage = storage or LocalStorage(spec.base, sync=spec.fsync)
+    storage = storage or storage_of(spec.location, sync=spec.fsync)
     token = f"{task_partition}-{stage}-{attempt}"
     if not all(_DECIMAL.match(part) for part in token.split("-")):
         raise Invalid(f"write token {token!r}: expected three numbers from 0")

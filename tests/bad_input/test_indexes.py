@@ -30,7 +30,7 @@ LOOK_UPS = (
     pc.field("value") == "v3",
 )
 
-pytestmark = pytest.mark.supports("Indexes", "a damaged index is left out, with a warning")
+pytestmark = pytest.mark.supports("Indexes", "reads: a damaged index is left out, with a warning")
 
 
 @pytest.fixture(scope="module")

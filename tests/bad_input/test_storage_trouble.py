@@ -58,17 +58,17 @@ class FullStorage(LocalStorage):
             self.hits += 1
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"{self.base} ({what})")
 
-    def create(self, path, data, *, durable) -> None:
+    def put_new(self, path, data, *, durable) -> None:
         self.spend("create")
-        super().create(path, data, durable=durable)
+        super().put_new(path, data, durable=durable)
 
-    def overwrite(self, path, data, *, durable) -> None:
-        self.spend("overwrite")
-        super().overwrite(path, data, durable=durable)
+    def put(self, path, data, *, durable) -> None:
+        self.spend("replace")
+        super().put(path, data, durable=durable)
 
-    def open_sink(self, path):
+    def upload(self, path):
         self.spend("open")
-        return _FullSink(self, super().open_sink(path))
+        return _FullSink(self, super().upload(path))
 
     def link(self, source, target, *, durable=False) -> None:
         self.spend("link")

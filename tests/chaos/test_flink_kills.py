@@ -184,7 +184,7 @@ def start(tmp_path: Path) -> Iterator[Callable[[str], Run]]:
             run.job.end()
 
 
-@pytest.mark.supports("Engines", "PyFlink: exactly once across failures")
+@pytest.mark.supports("Engines", "Flink: exactly once across failures")
 @pytest.mark.parametrize(("source", "tasks"), [("bounded", 2), ("endless", 4)])
 def test_rows_of_killed_and_interrupted_python_workers_come_once(start, source, tasks):
     run = start(source)
@@ -210,7 +210,7 @@ def test_a_job_whose_python_worker_stands_still_goes_on_when_its_checkpoint_has_
     run.check()
 
 
-@pytest.mark.supports("Engines", "PyFlink: restart from savepoints, rescaled")
+@pytest.mark.supports("Engines", "Flink: restart from savepoints, rescaled")
 @pytest.mark.parametrize("source", ["endless", "bounded"])
 def test_killed_jobs_go_on_from_checkpoints_with_other_parallelisms(start, source):
     run = start(source)
@@ -227,7 +227,7 @@ def test_killed_jobs_go_on_from_checkpoints_with_other_parallelisms(start, sourc
     run.check()
 
 
-@pytest.mark.supports("Engines", "PyFlink: restart from savepoints, rescaled")
+@pytest.mark.supports("Engines", "Flink: restart from savepoints, rescaled")
 def test_jobs_go_on_from_savepoints_however_often_they_are_killed_then(start):
     run = start("bounded")
     run.start(2)
@@ -351,7 +351,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     made.end()
 
 
-@pytest.mark.supports("Engines", "PyFlink: exactly once across failures")
+@pytest.mark.supports("Engines", "Flink: exactly once across failures")
 def test_a_cluster_loses_busy_task_managers_then_the_client_and_rows_that_come_later_are_committed(
     start, cluster
 ):
@@ -376,7 +376,7 @@ def test_a_cluster_loses_busy_task_managers_then_the_client_and_rows_that_come_l
     run.check(commit=False)
 
 
-@pytest.mark.supports("Engines", "PyFlink: exactly once across failures")
+@pytest.mark.supports("Engines", "Flink: exactly once across failures")
 def test_a_cluster_loses_its_job_manager_and_the_next_job_goes_on_from_the_last_checkpoint(start, cluster):
     run = start("endless", LONGER)
     run.start(2, **cluster.settings())
@@ -391,7 +391,7 @@ def test_a_cluster_loses_its_job_manager_and_the_next_job_goes_on_from_the_last_
     run.check()
 
 
-@pytest.mark.supports("Engines", "PyFlink: restart from savepoints, rescaled")
+@pytest.mark.supports("Engines", "Flink: restart from savepoints, rescaled")
 def test_jobs_of_a_cluster_go_on_from_savepoints_with_one_two_and_four_tasks_and_their_state(start, cluster):
     run = start("endless", LONGER)
     for tasks in (1, 2):

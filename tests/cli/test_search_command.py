@@ -45,7 +45,7 @@ def run(capsys):
     return ran
 
 
-@pytest.mark.supports("Indexes", "Vector indexes and searches by the command `mainstem`")
+@pytest.mark.supports("Vectors", "search and index: by the command `mainstem`")
 def test_an_index_is_made_and_the_nearest_rows_are_printed(path: Path, run) -> None:
     made = run("index", "create", path, "vector", "--columns", "near", "--name", "v", "--set", "engine=flat")
     assert "60 vectors" in made

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from mainstem.storage.local import LocalSink, LocalStorage
+from mainstem.storage.local import LocalStorage, LocalUpload
 from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.heartbeats import Heartbeats
 from mainstem.truetime.locks.file_system import FileLease, FileSystemLock
@@ -39,11 +39,11 @@ KINDS: tuple[type[BaseException], ...] = (
 )
 
 _READING = ("read", "read_range", "view", "private", "open_input", "stat", "names", "entries", "same_file")
-_WRITING = ("create", "open_sink", "settle", "link", "rename", "touch", "delete", "delete_folder",
-            "make_folder", "sync_folder", "sync_folders")  # fmt: skip
+_WRITING = ("put", "put_new", "upload", "settle", "link", "rename", "renew", "delete", "delete_tree",
+            "make_folder", "sync_folder")  # fmt: skip
 CALLS: dict[type, tuple[str, ...]] = {
     LocalStorage: _READING + _WRITING,
-    LocalSink: ("append", "close"),
+    LocalUpload: ("append", "close"),
     SystemClock: ("now_ms", "monotonic_ms", "sleep_ms"),
     FileSystemLock: ("acquire",),
     FileLease: ("check", "release"),

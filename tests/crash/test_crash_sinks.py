@@ -62,7 +62,7 @@ def check_done(path: Path, step: int) -> None:
     assert content(path) == {**NEW, "9": "last9"}, step
 
 
-@pytest.mark.supports("Engines", "checkpoints committed once by any number of processes (Flink)")
+@pytest.mark.supports("Engines", "Flink: checkpoints committed once, by any number of processes")
 def test_a_committer_killed_at_any_step_shows_all_or_nothing_and_another_goes_on(run, template, tmp_path):
     seen, chance = set(), random.Random(1)
     for step, path in every_step(run, "flink_commit", template, tmp_path, 2):

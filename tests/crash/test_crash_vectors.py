@@ -25,7 +25,7 @@ def run() -> Iterator[Run]:
         yield call
 
 
-@pytest.mark.supports("Indexes", "vector index: a builder may die at any step")
+@pytest.mark.supports("Vectors", "index: a builder may die at any step")
 @pytest.mark.parametrize("action", sorted(ACTIONS))
 def test_whatever_step_it_dies_at_the_version_before_or_the_one_after_serves(run, tmp_path, action) -> None:
     check(run, tmp_path, action, EVERY)

@@ -73,10 +73,10 @@ def test_an_exception_is_raised_before_or_after_the_effect_of_its_call(
     storage = LocalStorage(str(tmp_path))
     handler = signal.getsignal(signal.SIGINT)
     with interrupted(Interrupter(1, after=after, kind=kind)) as interrupter:
-        storage.create("first", b"1", durable=True)
+        storage.put_new("first", b"1", durable=True)
         with pytest.raises(kind):
-            storage.create("second", b"2", durable=True)
-        storage.create("third", b"3", durable=True)
+            storage.put_new("second", b"2", durable=True)
+        storage.put_new("third", b"3", durable=True)
     assert storage.names("") and sorted(storage.names("")) == (
         ["first", "second", "third"] if after else ["first", "third"]
     )

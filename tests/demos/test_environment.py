@@ -107,6 +107,17 @@ def test_an_environment_that_is_up_to_date_is_left_alone(
     assert len(calls) == 3
 
 
+def test_what_needs_no_java_brings_none(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / ".venv-dist" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    monkeypatch.setattr(script, "_pip", lambda *_, **options: None)
+    monkeypatch.setattr(script, "java_home", lambda: pytest.fail("not needed"))
+    script.install(["dist"])
+
+
 def test_only_what_takes_time_is_told_of_a_pip_run(script: ModuleType) -> None:
     lines = [
         "Collecting pyarrow>=16",

@@ -26,6 +26,7 @@ from mainstem.flink.read_types import flink_type, transport_schema
 from mainstem.flink.source import plan, read
 from mainstem.flink.split_reader import ReadRows, Slices
 from mainstem.flink.timeline_watch import Watch
+from mainstem.storage.backends import location_of
 from tests.golden_tables.tables import NAMES as NAMES_OF_JAVA
 from tests.golden_tables.tables import unpack
 
@@ -58,7 +59,7 @@ def watch(table, after="0", end=None, most=None):
 
 def handed_out(table, splits):
     """Rows of the splits as a worker reads them."""
-    reader = Slices(table.path, SCHEMA)
+    reader = Slices(location_of(table.path), SCHEMA)
     return sorted(
         (r["id"], r["n"]) for s in splits for t in reader.tables(pickle.dumps(s)) for r in t.to_pylist()
     )
@@ -154,7 +155,7 @@ def test_a_slice_whose_files_a_clean_removed_is_an_error(table):
     table.upsert(rows(1))
     (split,) = plan(table, FlinkReadOptions(), NAMES).splits()
     os.unlink(f"{table.path}/{split.log_files[0]}")
-    slices = Slices(table.path, SCHEMA, [split])
+    slices = Slices(location_of(table.path), SCHEMA, [split])
     with pytest.raises(Unavailable, match="removed while it was read"):
         list(slices.tables(slices.first))
 
@@ -162,11 +163,11 @@ def test_a_slice_whose_files_a_clean_removed_is_an_error(table):
 def test_what_a_checkpoint_left_of_a_bounded_read_is_not_taken_for_slices_of_another_moment(table):
     table.upsert(rows(1))
     splits = plan(table, FlinkReadOptions(), NAMES).splits()
-    old, again = (Slices(table.path, SCHEMA, splits) for _ in range(2))
+    old, again = (Slices(location_of(table.path), SCHEMA, splits) for _ in range(2))
     left = old.first + len(splits) - 1
     assert sum(part.num_rows for part in again.tables(left)) == sum(p.num_rows for p in old.tables(left))
     table.upsert(rows(2))
-    new = Slices(table.path, SCHEMA, plan(table, FlinkReadOptions(), NAMES).splits())
+    new = Slices(location_of(table.path), SCHEMA, plan(table, FlinkReadOptions(), NAMES).splits())
     with pytest.raises(Invalid, match="bounded read of another moment"):
         list(new.tables(left))
 
@@ -182,7 +183,7 @@ def test_early_moments_keep_their_fraction_in_pyflinks_coders(tmp_path):
     table.upsert(pa.Table.from_pylist([{"id": "k", "a": [{"x": 1, "t": before_1970}, None]}], schema))
     kinds = {"id": flink_type(pa.string(), "id"), "a": flink_type(kind, "a")}
     splits = plan(table, FlinkReadOptions(), schema.names).splits()
-    slices = Slices(table.path, transport_schema(kinds), splits)
+    slices = Slices(location_of(table.path), transport_schema(kinds), splits)
     ((key, (row, nothing)),) = ReadRows(slices).eval(slices.first)
     assert (key, nothing, row[0]) == ("k", None, 1)
     moment = row[1]
@@ -196,7 +197,7 @@ def test_every_table_of_java_has_types_in_flink_and_all_its_rows_reach_the_worke
         table = mainstem.open_table(unpack(name, tmp_path), {"mainstem.read.damaged": "skip"})
         kinds = {field.name: flink_type(field.type, field.name) for field in table.schema}
         splits = plan(table, FlinkReadOptions(), list(kinds)).splits()
-        slices = Slices(table.path, transport_schema(kinds), splits)
+        slices = Slices(location_of(table.path), transport_schema(kinds), splits)
         count = sum(rows.num_rows for at in range(len(splits)) for rows in slices.tables(slices.first + at))
         assert count == table.scan(columns=[]).count_rows(), name
 
@@ -237,7 +238,7 @@ def without_zone(value):
     return value.replace(tzinfo=None) if isinstance(value, dt.datetime) else value
 
 
-@pytest.mark.supports("Engines", "PyFlink SELECT, joins and streams, no connector jar")
+@pytest.mark.supports("Engines", "Flink SQL: SELECT, joins and streaming reads, without a connector jar")
 def test_flink_shows_every_type_as_it_is_stored_in_any_time_zone(tmp_path, table_environment):
     table = mainstem.create_table(tmp_path / "t", TYPES, record_key="id", buckets=2, properties=OPTIONS)
     early, late = dt.datetime(1931, 5, 6, 7, 8, 9, 987654), dt.datetime(2024, 3, 31, 1, 30, 0, 123456)

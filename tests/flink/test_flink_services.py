@@ -41,7 +41,7 @@ def pipeline(flink, name: str, path, options: dict[str, str]):
     return flink.execute_sql(f"INSERT INTO {name} SELECT '{name}', id, {city} FROM {source}")
 
 
-@pytest.mark.supports("Services", "beside Flink jobs, partitioned tables too, as Flink's options say")
+@pytest.mark.supports("Services", "services beside Flink jobs, as Flink's options say")
 def test_services_run_beside_two_jobs_and_no_row_is_lost(environment, tmp_path):
     path = tmp_path / "t"
     flink = environment("200 ms", 1)

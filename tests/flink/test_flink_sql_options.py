@@ -47,7 +47,7 @@ def test_no_name_stands_for_two_options() -> None:
     assert len(BY_NAME) == sum(1 + len(option.aliases) for option in OPTIONS)
 
 
-@pytest.mark.supports("Engines", "Flink SQL options")
+@pytest.mark.supports("Engines", "Flink SQL: options of Hudi's connector")
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_the_default_of_every_option_is_taken(option) -> None:
     if " " in option.default or option.name in ("connector", "path", "table.type", "index.type"):

@@ -72,7 +72,7 @@ def columns_of(t, query):
 # ------------------------------------------------------------------------------------ declarations
 
 
-@pytest.mark.supports("Engines", "Flink SQL (PyFlink 2.x): Hudi's own DDL and DML")
+@pytest.mark.supports("Engines", "Flink SQL: Hudi's own DDL and DML")
 def test_the_sql_of_two_pipelines_into_one_table_is_understood(t, path) -> None:
     declare(t, path)
     declare(t, path, name="t1_2", more=NO_SERVICES)

@@ -54,7 +54,7 @@ def run(env, insert: str):
 ONE = "id BIGINT, ts TIMESTAMP(3), PRIMARY KEY (id) NOT ENFORCED"
 
 
-@pytest.mark.supports("Engines", "PyFlink: a source that ends loses nothing")
+@pytest.mark.supports("Engines", "Flink: a source that ends loses nothing")
 def test_every_row_of_a_source_that_ends_is_committed_once(environment, tmp_path):
     flink = environment("300 ms")
     source = numbers(flink, "source", 3000, 3000)
@@ -78,7 +78,7 @@ def saved(environment, tmp_path, name: str, count: int, tasks: int = 1):
     return place, sum(outcome.rows for outcome in result.outcomes)
 
 
-@pytest.mark.supports("Engines", "PyFlink: restart from savepoints, rescaled")
+@pytest.mark.supports("Engines", "Flink: restart from savepoints, rescaled")
 def test_a_job_stopped_with_a_savepoint_goes_on_with_another_parallelism(environment, tmp_path):
     place, before = saved(environment, tmp_path, "first", 4000)
     assert before == len(rows_of(tmp_path / "first")), "a savepoint commits what came before it"
@@ -113,7 +113,7 @@ def test_a_savepoint_of_another_table_or_job_is_refused_before_a_table_is_made(e
     assert not (tmp_path / "first").exists()
 
 
-@pytest.mark.supports("Engines", "PyFlink: exactly once across failures")
+@pytest.mark.supports("Engines", "Flink: exactly once across failures")
 def test_rows_that_come_again_after_a_failure_are_not_committed_again(environment, tmp_path):
     from pyflink.table import DataTypes
     from pyflink.table.udf import udf
@@ -140,7 +140,7 @@ def test_rows_that_come_again_after_a_failure_are_not_committed_again(environmen
     assert sorted(row["id"] for row in rows_of(tmp_path / "t")) == list(range(1, 3001))
 
 
-@pytest.mark.supports("Engines", "PyFlink: updating queries, deletes by row kind")
+@pytest.mark.supports("Engines", "Flink: updating queries, deletes by row kind")
 def test_an_updating_query_updates_and_deletes_rows(environment, tmp_path):
     flink = environment("200 ms")
     source = numbers(flink, "source", 1000, 2000)
@@ -203,7 +203,7 @@ EXPECTED = {
 }  # fmt: skip
 
 
-@pytest.mark.supports("Engines", "PyFlink: all column types")
+@pytest.mark.supports("Engines", "Flink: all column types")
 def test_values_of_all_types_and_nulls_are_unchanged(environment, tmp_path):
     batches = {"python.fn-execution.arrow.batch.size": "2", "table.local-time-zone": "Asia/Kolkata"}
     flink = environment("200 ms", 1, **batches)
@@ -259,7 +259,7 @@ def test_environments_that_are_made_of_settings_alone_write(table_environment, t
     assert sorted((row["id"], row["n"]) for row in rows_of(tmp_path / "t")) == [(1, 1), (2, 1), (3, 2)]
 
 
-@pytest.mark.supports("Engines", "PyFlink: DataStream API")
+@pytest.mark.supports("Engines", "Flink: DataStream API")
 def test_a_stream_of_the_datastream_api_is_written(environment, tmp_path):
     from pyflink.common import Row, Types
     from pyflink.datastream import StreamExecutionEnvironment

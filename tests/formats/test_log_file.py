@@ -409,7 +409,7 @@ def test_many_blocks_in_one_file_are_read_in_order() -> None:
     assert blocks[3].table(["k", "n", "d"]).equals(TABLE)
 
 
-@pytest.mark.supports("Writing", "Parquet log blocks")
+@pytest.mark.supports("Writing", "log blocks as Avro or Parquet")
 def test_parquet_blocks_have_the_headers_and_footer_keys_of_java() -> None:
     made = data_blocks(T, TEXT, TABLE, [0, 2, 2, 3], block_format="parquet")
     assert made[1] == []

@@ -14,6 +14,7 @@ from mainstem.flink.committer import _part_names
 from mainstem.flink.parts import PartFiles
 from mainstem.spark.jobs import Job, decode_job, encode_job
 from mainstem.storage import paths
+from mainstem.storage.backends import location_of
 from mainstem.storage.local import LocalStorage
 from mainstem.writers.staged_rows import Stager
 from mainstem.writers.stream_guard import GUARD_KEY, STREAM_KEY, StreamGuard, _facts
@@ -69,7 +70,7 @@ def _job(data: bytes) -> object:
 def _jobs() -> list[bytes]:
     guard = StreamGuard("stream", 3, 1)
     with _table().begin("upsert") as txn:
-        spec = dataclasses.replace(txn.detach(), base="/t", instant=INSTANT)
+        spec = dataclasses.replace(txn.detach(), location=location_of("/t"), instant=INSTANT)
     counted = StreamWrite("stream", "query", 3, "run", "write", "looks")
     jobs = (Job(guard, counted), Job(guard, counted, spec), Job(ended=True))
     return [encode_job(job) for job in jobs]

@@ -13,7 +13,7 @@ from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.log_file import BlockKind, Header, LogBlock
 from mainstem.formats.resolve import project_to
 from mainstem.layout.properties import TableConfig
-from mainstem.readers.planning.query_schema import column_defaults
+from mainstem.merge.rules import column_defaults
 from mainstem.readers.rows.base_rows import open_base
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage

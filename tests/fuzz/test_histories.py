@@ -53,7 +53,7 @@ def _refuses_decimals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _shows_the_present_as_the_past(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "mainstem.readers.planning.snapshot.past_state", lambda state, moment: history.past_state(state, "9")
+        "mainstem.readers.queries.snapshot.past_state", lambda state, moment: history.past_state(state, "9")
     )
 
 

@@ -1,4 +1,4 @@
-"""What each golden table shows, as lines of README's table of what is supported."""
+"""What each golden table shows, as lines of docs/support.md."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ LAYOUT, QUERY, MERGE = "Tables and layouts", "Queries", "Merging"
 TYPES, KEYS = "Column types", "Keys and partitions"
 
 FEATURES = (
-    ("*", QUERY, "snapshot, read optimized, time travel (requested time), incremental"),
-    ("*_v8*", LAYOUT, "table version 8"),
-    ("basic_mor", LAYOUT, "table version 9"),
+    ("*", QUERY, "every query type, on tables that Java wrote"),
+    ("*_v8*", LAYOUT, "table version 8 (read)"),
+    ("basic_mor", LAYOUT, "table version 9 (read)"),
     ("*_by_1_0_2*", LAYOUT, "tables that Hudi 1.0.2 wrote (read)"),
     ("*_by_1_1_1*", LAYOUT, "tables that Hudi 1.1.1 wrote (read)"),
     ("basic_mor", LAYOUT, "tables that Hudi 1.2.0 wrote (read)"),
@@ -25,7 +25,7 @@ FEATURES = (
     ("bucket_consistent*", LAYOUT, "consistent hashing buckets (read)"),
     ("bucket_partition_level", LAYOUT, "partition-level buckets (read)"),
     ("bucket_hash_*", KEYS, "record keys of every key type, simple and composite"),
-    ("cdc_*", LAYOUT, "tables with change logs (read)"),
+    ("cdc_*", LAYOUT, "tables with change data logs (CDC, read)"),
     ("clean_*", LAYOUT, "cleaned tables (a range with removed files is refused)"),
     ("clustering_*", LAYOUT, "clustered and replaced file groups (read)"),
     ("corrupt_*", LAYOUT, "damaged log blocks: an error with file and offset, or skipped as in Java"),
@@ -34,7 +34,7 @@ FEATURES = (
     ("orphan_resurrected", LAYOUT, "files of killed and rolled back writers are not shown"),
     ("keys_simple_*", KEYS, "SIMPLE key generator; hive-style and URL-encoded paths"),
     ("keys_complex_*", KEYS, "COMPLEX key generator; several partition levels"),
-    ("keys_nonpart", KEYS, "non-partitioned tables"),
+    ("keys_nonpart", KEYS, "NON_PARTITION key generator"),
     ("keys_custom", KEYS, "CUSTOM key generator (read)"),
     ("keys_timestamp", KEYS, "TIMESTAMP key generator (read; its column as text)"),
     ("keys_slash_date", KEYS, "slash-separated date partitions (read)"),
@@ -43,9 +43,9 @@ FEATURES = (
     ("log_parquet*", LAYOUT, "Parquet log blocks (read)"),
     ("log_*positions*", LAYOUT, "record positions (read)"),
     ("log_small_blocks*", LAYOUT, "many small log blocks and versions of a log file"),
-    ("merge_event*", MERGE, "event time"),
-    ("merge_commit*", MERGE, "commit time"),
-    ("merge_delete_marker*", MERGE, "delete key and marker"),
+    ("merge_event*", MERGE, "event time ordering"),
+    ("merge_commit*", MERGE, "commit time ordering"),
+    ("merge_delete_marker*", MERGE, "deletes by a marker column (delete key and delete marker)"),
     ("merge_multi_ordering*", MERGE, "several ordering fields"),
     ("merge_into_partial*", MERGE, "partial updates: IS_PARTIAL blocks"),
     ("partial_ignore_defaults*", MERGE, "partial updates: IGNORE_DEFAULTS"),

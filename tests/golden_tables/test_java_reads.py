@@ -19,7 +19,7 @@ import pytest
 import mainstem
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 from mainstem.formats.avro_schema import META_FIELDS
-from mainstem.readers.planning.split import read_split
+from mainstem.readers.rows.split import read_split
 from mainstem.spark.types import spark_schema
 from mainstem.storage.local import LocalStorage
 from tests.golden_tables.features import FEATURES, features, marked

@@ -26,7 +26,7 @@ OFTEN = {
 }
 
 
-@pytest.mark.supports("Services", "rounds of all services, by any number of processes")
+@pytest.mark.supports("Services", "services in rounds, by any number of processes")
 def test_hudi_rs_reads_what_rounds_of_services_left_as_we_do(tmp_path: Path) -> None:
     table = mainstem.create_table(
         tmp_path / "t", SCHEMA, record_key="id", ordering="ts", partition_by="p", buckets=2, properties=OFTEN

@@ -12,7 +12,7 @@ from mainstem.storage.local import LocalStorage
 from mainstem.writers.context import WriterContext
 
 CHANGING = (
-    "create", "link", "rename", "delete", "delete_folder", "make_folder", "sync_folder", "sync_folders",
+    "put", "put_new", "link", "rename", "delete", "delete_tree", "make_folder", "settle",
 )  # fmt: skip
 
 

@@ -58,7 +58,7 @@ def rows(*ids: int) -> pa.Table:
     return pa.table([pa.array(ids, pa.int64())] * 2, schema=SCHEMA)
 
 
-@pytest.mark.supports("Indexes", "made by Spark and Flink jobs whose options ask for them")
+@pytest.mark.supports("Indexes", "builds: by Spark and Flink jobs whose options ask for them")
 def test_a_new_table_has_what_the_job_asks_for(tmp_path):
     table = opened(tmp_path / "t", **{METADATA: "true", STATS: "true"})
     assert states(tmp_path / "t") == {"files": "ready", "column_stats": "ready"}

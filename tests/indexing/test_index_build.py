@@ -32,7 +32,7 @@ from mainstem.writers.context import WriterContext
 from tests.indexing.dying import Died, deaths
 from tests.services.city_table import QUICK, aged, content, layered, make, rows
 
-pytestmark = pytest.mark.supports("Indexes", "listed, built, rebuilt and dropped while writers run")
+pytestmark = pytest.mark.supports("Indexes", "builds: listed, built, rebuilt and dropped while writers run")
 
 KINDS = ("files", "column_stats")
 MOMENTS = ("planned", "open", "read", "written", "completed", "whole")

@@ -30,7 +30,7 @@ from mainstem.timeline.index_records import IndexBuild, encode_index_plan
 from tests.golden_tables import tables
 from tests.indexing.dying import deaths
 
-pytestmark = pytest.mark.supports("Indexes", "listed, built, rebuilt and dropped while writers run")
+pytestmark = pytest.mark.supports("Indexes", "builds: listed, built, rebuilt and dropped while writers run")
 
 GIVEN = {
     "hoodie.bucket.index.num.buckets": "2",
@@ -193,7 +193,7 @@ def made_of(*ids: int) -> pa.Table:
     return pa.table([pa.array(ids, pa.int64())] * 2, schema=SCHEMA)
 
 
-@pytest.mark.supports("Indexes", "the metadata table switched off and on again while writers run")
+@pytest.mark.supports("Indexes", "metadata table: switched off and on again while writers run")
 def test_the_metadata_table_is_switched_off_and_on_again_while_a_writer_is_at_work(tmp_path):
     table = with_metadata(tmp_path / "t")
     at_work, later = table.begin("upsert"), table.begin("upsert")

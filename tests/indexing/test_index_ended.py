@@ -18,7 +18,7 @@ from mainstem.storage.local import LocalStorage
 from mainstem.timeline.active import load_timeline
 from tests.services.city_table import aged, make, rows
 
-pytestmark = pytest.mark.supports("Indexes", "listed, built, rebuilt and dropped while writers run")
+pytestmark = pytest.mark.supports("Indexes", "builds: listed, built, rebuilt and dropped while writers run")
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from mainstem.errors import Unavailable
 from mainstem.metadata.commits.delta_commit import MetadataCommit
 from tests.services.city_table import QUICK, make, rows
 
-pytestmark = pytest.mark.supports("Indexes", "listed, built, rebuilt and dropped while writers run")
+pytestmark = pytest.mark.supports("Indexes", "builds: listed, built, rebuilt and dropped while writers run")
 
 
 @pytest.fixture

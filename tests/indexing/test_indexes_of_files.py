@@ -41,12 +41,12 @@ KINDS = [
     pytest.param(
         BLOOMS,
         id="bloom filters",
-        marks=pytest.mark.supports("Indexes", "bloom filters, built and maintained by every action"),
+        marks=pytest.mark.supports("Indexes", "bloom filters: built, and maintained by every action"),
     ),
     pytest.param(
         UPPER,
         id="expression index",
-        marks=pytest.mark.supports("Indexes", "expression indexes (column statistics), built and maintained"),
+        marks=pytest.mark.supports("Indexes", "expression indexes: built and maintained (column statistics)"),
     ),
 ]
 each_kind = pytest.mark.parametrize("wanted", KINDS)
@@ -169,7 +169,7 @@ def test_a_builder_that_dies_hinders_nobody_and_the_next_ends_it(table, tmp_path
 # ------------------------------------------------------------------------------------ bloom filters
 
 
-@pytest.mark.supports("Indexes", "bloom filters, built and maintained by every action")
+@pytest.mark.supports("Indexes", "bloom filters: built, and maintained by every action")
 def test_there_are_as_many_file_groups_of_bloom_filters_as_hudi_makes_or_is_told_to(table):
     def groups() -> set[int | None]:
         names = [f.name for f in (Path(table.path) / ".hoodie/metadata/bloom_filters").iterdir()]
@@ -269,7 +269,7 @@ def test_what_makes_java_s_reads_wrong_is_built_only_for_those_who_insist(tmp_pa
     assert UNSAFE_FOR_JAVA not in str(table.indexes())
 
 
-@pytest.mark.supports("Indexes", "expression indexes (column statistics), built and maintained")
+@pytest.mark.supports("Indexes", "expression indexes: built and maintained (column statistics)")
 def test_an_index_of_every_function_that_is_kept_up_bounds_its_values(tmp_path):
     table = dated(tmp_path / "t")
     table.upsert(some_days(range(6)))
@@ -309,7 +309,7 @@ def test_its_definition_is_the_one_that_java_writes(tmp_path):
     assert index in opened(table).indexes()
 
 
-@pytest.mark.supports("Indexes", "expression indexes (column statistics), built and maintained")
+@pytest.mark.supports("Indexes", "expression indexes: built and maintained (column statistics)")
 def test_rows_of_a_file_without_the_column_count_as_nulls(tmp_path):
     table = make(tmp_path / "t")
     opened(table).upsert(rows(range(6), 1))

@@ -20,7 +20,7 @@ from mainstem.layout import properties
 from mainstem.layout.properties import load_config
 from tests.services.city_table import QUICK, aged, make, rows
 
-pytestmark = pytest.mark.supports("Indexes", "an index built beside the one on which it rests")
+pytestmark = pytest.mark.supports("Indexes", "builds: an index beside the one on which it rests")
 SECONDARY = "secondary_index_value"
 LONG_S = 120
 

@@ -78,7 +78,7 @@ def newest_log(path: Path, partition: str) -> Path:
 
 @pytest.mark.versions
 @pytest.mark.parametrize("name", WITH_METADATA)
-@pytest.mark.supports("Indexes", "metadata validate: every partition against the data")
+@pytest.mark.supports("Indexes", "metadata table: every partition compared with the data")
 def test_javas_metadata_differs_from_the_data_where_the_list_says_so(name, unpacked):
     report = validated(unpack(name, unpacked), kept=1000)
     found = {(d.partition, d.kind, d.key) for d in report.differences}

@@ -29,7 +29,7 @@ from mainstem.metadata.records.typed_bounds import column_values
 from tests.indexing.dying import deaths
 from tests.services.city_table import QUICK, aged, content, layered, make, rows
 
-pytestmark = pytest.mark.supports("Indexes", "partition statistics, built and maintained by every action")
+pytestmark = pytest.mark.supports("Indexes", "partition statistics: built, and maintained by every action")
 LEAN = {**QUICK, "hoodie.clean.commits.retained": "1"}
 
 

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from mainstem.errors import LeaseLost
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.locks.options import LockOptions, open_lock
+from mainstem.truetime.locks.options import LockOptions
+from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.locks.zookeeper_options import EXPLICIT
 
 

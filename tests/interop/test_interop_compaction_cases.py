@@ -13,7 +13,7 @@ from java_hudi import JavaHudi, nbcc_options
 from tests.model.compacted_tables import KINDS, Histories, Kind
 from tests.model.compaction_model import PARTIAL_EVENT
 
-pytestmark = pytest.mark.supports("Services", "compaction by Hudi's rules in every short history")
+pytestmark = pytest.mark.supports("Services", "compaction: by Hudi's rules in every short history")
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

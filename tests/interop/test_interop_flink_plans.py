@@ -27,7 +27,7 @@ from mainstem.storage.local import LocalStorage
 from mainstem.writers.staged_rows import Stager
 from tests.golden_tables.tables import unpack
 
-pytestmark = pytest.mark.supports("Services", "finishing compactions that Hudi's Flink left pending")
+pytestmark = pytest.mark.supports("Services", "compaction: plans that Hudi's Flink left pending")
 
 
 def check(java: JavaHudi, table: mainstem.Table, key: str) -> pa.Table:

@@ -27,7 +27,7 @@ def rows_of(ids: range, ts: int) -> pa.Table:
     return pa.table({"id": list(ids), "name": [f"{i} at {ts}" for i in ids], "ts": [ts] * len(ids)}, SCHEMA)
 
 
-@pytest.mark.supports("Indexes", "listed, built, rebuilt and dropped while writers run")
+@pytest.mark.supports("Indexes", "builds: listed, built, rebuilt and dropped while writers run")
 def test_java_reads_through_indexes_that_were_built_beside_writers_and_goes_on(
     java: JavaHudi, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

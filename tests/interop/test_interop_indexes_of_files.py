@@ -100,7 +100,7 @@ def in_turn(java: JavaHudi, path: str, given: dict[str, str], indexes: set[str])
     check(java, path, indexes)
 
 
-@pytest.mark.supports("Indexes", "bloom filters, built and maintained by every action")
+@pytest.mark.supports("Indexes", "bloom filters: built, and maintained by every action")
 def test_java_reads_by_our_bloom_filters_and_keeps_them_up(java: JavaHudi, path: str) -> None:
     mainstem.create_table(path, SCHEMA, record_key="id", ordering="ts", buckets=2, name="by_file")
     opened(path).upsert(rows_of(range(20), 100))
@@ -113,7 +113,7 @@ def test_java_reads_by_our_bloom_filters_and_keeps_them_up(java: JavaHudi, path:
     in_turn(java, path, options(), indexes)
 
 
-@pytest.mark.supports("Indexes", "bloom filters, built and maintained by every action")
+@pytest.mark.supports("Indexes", "bloom filters: built, and maintained by every action")
 def test_we_keep_up_bloom_filters_of_java(java: JavaHudi, path: str) -> None:
     given = options(**{BLOOMS: "true"})
     java.write(path, rows_of(range(20), 100), given, mode="overwrite")
@@ -127,7 +127,7 @@ def test_we_keep_up_bloom_filters_of_java(java: JavaHudi, path: str) -> None:
 UPPER = {"expr": "upper", "type": "column_stats"}
 
 
-@pytest.mark.supports("Indexes", "expression indexes (column statistics), built and maintained")
+@pytest.mark.supports("Indexes", "expression indexes: built and maintained (column statistics)")
 def test_java_leaves_files_out_by_our_expression_index_and_keeps_it_up(java: JavaHudi, path: str) -> None:
     mainstem.create_table(
         path, SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2, name="by_file"
@@ -144,7 +144,7 @@ def test_java_leaves_files_out_by_our_expression_index_and_keeps_it_up(java: Jav
     in_turn(java, path, options(("city",)), indexes)
 
 
-@pytest.mark.supports("Indexes", "expression indexes (column statistics), built and maintained")
+@pytest.mark.supports("Indexes", "expression indexes: built and maintained (column statistics)")
 def test_we_keep_up_an_expression_index_of_java(java: JavaHudi, path: str) -> None:
     given = options(("city",))
     java.write(path, rows_of(range(20), 100), given, mode="overwrite")

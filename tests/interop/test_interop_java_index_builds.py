@@ -27,7 +27,7 @@ from mainstem.metadata.commits.known_groups import KnownGroups
 from mainstem.options import STATS_GROUPS
 from mainstem.storage.local import LocalStorage
 
-pytestmark = pytest.mark.supports("Indexes", "listed, built, rebuilt and dropped while writers run")
+pytestmark = pytest.mark.supports("Indexes", "builds: listed, built, rebuilt and dropped while writers run")
 #: kind of Java's indexer -> its option
 BUILDS = {
     "COLUMN_STATS": "hoodie.metadata.index.column.stats.enable",

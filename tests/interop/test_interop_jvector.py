@@ -24,7 +24,7 @@ from tests.vectors import test_engines as suite
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.supports("Indexes", "vector index: graphs of jVector, in Spark's JVM"),
+    pytest.mark.supports("Vectors", "index: graphs of jVector, in Spark's JVM"),
 ]
 graphs = suite.graphs
 # Its process has no session; below is one for this engine.

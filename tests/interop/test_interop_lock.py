@@ -19,8 +19,9 @@ from java_hudi import JavaHudi, nbcc_options
 import mainstem
 from mainstem.errors import LeaseLost, LockUnavailable
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.locks.options import LockOptions, open_lock
+from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.protocol import LockProvider
+from mainstem.truetime.locks.providers import open_lock
 
 ROWS = pa.table({"id": pa.array(range(10), pa.int64()), "ts": pa.array([1] * 10, pa.int64())})
 AT_ONCE = {

@@ -29,7 +29,7 @@ MODES = {
     "partial": ([], {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}),
 }
 
-pytestmark = pytest.mark.supports("Engines", "Java Hudi 1.2.0 reads merged logs and executes their plans")
+pytestmark = pytest.mark.supports("Engines", "Java Hudi 1.2.0 reads compacted logs and executes their plans")
 
 
 def rows(ids, ts: int, name: str | None = "", gone: bool = False) -> pa.Table:

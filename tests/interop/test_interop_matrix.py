@@ -42,14 +42,14 @@ COVER = pairwise_cover(all_cells())
 READS_OURS = ("Engines", "Java Hudi 1.2.0 reads our tables")
 WRITES_BESIDE = ("Engines", "Java Hudi 1.2.0 writes the same keys at the same moment")
 PROVES = {
-    SNAPSHOT: [READS_OURS, ("Queries", "snapshot")],
-    READ_OPTIMIZED: [READS_OURS, ("Queries", "read optimized")],
-    TIME_TRAVEL: [READS_OURS, ("Queries", "time travel")],
-    INCREMENTAL: [READS_OURS, ("Queries", "incremental")],
+    SNAPSHOT: [READS_OURS, ("Queries", "snapshot queries")],
+    READ_OPTIMIZED: [READS_OURS, ("Queries", "read optimized queries")],
+    TIME_TRAVEL: [READS_OURS, ("Queries", "time travel by requested time")],
+    INCREMENTAL: [READS_OURS, ("Queries", "incremental queries")],
     COMPACTION: [("Engines", "Java Hudi 1.2.0 compacts our tables, and we write on")],
     FILE_SYSTEM: [WRITES_BESIDE, ("Locks", "file-system lock beside Java's FileSystemBasedLockProvider")],
     ZOOKEEPER: [WRITES_BESIDE, ("Locks", "ZooKeeper lock beside Java's ZookeeperBasedLockProvider")],
-    JAVA_TABLE: [("Engines", "Java Hudi 1.2.0's own tables, in which we write on")],
+    JAVA_TABLE: [("Engines", "Java Hudi 1.2.0 makes a table, and we write on")],
 }
 MERGING = {
     "event time": "event time ordering",
@@ -63,6 +63,7 @@ LAYOUTS = {
     "hive-style": "hive-style partitions",
     "two levels": "partitions of several levels",
 }
+VERSIONS = {8: "table version 8 (write)", 9: "table version 9 (write)"}
 
 
 def parameter(cell: Cell) -> object:
@@ -72,7 +73,7 @@ def parameter(cell: Cell) -> object:
         *PROVES[cell.check],
         ("Merging", MERGING[kind.merge]),
         ("Tables and layouts", LAYOUTS[kind.layout]),
-        ("Tables and layouts", f"writing tables of version {kind.version}"),
+        ("Tables and layouts", VERSIONS[kind.version]),
         ("Writing", "log blocks as Avro or Parquet"),
     ]
     return pytest.param(cell, id=str(cell), marks=[pytest.mark.supports(*line) for line in lines])

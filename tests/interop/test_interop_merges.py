@@ -16,7 +16,7 @@ from compare import assert_same
 from java_hudi import READ_OPTIMIZED, JavaFailed, JavaHudi, changes_options, nbcc_options
 
 import mainstem
-from mainstem.readers.planning.scan_plan import ScanPlan
+from mainstem.readers.queries.scan_plan import ScanPlan
 
 # Writers come one after the other, on one clock.
 NO_WAIT = {"hoodie.time.generator.max_expected_clock_skew_ms": "1"}

@@ -78,7 +78,7 @@ def listed(table: mainstem.Table) -> set[str]:
     return names
 
 
-@pytest.mark.supports("Indexes", "metadata table: partition `files`, maintained by every action")
+@pytest.mark.supports("Indexes", "files: maintained by every action")
 def test_java_reads_through_the_metadata_table_that_we_maintained(
     java: JavaHudi, table: mainstem.Table, tmp_path: Path
 ) -> None:
@@ -131,7 +131,7 @@ def test_what_a_late_writer_left_in_the_metadata_table_is_not_shown_by_java(
     listed(table)
 
 
-@pytest.mark.supports("Indexes", "column statistics, maintained by every action")
+@pytest.mark.supports("Indexes", "column statistics: maintained by every action, used by reads")
 @pytest.mark.parametrize("partitions", [[], ["city"]], ids=["one folder", "partitions"])
 def test_java_leaves_files_out_by_our_column_statistics(
     java: JavaHudi, path: str, tmp_path: Path, partitions: list[str]

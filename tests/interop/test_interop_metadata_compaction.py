@@ -64,7 +64,7 @@ def bases(path: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.supports("Services", "compaction of the metadata table, beside Java's")
+@pytest.mark.supports("Services", "metadata table: compaction, beside Java's")
 @pytest.mark.parametrize("statistics", [False, True], ids=["files", "column statistics too"])
 def test_java_and_we_compact_the_metadata_table_in_turn(java: JavaHudi, path: str, statistics: bool) -> None:
     java.write(path, rows_of(range(10), 1), options(statistics, 100), mode="overwrite")

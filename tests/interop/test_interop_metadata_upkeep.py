@@ -68,7 +68,7 @@ def oldest(path: str) -> tuple[str, str, int]:
     )
 
 
-@pytest.mark.supports("Services", "cleaning and archiving of the metadata table, beside Java's")
+@pytest.mark.supports("Services", "metadata table: cleaning and archiving, beside Java's")
 def test_java_and_we_clean_and_archive_the_metadata_table_in_turn(java: JavaHudi, path: str) -> None:
     java.write(path, rows_of(range(10), 1), JAVA, mode="overwrite")
     table = mainstem.open_table(path, OURS)

@@ -133,7 +133,7 @@ def test_java_orders_rows_and_deletes_by_several_fields_as_we_do(java: JavaHudi,
 
 
 @pytest.mark.supports("Merging", "partial updates: FILL_UNAVAILABLE")
-@pytest.mark.supports("Merging", "delete key and marker")
+@pytest.mark.supports("Merging", "deletes by a marker column (delete key and delete marker)")
 def test_java_fills_what_is_unavailable_and_drops_marked_rows_as_we_do(
     java: JavaHudi, path: str
 ) -> None:

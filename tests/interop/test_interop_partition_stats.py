@@ -85,7 +85,7 @@ def check_rows(java: JavaHudi, table: mainstem.Table, *, trusted: bool = True) -
         assert_same(java.read(table.path, {}, f"ts >= {least}"), ours, ["id"])
 
 
-@pytest.mark.supports("Indexes", "partition statistics, built and maintained by every action")
+@pytest.mark.supports("Indexes", "partition statistics: built, and maintained by every action")
 def test_java_leaves_partitions_out_by_our_statistics(
     java: JavaHudi, table: mainstem.Table, tmp_path: Path
 ) -> None:

@@ -52,7 +52,7 @@ def agree(java: JavaHudi, path: str) -> dict[int, str]:
     return dict(zip(ours["id"].to_pylist(), ours["name"].to_pylist(), strict=True))
 
 
-@pytest.mark.supports("Engines", "rows of Flink checkpoints read, updated and compacted by Java Hudi 1.2.0")
+@pytest.mark.supports("Engines", "Java Hudi 1.2.0 reads, updates and compacts rows of Flink checkpoints")
 def test_java_and_hudi_rs_read_staged_rows_and_java_compacts_them(java: JavaHudi, path: str) -> None:
     table = mainstem.create_table(
         path, SCHEMA, record_key="id", partition_by="city", ordering="ts", buckets=2

@@ -25,7 +25,8 @@ from test_interop_lock import AT_ONCE, ROWS, check_java_commits_only_after_our_l
 import mainstem
 from mainstem.errors import LockUnavailable
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.locks.options import LockOptions, open_lock
+from mainstem.truetime.locks.options import LockOptions
+from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.locks.zookeeper import ZooKeeperLock
 from mainstem.truetime.locks.zookeeper_options import EXPLICIT, IMPLICIT, implicit_base_path
 from tests.servers.zookeeper import ZooKeeperServer

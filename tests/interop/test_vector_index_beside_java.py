@@ -85,7 +85,7 @@ def newest(path: str) -> str:
 
 
 @pytest.mark.filterwarnings("ignore:the metadata table of")
-@pytest.mark.supports("Indexes", "vector index: beside Java's writers, services, rollbacks and restores")
+@pytest.mark.supports("Vectors", "index: beside Java's writers, services, rollbacks and restores")
 def test_java_does_all_that_it_does_beside_a_vector_index(java: JavaHudi, path: str) -> None:
     java.write(path, rows_of(range(30), 1), options(100), mode="overwrite", types=TYPES)
     table = mainstem.open_table(path, OURS)

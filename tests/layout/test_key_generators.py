@@ -31,7 +31,7 @@ FEATURES = {
     "keys_simple_hive_urlencode": "SIMPLE key generator; hive-style and URL-encoded paths",
     "keys_complex_single_key": "COMPLEX key generator; several partition levels",
     "keys_complex_two_level": "COMPLEX key generator; several partition levels",
-    "keys_nonpart": "non-partitioned tables",
+    "keys_nonpart": "NON_PARTITION key generator",
     "keys_timestamp": "TIMESTAMP key generator (write)",
     "keys_custom": "CUSTOM key generator (write)",
     "keys_slash_date": "slash-separated date partitions (write)",

@@ -22,7 +22,7 @@ from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from tests.services.city_table import QUICK, make, rows
 
-pytestmark = pytest.mark.supports("Indexes", "listed, built, rebuilt and dropped while writers run")
+pytestmark = pytest.mark.supports("Indexes", "builds: listed, built, rebuilt and dropped while writers run")
 
 FOLDER = ".hoodie/metadata/column_stats"
 
@@ -52,9 +52,9 @@ def check(table: mainstem.Table) -> None:
 def listings(monkeypatch) -> list[str]:
     real, seen = LocalStorage.names, []
 
-    def names(self, folder: str) -> list[str]:
+    def names(self, folder: str, **which: str) -> list[str]:
         seen.append(folder)
-        return real(self, folder)
+        return real(self, folder, **which)
 
     monkeypatch.setattr(LocalStorage, "names", names)
     return seen
@@ -127,7 +127,7 @@ def test_files_that_a_process_makes_of_an_index_that_is_no_more_are_not_file_gro
     for group in range(2, 7):
         file = paths.log_name(f"secondary-index-value-{group:04d}-0", late, 1, "0-0-0")
         content = b"".join(empty_group_block(late))
-        LocalStorage(table.path).create(f".hoodie/metadata/{name}/{file}", content, durable=False)
+        LocalStorage(table.path).put_new(f".hoodie/metadata/{name}/{file}", content, durable=False)
     opened(table).upsert(rows(range(15, 30), 3))
     for key in range(30):
         scan = opened(table).scan(filter=pc.field("value") == f"v{key}")
@@ -140,7 +140,7 @@ def log(group: int, instant: str) -> str:
 
 
 def put(storage: LocalStorage, group: int, instant: str, content: bytes = b"") -> None:
-    storage.create(log(group, instant), content or b"".join(empty_group_block(instant)), durable=False)
+    storage.put_new(log(group, instant), content or b"".join(empty_group_block(instant)), durable=False)
 
 
 def known(storage: LocalStorage, groups: KnownGroups, *, locked: bool = False) -> int:
@@ -150,7 +150,7 @@ def known(storage: LocalStorage, groups: KnownGroups, *, locked: bool = False) -
 @pytest.fixture
 def storage(tmp_path: Path) -> LocalStorage:
     storage = LocalStorage(str(tmp_path))
-    storage.create(f"{FOLDER}/{paths.PARTITION_METAFILE}", b"commitTime=1\n", durable=False)
+    storage.put_new(f"{FOLDER}/{paths.PARTITION_METAFILE}", b"commitTime=1\n", durable=False)
     for group in range(2):
         put(storage, group, "00000000000000001")
         put(storage, group, "20261122083732823", b"rows")

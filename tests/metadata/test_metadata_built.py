@@ -66,7 +66,7 @@ def expression_definitions(name: str, path, kind: str) -> list[dict]:
 
 
 @pytest.mark.parametrize("name", WITH_RECORDS)
-@pytest.mark.supports("Indexes", "files and partitions listed in the metadata table")
+@pytest.mark.supports("Indexes", "files: of Java's tables (read)")
 def test_the_listing_equals_javas(name, unpacked):
     java = expectations(name)["mdt_records"]
     theirs = [*java["files"], *java["all_partitions"]]
@@ -74,7 +74,7 @@ def test_the_listing_equals_javas(name, unpacked):
 
 
 @pytest.mark.parametrize("name", [n for n in WITH_RECORDS if "column_stats" in ready(n)])
-@pytest.mark.supports("Indexes", "column_stats and partition_stats, of both index versions")
+@pytest.mark.supports("Indexes", "column and partition statistics: of Java's tables (read)")
 def test_statistics_equal_javas(name, unpacked):
     path = unpack(name, unpacked)
     contents, java = contents_of(path), expectations(name)["mdt_records"]
@@ -102,7 +102,7 @@ def of_expression(contents, definition):
 
 
 @pytest.mark.parametrize("name", [n for n in WITH_RECORDS if "bloom_filters" in ready(n)])
-@pytest.mark.supports("Indexes", "bloom_filters")
+@pytest.mark.supports("Indexes", "bloom filters: of Java's tables (read)")
 def test_bloom_filters_equal_javas(name, unpacked):
     path = unpack(name, unpacked)
     contents = contents_of(path)
@@ -136,7 +136,7 @@ def without_times(records) -> list[dict]:
 
 
 @pytest.mark.parametrize("name", [n for n in WITH_RECORDS if "record_index" in ready(n)])
-@pytest.mark.supports("Indexes", "record_index, global and partitioned, and secondary indexes")
+@pytest.mark.supports("Indexes", "record and secondary indexes: of Java's tables (read)")
 def test_record_and_secondary_indexes_equal_javas(name, unpacked):
     path = unpack(name, unpacked)
     contents, java = contents_of(path), expectations(name)["mdt_records"]

@@ -31,7 +31,7 @@ from tests.metadata.java_records import as_java
 from tests.metadata.metadata_tables import WITH_METADATA, WITH_RECORDS, java_records, metadata_of, record_text
 from tests.services.city_table import make, rows
 
-INDEXES = pytest.mark.supports("Indexes", "metadata table of Java Hudi 1.0 to 1.2 read: every partition")
+INDEXES = pytest.mark.supports("Indexes", "metadata table: every partition of Java Hudi 1.0 to 1.2 (read)")
 
 
 def test_the_corpus_has_tables_with_metadata() -> None:

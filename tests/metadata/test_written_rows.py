@@ -25,7 +25,7 @@ from mainstem.metadata.commits.partition_rows import encoded_rows
 from mainstem.metadata.records.record_schema import schema_of_version
 from mainstem.writers import append
 
-pytestmark = pytest.mark.supports("Indexes", "column statistics, maintained by every action")
+pytestmark = pytest.mark.supports("Indexes", "column statistics: maintained by every action, used by reads")
 
 INNER = pa.struct([("n", pa.int32()), ("t", pa.string())])
 SCHEMA = pa.schema(

@@ -7,11 +7,11 @@ State: ``(markers, used, last, writers)``
 - ``markers``  bit n set: the file ``epoch-<n>`` exists;
 - ``used``     bit n set: somebody had this number (there is chance in it, so nobody takes it again);
 - ``last``     the newest published time;
-- one tuple per writer: ``(old, pc, tries, epoch, own, tickets, clear, ticket, time, seen)`` with ``old`` 1 for
-  a process of the version before (an empty marker of the next number, and a ticket beside it), ``own`` 1 while
-  the marker is the one that this try made, ``tickets`` the writers whose tickets are still to be deleted,
-  ``clear`` the markers still to be deleted, ``ticket`` 1 while the own ticket is there (old ones only), ``seen``
-  what a running folder listing is sure to show.
+- one tuple per writer: ``(old, pc, tries, epoch, own, tickets, clear, ticket, time, seen)`` with ``old`` 1
+  for a process of the version before (an empty marker of the next number, and a ticket beside it), ``own`` 1
+  while the marker is the one that this try made, ``tickets`` the writers whose tickets are still to be
+  deleted, ``clear`` the markers still to be deleted, ``ticket`` 1 while the own ticket is there (old ones
+  only), ``seen`` what a running folder listing is sure to show.
 
 Folder listings are not atomic. A name that exists from before the listing until after it is shown; one
 that is deleted meanwhile need not be, and one that is created meanwhile need not be either. So a
@@ -183,7 +183,7 @@ def _without_marker(state: State, bit: int) -> State:
 
 def _mark(model: Model, state: State, index: int, w: Writer) -> Iterator[Move]:
     markers, used, last, writers = state
-    chosen = sum(1 << v[EPOCH] for v in writers if v[OLD] and v[EPOCH])
+    chosen = sum({1 << v[EPOCH] for v in writers if v[OLD] and v[EPOCH]})
     taken = used | markers | chosen if model.unique else markers
     for number in range(1, model.greatest + 1):
         if not taken >> number & 1:

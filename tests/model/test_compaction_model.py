@@ -83,7 +83,7 @@ def test_the_documented_histories_are_minimal_ones_of_their_case():
         assert name in {model.case(m, history, layers) for m in fitting}, text
 
 
-@pytest.mark.supports("Services", "compaction by Hudi's rules in every short history")
+@pytest.mark.supports("Services", "compaction: by Hudi's rules in every short history")
 @BY_NAME
 def test_our_reader_and_compaction_give_the_models_answers(tmp_path, kind):
     histories = Histories(kind, LENGTHS.get(kind.name, 2))

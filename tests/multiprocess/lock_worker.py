@@ -13,7 +13,8 @@ import time
 
 from mainstem.errors import MainstemError
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.locks.options import LockOptions, open_lock
+from mainstem.truetime.locks.options import LockOptions
+from mainstem.truetime.locks.providers import open_lock
 
 
 def critical_section(base: str, hold_ms: float) -> None:

@@ -123,7 +123,7 @@ def stopped_before(table: mainstem.Table, method: str, pattern: str) -> Iterator
         process.stderr.close()
 
 
-@pytest.mark.supports("Engines", "checkpoints committed once by any number of processes (Flink)")
+@pytest.mark.supports("Engines", "Flink: checkpoints committed once, by any number of processes")
 @pytest.mark.parametrize(
     ("method", "pattern"),
     [

@@ -340,7 +340,8 @@ def test_a_disk_that_takes_no_bytes_is_unavailable_and_keeps_no_half_file(base, 
     worker = (
         "import random, resource, sys\n"
         "from mainstem.truetime.clock import SystemClock\n"
-        "from mainstem.truetime.locks.options import LockOptions, open_lock\n"
+        "from mainstem.truetime.locks.options import LockOptions\n"
+        "from mainstem.truetime.locks.providers import open_lock\n"
         "options = LockOptions.from_properties({}, base=sys.argv[1])\n"
         "lock = open_lock(options, clock=SystemClock(), random=random.Random())\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))\n"

@@ -129,7 +129,7 @@ def taken_over(table: mainstem.Table, service: str) -> object:
     raise AssertionError(f"nobody could take over {service}")
 
 
-@pytest.mark.supports("Services", "processes of their own (mainstem services), several at once")
+@pytest.mark.supports("Services", "services in processes of their own (`mainstem services`), several at once")
 @pytest.mark.parametrize("service", MIDDLE)
 def test_writers_go_on_while_a_services_process_stands_still_and_another_takes_over(table, service):
     with services(table, "--every", "50ms", "--only", service, stops=MIDDLE[service]) as stopped:

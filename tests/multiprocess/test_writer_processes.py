@@ -430,7 +430,7 @@ def merged(*batches: tuple[int, int]) -> list[tuple]:
 
 
 SECTION = {
-    "before_its_epoch": r"create fence/epoch-",
+    "before_its_epoch": r"put_new fence/epoch-",
     "before_its_ticket": r"link fence/ticket-",
     "before_it_lists_the_timeline": r"names \.hoodie/timeline$",
     "before_its_link": r"link timeline/\d+_\d+\.deltacommit$",
@@ -495,8 +495,8 @@ def test_a_writer_stopped_between_two_writes_and_rolled_back_is_told_and_leaves_
 
 
 INSIDE_WRITE = {
-    "before_a_marker": r"create \.hoodie/\.temp/",
-    "between_marker_and_log_file": r"open_sink \.log\.",
+    "before_a_marker": r"put_new \.hoodie/\.temp/",
+    "between_marker_and_log_file": r"upload \.log\.",
     "before_the_partition_metafile": r"stat \.hoodie_partition_metadata$",
 }
 
@@ -519,7 +519,7 @@ def test_a_writer_stopped_inside_write_and_rolled_back_is_told_and_leaves_no_fil
 
 def test_a_writer_stopped_inside_begin_and_rolled_back_is_told_and_leaves_no_file(base, start):
     stopped, other = start(), start(expire_ms=LONG)
-    stopped.send_until_stopped("begin", r"create timeline/\d+\.deltacommit\.inflight$")
+    stopped.send_until_stopped("begin", r"put_new timeline/\d+\.deltacommit\.inflight$")
     (instant, _), = table_files.pending(base)
     roll_back_when_expired(base, other, instant)
     assert stopped.wake() == instant
@@ -552,7 +552,7 @@ def test_a_rollback_stopped_after_its_plan_is_finished_by_another_and_stays_harm
     writer.call("write 1 1")
     writer.stop()
     time.sleep(1.1)  # its heartbeat must really expire
-    cleaner.send_until_stopped("rollback", r"create timeline/\d+\.rollback\.inflight$")
+    cleaner.send_until_stopped("rollback", r"put_new timeline/\d+\.rollback\.inflight$")
     writer.send("commit")
     assert writer.wake() == "RolledBack"
     assert other.call("rollback") == [instant]

@@ -15,7 +15,8 @@ import pytest
 
 from mainstem.errors import LeaseLost, LockUnavailable
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.locks.options import LockOptions, open_lock
+from mainstem.truetime.locks.options import LockOptions
+from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.locks.zookeeper import ZooKeeperLock
 from mainstem.truetime.locks.zookeeper_options import EXPLICIT
 from tests.multiprocess.test_lock_processes import eventually

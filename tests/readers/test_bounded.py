@@ -15,8 +15,8 @@ import pytest
 
 import mainstem
 from mainstem.errors import CorruptTable
-from mainstem.readers.planning.split import read_split
 from mainstem.readers.rows.bounded_merge import read_bounded
+from mainstem.readers.rows.split import read_split
 from mainstem.storage.local import LocalStorage
 
 SCHEMA = pa.schema(
@@ -56,7 +56,7 @@ def make(path: Path, ordering: str, properties: dict) -> mainstem.Table:
     return table
 
 
-@pytest.mark.supports("Services", "compaction within a bound of memory")
+@pytest.mark.supports("Services", "compaction: within a bound of memory")
 @pytest.mark.parametrize(
     "ordering, properties, in_order",
     [

@@ -215,7 +215,7 @@ def test_change_data_whose_files_are_gone_without_a_clean_is_refused(unpacked, t
 # -------------------- deletes
 
 
-@pytest.mark.supports("Queries", "change sets with deletes")
+@pytest.mark.supports("Queries", "changes with deletes")
 def test_deletes_of_every_kind_are_rows_of_the_change_set(tmp_path):
     table = create(tmp_path / "t")
     first = table.upsert(rows((1, "a", 1, "x"), (2, "a", 1, "y"), (3, "b", 1, "z"), (4, "b", 1, "w")))

@@ -16,8 +16,8 @@ import pytest
 
 import mainstem
 from mainstem.errors import Invalid, Unsupported
-from mainstem.readers.planning import snapshot
-from mainstem.readers.planning.scan_plan import ScanPlan
+from mainstem.readers.queries import snapshot
+from mainstem.readers.queries.scan_plan import ScanPlan
 from mainstem.storage.local import LocalStorage
 
 pytestmark = pytest.mark.versions

@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.log_file import data_block, delete_block
-from mainstem.merge.rules import IGNORE_DEFAULTS, KEY_COLUMN, MergeRules
+from mainstem.merge.modes import IGNORE_DEFAULTS
+from mainstem.merge.rules import KEY_COLUMN, MergeRules
 from mainstem.readers.planning.query_schema import filter_columns
-from mainstem.readers.planning.split import ReadSpec, Split, read_split
 from mainstem.readers.rows import base_rows
+from mainstem.readers.rows.split import ReadSpec, Split, read_split
 from mainstem.storage.local import LocalStorage
 
 pytestmark = pytest.mark.versions
@@ -125,7 +126,7 @@ def some_slice(folder, seed: int) -> Split:
             rows = rows.drop_columns(["level"])
         sink = io.BytesIO()
         pq.write_table(rows, sink, row_group_size=int(random.integers(1, 12)))
-        storage.create(base, sink.getvalue(), durable=False)
+        storage.put_new(base, sink.getvalue(), durable=False)
     logs = []
     for version in range(1, int(random.integers(1, 4))):
         name = f".{FILE}_{INSTANT}.log.{version}_{seed}-0-0"
@@ -136,7 +137,7 @@ def some_slice(folder, seed: int) -> Split:
                 blocks += some_deletes(random, sorted(set(keys)), ordering)
             else:
                 blocks += data_block(INSTANT, AVRO, some_rows(random, keys, False))
-        storage.create(name, blocks, durable=False)
+        storage.put_new(name, blocks, durable=False)
         logs.append(name)
     partial = IGNORE_DEFAULTS if random.random() < 0.15 else None
     spec = ReadSpec(SCHEMA, tuple(SCHEMA.names), MergeRules(ordering=ordering, partial=partial))

@@ -142,7 +142,7 @@ def first_cut(path: Path, expression: pc.Expression) -> str:
     return found.cuts[0].index
 
 
-@pytest.mark.supports("Indexes", "statistics of columns and partitions cut reads")
+@pytest.mark.supports("Indexes", "column and partition statistics: cut reads")
 def test_a_range_is_answered_by_statistics_of_partitions_and_files(tables: Callable[[str], Path]) -> None:
     path = tables("mdt_all")
     assert first_cut(path, field("price") > 1e6) == "partition statistics"
@@ -151,7 +151,7 @@ def test_a_range_is_answered_by_statistics_of_partitions_and_files(tables: Calla
     assert first_cut(path, field("_hoodie_commit_time") < "2") == "partition statistics"
 
 
-@pytest.mark.supports("Indexes", "record index answers filters on keys, one and many")
+@pytest.mark.supports("Indexes", "record index: answers filters on one key and on many")
 @pytest.mark.parametrize("keys", [[4], [0, 4, 6], [4, 999]], ids=str)
 def test_keys_are_found_by_the_record_index(tables: Callable[[str], Path], keys: list[int]) -> None:
     expression = field("_hoodie_record_key").isin([str(key) for key in keys])
@@ -161,7 +161,7 @@ def test_keys_are_found_by_the_record_index(tables: Callable[[str], Path], keys:
     assert shown(plan(tables("mdt_all"), expression).to_arrow()) == without(tables("mdt_all"), expression)
 
 
-@pytest.mark.supports("Indexes", "partitioned record index answers filters on keys")
+@pytest.mark.supports("Indexes", "record index, partitioned: answers filters on keys")
 def test_keys_are_found_by_the_record_index_of_each_partition(tables: Callable[[str], Path]) -> None:
     path = tables("mdt_partitioned_rli")
     keys = mainstem.open_table(path, properties=PLAIN).scan().to_arrow().column("_hoodie_record_key")
@@ -173,7 +173,7 @@ def test_keys_are_found_by_the_record_index_of_each_partition(tables: Callable[[
     assert cuts & {"record index", "partition statistics"}
 
 
-@pytest.mark.supports("Indexes", "secondary index answers filters on its column")
+@pytest.mark.supports("Indexes", "secondary index: answers filters on its column")
 def test_a_value_is_found_by_the_secondary_index(tables: Callable[[str], Path]) -> None:
     expression = field("name").isin(["n4v7", "n6v6"])
     found = plan(tables("mdt_all"), expression).explain()
@@ -196,7 +196,7 @@ def only(*names: str) -> Callable[[list[str]], list[str]]:
     return lambda ready: [name for name in ready if name in names]
 
 
-@pytest.mark.supports("Indexes", "bloom filters answer filters on keys")
+@pytest.mark.supports("Indexes", "bloom filters: answer filters on keys")
 def test_base_files_are_ruled_out_by_bloom_filters(copied: Path) -> None:
     change_lists(copied, only("files", "bloom_filters"))
     shown_by = {}
@@ -244,7 +244,7 @@ def test_a_write_that_the_metadata_table_does_not_know_switches_indexes_of_the_n
     assert any("does not know instant" in note for note in found.notes)
 
 
-@pytest.mark.supports("Indexes", "a damaged index is left out, with a warning")
+@pytest.mark.supports("Indexes", "reads: a damaged index is left out, with a warning")
 def test_a_damaged_index_is_left_out_with_a_warning(copied: Path) -> None:
     change_lists(copied, only("files", "column_stats"))
     for file in (copied / ".hoodie/metadata/column_stats").glob("*.hfile"):
@@ -293,7 +293,7 @@ def add_expression_index(path: Path, function: str, column: str) -> None:
     change_lists(path, lambda ready: ["files", partition])
 
 
-@pytest.mark.supports("Indexes", "expression index answers filters on its function")
+@pytest.mark.supports("Indexes", "expression indexes: answer filters on their function")
 @pytest.mark.parametrize(
     ("function", "hit", "miss"),
     [

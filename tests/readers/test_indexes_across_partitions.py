@@ -56,7 +56,7 @@ def asked(table: mainstem.Table, wanted: pc.Expression) -> tuple[list[tuple[str,
     return found, plan.explain()
 
 
-@pytest.mark.supports("Indexes", "partitioned record index names the partitions of a key beside its bucket")
+@pytest.mark.supports("Indexes", "record index, partitioned: names the partitions of a key beside its bucket")
 def test_the_record_index_names_the_partitions_of_a_key_whose_bucket_is_known(tmp_path: Path) -> None:
     table = made(tmp_path / "t")
     found, read = asked(table, pc.field("id") == "b7")
@@ -80,7 +80,7 @@ def test_a_partition_that_came_after_the_build_is_found(tmp_path: Path) -> None:
     assert len(found) == 4
 
 
-@pytest.mark.supports("Indexes", "secondary index of a partitioned table, until another engine writes it")
+@pytest.mark.supports("Indexes", "secondary index: of a partitioned table, until another engine writes it")
 def test_a_secondary_index_finds_a_value_that_one_key_has_in_two_partitions(tmp_path: Path) -> None:
     table = made(tmp_path / "t")
     found, read = asked(table, pc.field("driver") == "tove")

@@ -20,8 +20,9 @@ from mainstem.errors import CorruptTable, Unsupported
 from mainstem.merge.file_slice import merge_slice
 from mainstem.merge.log_entries import DataRows, DeletedKeys
 from mainstem.merge.log_order import BlockNote, surviving
+from mainstem.merge.modes import IGNORE_DEFAULTS
 from mainstem.merge.ordering_values import comparable
-from mainstem.merge.rules import IGNORE_DEFAULTS, MergeRules, merge_rules
+from mainstem.merge.rules import MergeRules, merge_rules
 
 pytestmark = pytest.mark.versions
 SCHEMA = pa.schema(

@@ -224,7 +224,7 @@ def test_a_text_of_which_parquet_keeps_one_bound_alone_is_found(tmp_path: Path, 
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.supports("Indexes", "column_stats: maintained by every action, used by reads")
+@pytest.mark.supports("Indexes", "column statistics: maintained by every action, used by reads")
 @pytest.mark.parametrize("seed", range(6))
 def test_an_answer_by_indexes_is_the_full_one(tmp_path: Path, seed: int) -> None:
     play(tmp_path / "t", seed)

@@ -21,10 +21,10 @@ import mainstem
 from mainstem.errors import CorruptTable, Invalid, Unavailable, Unsupported
 from mainstem.layout.properties import load_config
 from mainstem.readers.changes import incremental
-from mainstem.readers.planning import snapshot
-from mainstem.readers.planning.split import read_split
 from mainstem.readers.planning.table_state import TableState, steady_timeline
+from mainstem.readers.queries import snapshot
 from mainstem.readers.rows import base_rows
+from mainstem.readers.rows.split import read_split
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
@@ -87,8 +87,8 @@ class Wrapped(LocalStorage):
         self._told("open_input", path)
         return super().open_input(path)
 
-    def names(self, folder):
-        found = super().names(folder)
+    def names(self, folder, **which):
+        found = super().names(folder, **which)
         replaced = self.before.get("names")
         return found if replaced is None else replaced(folder, found)
 

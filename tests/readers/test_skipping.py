@@ -113,7 +113,7 @@ def test_rows_are_the_same_with_data_skipping_and_without(folder: Path, expressi
     assert with_it == without
 
 
-@pytest.mark.supports("Indexes", "the bucket hash answers filters on keys, without any index")
+@pytest.mark.supports("Indexes", "bucket hash: answers filters on keys, without any index")
 @pytest.mark.parametrize("key", [*IDS[:4], "a,b", "x:y", "naïve", "😀", "absent"])
 def test_a_filter_on_the_key_reads_one_bucket_of_each_partition(simple: Path, key: str) -> None:
     expression = field("id") == key

@@ -40,7 +40,7 @@ class Folder:
     def __init__(self):
         self.listed = []
 
-    def names(self, folder):
+    def names(self, folder, *, prefix="", after=""):
         return list(self.listed)
 
     def stat(self, path):

@@ -511,7 +511,7 @@ def test_no_savepoint_is_made_of_what_an_archiver_that_died_has_archived(table, 
 class Mortal:
     """A storage that dies at the n-th call that changes something, before or after its effect."""
 
-    CHANGES = ("create", "link", "rename", "delete", "open_sink", "settle", "sync_folder", "sync_folders")
+    CHANGES = ("put_new", "link", "rename", "delete", "upload", "settle")
 
     def __init__(self, storage: LocalStorage, at: int, after: bool) -> None:
         self._storage, self._left, self._after = storage, at, after

@@ -28,7 +28,7 @@ from tests.services.city_table import QUICK, aged, base_files, content, make, ro
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = pytest.mark.supports("Writing", "compaction: planned and executed beside running writers")
+pytestmark = pytest.mark.supports("Services", "compaction: planned and executed beside running writers")
 
 
 @pytest.fixture
@@ -225,7 +225,7 @@ def test_what_a_dead_java_executor_left_is_removed_and_what_a_living_one_makes_i
     assert content(table).num_rows == 6
 
 
-@pytest.mark.parametrize("stopped_at", ["load_rollback_plan", "prepare"])
+@pytest.mark.parametrize("stopped_at", ["load_rollback_plan", "prepared"])
 def test_a_rollback_of_javas_that_java_ended_meanwhile_takes_no_file_of_the_next_execution(
     table, monkeypatch, stopped_at
 ):

@@ -40,7 +40,7 @@ def pending_compactions(table):
     return [i.requested for i in table.timeline() if i.action == "compaction" and not i.is_completed]
 
 
-@pytest.mark.supports("Services", "finishing compactions that Hudi's Flink left pending")
+@pytest.mark.supports("Services", "compaction: plans that Hudi's Flink left pending")
 def test_the_plan_that_flink_left_is_finished_and_changes_no_row(tmp_path):
     base = unpack("flink_pending_compaction", tmp_path)
     given = {**OPTIONS, "hoodie.bucket.index.num.buckets": "4", "hoodie.mainstem.timeline.zone": "UTC"}

@@ -343,7 +343,7 @@ def test_a_merged_block_whose_sources_went_into_the_base_file_counts_for_nothing
     assert [row["value"] for row in values(table)] == ["third0"]
 
 
-@pytest.mark.parametrize("step", ["open_sink", "link", "settle"])
+@pytest.mark.parametrize("step", ["upload", "link", "settle"])
 def test_an_execution_that_failed_is_done_again_from_the_same_plan(table, step):
     before = content(table)
     planned = table.schedule_log_compaction()

@@ -144,7 +144,7 @@ def _content(found: MetadataTable, partition: str, file: HFile) -> object:
 # --------------------------------------------------------------------------------------- ours
 
 
-@pytest.mark.supports("Services", "compaction of the metadata table")
+@pytest.mark.supports("Services", "metadata table: compaction")
 def test_after_ten_delta_commits_the_next_commit_compacts_the_metadata_table(table: mainstem.Table) -> None:
     commit(table, 5)
     assert not any(name.endswith(".commit") for name in own_timeline(table))
@@ -410,18 +410,18 @@ def test_an_operation_whose_index_was_dropped_is_void_and_leaves_no_base_file(ta
     ctx, time = planned(table)
     (operation,) = load_compaction_plan(metadata(table).folder, time)
     folder = Path(table.path, ".hoodie/metadata/files")
-    real = metadata_compaction._Execution._complete
+    real = metadata_compaction._Execution.complete
 
     def complete(self, stats):
         for name in (*operation.log_files, operation.base_file):
             (folder / name).unlink()
         return real(self, stats)
 
-    monkeypatch.setattr(metadata_compaction._Execution, "_complete", complete)
+    monkeypatch.setattr(metadata_compaction._Execution, "complete", complete)
     with pytest.raises(Unavailable, match="dropped while it ran"):
         metadata_compaction.execute(ctx, time)
     assert list(folder.glob(f"*{time}.hfile"))
-    monkeypatch.setattr(metadata_compaction._Execution, "_complete", real)
+    monkeypatch.setattr(metadata_compaction._Execution, "complete", real)
     done = metadata_compaction.execute(ctx, time)
     assert done.completion and done.files == ()
     assert not list(folder.glob(f"*{time}.hfile"))

@@ -28,6 +28,7 @@ from mainstem.options import REBUILD
 from mainstem.publish.publisher import Publisher
 from mainstem.publish.staging import prepare
 from mainstem.readers.planning.table_state import TableState
+from mainstem.services import executor
 from mainstem.services.metadata import metadata_compaction
 from mainstem.services.restoring import restore
 from mainstem.services.rolling_back import roll_back_instant
@@ -90,7 +91,7 @@ def saved(table: mainstem.Table) -> str:
     return table.savepoints()[0].instant
 
 
-@pytest.mark.supports("Services", "restore and rollback of completed commits on tables with a metadata table")
+@pytest.mark.supports("Services", "restore and rollback with a metadata table")
 def test_after_a_restore_the_indexes_are_those_of_the_savepoint_and_go_on(table: mainstem.Table) -> None:
     done = table.restore(saved(table))
     assert done.completion and len(done.instants) == 2
@@ -186,13 +187,13 @@ def test_an_executor_that_stood_still_through_a_restore_leaves_no_mark_of_a_plan
     ctx = table.writer_context()
     commit(table, 5)
     time = metadata_compaction.schedule(ctx, if_due=False)
-    real = metadata_compaction.forget_other_attempt
+    real = executor.forget_other_attempt
 
     def late(*given: object) -> None:
         opened(table.path).restore(saved(table))
         real(*given)
 
-    monkeypatch.setattr(metadata_compaction, "forget_other_attempt", late)
+    monkeypatch.setattr(executor, "forget_other_attempt", late)
     assert metadata_compaction.execute(ctx, time).completion is None
     opened(table.path).rollback_failed_writes()
     left = os.listdir(Path(table.path, paths.METADATA_TIMELINE))

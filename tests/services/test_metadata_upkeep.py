@@ -109,7 +109,7 @@ def archived(table: mainstem.Table) -> list[str]:
 # ---------------------------------------------------------------------------------------- for years
 
 
-@pytest.mark.supports("Services", "cleaning and archiving of the metadata table")
+@pytest.mark.supports("Services", "metadata table: cleaning and archiving")
 def test_after_300_commits_the_metadata_table_has_as_many_files_as_after_100(tmp_path: Path) -> None:
     path = tmp_path / "t"
     options = {

@@ -89,7 +89,7 @@ class Fails:
 # -- rounds --------------------------------------------------------------------------------------
 
 
-@pytest.mark.supports("Services", "rounds of all services, by any number of processes")
+@pytest.mark.supports("Services", "services in rounds, by any number of processes")
 def test_a_round_rolls_back_dead_writers_and_compacts_when_it_is_due(path: Path) -> None:
     table = opened(path)
     commit(table)

@@ -346,7 +346,7 @@ class Dying(LocalStorage):
 
     def __getattribute__(self, name):
         found = super().__getattribute__(name)
-        if name not in ("create", "link", "delete", "delete_folder", "sync_folder", "sync_folders"):
+        if name not in ("put_new", "link", "delete", "delete_tree", "settle"):
             return found
 
         def counted(*args, **options):

@@ -364,7 +364,7 @@ class Births(Simulation):
         while self.disk.folders.get(""):
             try:
                 for name in storage.names(""):
-                    (storage.delete_folder if name in self.disk.folders else storage.delete)(name)
+                    (storage.delete_tree if name in self.disk.folders else storage.delete)(name)
             except OSError:
                 self.world.counts.refused += 1
         self.removing = False
@@ -448,7 +448,7 @@ class Births(Simulation):
                     for folder in paths.INITIAL_FOLDERS:
                         storage.make_folder(folder)
                     raw = self._raw(metadata=False, buckets=self.random.choice([2, 4]))
-                    storage.overwrite(paths.PROPERTIES, encode_config(raw, "then"), durable=True)
+                    storage.put(paths.PROPERTIES, encode_config(raw, "then"), durable=True)
             except OSError:
                 self.world.counts.refused += 1
 

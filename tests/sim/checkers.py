@@ -65,7 +65,7 @@ class Watch:
         #: rules of table services; None where no rows are written
         self.rules: ServiceRules | None = None
         self._owner: dict[str, Process | None] = {}  # requested time -> who made it
-        self._claims: dict[str, Process] = {}  # requested time -> who made its heartbeat last
+        self._claims: dict[str, list[Process]] = {}  # requested time -> whose heartbeats, in their order
         self._made: set[str] = set()
         self._newest = ""  # of what is published; a request of a write may be tried in vain
         self._begun: dict[str, str] = {}  # requests of writes, not inflight yet: the newest time before
@@ -109,7 +109,9 @@ class Watch:
             # Between its epoch's marker and its listing a holder looks at the fence only: this one failed.
             self._epoch_of.pop(self.world.current, None)
         if path.startswith(f"{HEARTBEATS}/") and event != "deleted" and self.world.current is not None:
-            self._claims[path.rpartition("/")[2]] = self.world.current.process
+            claims = self._claims.setdefault(path.rpartition("/")[2], [])
+            if claims[-1:] != [self.world.current.process]:
+                claims.append(self.world.current.process)
         if path.startswith(f"{TIMELINE}/"):
             self._timeline(event, path, source)
         elif path == TIMELINE:
@@ -203,7 +205,7 @@ class Watch:
     def promised_ms(self, instant: str) -> float | None:
         """For how long the writer of an instant said that it may be silent, where its heartbeat still says
         so."""
-        owner = self._claims.get(instant, self._owner.get(instant))
+        owner = self._claims.get(instant, [self._owner.get(instant)])[-1]
         return None if owner is None or not owner.silent_ms else owner.silent_ms
 
     def _spares_the_living(self, name: TimelineName) -> None:
@@ -213,7 +215,7 @@ class Watch:
         beat, promised = self.disk.get(f"{HEARTBEATS}/{target}"), self.promised_ms(target)
         actor = self.world.current
         # A plan of a service is its executor's, who need not be who made it.
-        own = actor is not None and actor.process in (self._owner.get(target), self._claims.get(target))
+        own = actor is not None and actor.process in (self._owner.get(target), *self._claims.get(target, ()))
         if own or beat is None or promised is None or any(p.requested == target for p in self.published):
             return
         silent = entered_at(self.disk) - beat.mtime

@@ -49,7 +49,7 @@ class Compactor:
 
     def _schedule(self) -> str:
         prepared = f"{paths.PREPARED}/plan-{self._seams.random.getrandbits(64):016x}"
-        self._seams.storage.create(prepared, b"plan", durable=True)
+        self._seams.storage.put_new(prepared, b"plan", durable=True)
 
         def plan(time: str) -> None:
             # Under the lock: all that completed so far did so before this time.
@@ -94,12 +94,12 @@ class Compactor:
         plan = plain.container(bytes(self._disk.need(f"{TIMELINE}/{time}.compaction.requested").data))
         inflight = f"{TIMELINE}/{time}.compaction.inflight"
         if storage.stat(inflight) is None:
-            storage.create(inflight, b"", durable=False)
+            storage.put_new(inflight, b"", durable=False)
         self._forget_attempts(time)
         stats = [self._compact(time, operation) for operation in plan["operations"]]
-        storage.sync_folders(sorted({stat.partition for stat in stats} | {""}))
+        storage.settle([], sorted({stat.partition for stat in stats} | {""}), durable=True)
         prepared = f"{paths.PREPARED}/commit-{self._seams.random.getrandbits(64):016x}"
-        storage.create(prepared, encode_commit(stats, {}, "COMPACT"), durable=True)
+        storage.put_new(prepared, encode_commit(stats, {}, "COMPACT"), durable=True)
         self._publisher.publish(lambda done: f"{time}_{done}.commit", prepared=prepared)
         storage.delete(prepared)
 
@@ -126,19 +126,15 @@ class Compactor:
         name = paths.base_name(file_id, f"0-{self._seams.random.getrandbits(20)}-0", time)
         sink = io.BytesIO()
         pq.write_table(pa.Table.from_pylist([rows[k] for k in sorted(rows)]), sink)
-        self._seams.storage.create(paths.in_partition(partition, name), sink.getvalue(), durable=True)
+        self._seams.storage.put_new(paths.in_partition(partition, name), sink.getvalue(), durable=True)
         stat = WriteStat(partition, file_id, name, time, 1, writes=len(rows))
         stat.size_bytes = len(sink.getvalue())
         return stat
 
 
 def latest_bases(disk: Disk) -> dict[Group, paths.BaseName]:
-    """(partition, file id) -> newest base file of a completed compaction or bulk insert."""
-    done = set()
-    for name in disk.folders.get(TIMELINE, {}):
-        parsed = plain.timeline_name(name)
-        if parsed is not None and parsed.action in ("commit", "deltacommit") and parsed.completion:
-            done.add(parsed.requested)
+    """(partition, file id) -> newest base file of a completed compaction or bulk insert, archived or not."""
+    done = {key[0] for key in plain.completed(disk) if key[2] in ("commit", "deltacommit")}
     newest: dict[Group, paths.BaseName] = {}
     for folder, names in disk.folders.items():
         for base in filter(None, map(paths.parse_base_name, names)):

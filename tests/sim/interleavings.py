@@ -23,7 +23,7 @@ from mainstem.api import create
 from mainstem.api.indexes import IndexMethods
 from mainstem.api.services import ServiceMethods
 from mainstem.api.vectors import VectorMethods
-from mainstem.readers.planning.scan_plan import ScanPlan
+from mainstem.readers.queries.scan_plan import ScanPlan
 from mainstem.services.metadata import metadata_archiving, metadata_cleaning, metadata_compaction
 from mainstem.storage import paths
 from mainstem.vectors.index import lifecycle

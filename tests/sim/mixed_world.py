@@ -80,7 +80,7 @@ class Mixed(Tables):
         try:
             instant = self._time(table)
             ctx.heartbeats.start(instant)
-            storage.create(f".hoodie/timeline/{instant}.deltacommit.requested", b"", durable=False)
+            storage.put_new(f".hoodie/timeline/{instant}.deltacommit.requested", b"", durable=False)
         except OSError:
             ctx.heartbeats.leave(instant)
             raise
@@ -91,12 +91,12 @@ class Mixed(Tables):
         finally:
             ctx.heartbeats.leave(instant)
         storage.delete(paths.heartbeat(instant))
-        storage.delete_folder(paths.marker_folder(instant))
+        storage.delete_tree(paths.marker_folder(instant))
 
     def _java_write(self, process: Process, table: Table, spec) -> None:
         storage, instant = table._seams.storage, spec.instant
         inflight = f".hoodie/timeline/{instant}.deltacommit.inflight"
-        storage.create(inflight, _metadata([], spec.user_schema), durable=False)
+        storage.put_new(inflight, _metadata([], spec.user_schema), durable=False)
         intent = Intent("j1", instant)
         self.audit.intents[instant] = intent
         rows = [*self._rows(self.random, "w1", 3), self._tracer(Intent("w1", instant), self.random)]
@@ -111,11 +111,11 @@ class Mixed(Tables):
                 return  # rolled back
             completion = self._time(table)
             target = f".hoodie/timeline/{instant}_{completion}.deltacommit"
-            storage.create(f"{target}.tmp-1", _metadata(stats, spec.user_schema), durable=True)
+            storage.put_new(f"{target}.tmp-1", _metadata(stats, spec.user_schema), durable=True)
             storage.rename(f"{target}.tmp-1", target)
             intent.fate = "committed"
             self.world.counts.commits += 1
-            storage.sync_folder(".hoodie/timeline")
+            storage.settle([], [".hoodie/timeline"], durable=True)
         finally:
             lease.release()
 

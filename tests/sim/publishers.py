@@ -54,7 +54,7 @@ class Publishers(Simulation):
         beats = Heartbeats(storage, seams.clock, 60_000, 2)
         instant = publisher.begin("deltacommit", beats).time
         prepared = f"{paths.OWN}/prepared-{instant}"
-        storage.create(prepared, encode_commit([], {}, "UPSERT"), durable=True)
+        storage.put_new(prepared, encode_commit([], {}, "UPSERT"), durable=True)
         storage.link(prepared, paths.timeline_file(f"{instant}.deltacommit.inflight"))
         self.world.sleep(self.random.random() ** 2 * 100)
         publisher.publish(lambda time: f"{instant}_{time}.deltacommit", prepared=prepared)

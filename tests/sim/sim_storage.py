@@ -5,8 +5,10 @@ kept apart: bytes are durable up to the last sync of the file, a *name* once its
 a folder only if its own name in its parent is. Of what was not synced a crash keeps any part: nothing,
 a prefix, pages in the wrong order; any of the unsynced names.
 
-Calls that are not atomic in life have several scheduling points here: ``create`` (the name, the
-bytes), ``delete_folder``, and listings (a name created or removed meanwhile may be shown or not).
+Calls that are not atomic in life have several scheduling points here: ``put_new`` (the bytes, then the
+name: what dies in between leaves nothing), ``link`` with the sync of its folder, ``upload`` (whose name is
+there before its bytes), ``delete_tree``, and listings (a name created or removed meanwhile may be shown or
+not).
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ from __future__ import annotations
 import errno
 import io
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from mainstem.errors import CorruptTable
-from mainstem.storage.protocol import FileInfo, NotDurable, in_turn
+from mainstem.storage.links import NotDurable
+from mainstem.storage.location import Location
+from mainstem.storage.protocol import Content, FileInfo
 from tests.sim.world import World
 
 T = TypeVar("T")
@@ -191,6 +195,10 @@ class SimStorage:
         self.disk = disk
         self._world = world
 
+    @property
+    def location(self) -> Location:
+        return Location("simulated", "", self.base)
+
     def _call(self, kind: str, path: str, effect: Callable[[], T], *, writes: bool = False) -> T:
         """One scheduling point, then the effect, with what may go wrong before and after it."""
         world = self._world
@@ -256,7 +264,7 @@ class SimStorage:
             return FileInfo(name, 4096, int(self._world.now), True)
         return FileInfo(name, len(inode.data), int(inode.mtime), False)
 
-    def names(self, folder: str) -> list[str]:
+    def names(self, folder: str, *, prefix: str = "", after: str = "") -> list[str]:
         def effect() -> list[str]:
             self.disk.tell("listed", folder)
             return sorted(self.disk.folders.get(folder, {}))
@@ -267,43 +275,51 @@ class SimStorage:
         if torn and world.current is not None and world.random.random() < torn:
             world.point("names/2", folder)
             world.sleep(world.random.random() ** 2 * 50)  # a large folder takes several reads
-            before, after = set(shown), set(effect())
-            unsure = sorted(before ^ after)
+            first, then = set(shown), set(effect())
+            unsure = sorted(first ^ then)
             lucky = {name for name in unsure if world.random.random() < 0.5}
-            shown = sorted((before & after) | lucky)
+            shown = sorted((first & then) | lucky)
         if world.current is not None:
             world.random.shuffle(shown)
-        return shown
+        return [name for name in shown if name > after and name.startswith(prefix)]
 
-    def entries(self, folder: str) -> list[FileInfo]:
-        prefix = f"{folder}/" if folder else ""
-        names = self.names(folder)
-        found = (self._info(prefix + name) for name in names)
+    def entries(self, folder: str, *, prefix: str = "", after: str = "") -> list[FileInfo]:
+        above = f"{folder}/" if folder else ""
+        found = (self._info(above + name) for name in self.names(folder, prefix=prefix, after=after))
         return [info for info in found if info is not None]
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def create(
-        self, path: str, data: bytes | Sequence[bytes | memoryview], *, durable: bool
-    ) -> None:
-        buffers = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
-        content = b"".join(bytes(b) for b in buffers)
-        inode = self._call("create", path, lambda: self._new(path), writes=True)
-        if not content:
-            return
-        try:
-            self._call("create/bytes", path, lambda: self._grow(inode, content), writes=True)
-        except OSError:
-            self.disk.remove(path)  # as LocalStorage does
-            raise
-        if durable:
-            inode.synced = len(inode.data)
+    def put_new(self, path: str, data: Content, *, durable: bool) -> None:
+        content = _joined(data)
+        if content:
+            self._call("put_new/bytes", path, lambda: None, writes=True)  # of a file without a name
 
-    def _new(self, path: str) -> Inode:
+        def effect() -> None:
+            inode = self._new(path, content)
+            inode.synced = len(content) if durable else 0
+
+        self._call("put_new", path, effect, writes=True)
+
+    def put(self, path: str, data: Content, *, durable: bool) -> None:
+        content = _joined(data)
+
+        def effect() -> None:
+            self.disk.make_folders(self.disk.split(path)[0])
+            inode = Inode(self._world.now)
+            inode.data += content
+            inode.synced = len(content) if durable else 0
+            self.disk.put(path, inode, "replaced" if self.disk.exists(path) else "created")
+
+        self._call("put/bytes", path, lambda: None, writes=True)
+        self._call("put", path, effect, writes=True)
+
+    def _new(self, path: str, content: bytes = b"") -> Inode:
         if self.disk.exists(path):
             raise FileExistsError(errno.EEXIST, "file exists", path)
         self.disk.make_folders(self.disk.split(path)[0])
         inode = Inode(self._world.now)
+        inode.data += content
         self.disk.put(path, inode, "created")
         return inode
 
@@ -311,28 +327,13 @@ class SimStorage:
         inode.data += content
         inode.mtime = self._world.now
 
-    def overwrite(self, path: str, data: bytes, *, durable: bool) -> None:
-        def effect() -> None:
-            self.disk.make_folders(self.disk.split(path)[0])
-            inode = Inode(self._world.now)
-            inode.data += data
-            inode.synced = len(data) if durable else 0
-            self.disk.put(path, inode, "replaced" if self.disk.exists(path) else "created")
+    def upload(self, path: str) -> SimUpload:
+        inode = self._call("upload", path, lambda: self._new(path), writes=True)
+        return SimUpload(self, path, inode)
 
-        self._call("overwrite", path, effect, writes=True)
-
-    def open_sink(self, path: str) -> SimSink:
-        inode = self._call("open_sink", path, lambda: self._new(path), writes=True)
-        return SimSink(self, path, inode)
-
-    def side_by_side(
-        self, work: Callable[[Any], Any], items: Sequence[Any], ended: Callable[[int], None] | None = None
-    ) -> list[Any]:
-        return in_turn(work, items, ended)
-
-    def settle(self, sinks: Sequence[SimSink], folders: Iterable[str], *, durable: bool) -> None:
+    def settle(self, uploads: Sequence[SimUpload], folders: Iterable[str] = (), *, durable: bool) -> None:
         """In any order, as a file system does that is asked for all at once."""
-        steps: list[Callable[[], None]] = [lambda s=sink: s.close(durable=durable) for sink in sinks]
+        steps: list[Callable[[], None]] = [lambda s=sink: s.close(durable=durable) for sink in uploads]
         if durable:
             steps += [lambda f=folder: self.sync_folder(f) for folder in folders]
         self._world.random.shuffle(steps)
@@ -379,20 +380,21 @@ class SimStorage:
         moved = f"{source} -> {target}"
         self._call("move_folder", moved, lambda: self.disk.move(source, target), writes=True)
 
-    def touch(self, path: str) -> None:
+    def renew(self, path: str) -> None:
         def effect() -> None:
             self.disk.need(path).mtime = self._world.now
+            self.disk.tell("touched", path)
 
-        self._call("touch", path, effect)
+        self._call("renew", path, effect)
 
     def delete(self, path: str) -> bool:
         return self._call("delete", path, lambda: self.disk.remove(path))
 
-    def delete_folder(self, path: str) -> None:
+    def delete_tree(self, path: str) -> None:
         prefix = f"{path}/"
-        for name in self._call("delete_folder", path, lambda: sorted(self.disk.folders.get(path, {}))):
+        for name in self._call("delete_tree", path, lambda: sorted(self.disk.folders.get(path, {}))):
             if prefix + name in self.disk.folders:
-                self.delete_folder(prefix + name)
+                self.delete_tree(prefix + name)
             else:
                 self.delete(prefix + name)
         self._call("rmdir", path, lambda: self.disk.remove_folder(path))
@@ -408,12 +410,13 @@ class SimStorage:
     def sync_folder(self, path: str) -> None:
         self._call("sync_folder", path, lambda: self.disk.sync_folder(path), writes=True)
 
-    def sync_folders(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            self.sync_folder(path)
+
+def _joined(data: Content) -> bytes:
+    parts = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
+    return b"".join(bytes(part) for part in parts)
 
 
-class SimSink:
+class SimUpload:
     """A growing log file."""
 
     def __init__(self, storage: SimStorage, path: str, inode: Inode) -> None:

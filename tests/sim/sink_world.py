@@ -112,8 +112,8 @@ class Sinks(Services):
         final = f"part-{job.attempts}-{number}"
         hidden = f".{final}.inprogress.{process.random.getrandbits(32):x}"
         folder = paths.committables_folder(job.name)
-        storage.create(f"{folder}/{hidden}", "".join(f"{line}\n" for line in lines).encode(), durable=True)
-        storage.sync_folders([*_parents(folder), folder])
+        storage.put_new(f"{folder}/{hidden}", "".join(f"{line}\n" for line in lines).encode(), durable=True)
+        storage.settle([], [*_parents(folder), folder], durable=True)
         job.parts.append(final)  # from here on the checkpoint is complete
         job.hidden = hidden
 

@@ -13,7 +13,7 @@ from tests.sim.run import simulate
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.supports("Indexes", "metadata table: partition `files`, maintained by every action")
+@pytest.mark.supports("Indexes", "files: maintained by every action")
 @pytest.mark.parametrize(
     ("scenario", "seed", "faults"),
     [("indexed", 3, None), ("indexed", 5, CRASHING), ("compacted", 5, CRASHING)],

@@ -14,7 +14,7 @@ from tests.sim.mutants.mutant import STOPPING
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.supports("Indexes", "listed, built, rebuilt and dropped while writers run")
+@pytest.mark.supports("Indexes", "builds: listed, built, rebuilt and dropped while writers run")
 @pytest.mark.parametrize(("seed", "faults"), [(1, None), (2, STOPPING)])
 def test_an_answer_by_indexes_equals_the_full_one_at_every_instant(seed, faults) -> None:
     world = Indexes(seed, faults=faults)
@@ -24,7 +24,7 @@ def test_an_answer_by_indexes_equals_the_full_one_at_every_instant(seed, faults)
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.supports("Indexes", "bloom filters, built and maintained by every action")
+@pytest.mark.supports("Indexes", "bloom filters: built, and maintained by every action")
 def test_so_it_does_by_indexes_whose_rows_are_each_of_one_file() -> None:
     world = IndexesOfFiles(24, faults=STOPPING)
     result = world.run()

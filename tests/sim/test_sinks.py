@@ -12,7 +12,7 @@ from tests.sim.run import simulate
 SEEDS = range(1, 5)
 
 
-@pytest.mark.supports("Engines", "checkpoints committed once by any number of processes (Flink)")
+@pytest.mark.supports("Engines", "Flink: checkpoints committed once, by any number of processes")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_checkpoint_is_in_one_commit(seed: int) -> None:
     result = simulate(seed, "sinks")

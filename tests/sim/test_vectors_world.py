@@ -13,7 +13,7 @@ from tests.sim.vectors_world import Vectors
 
 @pytest.mark.parametrize("seed", [4, 5], ids=["without a metadata table", "beside a metadata table"])
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.supports("Indexes", "vector index: searches are right at every instant")
+@pytest.mark.supports("Vectors", "index: searches are right at every instant")
 def test_a_search_by_a_vector_index_equals_brute_force_at_every_instant(seed: int) -> None:
     result = Vectors(seed).run()
     assert result.failure is None, result.failure

@@ -25,16 +25,16 @@ def storage(request: pytest.FixtureRequest, tmp_path):
 
 
 def test_create_is_exclusive_and_makes_folders(storage) -> None:
-    storage.create("a/b/c", b"1", durable=True)
+    storage.put_new("a/b/c", b"1", durable=True)
     with pytest.raises(FileExistsError):
-        storage.create("a/b/c", b"2", durable=True)
+        storage.put_new("a/b/c", b"2", durable=True)
     assert storage.read("a/b/c", max_bytes=10) == b"1"
     assert storage.names("a") == ["b"]
 
 
 def test_link_fails_when_the_target_exists_or_the_source_is_gone(storage) -> None:
-    storage.create("one", b"1", durable=True)
-    storage.create("two", b"2", durable=True)
+    storage.put_new("one", b"1", durable=True)
+    storage.put_new("two", b"2", durable=True)
     with pytest.raises(FileExistsError):
         storage.link("one", "two")
     with pytest.raises(FileNotFoundError):
@@ -48,22 +48,22 @@ def test_deleting_what_is_not_there_is_told_and_harmless(storage) -> None:
     assert storage.delete("none") is False
     assert storage.stat("none") is None
     assert storage.names("none") == []
-    storage.delete_folder("none")
+    storage.delete_tree("none")
     with pytest.raises(FileNotFoundError):
         storage.read("none", max_bytes=1)
     with pytest.raises(FileNotFoundError):
-        storage.touch("none")
+        storage.renew("none")
 
 
 def test_a_sink_grows_and_its_name_is_exclusive(storage) -> None:
-    sink = storage.open_sink("p/log")
+    sink = storage.upload("p/log")
     sink.append([b"ab", memoryview(b"cd")])
     assert sink.size == 4
     storage.settle([sink], ["p", ""], durable=True)
-    assert bytes(storage.view("p/log")) == b"abcd"
+    assert storage.read("p/log", max_bytes=9) == b"abcd"
     with pytest.raises(FileExistsError):
-        storage.open_sink("p/log")
-    storage.delete_folder("p")
+        storage.upload("p/log")
+    storage.delete_tree("p")
     assert storage.stat("p") is None
 
 
@@ -71,9 +71,9 @@ def _crashed(seed: int, *, sync_file: bool, sync_names: bool) -> bytes | None:
     world = World(seed)
     disk = Disk(world)
     storage = SimStorage(world, disk, "/simulated")
-    storage.create("folder/file", b"x" * 10_000, durable=sync_file)
+    storage.put_new("folder/file", b"x" * 10_000, durable=sync_file)
     if sync_names:
-        storage.sync_folders(["folder", ""])
+        storage.settle([], ["folder", ""], durable=True)
     disk.crash()
     inode = disk.get("folder/file")
     return None if inode is None else bytes(inode.data)
@@ -101,10 +101,10 @@ def test_a_killed_process_has_no_more_effects() -> None:
 
     def body() -> None:
         try:
-            storage.create("first", b"", durable=False)
+            storage.put_new("first", b"", durable=False)
         finally:
             try:
-                storage.create("second", b"", durable=False)
+                storage.put_new("second", b"", durable=False)
             except Killed:
                 seen.append("no effect after death")
                 raise

@@ -213,16 +213,16 @@ class Stopping(LocalStorage):
             then, self.meanwhile = self.meanwhile, None
             then()
 
-    def create(self, path: str, data: bytes, *, durable: bool) -> None:
-        self._stop("create")  # the private file: too late for the others' sweep
-        super().create(path, data, durable=durable)
+    def put_new(self, path: str, data: bytes, *, durable: bool) -> None:
+        self._stop("put_new")  # the private file: too late for the others' sweep
+        super().put_new(path, data, durable=durable)
 
     def link(self, source: str, target: str, *, durable: bool = False) -> None:
         self._stop("link")
         super().link(source, target, durable=durable)
 
 
-@pytest.mark.parametrize("call", ["create", "link"])
+@pytest.mark.parametrize("call", ["put_new", "link"])
 @pytest.mark.parametrize("before", [0, 1, 2, 5])
 @pytest.mark.parametrize("others", [1, 2, 3, 7])
 def test_a_stopped_writer_never_builds_on_a_swept_version(

@@ -156,7 +156,7 @@ def stream(spark: SparkSession, path, sink: Sink, checkpoint, **options: object)
 NAMES = {"columns": "id,name"}
 
 
-@pytest.mark.supports("Engines", "Spark 4.1+: streaming reads by completion time")
+@pytest.mark.supports("Engines", "Spark: streaming reads by completion time")
 def test_a_stream_that_is_killed_and_started_again_shows_every_commit_once_and_misses_none(
     spark: SparkSession, tmp_path: Path
 ) -> None:

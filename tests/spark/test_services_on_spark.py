@@ -65,7 +65,7 @@ def written(spark, path: Path, batches: int = 3) -> Path:
     return path
 
 
-@pytest.mark.supports("Services", "on Spark: a task per file group (mainstem.spark.run_services)")
+@pytest.mark.supports("Services", "services on Spark: a task per file group")
 def test_each_file_group_is_compacted_by_a_task_and_nothing_changes(spark, tmp_path, monkeypatch):
     path = written(spark, tmp_path / "t")
     before = content(path)
@@ -149,7 +149,7 @@ def stream(spark, path: Path, checkpoint: Path, more: dict, write: Callable | No
     return written_by.trigger(processingTime="50 milliseconds").start()
 
 
-@pytest.mark.supports("Services", "beside a Spark streaming query, by default")
+@pytest.mark.supports("Services", "services beside a Spark streaming query, by default")
 def test_a_stream_is_compacted_and_cleaned_beside_itself_and_no_batch_fails(spark, tmp_path):
     path = tmp_path / "t"
     query = stream(spark, path, tmp_path / "c", {"hoodie.clean.commits.retained": 2})
@@ -221,7 +221,7 @@ def rows_of(path: Path, partition: str = "column_stats") -> list[dict]:
     return metadata.read(partition).sort_by("key").to_pylist()
 
 
-@pytest.mark.supports("Indexes", "Spark SQL: CREATE, SHOW, DROP INDEX, REINDEX (mainstem.spark.sql)")
+@pytest.mark.supports("Indexes", "builds: Spark SQL, by CREATE, SHOW, DROP INDEX and REINDEX")
 def test_an_index_lives_by_sql(spark, indexed):
     name = f"mainstem.`{indexed}`"
     spark.read.format("mainstem").load(str(indexed)).createOrReplaceTempView("seen")
@@ -290,7 +290,7 @@ def test_everything_else_is_left_to_spark(spark, indexed):
             ms.sql(spark, f"CREATE INDEX i ON {table} USING something (v) WITH nothing")
 
 
-@pytest.mark.supports("Indexes", "built on Spark: a task per file group (mainstem.spark.create_index)")
+@pytest.mark.supports("Indexes", "builds: on Spark, a task per file group")
 def test_tasks_make_the_rows_that_this_process_makes_and_dead_ones_are_repeated(
     spark, indexed, tmp_path, monkeypatch
 ):

@@ -73,7 +73,7 @@ def test_a_vector_index_is_made_by_tasks_and_listed(spark, path: Path) -> None:
         ms.sql(spark, other)
 
 
-@pytest.mark.supports("Indexes", "Vector search in Spark SQL: `hudi_vector_search`, by the index")
+@pytest.mark.supports("Vectors", "search: in Spark SQL (`hudi_vector_search`), by the index")
 def test_the_table_function_answers_with_the_index_and_what_is_newer(spark, path: Path) -> None:
     query = [0.5, -1.0, 0.25, 2.0]
     call = f"hudi_vector_search('{path}', 'embedding', ARRAY(0.5, -1, 0.25, 2.0), 5, 'l2')"
@@ -120,7 +120,7 @@ def _array(values: list[float]):
     return F.array(*[F.lit(value) for value in values])
 
 
-@pytest.mark.supports("Indexes", "Nearest-neighbour join of two tables on Spark")
+@pytest.mark.supports("Vectors", "search: nearest-neighbour join of two tables on Spark")
 def test_the_batch_function_and_the_join_find_the_neighbours_of_every_query(spark, path: Path) -> None:
     queries = rows_of(0, 9, 3).to_pylist()
     asked = [(row["id"], 7, row["embedding"]) for row in queries]

@@ -44,7 +44,7 @@ def sinks_open(folder: Path) -> int | None:
 @pytest.mark.parametrize("place", [0, 2, 4])
 def test_every_sink_is_closed_and_the_failure_is_raised(place: int, tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path))
-    sinks: list = [storage.open_sink(f"f{i}") for i in range(4)]
+    sinks: list = [storage.upload(f"f{i}") for i in range(4)]
     for sink in sinks:
         sink.append([b"x" * 1000])
     open_before = sinks_open(tmp_path)
@@ -56,14 +56,14 @@ def test_every_sink_is_closed_and_the_failure_is_raised(place: int, tmp_path: Pa
 
 def test_a_folder_that_is_gone_is_an_error(tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path))
-    sink = storage.open_sink("f")
+    sink = storage.upload("f")
     with pytest.raises(FileNotFoundError):
         storage.settle([sink], ["nowhere"], durable=True)
 
 
 def test_without_durability_files_are_only_closed(tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path), sync=False)
-    sink = storage.open_sink("f")
+    sink = storage.upload("f")
     storage.settle([sink], ["nowhere"], durable=True)
     LocalStorage(str(tmp_path)).settle([], ["nowhere"], durable=False)
 
@@ -74,7 +74,7 @@ import os, sys
 from mainstem.storage.local import LocalStorage
 storage = LocalStorage(sys.argv[1])
 def settle(name):
-    storage.settle([storage.open_sink(f"{name}{i}") for i in range(3)], [""], durable=True)
+    storage.settle([storage.upload(f"{name}{i}") for i in range(3)], [""], durable=True)
 settle("parent")
 child = os.fork()
 if child == 0:

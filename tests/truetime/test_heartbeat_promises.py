@@ -85,7 +85,7 @@ def test_a_heartbeat_is_as_frequent_as_java_wants_which_does_not_look_into_files
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"mainstem":1,"expires_after_ms":-5}'])
 @pytest.mark.parametrize("judge", SETTINGS)
 def test_a_heartbeat_that_says_nothing_lives_as_long_as_hudi_lets_it(storage, judge, content):
-    storage.create(paths.heartbeat(INSTANT), content, durable=False)
+    storage.put_new(paths.heartbeat(INSTANT), content, durable=False)
     hearts = Heartbeats(storage, Pace(), *judge)
     patience = max(120_000, judge[0] * judge[1])
     age(storage, patience - 5_000)
@@ -95,7 +95,7 @@ def test_a_heartbeat_that_says_nothing_lives_as_long_as_hudi_lets_it(storage, ju
 
 
 def test_a_table_that_says_how_often_hearts_beat_is_believed_about_silent_ones(storage):
-    storage.create(paths.heartbeat(INSTANT), b"", durable=False)
+    storage.put_new(paths.heartbeat(INSTANT), b"", durable=False)
     hearts = Heartbeats(storage, Pace(), 1_000, 2, table=(1_000, 3))
     age(storage, 2_500)
     assert not expired(hearts)

@@ -19,14 +19,14 @@ INSTANT = "20260101000000000"
 
 
 class Failing(LocalStorage):
-    """A storage whose ``touch`` fails as long as it is told to."""
+    """A storage whose ``renew`` fails as long as it is told to."""
 
     fails = False
 
-    def touch(self, path: str) -> None:
+    def renew(self, path: str) -> None:
         if self.fails:
             raise OSError("the storage is away")
-        super().touch(path)
+        super().renew(path)
 
 
 @pytest.fixture
@@ -69,13 +69,13 @@ def test_a_heartbeat_that_somebody_removed_does_not_come_back(storage, hearts):
 
 
 def test_whoever_is_interrupted_while_taking_a_heartbeat_over_has_not_taken_it(storage, monkeypatch) -> None:
-    storage.create(paths.heartbeat(INSTANT), b"", durable=False)
+    storage.put_new(paths.heartbeat(INSTANT), b"", durable=False)
     later = Heartbeats(storage, SystemClock(0), 60_000, 2)
 
     def interrupted(path: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(storage, "touch", interrupted)
+    monkeypatch.setattr(storage, "renew", interrupted)
     with pytest.raises(KeyboardInterrupt):
         later.adopt(INSTANT)
     assert not later._live, "nobody knows of it, to end it"

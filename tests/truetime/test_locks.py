@@ -28,8 +28,9 @@ from hypothesis import strategies as st
 from mainstem.errors import Invalid, LeaseLost, LockUnavailable, Unavailable, Unsupported
 from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.locks import file_system
-from mainstem.truetime.locks.options import FILE_SYSTEM, IN_PROCESS, LockOptions, open_lock
+from mainstem.truetime.locks.options import FILE_SYSTEM, IN_PROCESS, LockOptions
 from mainstem.truetime.locks.owner_record import OwnerRecord, parse_owner_record
+from mainstem.truetime.locks.providers import open_lock
 
 HOST_BOOT = file_system.boot_identity()
 
@@ -528,7 +529,8 @@ def test_a_folder_without_write_permission_is_unavailable():
         done = _run_as_nobody(
             "import os, random, sys\n"
             "from mainstem.truetime.clock import SystemClock\n"
-            "from mainstem.truetime.locks.options import LockOptions, open_lock\n"
+            "from mainstem.truetime.locks.options import LockOptions\n"
+            "from mainstem.truetime.locks.providers import open_lock\n"
             "options = LockOptions.from_properties({}, base=sys.argv[1])\n"
             "lock = open_lock(options, clock=SystemClock(), random=random.Random())\n"
             "os.geteuid() or os.setuid(65534)\n"

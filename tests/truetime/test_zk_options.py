@@ -20,7 +20,8 @@ import mainstem
 from mainstem.api.opening import ZOOKEEPER_AUTH_VARIABLE
 from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.locks.options import LockOptions, open_lock
+from mainstem.truetime.locks.options import LockOptions
+from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.locks.zookeeper import in_line
 from mainstem.truetime.locks.zookeeper_options import EXPLICIT, IMPLICIT, implicit_base_path, xxh64
 

@@ -74,8 +74,8 @@ def graphs():
     return get
 
 
-@pytest.mark.supports("Indexes", "vector index: HNSW graphs (usearch)")
-@pytest.mark.supports("Indexes", "vector index: IVF and IVF-PQ (FAISS)")
+@pytest.mark.supports("Vectors", "index: HNSW graphs (usearch)")
+@pytest.mark.supports("Vectors", "index: IVF and IVF-PQ (FAISS)")
 @pytest.mark.parametrize(
     ("kind", "metric"),
     [("clustered", "l2"), ("clustered", "dot_product"), ("uniform", "l2"), ("uniform", "cosine")],

@@ -110,7 +110,7 @@ def slices_now(table) -> set[tuple]:
     return {(s.partition, s.file_id, s.base_file, s.log_files) for s in table.file_slices() if s.latest}
 
 
-@pytest.mark.supports("Indexes", "vector index: made, refreshed in versions, dropped, beside writers")
+@pytest.mark.supports("Vectors", "index: made, refreshed in versions, dropped, beside writers")
 def test_a_version_holds_the_rows_of_the_files_that_it_names(table):
     made = table.create_index("vector", ["v"], options={**FLAT, "clusters": 3})
     (first,) = found_versions(table)
@@ -376,7 +376,7 @@ def test_a_round_refreshes_after_a_compaction_and_when_enough_was_written(table)
     assert run.results
 
 
-@pytest.mark.supports("Indexes", "vector index: refreshed beside the commits of writers that compact")
+@pytest.mark.supports("Vectors", "index: refreshed beside the commits of writers that compact")
 @pytest.mark.parametrize("switch", ["hoodie.compact.inline", "hoodie.datasource.compaction.async.enable"])
 def test_writers_that_compact_refresh_beside_their_commits(table, monkeypatch, switch):
     table.create_index("vector", ["v"], options=FLAT)

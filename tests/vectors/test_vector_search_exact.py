@@ -43,7 +43,7 @@ def found(table: pa.Table) -> list[tuple[str, float]]:
     return list(zip(table["id"].to_pylist(), table["_hudi_distance"].to_pylist(), strict=True))
 
 
-@pytest.mark.supports("Indexes", "Exact vector search as Hudi's `hudi_vector_search`")
+@pytest.mark.supports("Vectors", "search: exact, as Hudi's `hudi_vector_search`")
 @pytest.mark.parametrize("name", ["vectors", "vectors_cow"])
 def test_neighbours_and_distances_are_those_of_java(name, tmp_path):
     table = mainstem.open_table(unpack(name, tmp_path))

@@ -124,7 +124,7 @@ def test_a_damaged_file_is_a_warning_that_names_it(table, ending, damage):
     assert near(fresh) == exactly(table)
 
 
-@pytest.mark.supports("Indexes", "Vector search by the newest version that is whole")
+@pytest.mark.supports("Vectors", "search: by the newest version that is whole")
 @pytest.mark.parametrize("ending", ["graph", "manifest.json"])
 def test_where_the_newest_version_is_damaged_the_one_before_serves(table, ending, monkeypatch):
     table.upsert(rows({"000-x": [9, 9, 9], "999-y": QUERY}, ts=2))
@@ -164,7 +164,7 @@ def test_where_no_version_is_whole_nothing_is_read_of_them_again(table, monkeypa
     assert "is missing" in told(fresh).why
 
 
-@pytest.mark.supports("Indexes", "Vector search while files of the index are cut or overwritten in place")
+@pytest.mark.supports("Vectors", "search: while files of the index are cut or overwritten in place")
 @pytest.mark.parametrize("memory", [1 << 30, 0])
 @pytest.mark.parametrize("engine", ["flat", "hnsw"])
 def test_an_open_table_searches_on_where_files_are_overwritten_and_cut_in_place(
@@ -194,7 +194,7 @@ def test_a_round_of_services_makes_a_version_anew_whose_file_is_gone(table):
     assert told(table).version == 2
 
 
-@pytest.mark.supports("Indexes", "Vector search that survives damage and cleaners")
+@pytest.mark.supports("Vectors", "search: survives damage and cleaners")
 def test_a_version_that_a_cleaner_removes_is_searched_on_or_another_is(table, monkeypatch):
     expected = exactly(table)
     assert near(table) == expected

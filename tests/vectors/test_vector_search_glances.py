@@ -32,7 +32,7 @@ def nearest(table, queries, metric, **how):
     return np.array(found["_hoodie_record_key"].to_pylist()).reshape(len(queries), K)
 
 
-@pytest.mark.supports("Indexes", "Vector search of several clusters, of which most are only glanced at")
+@pytest.mark.supports("Vectors", "search: several clusters, most of which are only sampled")
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
 def test_neighbours_beyond_the_borders_of_clusters_are_found(tmp_path, metric):
     chance = np.random.default_rng(3)

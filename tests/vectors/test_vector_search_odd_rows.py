@@ -18,7 +18,7 @@ import mainstem
 from mainstem.errors import Invalid
 from mainstem.layout.field_ids import Column, FieldIds, Record, VersionedSchema
 from mainstem.merge.rules import MergeRules
-from mainstem.readers.planning.split import ReadSpec
+from mainstem.readers.rows.split import ReadSpec
 from mainstem.vectors.index.snapshots import how_read
 from mainstem.vectors.search import search_plan
 from tests.vectors.test_vector_search_exact import OPTIONS

@@ -52,7 +52,7 @@ def near(table, query, k=2, **options):
     return table.search("text", query, k, **options)["id"].to_pylist()
 
 
-@pytest.mark.supports("Indexes", "Texts searched through an embedding function")
+@pytest.mark.supports("Vectors", "search: texts, through an embedding function")
 def test_texts_find_the_rows_whose_texts_are_near(table):
     answer = table.search("text", "aaab", 2)
     assert answer["text"].to_pylist() == ["aaa", "abab"]

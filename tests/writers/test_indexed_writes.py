@@ -99,7 +99,7 @@ def dies_between_the_publications(table: mainstem.Table, keys: str) -> str:
     return txn.instant
 
 
-@pytest.mark.supports("Indexes", "metadata table: partition `files`, maintained by every action")
+@pytest.mark.supports("Indexes", "files: maintained by every action")
 def test_every_action_keeps_files_equal_to_the_listing(table: mainstem.Table) -> None:
     table = mainstem.open_table(table.path, {"hoodie.clean.commits.retained": 1})
     assert listed(table) == set()
@@ -272,7 +272,7 @@ def test_what_a_late_writer_left_pending_there_is_removed(table: mainstem.Table)
     listed(table)
 
 
-@pytest.mark.supports("Indexes", "column statistics, maintained by every action")
+@pytest.mark.supports("Indexes", "column statistics: maintained by every action, used by reads")
 def test_every_action_keeps_column_statistics_right(table: mainstem.Table) -> None:
     table = mainstem.open_table(table.path, {"hoodie.clean.commits.retained": 1})
     table.bulk_insert(rows("0123", 1))

@@ -23,8 +23,8 @@ from mainstem.storage.local import LocalStorage
 from mainstem.writers.stream_guard import StreamGuard
 
 CALLS = (
-    "read", "read_range", "stat", "names", "entries", "create", "open_sink", "settle", "link", "same_file",
-    "rename", "touch", "delete", "delete_folder", "make_folder", "sync_folder", "sync_folders",
+    "read", "read_range", "stat", "names", "entries", "put_new", "upload", "settle", "link", "same_file",
+    "rename", "renew", "delete", "delete_tree", "make_folder", "sync_folder",
 )  # fmt: skip
 
 
@@ -220,11 +220,12 @@ def test_a_thread_that_leaves_the_block_while_commit_runs_undoes_nothing(make_ta
     inside, go_on = threading.Event(), threading.Event()
 
     class Slow(LocalStorage):
-        def sync_folder(self, path):  # after the link that makes the commit visible
-            if path.endswith("timeline") and threading.current_thread() is not threading.main_thread():
+        def settle(self, uploads, folders=(), *, durable):  # after the link that makes the commit visible
+            beside = threading.current_thread() is not threading.main_thread()
+            if beside and any(folder.endswith("timeline") for folder in folders):
                 inside.set()
                 go_on.wait(20)
-            super().sync_folder(path)
+            super().settle(uploads, folders, durable=durable)
 
     slow = Table(dataclasses.replace(other._seams, storage=Slow(table.path, sync=False)), other.config, {})
     txn = slow.begin()
@@ -325,8 +326,8 @@ def full_at(table, at, *, kind="append", options=None):
                 raise OSError(errno.EIO, "Input/output error")
 
     class Disk(LocalStorage):
-        def open_sink(self, path):
-            sink = super().open_sink(path)
+        def upload(self, path):
+            sink = super().upload(path)
             return Sink(sink) if ".log." in path else sink
 
     seams = dataclasses.replace(real._seams, storage=Disk(table.path))

@@ -86,7 +86,7 @@ def test_log_blocks_are_parquet_where_the_option_says_so(make):
 # -- deletes ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.supports("Merging", "deletes by row flag, with their ordering value")
+@pytest.mark.supports("Merging", "deletes by row flag (`_hoodie_is_deleted`), with their ordering values")
 def test_a_flagged_row_becomes_a_delete_with_its_ordering_value_and_loses_to_newer_rows(make):
     table = make()
     table.upsert(pa.concat_tables([row("a", 5), row("b", 5)]))
@@ -116,7 +116,7 @@ def test_with_several_ordering_fields_deletes_carry_them_all(make):
     assert content(table) == {"a": "new", "c": "n"}
 
 
-@pytest.mark.supports("Merging", "delete key and marker")
+@pytest.mark.supports("Merging", "deletes by a marker column (delete key and delete marker)")
 def test_a_row_with_the_tables_delete_marker_becomes_a_delete(make):
     marks = {
         "hoodie.record.merge.property.hoodie.payload.delete.field": "note",

@@ -250,10 +250,10 @@ def test_changes_after_a_completion_time_are_exactly_the_later_commits(make_tabl
 
 
 def test_a_transaction_whose_write_failed_halfway_cannot_be_committed(make_table, monkeypatch):
-    from mainstem.storage.local import LocalSink
+    from mainstem.storage.local import LocalUpload
 
     table = make_table(partition_by=(), buckets=8)
-    real, calls = LocalSink.append, []
+    real, calls = LocalUpload.append, []
 
     def full_disk(self, buffers):
         calls.append(self)
@@ -263,7 +263,7 @@ def test_a_transaction_whose_write_failed_halfway_cannot_be_committed(make_table
 
     txn = table.begin()
     with monkeypatch.context() as patched:
-        patched.setattr(LocalSink, "append", full_disk)
+        patched.setattr(LocalUpload, "append", full_disk)
         with pytest.raises(errors.Unavailable, match="No space left"):
             txn.write(rows(range(50), ts=1))
     with pytest.raises(errors.Invalid, match="halfway"):

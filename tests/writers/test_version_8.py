@@ -24,7 +24,7 @@ def rows(*values: tuple[str, str, int, int]) -> pa.Table:
     return pa.table([list(column) for column in zip(*values, strict=True)], schema=SCHEMA)
 
 
-@pytest.mark.supports("Tables and layouts", "writing tables of version 8")
+@pytest.mark.supports("Tables and layouts", "table version 8 (write)")
 def test_a_table_of_version_8_says_what_hudi_1_0_looks_for(tmp_path: Path) -> None:
     table = mainstem.create_table(
         tmp_path / "t", SCHEMA, record_key="id", ordering="ts", partition_by="city", buckets=2,

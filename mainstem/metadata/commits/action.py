@@ -22,7 +22,7 @@ from mainstem.metadata.derive.index_rows import bloom_of_footer
 from mainstem.metadata.derive.lacking_columns import NOTHING, Lacking, lacking
 from mainstem.metadata.index_definitions import Definitions, read_definitions
 from mainstem.metadata.metadata_partitions import COLUMN_STATS, Kind, kind_of
-from mainstem.storage import paths
+from mainstem.storage import maps, paths
 from mainstem.storage.protocol import Storage
 
 _TOGETHER_BYTES = 4 * MIB
@@ -152,7 +152,7 @@ class Action:
                 yield Rows.all_of(rows.table.select(there), rows.partial)
             return
         if paths.parse_base_name(name) is None:
-            for block in read_blocks(self.storage.view(path), path=path):
+            for block in read_blocks(maps.view(self.storage, path), path=path):
                 if block.kind in _DATA:
                     yield Rows.all_of(block.table(columns), block.partial)
             return
@@ -186,7 +186,7 @@ class Action:
             if path in found:
                 continue
             rows = found[path] = []
-            for block in read_blocks(self.storage.view(path), path=path):
+            for block in read_blocks(maps.view(self.storage, path), path=path):
                 if block.kind == BlockKind.AVRO_DATA:
                     waiting.setdefault(block.schema_text, []).append((block, rows, len(rows)))
                 if block.kind in _DATA:
@@ -225,7 +225,7 @@ class Action:
             if len(found) == 1 and found[0].count:
                 shared = (id(found[0].batch), found[0].partial)
                 of_batch.setdefault(shared, []).append((file, found[0]))
-        made = {}
+        made: dict[tuple[str, str], list[Range]] = {}
         for together in of_batch.values():
             slices = [(rows.low, rows.count) for _, rows in together]
             nulls = NOTHING if together[0][1].partial else self._lacking

@@ -59,8 +59,9 @@ from mainstem.metadata.commits.partition_rows import Maintained, encoded_rows
 from mainstem.metadata.commits.taking_back import metadata_partition
 from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
 from mainstem.publish.publisher import Ahead
-from mainstem.storage import paths
-from mainstem.storage.protocol import LogSink, Storage
+from mainstem.publish.staging import create_once, delete_quietly, private_name, put_once
+from mainstem.storage import maps, paths
+from mainstem.storage.protocol import Storage, Upload
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import WriteStat, decode_commit, encode_commit
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED
@@ -101,7 +102,7 @@ class MetadataCommit:
         config: TableConfig,
         maintained: Maintained,
         changes: FileChanges,
-        settle: Callable[[Sequence[LogSink]], None],
+        settle: Callable[[Sequence[Upload]], None],
     ) -> MetadataCommit:
         """Make the rows and write them to private files; nothing of it is in the metadata table yet.
 
@@ -112,8 +113,8 @@ class MetadataCommit:
         logs, sinks = [], []
 
         def private(data: list[bytes | memoryview]) -> str:
-            path = paths.prepared(instant, f"{random.getrandbits(64):016x}")
-            sinks.append(storage.open_sink(path))
+            path = private_name(random, instant)
+            sinks.append(storage.upload(path))
             sinks[-1].append(data)
             return path
 
@@ -155,18 +156,16 @@ class MetadataCommit:
             self._check_covered(f"{self.instant}_{done}.{DELTACOMMIT}")
             return False
         for state in (REQUESTED, INFLIGHT):
-            _create_once(self.storage, f"{paths.METADATA_TIMELINE}/{self.instant}.{DELTACOMMIT}.{state}")
+            create_once(self.storage, f"{paths.METADATA_TIMELINE}/{self.instant}.{DELTACOMMIT}.{state}")
         for log in self.logs:
-            try:
-                self.storage.link(log.private, log.path)
-            except FileExistsError:
+            if not put_once(self.storage, log.private, log.path):
                 self._check_same(log)
         return True
 
     def _check_same(self, log: _Log) -> None:
         """An earlier attempt's file has the same content, unless it was made for an index that somebody has
         since dropped and made anew of something else."""
-        if self.storage.view(log.private) != self.storage.view(log.path):
+        if maps.view(self.storage, log.private) != maps.view(self.storage, log.path):
             raise Unavailable(
                 f"the index {log.stat.partition} was made anew while an earlier attempt at {self.instant}"
                 " stood still; nothing was published: roll it back and do it again",
@@ -198,10 +197,7 @@ class MetadataCommit:
     def release(self) -> None:
         """Remove the private files, now or, if that fails, with a later sweep."""
         for private in (*(log.private for log in self.logs), self.completed):
-            try:
-                self.storage.delete(private)
-            except OSError:
-                continue
+            delete_quietly(self.storage, private)
 
     def forget(self) -> None:
         """The instant was rolled back while this process stood still: remove what it made since."""
@@ -209,10 +205,3 @@ class MetadataCommit:
             self.storage.delete(log.path)
         for state in (INFLIGHT, REQUESTED):
             self.storage.delete(f"{paths.METADATA_TIMELINE}/{self.instant}.{DELTACOMMIT}.{state}")
-
-
-def _create_once(storage: Storage, path: str) -> None:
-    try:
-        storage.create(path, b"", durable=False)
-    except FileExistsError:
-        return

@@ -92,7 +92,7 @@ def action_rows(
                 path=f"{paths.METADATA}/{partition}",
                 table=action.storage.base,
             )
-        if (groups or by_data) and kind in _ROWS_OF:
+        if (groups or by_data) and kind is not None and kind in _ROWS_OF:
             for group, content, rows in _ROWS_OF[kind](action, partition, groups):
                 yield partition, group, content, rows
 

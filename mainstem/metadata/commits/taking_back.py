@@ -31,11 +31,13 @@ Hudi: ``HoodieBackedTableMetadataWriter.update(HoodieRollbackMetadata)``, ``List
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from mainstem.errors import Unsupported
 from mainstem.publish.publisher import Ahead
+from mainstem.publish.staging import create_once, delete_quietly, private_name, put_once
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline, load_timeline
@@ -91,10 +93,25 @@ class RollbackRecord:
     completed: str
 
     @classmethod
-    def prepare(
+    @contextmanager
+    def kept(
+        cls, storage: Storage, random: Randomness, rollback: str, instant: str, found: Found
+    ) -> Iterator[RollbackRecord | None]:
+        """With its private files, for the time of the block; None where nothing was found to record."""
+        if not found:
+            yield None
+            return
+        made = cls._prepared(storage, random, rollback, instant, found)
+        try:
+            yield made
+        finally:
+            for private in (made.plan, made.completed):
+                delete_quietly(storage, private)
+
+    @classmethod
+    def _prepared(
         cls, storage: Storage, random: Randomness, rollback: str, instant: str, found: Found
     ) -> RollbackRecord:
-        """Write the private files."""
         groups = [(p, paths.file_id_of(name) or "", name) for p, name in found.files]
         folder = f"{storage.base}/{paths.METADATA}"
         deleted: dict[str, list[str]] = {}
@@ -103,9 +120,9 @@ class RollbackRecord:
         record = encode_rollback_metadata(
             rollback_time=rollback, instant=instant, action=DELTACOMMIT, taken_ms=0, deleted=deleted
         )
-        plan, completed = (paths.prepared(instant, f"{random.getrandbits(64):016x}") for _ in range(2))
-        storage.create(plan, encode_rollback_plan(instant, DELTACOMMIT, groups, folder), durable=True)
-        storage.create(completed, record, durable=True)
+        plan, completed = (private_name(random, instant) for _ in range(2))
+        storage.put_new(plan, encode_rollback_plan(instant, DELTACOMMIT, groups, folder), durable=True)
+        storage.put_new(completed, record, durable=True)
         return cls(storage, rollback, plan, completed)
 
     @property
@@ -122,17 +139,9 @@ class RollbackRecord:
         if any(i.requested == self.rollback and i.is_completed for i in timeline.instants):
             return False
         named = f"{paths.METADATA_TIMELINE}/{self.rollback}.{ROLLBACK}"
-        with suppress(FileExistsError):
-            self.storage.link(self.plan, f"{named}.{REQUESTED}")
-        with suppress(FileExistsError):
-            self.storage.create(f"{named}.{INFLIGHT}", b"", durable=False)
+        put_once(self.storage, self.plan, f"{named}.{REQUESTED}")
+        create_once(self.storage, f"{named}.{INFLIGHT}")
         return True
-
-    def release(self) -> None:
-        """Remove the private files, now or, if that fails, with a later sweep."""
-        for private in (self.plan, self.completed):
-            with suppress(OSError):
-                self.storage.delete(private)
 
 
 def check_not_compacted(storage: Storage, timeline: ActiveTimeline, instant: str) -> None:
@@ -196,7 +205,7 @@ def _remove(storage: Storage, names: list[str]) -> None:
     for name in names:
         _delete(storage, f"{paths.METADATA_TIMELINE}/{name}")
     if names:
-        storage.sync_folder(paths.METADATA_TIMELINE)
+        storage.settle([], [paths.METADATA_TIMELINE], durable=True)
 
 
 def _delete(storage: Storage, path: str) -> None:

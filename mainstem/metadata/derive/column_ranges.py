@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -271,22 +272,22 @@ def joined(one: Range, other: Range) -> Range:
     bounded.
     """
     first, second = _alike(one, other)
-    sums = {
-        "rows": one.rows + other.rows,
-        "nulls": one.nulls + other.nulls,
-        "size": one.size + other.size,
-        "plain_size": one.plain_size + other.plain_size,
-    }
+    summed = partial(
+        replace,
+        rows=one.rows + other.rows,
+        nulls=one.nulls + other.nulls,
+        size=one.size + other.size,
+        plain_size=one.plain_size + other.plain_size,
+    )
     if first is None or second is None or not (one.is_bounded and other.is_bounded):
-        return replace(one, low=None, high=None, **sums)
+        return summed(one, low=None, high=None)
     if first.low is None or second.low is None:
         plain = first.low is None and not (second.low is None and pa.types.is_null(second.type))
-        return replace(second if plain else first, **sums)
-    return replace(
+        return summed(second if plain else first)
+    return summed(
         first,
         low=min(first.low, second.low, key=order_key),
         high=max(first.high, second.high, key=order_key),
-        **sums,
     )
 
 

@@ -17,7 +17,7 @@ from mainstem.formats.avro_schema import value_type
 from mainstem.formats.base_file import BLOOM_KEY
 from mainstem.formats.bloom_filter import DYNAMIC, SIMPLE, TYPE_CODE_KEY
 from mainstem.metadata.metadata_partitions import ALL_PARTITIONS, Content, in_keys
-from mainstem.metadata.records.file_ids import id_fields
+from mainstem.metadata.records.file_ids import encoding_of
 from mainstem.metadata.records.flat_rows import SCHEMAS
 from mainstem.metadata.records.row_keys import bloom_keys, secondary_keys
 from mainstem.storage import paths
@@ -133,7 +133,7 @@ def record_index_rows(
 
 def id_encoding(file_id: str) -> int:
     """How a row of ``record_index`` holds this file id."""
-    return id_fields(file_id)["fileIdEncoding"]
+    return encoding_of(file_id)
 
 
 def instant_ms(instant: str, zone: tzinfo = UTC) -> int:

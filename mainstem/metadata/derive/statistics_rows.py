@@ -250,9 +250,9 @@ def _packed(values: Sequence[Any], ranges: Sequence[Range], how: Sequence[Storin
     for at, (value, r) in enumerate(zip(values, ranges, strict=True)):
         if value is not None:
             places.setdefault(r.type, []).append(at)
-    for kind, at in places.items():
-        stored = packed(typed_values([values[n] for n in at], kind), how[at[0]]).to_pylist()
-        for place, data in zip(at, stored, strict=True):
+    for kind, alike in places.items():
+        stored = packed(typed_values([values[n] for n in alike], kind), how[alike[0]]).to_pylist()
+        for place, data in zip(alike, stored, strict=True):
             made[place] = data
     return pa.array(made, pa.binary())
 

@@ -93,7 +93,7 @@ class _Parts:
     def null(self, kind: AvroType, name: str) -> None:
         if not kind.nullable:
             raise missing(name)
-        self.constant(bytes((2 * kind.null_branch,)))
+        self.constant(bytes((kind.null_tag,)))
 
     def column(self, kind: AvroType, name: str, column: str) -> None:
         write = writer_of(kind, name)

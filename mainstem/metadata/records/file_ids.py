@@ -64,6 +64,11 @@ def fields_of(texts: pa.Array) -> dict[str, pa.Array]:
     }
 
 
+def encoding_of(text: str) -> int:
+    """The field ``fileIdEncoding`` of a file id's text."""
+    return _fields(text)[-1]
+
+
 def id_fields(text: str) -> dict[str, int | str]:
     """``fields_of`` for one text."""
     return dict(zip(_NAMES, _fields(text), strict=True))

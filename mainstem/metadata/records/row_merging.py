@@ -39,6 +39,11 @@ class Block:
     deletes: pa.Array | None = None
     joined: bool = False
 
+    @property
+    def count(self) -> int:
+        """Rows, or keys that were deleted."""
+        return sum(len(held) for held in (self.rows, self.deletes) if held is not None)
+
 
 @dataclass(frozen=True)
 class Merged:
@@ -74,11 +79,11 @@ def shown(content: Content, rows: pa.Table) -> pa.Table:
 
 def fold(content: Content, blocks: Sequence[Block]) -> Merged:
     """The blocks among themselves, oldest first."""
-    blocks = [b for b in blocks if (len(b.rows) if b.rows is not None else len(b.deletes))]
+    blocks = [b for b in blocks if b.count]
     events = _Events(content, blocks)
-    alone = len(blocks) == 1 and blocks[0].rows is not None and not blocks[0].joined
-    if alone and content != Content.FILES:
-        return Merged(blocks[0].rows, events.no_keys)  # a file has each key once
+    alone = len(blocks) == 1 and not blocks[0].joined
+    if alone and (rows := blocks[0].rows) is not None and content != Content.FILES:
+        return Merged(rows, events.no_keys)  # a file has each key once
     if content == Content.FILES:
         return _fold_files(events)
     if content == Content.STATS:
@@ -100,7 +105,7 @@ class _Events:
                 keys += block.rows["key"].chunks
                 places.append(np.arange(count, count + len(block.rows)))
                 count += len(block.rows)
-            else:
+            elif block.deletes is not None:
                 keys.append(block.deletes.cast(pa.string()))
                 places.append(np.full(len(block.deletes), -1))
         coded = pa.chunked_array(keys, pa.string()).dictionary_encode().combine_chunks()

@@ -174,7 +174,9 @@ def type_of(
         return _decimal_type(type_info, path)
     if kind not in KINDS:
         raise CorruptTable(f"a statistics value of the unknown kind {kind}", path=path)
-    return _MEANINGS.get(ordinal, KINDS[kind]) if kind in (INT, LONG) else KINDS[kind]
+    if kind in (INT, LONG) and ordinal is not None:
+        return _MEANINGS.get(ordinal, KINDS[kind])
+    return KINDS[kind]
 
 
 def typed(

@@ -23,7 +23,8 @@ from mainstem.metadata.records.record_schema import (
 class Parts(Protocol):
     """Takes what makes up the values; ``columns``: those that rows have."""
 
-    columns: Collection[str]
+    @property
+    def columns(self) -> Collection[str]: ...
 
     def constant(self, data: bytes) -> None:
         """The same in every row."""

@@ -43,10 +43,10 @@ from mainstem.readers.changes.commit_range import (
 from mainstem.readers.planning.file_presence import check_files, check_listed
 from mainstem.readers.planning.history import PastState, check_no_new_clean, just_before, past_state
 from mainstem.readers.planning.query_schema import filter_columns, output_columns
-from mainstem.readers.planning.scan_plan import Planned
-from mainstem.readers.planning.snapshot import make_split, read_spec
-from mainstem.readers.planning.split import ReadSpec, Split
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.scan_plan import Planned
+from mainstem.readers.queries.snapshot import make_split, read_spec
+from mainstem.readers.rows.split import ReadSpec, Split
 from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import CommitMetadata
 

@@ -20,7 +20,8 @@ from mainstem.formats.resolve import project_to
 from mainstem.merge.log_entries import joined_keys
 from mainstem.merge.rules import KEY_COLUMN
 from mainstem.readers.changes.json_images import avro_texts, row_texts
-from mainstem.readers.planning.split import ReadSpec, Split, log_entries
+from mainstem.readers.rows.split import ReadSpec, Split, log_entries
+from mainstem.storage import maps
 from mainstem.storage.protocol import Storage
 
 AS_IS = "AS_IS"  # change logs
@@ -164,7 +165,7 @@ def _differs(one: pa.Table, other: pa.Table) -> np.ndarray:
 def _from_change_logs(storage: Storage, change: ChangeSplit) -> Iterator[pa.Table]:
     """Rows of change logs, what they lack looked up in the base files before and after."""
     for path in change.files:
-        for block in read_blocks(storage.view(path), path=path, damaged=change.spec.damaged):
+        for block in read_blocks(maps.view(storage, path), path=path, damaged=change.spec.damaged):
             if block.kind is not BlockKind.CDC_DATA:
                 raise CorruptTable(
                     f"a block of kind {block.kind.name} in a change log; expected CDC_DATA",

@@ -27,7 +27,7 @@ from mainstem.merge.fold import fold, positions
 from mainstem.merge.log_entries import DataRows, DeletedKeys, Entry
 from mainstem.merge.ordering_values import align
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.readers.planning.split import TIME_COLUMN, ReadSpec, Split, log_entries
+from mainstem.readers.rows.split import TIME_COLUMN, ReadSpec, Split, log_entries
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 
@@ -132,7 +132,7 @@ class ChangedGroup:
         entries = [e for e in entries if not isinstance(e, DataRows) or e.table.num_rows]
         if not entries:
             return []
-        kinds = [self.spec.schema.field(name).type for name in rules.ordering]
+        kinds = self.spec.ordering_types
         log = positions(entries, rules, kinds)
         folded = fold(log)
         chosen = np.zeros(len(log.codes), bool)

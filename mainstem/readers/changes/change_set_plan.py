@@ -24,9 +24,9 @@ from mainstem.readers.changes.commit_range import (
 )
 from mainstem.readers.planning.file_presence import check_files, check_listed
 from mainstem.readers.planning.history import check_no_new_clean, just_before, past_state
-from mainstem.readers.planning.snapshot import make_split
-from mainstem.readers.planning.split import ReadSpec, Split
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.snapshot import make_split
+from mainstem.readers.rows.split import ReadSpec, Split
 from mainstem.storage import paths
 
 _PLAIN_GENERATORS = ("SIMPLE", "COMPLEX", "NON_PARTITION")

@@ -23,10 +23,10 @@ from mainstem.layout.slicing import query_slice
 from mainstem.readers.changes.commit_range import Window, check_bounds, completed_between, written_files
 from mainstem.readers.planning.file_presence import check_slice
 from mainstem.readers.planning.history import check_nothing_undone
-from mainstem.readers.planning.scan_plan import Planned, ScanPlan
-from mainstem.readers.planning.snapshot import make_split, read_spec
-from mainstem.readers.planning.split import ReadSpec, Split
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.scan_plan import Planned, ScanPlan
+from mainstem.readers.queries.snapshot import make_split, read_spec
+from mainstem.readers.rows.split import ReadSpec, Split
 from mainstem.storage.protocol import Storage
 
 LATEST, CDC = "latest", "cdc"

@@ -1,5 +1,4 @@
-"""From a timeline to a plan: one consistent view, its file slices, its schema, its picklable splits.
+"""One consistent view of a table: its timeline, its files and file slices, its schema, at one moment.
 
-Queries begin here (``snapshot``, ``history``) and end here (``scan_plan``, ``arrow_dataset``). Rows are read
-in ``readers/rows``.
+Which of the files a query then reads is decided in ``skipping``; rows are read in ``rows``.
 """

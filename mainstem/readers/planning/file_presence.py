@@ -23,7 +23,7 @@ from mainstem.layout.properties import TableConfig
 from mainstem.layout.slicing import FileSlice, query_slice
 from mainstem.readers.planning.history import check_no_new_clean, cleaned_since
 from mainstem.readers.planning.table_state import TableState
-from mainstem.storage import paths
+from mainstem.storage import maps, paths
 from mainstem.storage.protocol import Storage
 
 _LOOKS = 4
@@ -168,7 +168,7 @@ def check_files(
             raise _gone(state, partition, name, None)
         if info.size < least:
             if info.size and paths.parse_log_name(name) is not None:
-                read_blocks(state.storage.view(path), path=path)  # tells the block that is cut
+                read_blocks(maps.view(state.storage, path), path=path)  # tells the block that is cut
             raise CorruptTable(
                 f"the file has {info.size} bytes, its commit says {least}: it was cut off or emptied since;"
                 f" {_MENDED}",

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +18,6 @@ import pyarrow.compute as pc
 from mainstem.errors import Invalid, Unsupported
 from mainstem.filters.expression_tree import names
 from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
-from mainstem.formats.avro_schema import parse_schema as parse_avro_schema
 from mainstem.layout.field_ids import FieldIds, VersionedSchema, check_names, parse_history, parse_schema
 from mainstem.layout.properties import MERGE_ON_READ
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
@@ -192,16 +190,6 @@ def full_schema(text: str) -> pa.Schema:
     meta = [pa.field(name, pa.string()) for name in META_FIELDS]
     own = [f.with_nullable(True) for f in user if f.name not in META_FIELDS]  # with the mark of vectors
     return pa.schema(meta + own)
-
-
-def column_defaults(text: str) -> dict[str, Any]:
-    """Non-null plain Avro defaults per column (what IGNORE_DEFAULTS takes for "not set")."""
-    found = {}
-    for field in parse_avro_schema(text)["fields"]:
-        default = field.get("default")
-        if isinstance(default, (bool, int, float, str)):
-            found[field["name"]] = default
-    return found
 
 
 def output_columns(schema: pa.Schema, columns: Sequence[str] | None) -> list[str]:

@@ -30,9 +30,11 @@ from mainstem.merge.file_slice import joined, merge_slice, probe
 from mainstem.merge.fold import fold, positions
 from mainstem.merge.log_entries import DataRows, DeletedKeys, Entry, entry_keys
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.readers.planning.split import Split, base_tables, ordering_types
 from mainstem.readers.rows.base_rows import open_base
 from mainstem.readers.rows.log_rows import Run, entries_of, joinable, live_blocks
+from mainstem.readers.rows.slice_query import SliceQuery
+from mainstem.readers.rows.split import base_tables
+from mainstem.storage import maps
 from mainstem.storage.protocol import Storage
 
 # The share of the bound that log rows, or the keys of one class, may take while they are merged.
@@ -48,7 +50,7 @@ _PIECES_PER_BOUND = 32
 _NUMBER = "\0number"
 
 
-def read_bounded(storage: Storage, split: Split, memory_bytes: int) -> Iterator[pa.Table]:
+def read_bounded(storage: Storage, split: SliceQuery, memory_bytes: int) -> Iterator[pa.Table]:
     """``read_split`` of a slice without filter and range of instants, holding about ``memory_bytes``.
 
     Same rows; raises what ``read_split`` raises.
@@ -80,10 +82,10 @@ class _Part:
     def load(self, storage: Storage) -> tuple[str, LogBlock]:
         """The block with this content, from a mapping of its own."""
         start = self.block.content_offset
-        content = storage.view(self.path)[start + self.begin : start + self.end]
+        content = maps.view(storage, self.path)[start + self.begin : start + self.end]
         if self.records is None:
             return self.path, replace(self.block, content=content)
-        head = storage.view(self.path)[start : start + 4]
+        head = maps.view(storage, self.path)[start : start + 4]
         content = memoryview(b"".join((head, struct.pack(">i", self.records), content)))
         return self.path, replace(self.block, content=content, content_offset=start + self.begin - 8)
 
@@ -96,14 +98,14 @@ class _Log:
     """The log side of a slice: what is decoded together, and about how much there is of it."""
 
     storage: Storage
-    split: Split
+    split: SliceQuery
     pieces: list[Piece]
     rows: int
     decoded_bytes: int
     partial: bool
 
     @classmethod
-    def of(cls, storage: Storage, split: Split, piece_bytes: int) -> _Log:
+    def of(cls, storage: Storage, split: SliceQuery, piece_bytes: int) -> _Log:
         rows = decoded = 0
         partial = False
         parts: list[_Part] = []
@@ -115,7 +117,7 @@ class _Log:
         join = split.spec.ids is None
         return cls(storage, split, list(_pieces(parts, piece_bytes, join)), rows, decoded, partial)
 
-    def entries(self, piece: Piece, split: Split) -> list[Entry]:
+    def entries(self, piece: Piece, split: SliceQuery) -> list[Entry]:
         """A piece as entries of the merge, with the columns of ``split``."""
         run: Run = [part.load(self.storage) for part in piece]
         return entries_of(run, split.spec)
@@ -218,7 +220,7 @@ def _decide(log: _Log, number: int, classes: int, keep: np.ndarray, share: int) 
     ``keep``."""
     rules = log.split.spec.rules
     narrow = replace(log.split, spec=replace(log.split.spec, columns=()))
-    kinds = ordering_types(narrow.spec)
+    kinds = narrow.spec.ordering_types
     entries, where = _narrow_entries(log, narrow, number, classes, share // _BYTES_PER_KEY)
     if not entries:
         return np.zeros(0, np.int64)
@@ -235,7 +237,7 @@ def _decide(log: _Log, number: int, classes: int, keep: np.ndarray, share: int) 
 
 
 def _narrow_entries(
-    log: _Log, narrow: Split, number: int, classes: int, rows_max: int
+    log: _Log, narrow: SliceQuery, number: int, classes: int, rows_max: int
 ) -> tuple[list[Entry], list[np.ndarray]]:
     """Entries of one class with what decides, and the positions of their rows among all log rows.
 
@@ -260,10 +262,10 @@ def _narrow_entries(
 
 
 def _folded(
-    entries: list[Entry], where: list[np.ndarray], narrow: Split
+    entries: list[Entry], where: list[np.ndarray], narrow: SliceQuery
 ) -> tuple[list[Entry], list[np.ndarray]]:
     """The winners alone: what a key's later entries meet is the entry that won so far."""
-    found = positions(entries, narrow.spec.rules, ordering_types(narrow.spec))
+    found = positions(entries, narrow.spec.rules, narrow.spec.ordering_types)
     wins = np.zeros(len(found.codes), bool)
     wins[fold(found).winner] = True
     masks = [wins[a:b] for a, b in zip(found.starts[:-1], found.starts[1:], strict=True)]
@@ -271,7 +273,7 @@ def _folded(
     return [_chosen(e, m) for e, _, m in kept], [w[m] for _, w, m in kept]
 
 
-def _numbered(storage: Storage, narrow: Split, number: int, classes: int) -> Iterator[pa.Table]:
+def _numbered(storage: Storage, narrow: SliceQuery, number: int, classes: int) -> Iterator[pa.Table]:
     """Base rows of one class with what decides and their numbers in the file."""
     first = 0
     for table in base_tables(storage, narrow, merged=True):
@@ -281,7 +283,7 @@ def _numbered(storage: Storage, narrow: Split, number: int, classes: int) -> Ite
         yield table.append_column(_NUMBER, numbers).filter(pa.array(mask))
 
 
-def _base_rows(storage: Storage, split: Split) -> int:
+def _base_rows(storage: Storage, split: SliceQuery) -> int:
     if split.base_file is None:
         return 0
     with open_base(storage, split.base_file) as base:
@@ -311,5 +313,5 @@ def _by_class(log: _Log, share: int, classes: int) -> Iterator[pa.Table]:
                 for table in base
             )
         yield from merge_slice(
-            base, entries, spec.read_schema, spec.rules, ordering_types(spec), run_bytes=share // 4
+            base, entries, spec.read_schema, spec.rules, spec.ordering_types, run_bytes=share // 4
         )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +22,9 @@ from mainstem.merge.rules import KEY_COLUMN, MergeRules
 from mainstem.readers.rows.base_rows import BaseFile, open_base
 from mainstem.readers.rows.log_rows import Run, entries_of, rows_of
 from mainstem.readers.rows.query_columns import matching_rows, with_keys, with_path_values
-from mainstem.readers.skipping.pruning import could_exceed, matching_groups
+from mainstem.readers.rows.row_groups import matching_groups, may_win
+from mainstem.readers.rows.slice_query import ReadSpec, SliceQuery
 from mainstem.storage.protocol import Storage
-
-if TYPE_CHECKING:
-    from mainstem.readers.planning.split import ReadSpec, Split
 
 # From this share of rows on it is cheaper to take a whole batch and filter it.
 _FEW = 0.25
@@ -45,7 +42,7 @@ def suits(spec: ReadSpec, runs: Sequence[Run]) -> bool:
 
 
 def late_rows(
-    storage: Storage, split: Split, runs: Sequence[Run], order_types: Sequence[pa.DataType]
+    storage: Storage, split: SliceQuery, runs: Sequence[Run], order_types: Sequence[pa.DataType]
 ) -> Iterator[pa.Table] | None:
     """Rows of the slice that pass the filter, in the query's columns: base rows first, in order.
 
@@ -63,7 +60,11 @@ def late_rows(
 
 
 def _rows(
-    storage: Storage, split: Split, narrow: ReadSpec, pairs: Sequence[tuple[Run, Entry]], log: _Log | None
+    storage: Storage,
+    split: SliceQuery,
+    narrow: ReadSpec,
+    pairs: Sequence[tuple[Run, Entry]],
+    log: _Log | None,
 ) -> Iterator[pa.Table]:
     if split.base_file is not None:
         with open_base(storage, split.base_file) as base:
@@ -82,7 +83,7 @@ class _Log:
     emit: np.ndarray
 
     @classmethod
-    def of(cls, entries: Sequence[Entry], split: Split, kinds: Sequence[pa.DataType]) -> _Log:
+    def of(cls, entries: Sequence[Entry], split: SliceQuery, kinds: Sequence[pa.DataType]) -> _Log:
         log = positions(entries, split.spec.rules, kinds)
         folded = fold(log)
         made = cls(log, folded, split.spec.rules, np.zeros(log.key_count, bool))
@@ -97,7 +98,7 @@ class _Log:
 
     @property
     def least(self) -> int | None:
-        """The least ordering value among the rows to come out; None: no base row can beat them."""
+        """The least ordering value among the rows to come out; None: no base row wins against them."""
         if self.log.order is None or not self.emit.any():
             return None
         return int(self.log.order[self.folded.winner[self.emit]].min())
@@ -122,7 +123,7 @@ class _Log:
         if code is not None:
             self.emit[code[~wins]] = False
 
-    def rows(self, pairs: Sequence[tuple[Run, Entry]], split: Split) -> Iterator[pa.Table]:
+    def rows(self, pairs: Sequence[tuple[Run, Entry]], split: SliceQuery) -> Iterator[pa.Table]:
         """The rows to come out, run by run."""
         chosen = np.zeros(len(self.log.codes), bool)
         chosen[self.folded.winner[self.emit]] = True
@@ -137,13 +138,13 @@ class _Log:
             yield _finished(table, split)
 
 
-def _base_rows(base: BaseFile, split: Split, narrow: ReadSpec, log: _Log | None) -> Iterator[pa.Table]:
+def _base_rows(base: BaseFile, split: SliceQuery, narrow: ReadSpec, log: _Log | None) -> Iterator[pa.Table]:
     spec = split.spec
     matching = matching_groups(base, split)
     identity = (*spec.rules.needed_columns, *spec.virtual_key)
     least = None if log is None else log.least
     for group in range(base.group_count):
-        contested = least is not None and could_exceed(base, group, spec, least)
+        contested = least is not None and may_win(base, group, spec, least)
         if group not in matching and not contested:
             continue
         first = 0
@@ -163,7 +164,7 @@ def _base_rows(base: BaseFile, split: Split, narrow: ReadSpec, log: _Log | None)
             yield from _widened(base, group, np.concatenate(picked), pa.concat_tables(kept), split)
 
 
-def _chosen(table: pa.Table, split: Split, log: _Log | None, contested: bool) -> np.ndarray:
+def _chosen(table: pa.Table, split: SliceQuery, log: _Log | None, contested: bool) -> np.ndarray:
     """The base rows that pass and are not replaced. Where the filter cannot be evaluated on all of them it is
     asked of those that are left: a row that was replaced must not fail a query."""
     try:
@@ -177,7 +178,7 @@ def _chosen(table: pa.Table, split: Split, log: _Log | None, contested: bool) ->
 
 
 def _widened(
-    base: BaseFile, group: int, rows: np.ndarray, table: pa.Table, split: Split
+    base: BaseFile, group: int, rows: np.ndarray, table: pa.Table, split: SliceQuery
 ) -> Iterator[pa.Table]:
     """With the columns that the merge did not need, batch by batch."""
     missing = [n for n in base.held(_output(split.spec)) if n not in table.schema.names]
@@ -194,7 +195,7 @@ def _output(spec: ReadSpec) -> tuple[str, ...]:
     return spec.columns or (KEY_COLUMN,)
 
 
-def _passing(table: pa.Table, split: Split) -> np.ndarray:
+def _passing(table: pa.Table, split: SliceQuery) -> np.ndarray:
     spec = split.spec
     assert spec.filter is not None
     schema = pa.schema([spec.schema.field(name) for name in spec.extra or (KEY_COLUMN,)])
@@ -207,7 +208,7 @@ def _beside(left: pa.Table, right: pa.Table) -> pa.Table:
     return left
 
 
-def _finished(table: pa.Table, split: Split) -> pa.Table:
+def _finished(table: pa.Table, split: SliceQuery) -> pa.Table:
     spec = split.spec
     schema = pa.schema([spec.schema.field(name) for name in _output(spec)])
     return with_path_values(project_to(table, schema), split).select(list(spec.columns))

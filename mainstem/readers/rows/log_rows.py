@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,30 +15,28 @@ from mainstem.formats.log_file import BlockKind, Header, LogBlock, read_blocks
 from mainstem.merge.log_entries import DataRows, DeletedKeys, Entry
 from mainstem.merge.log_order import BlockNote, surviving
 from mainstem.readers.rows.query_columns import with_keys, written_in
-from mainstem.storage import paths
+from mainstem.readers.rows.slice_query import ReadSpec, SliceQuery
+from mainstem.storage import maps, paths
 from mainstem.storage.protocol import Storage
-
-if TYPE_CHECKING:
-    from mainstem.readers.planning.split import ReadSpec, Split
 
 Kept = TypeVar("Kept")
 Run = list[tuple[str, LogBlock]]
 """Neighbouring blocks that are decoded together, with the paths of their files."""
 
 
-def log_entries(storage: Storage, split: Split) -> list[Entry]:
+def log_entries(storage: Storage, split: SliceQuery) -> list[Entry]:
     """Entries of the split's log files in replay order, with the columns that its spec needs."""
     return [entry for run in log_runs(storage, split) for entry in entries_of(run, split.spec)]
 
 
-def log_runs(storage: Storage, split: Split) -> list[Run]:
+def log_runs(storage: Storage, split: SliceQuery) -> list[Run]:
     """The blocks of the split's log files that count, in replay order; nothing is decoded yet."""
     # One schema text may mean other columns at another instant where columns have ids.
     return list(_runs(live_blocks(storage, split, lambda block: block), join=split.spec.ids is None))
 
 
 def live_blocks(
-    storage: Storage, split: Split, keep: Callable[[LogBlock], Kept]
+    storage: Storage, split: SliceQuery, keep: Callable[[LogBlock], Kept]
 ) -> list[tuple[str, Kept]]:
     """What ``keep`` makes of the blocks of the split's log files that count, in replay order, with the
     paths of their files; ``keep`` is called for all of them, file by file."""
@@ -48,7 +46,7 @@ def live_blocks(
         instant = name.instant if name is not None else ""
         if split.spec.until is not None and instant > split.spec.until:
             continue
-        view = storage.view(path)
+        view = maps.view(storage, path)
         blocks = read_blocks(view, path=path, damaged=split.spec.damaged)
         notes += [_note(block, (path, keep(block))) for block in blocks]
     return [note.block for note in surviving(notes, until=split.spec.until)]

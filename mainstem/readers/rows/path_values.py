@@ -38,7 +38,7 @@ def path_values(
             f" {', '.join(fields)}, and the files hold no partition columns"
             " (hoodie.datasource.write.drop.partition.columns=true)"
         )
-    values = []
+    values: list[tuple[str, str | None]] = []
     for name, part in zip(fields, parts, strict=True):
         text = part.removeprefix(f"{name}=")
         if text == DEFAULT_PARTITION:

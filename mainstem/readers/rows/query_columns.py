@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,11 +9,8 @@ import pyarrow.compute as pc
 from mainstem.errors import CorruptTable, Unsupported
 from mainstem.layout.keys import record_keys
 from mainstem.merge.rules import KEY_COLUMN
+from mainstem.readers.rows.slice_query import TIME_COLUMN, ReadSpec, SliceQuery
 
-if TYPE_CHECKING:
-    from mainstem.readers.planning.split import ReadSpec, Split
-
-TIME_COLUMN = "_hoodie_commit_time"
 _ROW = "\0row"
 
 
@@ -47,7 +42,7 @@ def written_in(table: pa.Table, spec: ReadSpec, where: str) -> pa.Table:
     return table.filter(mask)
 
 
-def with_path_values(table: pa.Table, split: Split) -> pa.Table:
+def with_path_values(table: pa.Table, split: SliceQuery) -> pa.Table:
     """With the partition columns whose value comes from the path."""
     for name, text in split.path_values:
         at = table.schema.get_field_index(name)

@@ -30,9 +30,9 @@ from mainstem.layout.partitions import PartitionListing
 from mainstem.layout.slicing import FileSlice
 from mainstem.metadata.validity import AheadOfView
 from mainstem.readers.planning.explain import FILE_SLICES, PARTITIONS, Report
-from mainstem.readers.planning.split import ReadSpec
 from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.rows.path_values import path_values
+from mainstem.readers.rows.slice_query import ReadSpec
 from mainstem.readers.skipping.index_cuts import IndexCuts
 from mainstem.readers.skipping.pruning import may_match, partition_guarantee
 from mainstem.readers.skipping.wanted_keys import in_buckets, wanted_buckets, wanted_keys

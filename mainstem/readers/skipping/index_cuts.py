@@ -18,9 +18,9 @@ from mainstem.merge.rules import KEY_COLUMN
 from mainstem.metadata.derive.index_rows import secondary_texts
 from mainstem.metadata.metadata_partitions import RECORD_INDEX
 from mainstem.readers.planning.explain import FILE_SLICES, PARTITIONS, Report
-from mainstem.readers.planning.split import ReadSpec
 from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.rows.path_values import path_values
+from mainstem.readers.rows.slice_query import ReadSpec
 from mainstem.readers.skipping.commit_order import written_in_turn
 from mainstem.readers.skipping.metadata_indexes import File, Indexes
 from mainstem.readers.skipping.slice_ranges import may_hold, together
@@ -286,7 +286,8 @@ class IndexCuts:
 
     def _files(self, found: Sequence[FileSlice]) -> tuple[list[File], np.ndarray]:
         """The files that are read, and the number of the slice of each."""
-        files, owner = [], []
+        files: list[File] = []
+        owner: list[int] = []
         for number, slice_ in enumerate(found):
             logs = () if self._base_only else slice_.log_files
             names = [*([slice_.base_file] if slice_.base_file else []), *logs]

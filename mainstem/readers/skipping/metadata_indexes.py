@@ -84,7 +84,7 @@ class Indexes:
     # ---------------------------------------------------------------------------------- what may be asked
 
     def _pending_builds(self) -> set[str]:
-        found = set()
+        found: set[str] = set()
         for requested in pending_index_actions(self._state.timeline):
             plan = load_index_plan(self._state.storage, requested)
             if plan is None:  # completed or taken back since

@@ -30,17 +30,17 @@ from dataclasses import replace
 from mainstem.errors import CorruptTable
 from mainstem.publish.link_fence import note_newest
 from mainstem.publish.publisher import Section
-from mainstem.publish.staging import forget, prepare
 from mainstem.services import clean_plan
 from mainstem.services.claim import claimed
 from mainstem.services.clean_plan import CleanOptions, plan_clean
 from mainstem.services.cleaning import Cleaned, execute_plan, pending
+from mainstem.services.executor import publish_end, publish_plan
 from mainstem.services.metadata.metadata_state import OF_METADATA, MetadataState
 from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.clean_records import CleanPlan, encode_clean_plan
 from mainstem.timeline.compaction_trigger import last_compaction
-from mainstem.timeline.instant import CLEAN, REQUESTED
+from mainstem.timeline.instant import CLEAN
 from mainstem.writers.context import WriterContext
 
 # Completed instants after a compaction before files that it replaced go.
@@ -71,7 +71,6 @@ def schedule(ctx: WriterContext, *, if_due: bool = True) -> str | None:
     """Plan a clean; its requested time, None if nothing may go (now)."""
     storage = ctx.seams.storage
     chosen = CleanOptions.of_metadata_table({**ctx.config.raw, **ctx.given})
-    made: list[str] = []
 
     def found(state: MetadataState | None) -> CleanPlan | None:
         if state is None or pending(state.timeline):
@@ -81,27 +80,18 @@ def schedule(ctx: WriterContext, *, if_due: bool = True) -> str | None:
         files = {listing.partition: listing.names for listing in state.partitions()}
         return plan_clean(state, files, chosen, ctx.publisher.now())
 
-    def prepared(data: ActiveTimeline) -> str | None:
+    def content(data: ActiveTimeline) -> bytes | None:
         plan = found(MetadataState.of_table(storage, data))
-        if plan is None:
-            return None
-        made.append(prepare(ctx.seams, CLEAN, encode_clean_plan(plan, f"{ctx.base}/{paths.METADATA}")))
-        return made[-1]
+        return None if plan is None else encode_clean_plan(plan, f"{ctx.base}/{paths.METADATA}")
 
     if found(MetadataState.of_table(storage)) is None:  # without the lock: most often there is nothing
         return None
-    try:
-        published = ctx.publisher.publish(
-            lambda time: f"{time}.{CLEAN}.{REQUESTED}",
-            prepared=prepared,
-            # The data table's writers look at their own timeline: none of them may be given this time.
-            before_link=lambda time: note_newest(storage, time),
-            folder=paths.METADATA_TIMELINE,
-        )
-    finally:
-        for path in made:
-            forget(ctx.seams, path)
-    return published.time
+    # The data table's writers look at their own timeline: none of them may be given this time.
+    def keep_time(time: str) -> None:
+        note_newest(storage, time)
+
+    folder = paths.METADATA_TIMELINE
+    return publish_plan(ctx, CLEAN, content, before_link=keep_time, folder=folder).time
 
 
 def execute(ctx: WriterContext, time: str) -> Cleaned | None:
@@ -125,14 +115,4 @@ def _complete(ctx: WriterContext, time: str, content: bytes) -> str | None:
         state = MetadataState.of_table(ctx.seams.storage, section.timeline)
         return None if state is not None and time in pending(state.timeline) else "ended"
 
-    prepared = prepare(ctx.seams, time, content)
-    try:
-        published = ctx.publisher.publish(
-            lambda done: f"{time}_{done}.{CLEAN}",
-            prepared=prepared,
-            decide=ended,
-            folder=paths.METADATA_TIMELINE,
-        )
-    finally:
-        forget(ctx.seams, prepared)
-    return published.time
+    return publish_end(ctx, time, CLEAN, content, ended, folder=paths.METADATA_TIMELINE).time

@@ -25,19 +25,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mainstem.formats.hfile import open_hfile
-from mainstem.metadata.compaction_rows import before, compacted, earliest_unsure, log_rows, operations
+from mainstem.metadata.compaction_rows import before, compacted, earliest_unsure, operations
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.metadata.records.record_schema import commit_schema
 from mainstem.publish.link_fence import FOREIGN_NOTE, note_newest
 from mainstem.publish.publisher import Ahead, Section
-from mainstem.publish.staging import create_once, delete_quietly, forget, prepare
+from mainstem.publish.staging import create_once, delete_quietly, prepared, private_name, put_once
 from mainstem.services.claim import claimed
-from mainstem.services.compaction import COMPACT, Compaction
+from mainstem.services.compaction import Compaction
 from mainstem.services.compaction_plan import measured
+from mainstem.services.metadata.metadata_merge import COMPACTIONS, base_name, base_stat, is_new
 from mainstem.services.metadata.metadata_state import OF_METADATA
 from mainstem.services.other_attempts import sweep_private
 from mainstem.storage import paths
+from mainstem.storage.side_by_side import side_by_side
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import CompactionStat, encode_commit
 from mainstem.timeline.compaction_trigger import last_compaction, pending
@@ -128,20 +129,6 @@ class _Kept(Exception):
         self.time = time
 
 
-def is_new(time: str, data: ActiveTimeline, table: MetadataTable) -> bool:
-    """Whether an instant may get this time that lies in the past: nobody has it, and it is the newest
-    compaction's successor."""
-    known = {i.requested for timeline in (data, table.timeline) for i in timeline.instants}
-    if time in known or table.archive.completion_time(time):
-        return False
-    return time > last_compaction(table.timeline, requested=False)
-
-
-def base_name(operation: CompactionOperation, number: int, time: str) -> str:
-    """The new base file of a plan's operation: it follows from the plan alone."""
-    return paths.hfile_name(operation.file_id, f"{number}-0-0", time)
-
-
 @dataclass(frozen=True)
 class _Execution:
     """Steps 2 to 4."""
@@ -154,11 +141,11 @@ class _Execution:
     def run(self) -> Compaction | None:
         ctx = self.round.ctx
         numbered = [
-            (number, operation, paths.prepared(self.time, f"{ctx.seams.random.getrandbits(64):016x}"))
+            (number, operation, private_name(ctx.seams.random, self.time))
             for number, operation in enumerate(self.operations)
         ]
         try:
-            made = ctx.seams.storage.side_by_side(lambda one: self._make(*one), numbered)
+            made = side_by_side(ctx.seams.storage, lambda one: self._make(*one), numbered)
             return self._complete(made)
         except FileNotFoundError:
             return None  # a clean or a drop took what was to be merged, or others ended the plan
@@ -167,27 +154,14 @@ class _Execution:
                 delete_quietly(ctx.seams.storage, private)
 
     def _make(self, number: int, operation: CompactionOperation, private: str) -> Made:
-        ctx, folder = self.round.ctx, self.table.folder
+        ctx = self.round.ctx
         began = ctx.seams.clock.monotonic_ms()
         name = base_name(operation, number, self.time)
         data = compacted(self.table, operation, name, ctx.seams.clock.now_ms())
-        ctx.seams.storage.create(private, data, durable=ctx.options.fsync)
-        group = measured(folder, operation)
+        ctx.seams.storage.put_new(private, data, durable=ctx.options.fsync)
+        taken_ms = ctx.seams.clock.monotonic_ms() - began
         target = paths.in_partition(operation.partition, name)
-        stat = CompactionStat(
-            operation.partition,
-            operation.file_id,
-            name,
-            operation.base_instant,
-            operation.base_file,
-            rows=open_hfile(data, path=folder.outer(target)).entry_count,
-            size_bytes=len(data),
-            log_files=len(operation.log_files),
-            log_bytes=group.log_bytes,
-            log_rows=log_rows(self.table, operation),
-            taken_ms=int(ctx.seams.clock.monotonic_ms() - began),
-        )
-        return Made(target, private, stat)
+        return Made(target, private, base_stat(self.table, operation, name, data, taken_ms))
 
     # -- step 3 --------------------------------------------------------------------------------------
 
@@ -197,9 +171,11 @@ class _Execution:
         stats = [one.stat for one in made]
         extra = {"schema": commit_schema(self.table.config.version)}
         plan = encode_compaction_plan(self.operations, [group.metrics for group in groups])
-        theirs = prepare(ctx.seams, COMPACTION, plan)
-        own = prepare(ctx.seams, COMPACTION, encode_commit(stats, extra, COMPACT, compacted=True))
-        try:
+        content = encode_commit(stats, extra, COMPACTIONS.operation, compacted=True)
+        with (
+            prepared(ctx.seams, COMPACTION, plan) as theirs,
+            prepared(ctx.seams, COMPACTION, content) as own,
+        ):
             published = ctx.publisher.publish(
                 lambda done: f"{self.time}_{done}.{COMMIT}",
                 prepared=own,
@@ -211,20 +187,10 @@ class _Execution:
                 ),
                 folder=paths.METADATA_TIMELINE,
             )  # fmt: skip
-        finally:
-            forget(ctx.seams, own)
-            forget(ctx.seams, theirs)
         if published.time is None:
             return None
         sweep_private(ctx.seams.storage, self.time)
-        return Compaction(
-            self.time,
-            published.time,
-            tuple(one.target for one in made),
-            sum(stat.rows for stat in stats),
-            sum(stat.log_files for stat in stats),
-            OF_METADATA,
-        )
+        return Compaction.of_stats(self.time, published.time, stats, OF_METADATA)
 
     def _changed(self, section: Section) -> str | None:
         """Under the lock: None if this is still what one would plan for the time."""
@@ -240,9 +206,6 @@ class _Execution:
         storage, folder = self.round.ctx.seams.storage, self.table.folder
         create_once(folder, paths.timeline_file(f"{self.time}.{COMPACTION}.{INFLIGHT}"))
         for one in made:
-            try:
-                storage.link(one.private, folder.outer(one.target))
-            except FileExistsError:
-                continue  # this section, before it was superseded
+            put_once(storage, one.private, folder.outer(one.target))  # if not before it was superseded
         folders = sorted({folder.outer(one.stat.partition) for one in made})
         storage.settle([], folders, durable=self.round.ctx.options.fsync)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mainstem.errors import OutcomeUnknown, Unavailable
+from mainstem.errors import naming
 from mainstem.layout.properties import load_config
 from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.services.archiving import Archived
@@ -27,19 +27,13 @@ def run(ctx: WriterContext, *, if_due: bool = True) -> Iterator[Compaction | Cle
     Raises what the lock raises, ``CorruptTable`` for damaged files, ``Unavailable`` for trouble with storage:
     whatever fails is gone on with by the next call.
     """
-    try:
+    advice = "what is planned stays, try again"
+    with naming(ctx.base, "a service of the metadata table did not end", advice):
         if not has_metadata(load_config(ctx.seams.storage).raw):
             return
         yield from metadata_cleaning.run(ctx, if_due=if_due)
         yield from metadata_compaction.run(ctx, if_due=if_due)
         archived = metadata_archiving.run(ctx, if_due=if_due)
-    except OutcomeUnknown:
-        raise
-    except OSError as error:
-        raise Unavailable(
-            f"a service of the metadata table did not end: {error}; what is planned stays, try again",
-            table=ctx.base,
-        ) from error
     if archived is not None:
         yield archived
 

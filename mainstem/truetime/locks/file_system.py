@@ -53,13 +53,14 @@ from mainstem.truetime.locks.owner_record import OwnerRecord, parse_owner_record
 from mainstem.truetime.locks.patience import Patience
 
 if TYPE_CHECKING:
+    from mainstem.forks import Forked
     from mainstem.truetime.clock import Clock, Periodic
     from mainstem.truetime.seams import Randomness
 
 try:
     import fcntl
 except ImportError:  # Windows: refused by name in FileSystemLock
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # a module elsewhere
 
 _log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ _NETWORK = (
     "gfs2",
 )
 
-_to_close_in_children: weakref.WeakSet = weakref.WeakSet()
+_to_close_in_children: weakref.WeakSet[Forked] = weakref.WeakSet()
 
 
 def _close_in_child() -> None:

@@ -1,7 +1,7 @@
 """Which table lock to take, and how long to wait for it, in Hudi's own words.
 
 Hudi: ``HoodieLockConfig`` (keys and defaults), ``LockManager`` (retries around the provider),
-``FileSystemBasedLockProvider`` (path and expiry); the ZooKeeper lock has ``zk_options``. Defaults
+``FileSystemBasedLockProvider`` (path and expiry); the ZooKeeper lock has ``zookeeper_options``. Defaults
 are those of Hudi 1.2, but for the provider: Hudi names none since 1.1, mainstem takes the file-system
 lock, because a lock inside one process (Hudi's silent fallback) does not order several writers.
 """
@@ -9,18 +9,12 @@ lock, because a lock inside one process (Hudi's silent fallback) does not order 
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from mainstem.errors import Invalid, Unsupported
-
-if TYPE_CHECKING:
-    from mainstem.truetime.clock import Clock
-    from mainstem.truetime.locks.protocol import LockProvider
-    from mainstem.truetime.locks.zookeeper_options import ZooKeeperOptions
-    from mainstem.truetime.seams import Randomness
+from mainstem.errors import Unsupported
+from mainstem.truetime.locks.option_values import local_folder, shown, whole
+from mainstem.truetime.locks.zookeeper_options import EXPLICIT, IMPLICIT, ZooKeeperOptions
 
 PROVIDER = "hoodie.write.lock.provider"
 WAIT_MS = "hoodie.write.lock.wait_time_ms"
@@ -37,8 +31,6 @@ LOCK_NAME = "lock"
 # Below 200 ms a busy machine misses refreshes; above 10 minutes a dead holder blocks for too long.
 EXPIRE_MS_MIN = 200
 EXPIRE_MS_MAX = 600_000
-_JAVA_INT_MAX = 2**31 - 1
-_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(.*)$", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +67,16 @@ class LockOptions:
         Raises ``Unsupported`` for providers and file systems that mainstem cannot lock with, and
         ``Invalid`` for a value that does not parse (key, value and what was expected).
         """
-        from mainstem.truetime.locks import zookeeper_options
-
         base = local_folder("base path", base)
         provider = props.get(PROVIDER, FILE_SYSTEM).strip()
-        if provider not in (FILE_SYSTEM, IN_PROCESS, zookeeper_options.EXPLICIT, zookeeper_options.IMPLICIT):
+        if provider not in (FILE_SYSTEM, IN_PROCESS, EXPLICIT, IMPLICIT):
             raise Unsupported(_unknown_provider(provider), table=base)
         folder = posixpath.join(base, ".hoodie")
         zookeeper = None
         if provider == FILE_SYSTEM and props.get(FOLDER, "").strip():
             folder = local_folder(FOLDER, props[FOLDER].strip())
-        if provider in (zookeeper_options.EXPLICIT, zookeeper_options.IMPLICIT):
-            zookeeper = zookeeper_options.ZooKeeperOptions.from_properties(
-                props, base=base, implicit=provider == zookeeper_options.IMPLICIT
-            )
+        if provider in (EXPLICIT, IMPLICIT):
+            zookeeper = ZooKeeperOptions.from_properties(props, base=base, implicit=provider == IMPLICIT)
         return cls(
             provider=provider,
             base=base,
@@ -105,21 +93,6 @@ class LockOptions:
         )
 
 
-def open_lock(options: LockOptions, *, clock: Clock, random: Randomness) -> LockProvider:
-    """The lock provider that ``options`` ask for; nothing is written before ``acquire``."""
-    if options.provider == IN_PROCESS:
-        from mainstem.truetime.locks.in_process import InProcessLock
-
-        return InProcessLock(options)
-    if options.zookeeper is not None:
-        from mainstem.truetime.locks.zookeeper import ZooKeeperLock
-
-        return ZooKeeperLock(options, options.zookeeper, clock=clock, random=random)
-    from mainstem.truetime.locks.file_system import FileSystemLock
-
-    return FileSystemLock(options, clock=clock, random=random)
-
-
 def _identity(provider: str, base: str, folder: str) -> str:
     if provider == IN_PROCESS:
         return "in-process"
@@ -129,50 +102,8 @@ def _identity(provider: str, base: str, folder: str) -> str:
 
 
 def _unknown_provider(provider: str) -> str:
-    from mainstem.truetime.locks.zookeeper_options import EXPLICIT, IMPLICIT
-
     return (
         f"{PROVIDER}={shown(provider)}: mainstem locks with {FILE_SYSTEM} (the default), {EXPLICIT}, "
         f"{IMPLICIT} or {IN_PROCESS} only. Every writer of a table must use the same lock: set one of "
         "these for all writers of the table, or write with Hudi"
     )
-
-
-def local_folder(key: str, value: str) -> str:
-    """``/x/y`` from ``/x/y``, ``file:/x/y`` or ``file:///x/y``; ``Invalid``/``Unsupported`` for others."""
-    match = _SCHEME.match(value)
-    if match and match[1].lower() != "file":
-        raise Unsupported(
-            f"{key}={shown(value)}: the file-system lock needs hard links and OS locks of a local "
-            f"POSIX file system, found scheme {match[1]}:; use a local path"
-        )
-    path = match[2] if match else value
-    if path.startswith("//"):
-        authority, slash, rest = path[2:].partition("/")
-        path = slash + rest if authority in ("", "localhost") else ""
-    if not path.startswith("/") or "\0" in path:
-        raise Invalid(
-            f"{key}={shown(value)}: expected an absolute local path (Java resolves a relative one "
-            "against its working folder, so that two writers would lock different files)"
-        )
-    return "/" + posixpath.normpath(path).lstrip("/")
-
-
-def whole(
-    props: Mapping[str, str],
-    key: str,
-    default: int,
-    unit: str,
-    low: int = 0,
-    high: int = _JAVA_INT_MAX,
-) -> int:
-    """A whole number of ``unit`` under ``key``; ``Invalid`` names key, value and bounds."""
-    text = str(props.get(key, default)).strip()
-    if re.fullmatch(r"[0-9]{1,10}", text) and low <= int(text) <= high:
-        return int(text)
-    raise Invalid(f"{key}={shown(text)}: expected a whole number of {unit}, {low} to {high}")
-
-
-def shown(value: str) -> str:
-    """A value as a message shows it, shortened."""
-    return repr(value if len(value) <= 200 else value[:200] + "...")

@@ -29,11 +29,13 @@ import socket
 import threading
 import weakref
 from contextlib import suppress
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from mainstem.errors import Invalid, LeaseLost, MainstemError
-from mainstem.truetime.locks.options import RETRIES, WAIT_MS, LockOptions, shown
+from mainstem.truetime.locks.option_values import shown
+from mainstem.truetime.locks.options import RETRIES, WAIT_MS, LockOptions
 from mainstem.truetime.locks.patience import Patience
 from mainstem.truetime.locks.zookeeper_options import AUTH, ZooKeeperOptions
 from mainstem.truetime.locks.zookeeper_session import Away, ZooKeeperSession, import_kazoo
@@ -223,11 +225,11 @@ class _Node:
         path = ""
         for name in self.folder.split("/")[1:]:
             path += "/" + name
-            (found,) = self.session.ask(timeout_ms, lambda client, p=path: client.exists_async(p))
+            (found,) = self.session.ask(timeout_ms, methodcaller("exists_async", path))
             if found is not None:
                 continue
             try:
-                self.session.ask(timeout_ms, lambda client, p=path: client.create_async(p, b""))
+                self.session.ask(timeout_ms, methodcaller("create_async", path, b""))
             except exceptions.NodeExistsError:
                 continue
             except exceptions.NoAuthError as error:
@@ -259,7 +261,7 @@ class _Node:
                 for name in names:
                     with suppress(self.kazoo.exceptions.NoNodeError):
                         path = f"{self.folder}/{name}"
-                        self.session.ask(left, lambda client, p=path: client.delete_async(p))
+                        self.session.ask(left, methodcaller("delete_async", path))
                 return
             except Away:
                 self.clock.sleep_ms(_AGAIN_MS)
@@ -369,7 +371,7 @@ class _Contender:
             if name != node.name:
                 path = f"{node.folder}/{name}"
                 node.session.ask(
-                    self.lock.place.session_ms, lambda client, p=path: client.delete_async(p)
+                    self.lock.place.session_ms, methodcaller("delete_async", path)
                 )
         node.session.forget(self.wake)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mainstem.errors import Invalid, Unsupported
-from mainstem.truetime.locks.options import shown, whole
+from mainstem.truetime.locks.option_values import local_folder, shown, whole
 
 EXPLICIT = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
 IMPLICIT = "org.apache.hudi.client.transaction.lock.ZookeeperBasedImplicitBasePathLockProvider"
@@ -158,8 +158,6 @@ def _digest(value: str) -> str | None:
 
 def _base_as_java_has_it(props: Mapping[str, str], base: str) -> str:
     """Java hashes ``hoodie.base.path`` as the job spelt it, so the spelling counts."""
-    from mainstem.truetime.locks.options import local_folder
-
     spelt = props.get(TABLE_BASE, base)
     if spelt != spelt.strip().rstrip("/") or local_folder(TABLE_BASE, spelt) != base:
         raise Invalid(

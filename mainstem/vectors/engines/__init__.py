@@ -51,19 +51,19 @@ class Graph(Protocol):
         Fewer than ``k`` are found only if fewer are allowed, or if the engine cannot see further.
         """
 
-
-class Walkable(Graph, Protocol):
-    """A graph that answers one query with less beside the walk. Not every engine has one."""
+    # One query, with less beside the walk. Not every engine has that: these answers send it to ``search``.
 
     def prepared(self, query: np.ndarray) -> np.ndarray | None:
         """One query, float32 (1, dimension), as ``walked`` of all graphs of this engine, metric and dimension
         takes it; None where it is to be asked of ``search``."""
+        return None
 
     def walked(
         self, asked: np.ndarray, k: int, ef: int | None, allowed: np.ndarray | None, there: int
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """What ``search`` finds for a prepared query: labels and distances (k,); None where that is to be
         asked, as a walk alone does not find it. ``there``: how many rows are allowed; 1 <= k <= there."""
+        return None
 
 
 class Engine(Protocol):
@@ -76,7 +76,7 @@ class Engine(Protocol):
     exact: bool
     anywhere: bool
 
-    def check(self, options: Mapping[str, object]) -> dict[str, object]:
+    def check(self, options: Mapping[str, object]) -> Mapping[str, float]:
         """All options with their values, given ones (text or numbers) checked, defaults for the others.
 
         ``Invalid`` for an unknown option, a value out of bounds, or a library that is not installed.

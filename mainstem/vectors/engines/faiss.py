@@ -15,14 +15,18 @@ import os
 import struct
 from functools import partial
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mainstem import limits
 from mainstem.errors import CorruptTable, Invalid
 from mainstem.vectors.distances import COSINE, L2, unit
-from mainstem.vectors.engines import framing
+from mainstem.vectors.engines import Graph, framing
 from mainstem.vectors.engines.effort import held_back, measured
+
+if TYPE_CHECKING:
+    from faiss import IDSelector, Index
 
 _OPTIONS = {
     "nlist": framing.Number(0, 0, 1_000_000),
@@ -45,7 +49,7 @@ class _Faiss:
     exact = False
     anywhere = True
 
-    def check(self, options: framing.Options) -> dict[str, object]:
+    def check(self, options: framing.Options) -> dict[str, float]:
         _library()
         return framing.checked(self.name, _OPTIONS, options, _ALIASES)
 
@@ -65,7 +69,7 @@ class _Faiss:
         faiss.omp_set_num_threads(threads or os.cpu_count() or 1)
         stored = unit(values) if metric == COSINE else values
         index = _trained(faiss, stored, metric, chosen, seed)
-        effort = min(chosen["nprobe"], index.nlist)
+        effort = min(int(chosen["nprobe"]), index.nlist)
         held = np.zeros(count, bool) if effort else held_back(count)
         _add(index, stored, ~held)
         if held.any():
@@ -86,7 +90,7 @@ class _Faiss:
         return _Graph(file, dimension, metric)
 
 
-class _Graph:
+class _Graph(Graph):
     def __init__(self, file: framing.Opened, dimension: int, metric: str) -> None:
         self.count, self.dimension, self.oversample = file.count, dimension, 1
         self._metric, self._effort = metric, max(file.effort, 1)
@@ -134,7 +138,7 @@ class _Graph:
 
 def _trained(
     faiss: ModuleType, stored: np.ndarray, metric: str, chosen: framing.Options, seed: int
-) -> object:
+) -> Index:
     """An empty index whose lists and code books are those of ``stored``."""
     count, dimension = stored.shape
     lists = max(1, min(chosen["nlist"] or int(4 * count**0.5), count // _TRAINED))
@@ -153,7 +157,7 @@ def _trained(
     return index
 
 
-def _add(index: object, stored: np.ndarray, rows: np.ndarray) -> None:
+def _add(index: Index, stored: np.ndarray, rows: np.ndarray) -> None:
     edges = np.flatnonzero(np.diff(rows.astype(np.int8), prepend=0, append=0))
     for first, end in edges.reshape(-1, 2):
         index.add_with_ids(stored[first:end], np.arange(first, end, dtype=np.int64))
@@ -164,14 +168,20 @@ def _steps(lists: int) -> list[int]:
 
 
 def _tried(
-    faiss: ModuleType, index: object, metric: str, queries: np.ndarray, k: int, effort: int
+    faiss: ModuleType, index: Index, metric: str, queries: np.ndarray, k: int, effort: int
 ) -> np.ndarray:
     wide = k if isinstance(index, faiss.IndexIVFFlat) else k * _OVERSAMPLE
     return _search(faiss, index, metric, queries, wide, effort, None)[0]
 
 
 def _search(
-    faiss: ModuleType, index: object, metric: str, queries: np.ndarray, k: int, probes: int, selector: object
+    faiss: ModuleType,
+    index: Index,
+    metric: str,
+    queries: np.ndarray,
+    k: int,
+    probes: int,
+    selector: IDSelector | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     parameters = faiss.SearchParametersIVF(nprobe=probes, sel=selector)
     put = unit(queries) if metric == COSINE else queries
@@ -199,7 +209,7 @@ def _check_head(file: framing.Opened, dimension: int, metric: str) -> None:
             raise CorruptTable(f"a faiss file says {found!r} for {what}, expected {wanted!r}")
 
 
-def _check_parts(faiss: ModuleType, index: object, count: int, dimension: int) -> None:
+def _check_parts(faiss: ModuleType, index: Index, count: int, dimension: int) -> None:
     lists, stored = index.nlist, index.invlists
     quantizer = faiss.downcast_index(index.quantizer)
     codes = index.pq.M if isinstance(index, faiss.IndexIVFPQ) else 4 * dimension

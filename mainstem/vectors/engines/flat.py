@@ -6,7 +6,7 @@ import numpy as np
 
 from mainstem.errors import CorruptTable
 from mainstem.vectors.distances import nearest
-from mainstem.vectors.engines import framing
+from mainstem.vectors.engines import Graph, framing
 
 
 class _Flat:
@@ -14,7 +14,7 @@ class _Flat:
     exact = True
     anywhere = True
 
-    def check(self, options: framing.Options) -> dict[str, object]:
+    def check(self, options: framing.Options) -> dict[str, float]:
         return framing.checked(self.name, {}, options)
 
     def build(
@@ -37,7 +37,7 @@ class _Flat:
         return _FlatGraph(np.frombuffer(file.body, "<f4").reshape(file.count, dimension), metric)
 
 
-class _FlatGraph:
+class _FlatGraph(Graph):
     oversample = 1
 
     def __init__(self, vectors: np.ndarray, metric: str) -> None:

@@ -69,9 +69,9 @@ def checked(
     known: Mapping[str, Number | Decimal],
     options: Options,
     aliases: Mapping[str, str] | None = None,
-) -> dict[str, object]:
+) -> dict[str, float]:
     """``known`` options with given or default values; ``Invalid`` for others."""
-    given: dict[str, object] = {}
+    given: dict[str, float] = {}
     for name, value in options.items():
         plain = (aliases or {}).get(name.lower(), name.lower())
         if plain not in known:

@@ -22,15 +22,19 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mainstem import limits
 from mainstem.errors import CorruptTable, Invalid
 from mainstem.vectors.distances import COSINE, DOT, L2, nearest
-from mainstem.vectors.engines import framing
+from mainstem.vectors.engines import Graph, framing
 from mainstem.vectors.engines.effort import EFFORTS, held_back, measured
 from mainstem.vectors.engines.walks import FEW_ROWS, FEW_SHARE, LARGEST, asked_of, stored_of
+
+if TYPE_CHECKING:
+    from usearch.index import Index
 
 _OPTIONS = {
     "m": framing.Number(16, 2, 256),
@@ -62,7 +66,7 @@ class _Hnsw:
     exact = False
     anywhere = True
 
-    def check(self, options: framing.Options) -> dict[str, object]:
+    def check(self, options: framing.Options) -> dict[str, float]:
         _library()
         return framing.checked(self.name, _OPTIONS, options, _ALIASES)
 
@@ -116,7 +120,7 @@ class _Hnsw:
         return _Graph(file.body, file.count, file.effort, dimension, metric)
 
 
-class _Graph:
+class _Graph(Graph):
     """A file that usearch looks at where it lies; one view per effort, as an effort is a view's state."""
 
     oversample = 1
@@ -263,7 +267,7 @@ class _View:
     times what its compiled part takes beside the walk, so that part is asked itself, where it answers like
     the class."""
 
-    def __init__(self, index: object, vectors: np.ndarray) -> None:
+    def __init__(self, index: Index, vectors: np.ndarray) -> None:
         self.index = index
         self._compiled = _compiled(index, np.array(vectors[:1]))
 
@@ -280,7 +284,7 @@ class _View:
         return (labels.astype(np.int64), apart) if len(labels) == k else None
 
 
-def _compiled(index: object, query: np.ndarray) -> Callable[..., tuple] | None:
+def _compiled(index: Index, query: np.ndarray) -> Callable[..., tuple[Any, ...]] | None:
     """The search of usearch's compiled part, None where a release of it has none with the same answers."""
     k = min(2, len(index))
     answer = index.search(query, k, threads=1)
@@ -378,7 +382,7 @@ def _numbers(raw: np.ndarray, starts: np.ndarray, width: int, kind: str) -> np.n
     return windows[starts].view(kind)
 
 
-def _add(index: object, stored: np.ndarray, rows: np.ndarray, threads: int) -> None:
+def _add(index: Index, stored: np.ndarray, rows: np.ndarray, threads: int) -> None:
     """Adds the marked rows, by runs of neighbours: usearch refers to them where they lie, without a copy."""
     edges = np.flatnonzero(np.diff(rows.astype(np.int8), prepend=0, append=0))
     for first, end in edges.reshape(-1, 2):
@@ -394,7 +398,7 @@ def _read_back(file: Path) -> bytearray:
 
 
 def _tried(
-    index: object, metric: str, threads: int, queries: np.ndarray, k: int, effort: int
+    index: Index, metric: str, threads: int, queries: np.ndarray, k: int, effort: int
 ) -> np.ndarray:
     """Labels that a graph in the making finds."""
     index.expansion_search = effort
@@ -402,7 +406,7 @@ def _tried(
 
 
 def _answers(
-    index: object, queries: np.ndarray, k: int, threads: int
+    index: Index, queries: np.ndarray, k: int, threads: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """What usearch finds: labels (q, k), -1 for none, and its own distances in float64."""
     answer = index.search(queries, k, threads=threads)

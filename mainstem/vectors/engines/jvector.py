@@ -20,21 +20,25 @@ import os
 import struct
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import resources
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mainstem import limits
 from mainstem.errors import CorruptTable, Invalid
 from mainstem.vectors.distances import COSINE, DOT, L2, nearest
-from mainstem.vectors.engines import framing
+from mainstem.vectors.engines import Graph, framing
 from mainstem.vectors.engines.effort import EFFORTS, held_back, measured
 from mainstem.vectors.engines.walks import FEW_ROWS, FEW_SHARE, LARGEST, asked_of, stored_of
 
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway, JavaObject
+
 PACKAGE = "io.github.jbellis:jvector:4.0.2"
-_OPTIONS = {
+_OPTIONS: dict[str, framing.Number | framing.Decimal] = {
     "m": framing.Number(32, 2, 256),
     "ef_construction": framing.Number(128, 4, 10_000),
     "neighbor_overflow": framing.Decimal(1.2, 1.0, 4.0),
@@ -60,7 +64,7 @@ _TRIMMED = 6
 # Lengths of vectors in the JVM: the largest value lies at this power of two.
 _POWER = 40
 # The gateway that a class loader with our class belongs to. Who is late compiles it once more.
-_compiled: list[tuple[object, object]] = []
+_compiled: list[tuple[JavaGateway, JavaObject]] = []
 
 
 class _JVector:
@@ -68,7 +72,7 @@ class _JVector:
     exact = False
     anywhere = False
 
-    def check(self, options: framing.Options) -> dict[str, object]:
+    def check(self, options: framing.Options) -> dict[str, float]:
         _java_class()
         return framing.checked(self.name, _OPTIONS, options, _ALIASES)
 
@@ -109,7 +113,7 @@ class _JVector:
         return _Graph(framing.opened(self.name, data, dimension, metric, count), dimension, metric)
 
 
-class _Graph:
+class _Graph(Graph):
     oversample = 1
 
     def __init__(self, file: framing.Opened, dimension: int, metric: str) -> None:
@@ -296,7 +300,7 @@ def _bits(rows: np.ndarray) -> bytes:
     return np.packbits(rows, bitorder="little").tobytes()
 
 
-def _java_class() -> object:
+def _java_class() -> Callable[[int, int, str], JavaObject]:
     """Makes graphs in the JVM of Spark's session; ``Invalid`` if there is none, or none with jVector."""
     spark = sys.modules.get("pyspark")
     context = getattr(getattr(spark, "SparkContext", None), "_active_spark_context", None)
@@ -326,10 +330,12 @@ def _java_class() -> object:
     return _constructor(gateway, loader)
 
 
-def _constructor(gateway: object, loader: object) -> object:
+def _constructor(
+    gateway: JavaGateway, loader: JavaObject
+) -> Callable[[int, int, str], JavaObject]:
     made = loader.loadClass(_CLASS).getConstructors()[0]
 
-    def construct(count: int, width: int, metric: str) -> object:
+    def construct(count: int, width: int, metric: str) -> JavaObject:
         given = gateway.new_array(gateway.jvm.java.lang.Object, 3)
         given[0], given[1], given[2] = count, width, metric
         return made.newInstance(given)
@@ -337,7 +343,7 @@ def _constructor(gateway: object, loader: object) -> object:
     return construct
 
 
-def _has(loader: object, name: str) -> bool:
+def _has(loader: JavaObject, name: str) -> bool:
     from py4j.protocol import Py4JJavaError
 
     try:

@@ -41,9 +41,12 @@ from mainstem.errors import Unavailable, naming
 from mainstem.formats.arrow_file import plain_table
 from mainstem.indexing.first_rows import Run
 from mainstem.limits import MANIFEST_BYTES_MAX, VECTOR_CLUSTERS_MAX
+from mainstem.publish.staging import put_once, put_over
 from mainstem.services.progress import Progress
-from mainstem.storage import paths
-from mainstem.storage.protocol import Storage, in_turn
+from mainstem.storage import maps, paths
+from mainstem.storage.folders import make_folder
+from mainstem.storage.protocol import Storage
+from mainstem.storage.side_by_side import in_turn
 from mainstem.truetime.heartbeats import Heartbeats
 from mainstem.truetime.seams import Seams
 from mainstem.vectors.engines import engine
@@ -252,7 +255,7 @@ class _Build:
                     part.add(held.take(pa.array(places)), block[places])
 
     def _keys(self, source: Source) -> pa.Table:
-        return plain_table(self._storage.view(f"{self._folder}/{source.keys.name}"), KEYS, source.rows)
+        return plain_table(maps.view(self._storage, f"{self._folder}/{source.keys.name}"), KEYS, source.rows)
 
     # -- graphs --------------------------------------------------------------------------------------
 
@@ -285,15 +288,12 @@ class _Build:
         for _ in range(_NUMBERS):
             private = self._private(version)
             target = paths.vector_manifest(version.column_id, version.number)
-            try:
-                storage.link(private, target)
-            except FileExistsError:
-                storage.delete(private)
-            else:
-                storage.sync_folder(self._folder)
+            if put_once(storage, private, target):
+                storage.settle([], [self._folder], durable=True)
                 self._verify(version, target)
                 storage.delete(private)
                 return Made(version, True)
+            storage.delete(private)
             other = self._newest(version)
             if other is not None and other.view >= version.view:
                 self.remove()
@@ -304,9 +304,8 @@ class _Build:
     def _private(self, version: Version) -> str:
         storage = self._storage
         folder = paths.vector_version(version.column_id, version.number)
-        storage.sync_folders(
-            [folder, paths.vector_column(version.column_id), paths.VECTOR_FILES, paths.VECTORS]
-        )
+        above = (paths.vector_column(version.column_id), paths.VECTOR_FILES, paths.VECTORS)
+        storage.settle([], [folder, *above], durable=True)
         private = f"{folder}/{paths.vector_name(self.token, 'manifest.json')}"
         data = encode_manifest(version)
         if len(data) > MANIFEST_BYTES_MAX:
@@ -315,7 +314,7 @@ class _Build:
                 f" {MANIFEST_BYTES_MAX} can be read: compact the table, so that file slices have fewer log"
                 " files, or have fewer clusters"
             )
-        storage.create(private, data, durable=True)
+        storage.put_new(private, data, durable=True)
         return private
 
     def _newest(self, version: Version) -> Version | None:
@@ -325,9 +324,9 @@ class _Build:
         """Under the next number, with all files."""
         storage = self._storage
         before, self._number = self._folder, self._next()
-        storage.make_folder(self._folder)
+        make_folder(storage, self._folder)
         for file in version.files:
-            storage.rename(f"{before}/{file.name}", f"{self._folder}/{file.name}")
+            put_over(storage, f"{before}/{file.name}", f"{self._folder}/{file.name}")
         return replace(version, number=self._number)
 
     def _verify(self, version: Version, target: str) -> None:
@@ -378,7 +377,7 @@ def make_graph(storage: Storage, piece: GraphPiece) -> StoredFile:
 def _stored(storage: Storage, target: str, data: memoryview) -> StoredFile:
     for path in _names(target):
         try:
-            storage.create(path, data, durable=True)
+            storage.put_new(path, [data], durable=True)
         except FileExistsError:  # of a task that was repeated
             continue
         return StoredFile(path.rpartition("/")[2], data.nbytes, zlib.crc32(data))

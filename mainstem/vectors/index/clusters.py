@@ -10,6 +10,7 @@ maps are, float32 puts rows on the wrong side of those by more than the clusters
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import numpy as np
 
@@ -28,7 +29,7 @@ _SAMPLE_VALUES_MAX = 16 * 1024 * 1024
 _ROUNDS = 10
 _BLOCK_VALUES = 4 * 1024 * 1024
 
-Vectors = np.ndarray | StoredVectors
+Vectors: TypeAlias = np.ndarray | StoredVectors
 
 
 def cluster_count(rows: int, wanted: int) -> int:

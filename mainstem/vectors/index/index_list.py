@@ -13,12 +13,13 @@ A process that was stopped and wakes up has lost its ticket, and changes nothing
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 
 from mainstem.errors import naming
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.publish.publisher import Guarded
+from mainstem.publish.staging import replace_guarded
 from mainstem.storage import paths
+from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage
 from mainstem.vectors.index.version_manifest import VectorIndexes, encode_indexes
 from mainstem.vectors.index.versions import read_indexes
@@ -54,17 +55,11 @@ def _put(ctx: WriterContext, section: Guarded, path: str, data: bytes) -> None:
     if _content(storage, path) == data:
         return
     folder = path.rpartition("/")[0]
-    if storage.make_folder(folder):  # maybe with the metadata table's, in which it is
+    if make_folder(storage, folder):  # maybe with the metadata table's, in which it is
         above = folder.rpartition("/")[0]
-        storage.sync_folders(filter(None, [above, above.rpartition("/")[0]]))
-    private = paths.prepared(_OWNER, f"{ctx.seams.random.getrandbits(64):016x}")
-    storage.create(private, data, durable=True)
-    try:
-        section.replace(private, path)
-    finally:
-        with suppress(OSError):  # a writer's sweep of left-over private files finds it
-            storage.delete(private)
-    storage.sync_folder(folder)
+        storage.settle([], filter(None, [above, above.rpartition("/")[0]]), durable=True)
+    replace_guarded(section, ctx.seams.random, _OWNER, path, data)
+    storage.settle([], [folder], durable=True)
 
 
 def _content(storage: Storage, path: str) -> bytes | None:

@@ -24,8 +24,9 @@ from mainstem.indexing.status import BUILDING, LEFT_OVER, READY, Index
 from mainstem.layout.properties import load_config
 from mainstem.limits import FILE_NAME_BYTES_MAX, VECTOR_CLUSTERS_MAX
 from mainstem.options import VECTOR, VECTOR_AFTER_COMPACTION, VECTOR_FRESH_PERCENT, flag, whole_number
-from mainstem.readers.planning.snapshot import read_spec, scan
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.snapshot import read_spec, scan
+from mainstem.readers.rows.split import slices_of
 from mainstem.services.progress import Progress, silent
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -351,7 +352,7 @@ def _slices_now(storage: Storage) -> dict[tuple[str, str], tuple[str | None, tup
             None if split.base_file is None else split.base_file.rpartition("/")[2],
             tuple(path.rpartition("/")[2] for path in split.log_files),
         )
-        for split in scan(storage, columns=[]).splits()
+        for split in slices_of(scan(storage, columns=[]).splits())
     }
 
 

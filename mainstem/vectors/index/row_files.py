@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mainstem.storage.protocol import LogSink, Storage
+from mainstem.storage.protocol import Storage, Upload
 from mainstem.vectors.index.version_manifest import StoredFile
 from mainstem.vectors.index.versions import KEYS
 
@@ -20,7 +20,7 @@ class FileSink:
 
     def __init__(self, storage: Storage, path: str) -> None:
         self.name = path.rpartition("/")[2]
-        self.sink: LogSink = storage.open_sink(path)
+        self.sink: Upload = storage.upload(path)
         self._checksum = 0
 
     def write(self, data: Any) -> int:
@@ -64,7 +64,7 @@ class RowFiles:
         self.count += len(vectors)
 
     @property
-    def sinks(self) -> list[LogSink]:
+    def sinks(self) -> list[Upload]:
         """Of both files, to be settled."""
         return [self._keys.sink, self._vectors.sink]
 

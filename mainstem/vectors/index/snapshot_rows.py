@@ -11,10 +11,10 @@ import pyarrow as pa
 from mainstem.errors import Invalid
 from mainstem.limits import VECTOR_DIMENSION_MAX, VECTOR_ROWS_MAX, VECTOR_SLICES_MAX
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.readers.planning.snapshot import scan
-from mainstem.readers.planning.split import Split
 from mainstem.readers.planning.table_state import steady_timeline
-from mainstem.readers.rows.query_columns import TIME_COLUMN
+from mainstem.readers.queries.snapshot import scan
+from mainstem.readers.rows.slice_query import TIME_COLUMN
+from mainstem.readers.rows.split import Split
 from mainstem.storage.protocol import Storage
 from mainstem.vectors.arrays import dimension_of, is_vector, matrix
 from mainstem.vectors.index.snapshots import how_read

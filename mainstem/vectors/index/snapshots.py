@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.limits import PROPERTIES_BYTES_MAX
-from mainstem.readers.planning.snapshot import View
-from mainstem.readers.planning.split import ReadSpec, Split
+from mainstem.readers.queries.snapshot import View
+from mainstem.readers.rows.split import ReadSpec, Split
 from mainstem.readers.skipping.chooser import Use
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage

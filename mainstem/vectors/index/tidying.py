@@ -80,7 +80,7 @@ class _Tidying:
             for number in version_numbers(storage, column_id):
                 self._folder(column_id, number, kept, newest=max(kept, default=0))
             if index is None and not storage.names(paths.vector_column(column_id)):
-                storage.delete_folder(paths.vector_column(column_id))
+                storage.delete_tree(paths.vector_column(column_id))
         for token in sorted(storage.names(paths.VECTOR_BUILDERS)):
             self._is_dead(token)
         return Tidied(self._versions, self._files) if self._versions or self._files else None
@@ -113,7 +113,7 @@ class _Tidying:
             if name not in named and token in dead:
                 self._files += storage.delete(f"{folder}/{name}")
         if version is None and not storage.names(folder):
-            storage.delete_folder(folder)
+            storage.delete_tree(folder)
 
     def _may_go(self, version: Version, kept: Collection[int]) -> bool:
         """Whether a version is of no use, as far as is known *after* its manifest was read: an index that is

@@ -364,8 +364,8 @@ def _slice(raw: Any) -> CoveredSlice:
 def _cluster(raw: Any, dimension: int, token: str) -> Cluster:
     centroid = np.frombuffer(base64.b64decode(raw["centroid"], validate=True), "<f4")
     _fits(len(centroid) == dimension and bool(np.isfinite(centroid).all()), "a centroid")
-    files = (_file(raw[key], token) for key in ("keys", "vectors", "graph"))
-    return Cluster(_number(raw["rows"], 0, VECTOR_ROWS_MAX), *files, centroid)
+    keys, vectors, graph = (_file(raw[key], token) for key in ("keys", "vectors", "graph"))
+    return Cluster(_number(raw["rows"], 0, VECTOR_ROWS_MAX), keys, vectors, graph, centroid)
 
 
 def _file(raw: Any, token: str) -> StoredFile:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from mainstem.errors import CorruptTable, MainstemError
 from mainstem.formats.arrow_file import plain_table
 from mainstem.limits import MANIFEST_BYTES_MAX, PROPERTIES_BYTES_MAX, VECTOR_MEMORY_BYTES_MAX
-from mainstem.storage import paths
+from mainstem.storage import maps, paths
 from mainstem.storage.protocol import Storage
 from mainstem.vectors.index.version_manifest import (
     ELEMENTS,
@@ -206,7 +206,7 @@ def _content(storage: Storage, version: Version, file: StoredFile) -> memoryview
     """All bytes of a file, as they were written, in memory of our own."""
     path = version.path(file)
     _check_size(storage, path, file)
-    view = storage.private(path, file.size, spill=version.size > VECTOR_MEMORY_BYTES_MAX)
+    view = maps.private_copy(storage, path, file.size, spill=version.size > VECTOR_MEMORY_BYTES_MAX)
     checksum = 0
     for start in range(0, len(view), _CHUNK):
         checksum = zlib.crc32(view[start : start + _CHUNK], checksum)

@@ -27,11 +27,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Invalid, Unsupported
-from mainstem.formats.log_file import BlockKind
+from mainstem.formats.log_file import BlockKind, LogBlock
 from mainstem.merge.log_entries import entry_keys
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.readers.planning.split import Split
 from mainstem.readers.rows.log_rows import entries_of, live_blocks
+from mainstem.readers.rows.split import Split
 from mainstem.storage.protocol import Storage
 from mainstem.vectors.index.embedding import digests
 from mainstem.vectors.index.version_manifest import ELEMENTS, CoveredSlice
@@ -197,7 +197,7 @@ def _written(storage: Storage, split: Split) -> pa.Array | None:
     """All record keys in the log files of a split; None where a block takes others back."""
     kinds: set[BlockKind] = set()
 
-    def noted(block):
+    def noted(block: LogBlock) -> LogBlock:
         kinds.add(block.kind)
         return block
 

@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 
 from mainstem.errors import Invalid
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.readers.planning.split import Split
+from mainstem.readers.rows.split import Split
 from mainstem.storage.protocol import Storage
+from mainstem.storage.side_by_side import side_by_side
 from mainstem.vectors.distances import COSINE, nearest
 from mainstem.vectors.search.hits import Hits, joined, nearest_of, nothing, whole
 from mainstem.vectors.search.request import Question
@@ -43,7 +44,7 @@ def search_splits(
             compared += count
         return found, compared
 
-    results = storage.side_by_side(one, list(zip(splits, numbers, strict=True)))
+    results = side_by_side(storage, one, list(zip(splits, numbers, strict=True)))
     return joined([hits for hits, _ in results]), sum(count for _, count in results)
 
 

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from mainstem.errors import Unavailable
 from mainstem.layout.properties import TableConfig
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.readers.planning.split import ReadSpec, Split
+from mainstem.readers.rows.split import ReadSpec, Split
 from mainstem.storage.protocol import Storage
+from mainstem.storage.side_by_side import side_by_side
 from mainstem.vectors.distances import pair_distances
 from mainstem.vectors.search.hits import Hits
 from mainstem.vectors.search.request import DISTANCE, QUERY_INDEX, Question
@@ -107,7 +108,7 @@ def _read(
             at = _among_doubles(storage, splits[number], hits, places, rows, asked, metric)
         return rows.take(pa.array(at)), places
 
-    parts = storage.side_by_side(one, wanted)
+    parts = side_by_side(storage, one, wanted)
     order = np.argsort(np.concatenate([places for _, places in parts]), kind="stable")
     rows = pa.concat_tables([table for table, _ in parts]).take(pa.array(order))
     return rows.select(list(names))

@@ -49,8 +49,7 @@ class _Walk:
         self._query = asked.queries.astype(np.float32)
         # Of graphs of one engine and metric, which all clusters of a version have.
         graph = made.opened.clusters[made.used[0]].graph if made.used else None
-        prepared = getattr(graph, "prepared", None)
-        self._prepared = None if prepared is None else prepared(self._query)
+        self._prepared = None if graph is None else graph.prepared(self._query)
 
     def through(self, worst: float) -> list[Found]:
         """The query's own cluster, then those that may hold a row nearer than the k-th. ``worst``: distance
@@ -133,10 +132,10 @@ def _nearest(
     # Of each candidate its number in the snapshot's slices, and of those that are found their keys.
     slices = [made.places[clusters[at].slices[labels]] for at, labels in best]
     order, sources = order[:k], [(texts, part[1].tolist()) for texts, part in zip(keys, best, strict=True)]
-    if len(parts) > len(best):
+    if fresh is not None and len(parts) > len(best):
         slices.append(fresh.slice)
         sources.append((Texts.of(fresh.key), range(len(fresh))))
-    places = [(texts, row) for texts, rows in sources for row in rows]
+    places = [(texts, row) for texts, rows in sources if texts is not None for row in rows]
     found = Texts.array(texts.at(row) for texts, row in map(places.__getitem__, order.tolist()))
     slices = np.concatenate(slices) if len(slices) > 1 else slices[0]
     return Hits(np.zeros(len(order), np.int64), slices[order], found, ascending[:k])

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from mainstem.errors import CorruptTable
 from mainstem.storage.protocol import Storage
+from mainstem.storage.side_by_side import side_by_side
 from mainstem.vectors.engines import Graph
 from mainstem.vectors.index.version_manifest import CoveredSlice, Version
 from mainstem.vectors.index.versions import RECORD_KEY, SLICE, TEXT, open_graph, open_keys, open_vectors
@@ -47,7 +48,7 @@ class Opened:
         """Raises ``CorruptTable`` for damage, ``FileNotFoundError`` where the version was cleaned,
         ``Invalid`` where the engine's library is missing."""
         numbers = range(len(version.clusters))
-        clusters = storage.side_by_side(lambda number: _cluster(storage, version, number), numbers)
+        clusters = side_by_side(storage, lambda number: _cluster(storage, version, number), numbers)
         places = {(s.partition, s.file_id): at for at, s in enumerate(version.slices)}
         centroids = np.array([c.centroid for c in version.clusters]).reshape(len(clusters), version.dimension)
         return cls(version, tuple(clusters), places, Reach(centroids, version.metric))

@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 
 from mainstem.limits import VECTOR_DELTA_BYTES_MAX
 from mainstem.merge.rules import KEY_COLUMN
-from mainstem.readers.planning.split import Split
+from mainstem.readers.rows.split import Split
 from mainstem.storage.protocol import Storage
+from mainstem.storage.side_by_side import side_by_side
 from mainstem.vectors.index.snapshots import Snapshot
 from mainstem.vectors.search.delta import Delta, DoubleKeys, Kind, NotByIndex, delta_of, kind_of, names_of
 from mainstem.vectors.search.hits import Texts, one_chunk
@@ -133,7 +134,7 @@ def plan(storage: Storage, snapshot: Snapshot, column: str, opened: Opened, delt
         except NotByIndex as error:
             return Refusal(names_of(split.log_files), error.message)
 
-    for (number, key, _), delta in zip(missing, storage.side_by_side(made, missing), strict=True):
+    for (number, key, _), delta in zip(missing, side_by_side(storage, made, missing), strict=True):
         deltas.keep(key, delta)
         found[number] = delta
     known = _check_all(found)
@@ -201,7 +202,7 @@ def passing(storage: Storage, made: Plan, filter: pc.Expression) -> Passing:
         return pa.chunked_array(chunks, pa.string())
 
     splits = made.snapshot.filtered(filter)
-    for (number, split), keys in zip(splits, storage.side_by_side(one, splits), strict=True):
+    for (number, split), keys in zip(splits, side_by_side(storage, one, splits), strict=True):
         if opened.covered(split.partition, split.file_id) is not None:
             pieces = opened.pieces(split.partition, split.file_id)
             mark(allowed, pieces, contained(opened.keys(pieces), keys))

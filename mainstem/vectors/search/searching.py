@@ -28,7 +28,7 @@ from mainstem.errors import Unavailable
 from mainstem.forks import Mutex
 from mainstem.limits import VECTOR_DELTA_BYTES_MAX
 from mainstem.readers.planning.query_times import instant_time
-from mainstem.readers.planning.split import Split
+from mainstem.readers.rows.split import Split
 from mainstem.readers.skipping.chooser import Use
 from mainstem.storage.protocol import Storage
 from mainstem.vectors.distances import COSINE

@@ -14,7 +14,7 @@ import mainstem
 from mainstem.errors import MainstemError
 from mainstem.layout.buckets import bucket_ids, file_id_bucket
 from mainstem.layout.partitions import list_partitions
-from mainstem.readers.planning.scan_plan import ScanPlan
+from mainstem.readers.queries.scan_plan import ScanPlan
 from mainstem.storage import paths
 from mainstem.writers.transaction import Transaction
 from tests.fuzz.histories.ledger import Answers, answer_of

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import patch
 
+from mainstem.lsm_archive.reader import Archive
 from mainstem.publish.publisher import Guarded
 from mainstem.readers.planning.table_state import TableState
 from mainstem.services import archive_plan, archiving
+from mainstem.services.archive_version import NewVersion
 from mainstem.services.archiving import _Round
-from mainstem.storage import paths
 from mainstem.timeline.instant import RESTORE
 from mainstem.writers.stream_guard import GuardIndex
 from tests.sim.mutants.mutant import Patch, nothing, seeded_bug
@@ -25,10 +26,10 @@ MACHINE = Faults(host_crash=0.004)
 def completed_goes_first() -> list[Patch]:
     whole = archiving._delete_active
 
-    def hasty(section: Guarded, going: list[Any]) -> None:
+    def hasty(section: Guarded, folder: str, timeline: Any, going: list[Any]) -> None:
         for instant in going:
-            section.storage.delete(paths.timeline_file(instant.file_name))
-        whole(section, going)
+            section.storage.delete(f"{folder}/{instant.file_name}")
+        whole(section, folder, timeline, going)
 
     return [patch.object(archiving, "_delete_active", hasty)]
 
@@ -36,10 +37,11 @@ def completed_goes_first() -> list[Patch]:
 @seeded_bug("instants are deleted before the archive's version is switched", "archives", CRASHING)
 def deletes_before_the_switch() -> list[Patch]:
     def move(self: _Round, section: Guarded, going: list[Any], switch: Any) -> bool:
-        if not self._still_right(section, going, switch):
+        timeline = self._still_right(section, going, switch)
+        if timeline is None:
             return False
-        archiving._delete_active(section, going)
-        return switch is None or self._switch(section, switch)
+        archiving._delete_active(section, self.subject.timeline, timeline, going)
+        return switch is None or self.version.switch(section, switch)
 
     return [patch.object(_Round, "_move", move)]
 
@@ -62,14 +64,14 @@ def switches_without_the_fence() -> list[Patch]:
 
 @seeded_bug("the switch is not made durable before instants are deleted", "archives", MACHINE)
 def switch_not_synced() -> list[Patch]:
-    whole = _Round._switch
+    whole = NewVersion.switch
 
-    def hasty(self: _Round, section: Guarded, switch: Any) -> bool:
+    def hasty(self: NewVersion, section: Guarded, switch: Any) -> bool:
         storage = self.ctx.seams.storage
         with patch.object(storage, "sync_folder", nothing):
             return whole(self, section, switch)
 
-    return [patch.object(_Round, "_switch", hasty)]
+    return [patch.object(NewVersion, "switch", hasty)]
 
 
 @seeded_bug(
@@ -104,7 +106,7 @@ def archive_before_timeline() -> list[Patch]:
     load = TableState.load.__func__
 
     def early(cls: type, storage: Any, config: Any) -> TableState:
-        archive = archiving.Archive.load(storage, config.history)
+        archive = Archive.load(storage, config.history)
         assert archive.manifest is not None
         state = load(cls, storage, config)
         state.archive = archive

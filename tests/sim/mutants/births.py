@@ -14,7 +14,7 @@ from mainstem.metadata.creation import Group, first_instant, put_partition, put_
 from mainstem.publish import link_fence, publisher
 from mainstem.publish.publisher import Publisher
 from mainstem.publish.table_identity import check_table
-from mainstem.readers.planning import scan_plan
+from mainstem.readers.queries import scan_plan
 from mainstem.storage import paths
 from mainstem.storage.below import FolderStorage
 from mainstem.storage.protocol import Storage
@@ -41,15 +41,15 @@ def _in_place(
             (f"{instant}.{DELTACOMMIT}.{INFLIGHT}", b""),
             (f"{instant}_{time}.{DELTACOMMIT}", done),
         ):
-            storage.create(f"{paths.METADATA_TIMELINE}/{name}", data, durable=True)
-    storage.sync_folder(paths.METADATA_TIMELINE)
+            storage.put_new(f"{paths.METADATA_TIMELINE}/{name}", data, durable=True)
+    storage.settle([], [paths.METADATA_TIMELINE], durable=True)
 
 
 @seeded_bug("a creator removes the metadata table that it finds (mainstem before)", "births", STANDING_STILL)
 def clears_the_metadata_table() -> list[Patch]:
     def put(storage: Storage, *given: Any, **named: Any) -> None:
         for name in sorted(storage.names(paths.METADATA)):
-            storage.delete_folder(f"{paths.METADATA}/{name}")
+            storage.delete_tree(f"{paths.METADATA}/{name}")
         with suppress(FileExistsError):
             _in_place(storage, *given, **named)
 
@@ -67,10 +67,7 @@ def half_a_metadata_table() -> list[Patch]:
 
 @seeded_bug("a new metadata table is not durable before the table is there", "births", QUIET)
 def birth_not_durable() -> list[Patch]:
-    return [
-        patch.object(FolderStorage, "sync_folder", nothing),
-        patch.object(FolderStorage, "sync_folders", nothing),
-    ]
+    return [patch.object(FolderStorage, "settle", nothing)]
 
 
 @seeded_bug("the properties are put in place before the metadata table that they name", "births", QUIET)

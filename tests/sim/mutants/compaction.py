@@ -47,4 +47,4 @@ def plan_with_logs_in_flight() -> list[Patch]:
 
 @seeded_bug("a compaction is completed without asking whether it still is pending", "compactions")
 def complete_without_a_look() -> list[Patch]:
-    return [patch.object(compaction.Execution, "_ended", lambda self, section, stats: None)]
+    return [patch.object(compaction.Execution, "ended", lambda self, section, stats: None)]

@@ -109,7 +109,7 @@ def markers_pile_up() -> list[Patch]:
 @seeded_bug("completed instants are created in place instead of linked")
 def created_in_place() -> list[Patch]:
     def link(self: LinkEpoch, target: str) -> None:
-        self._storage.create(target, self._storage.read(self.marker, max_bytes=2**30), durable=True)
+        self._storage.put_new(target, self._storage.read(self.marker, max_bytes=2**30), durable=True)
 
     return [patch.object(LinkEpoch, "publish", link)]
 

@@ -12,8 +12,10 @@ from mainstem.metadata.commits.delta_commit import MetadataCommit
 from mainstem.publish.link_fence import LinkEpoch
 from mainstem.publish.publisher import Publisher
 from mainstem.services import cleaning, compaction, restoring
+from mainstem.services.executor import publish_end
 from mainstem.services.metadata import metadata_cleaning
 from mainstem.storage import paths
+from mainstem.timeline.instant import COMMIT
 from mainstem.writers import leftovers, rollback
 from tests.sim.mutants.mutant import LOSING_LEASES, STOPPING, Patch, nothing, seeded_bug
 from tests.sim.world import Faults
@@ -87,12 +89,13 @@ def clean_leaves_ghosts() -> list[Patch]:
 
 @seeded_bug("a compaction's base files are not listed", "indexed")
 def compaction_not_listed() -> list[Patch]:
-    class Nothing(FileChanges):
-        @classmethod
-        def of_stats(cls, stats: Any, *, new_keys: bool = True) -> FileChanges:
-            return FileChanges()
+    def publish(self: compaction.Execution, content: bytes, stats: Any) -> Any:
+        def ended(section: Any) -> Any:
+            return self.ended(section, stats)
 
-    return [patch.object(compaction, "FileChanges", Nothing)]
+        return publish_end(self.ctx, self.time, COMMIT, content, ended, changes=FileChanges())
+
+    return [patch.object(compaction.Execution, "publish", publish)]
 
 
 @seeded_bug(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from unittest.mock import patch
 
 from mainstem.publish.publisher import Publisher
-from mainstem.services import restoring
+from mainstem.services import restore_plan, restoring
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import WRITE_ACTIONS, Instant
 from mainstem.writers import transaction
@@ -22,7 +22,7 @@ def restores_by_requested_time() -> list[Patch]:
         writes = (i for i in timeline.instants if i.action in WRITE_ACTIONS)
         return sorted((i for i in writes if i.requested > savepoint.requested), key=str, reverse=True)
 
-    return [patch.object(restoring, "removed_by_restore", later)]
+    return [patch.object(restore_plan, "removed_by_restore", later)]
 
 
 @seeded_bug("a restore removes data files before the instants are taken off the timeline", "restores", QUIET)
@@ -32,7 +32,7 @@ def data_files_before_instants() -> list[Patch]:
 
 @seeded_bug("a restore does not ask whether writers live", "restores", QUIET)
 def no_live_writer_check() -> list[Patch]:
-    return [patch.object(restoring, "_check_quiet", nothing)]
+    return [patch.object(restore_plan, "_check_quiet", nothing)]
 
 
 @seeded_bug("a commit does not look for a pending restore", "restores", SLEEPING)

@@ -58,4 +58,4 @@ def compactions_rolled_back() -> list[Patch]:
 
 @seeded_bug("an overtaken executor completes the compaction once more (T16)", "services", STANDING)
 def compaction_completed_twice() -> list[Patch]:
-    return [patch.object(Execution, "_ended", nothing)]
+    return [patch.object(Execution, "ended", nothing)]

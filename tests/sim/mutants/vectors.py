@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from mainstem.readers.planning.snapshot import scan
+from mainstem.readers.queries.snapshot import scan
 from mainstem.vectors.index.snapshot_rows import Reading, Source
 from mainstem.vectors.index.version_manifest import StoredFile
 from mainstem.vectors.search import delta

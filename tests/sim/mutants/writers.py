@@ -46,7 +46,7 @@ def one_token_for_all_partitions() -> list[Patch]:
 
 @seeded_bug("markers are written after their log files")
 def marker_after_file() -> list[Patch]:
-    create, opening = SimStorage.create, SimStorage.open_sink
+    create, opening = SimStorage.put_new, SimStorage.upload
     held: dict[int, list[tuple]] = {}
 
     def later(self: SimStorage, path: str, data: Any, *, durable: bool) -> None:
@@ -61,14 +61,14 @@ def marker_after_file() -> list[Patch]:
             create(self, marker, data, durable=False)
         return sink
 
-    return [patch.object(SimStorage, "create", later), patch.object(SimStorage, "open_sink", then)]
+    return [patch.object(SimStorage, "put_new", later), patch.object(SimStorage, "upload", then)]
 
 
 @seeded_bug("log files are not synced before the commit (fsync lies)")
 def files_not_synced() -> list[Patch]:
     settle = SimStorage.settle
 
-    def careless(self: SimStorage, sinks: Any, folders: Any, *, durable: bool) -> None:
+    def careless(self: SimStorage, sinks: Any, folders: Any = (), *, durable: bool) -> None:
         settle(self, sinks, folders, durable=False)
 
     return [patch.object(SimStorage, "settle", careless)]
@@ -78,7 +78,7 @@ def files_not_synced() -> list[Patch]:
 def parents_not_synced() -> list[Patch]:
     settle = SimStorage.settle
 
-    def near(self: SimStorage, sinks: Any, folders: Any, *, durable: bool) -> None:
+    def near(self: SimStorage, sinks: Any, folders: Any = (), *, durable: bool) -> None:
         settle(self, sinks, [f for f in folders if f], durable=durable)
 
     return [patch.object(SimStorage, "settle", near)]

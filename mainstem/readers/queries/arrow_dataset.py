@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,11 +20,25 @@ import pyarrow.fs as fs
 from mainstem.errors import Unsupported
 from mainstem.readers.planning.query_schema import filter_columns, output_columns
 
-if TYPE_CHECKING:
-    from mainstem.readers.planning.scan_plan import ScanPlan
-
 Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 _FILE = "table.arrow"
+
+
+class Query(Protocol):
+    """What a dataset needs of a query (``scan_plan.ScanPlan``)."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the rows."""
+
+    def refined(self, columns: Sequence[str] | None, filter: pc.Expression | None) -> Query:
+        """The same query with fewer columns and one more filter."""
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream."""
+
+    def count_rows(self) -> int:
+        """How many there are."""
 
 
 class PlanDataset(ds.FileSystemDataset):
@@ -33,7 +47,7 @@ class PlanDataset(ds.FileSystemDataset):
     The schema is that of the moment at which the dataset was made.
     """
 
-    def __init__(self, plan: ScanPlan, expression: pc.Expression | None = None) -> None:
+    def __init__(self, plan: Query, expression: pc.Expression | None = None) -> None:
         self._plan = plan
         self._expression = expression
         self._shown = plan.schema

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,17 +26,16 @@ from mainstem.readers.planning.history import (
     past_state,
 )
 from mainstem.readers.planning.query_schema import (
-    column_defaults,
     filter_columns,
     full_schema,
     output_columns,
     table_schema,
 )
 from mainstem.readers.planning.query_times import instant_time
-from mainstem.readers.planning.scan_plan import Planned, ScanPlan
-from mainstem.readers.planning.split import ReadSpec, Split, split_paths
 from mainstem.readers.planning.table_state import TableState
+from mainstem.readers.queries.scan_plan import Planned, ScanPlan
 from mainstem.readers.rows.path_values import path_values
+from mainstem.readers.rows.split import ReadSpec, Split, split_paths
 from mainstem.readers.skipping.chooser import Skipping, Use
 from mainstem.storage.protocol import Storage
 
@@ -183,17 +182,15 @@ def read_spec(
         raise Invalid(f"{DAMAGED}={damaged!r}; expected 'error' or 'skip'")
     found = table_schema(state, until)
     text = found.text
-    rules = replace(merge_rules(state.config.raw), defaults=column_defaults(text))
+    rules = merge_rules(state.config.raw)
     schema = full_schema(text)
     if not stored:
         schema = _as_shown(schema, state.config, rules.ordering)
-    if rules.merger is not None:
-        rules = replace(rules, full_schema=schema)
     virtual = _virtual_key(state.config)
     return ReadSpec(
         schema=schema,
         columns=tuple(output_columns(schema, columns)),
-        rules=rules,
+        rules=rules.for_schema(text, schema),
         extra=tuple(filter_columns(schema, expression)),
         filter=expression,
         until=until,

@@ -27,7 +27,7 @@ def test_a_file_added_while_its_folder_is_removed_does_not_keep_the_folder(tmp_p
         real(path, **options)
 
     monkeypatch.setattr(shutil, "rmtree", met_a_late_file)
-    LocalStorage(str(tmp_path)).delete_folder("markers")
+    LocalStorage(str(tmp_path)).delete_tree("markers")
     assert not (tmp_path / "markers").exists() and len(calls) == 2
 
 
@@ -41,7 +41,7 @@ def test_another_failure_of_the_removal_is_raised_at_once(tmp_path, monkeypatch)
 
     monkeypatch.setattr(shutil, "rmtree", no_access)
     with pytest.raises(OSError, match="Permission denied"):
-        LocalStorage(str(tmp_path)).delete_folder("markers")
+        LocalStorage(str(tmp_path)).delete_tree("markers")
     assert len(calls) == 1
 
 
@@ -56,5 +56,5 @@ def test_a_file_is_made_although_its_folder_is_removed_while_it_is_made(tmp_path
                 shutil.rmtree(tmp_path / "markers")
 
     monkeypatch.setattr(os, "makedirs", removed_at_once)
-    LocalStorage(str(tmp_path)).create("markers/par1/one", b"x", durable=False)
+    LocalStorage(str(tmp_path)).put_new("markers/par1/one", b"x", durable=False)
     assert (tmp_path / "markers/par1/one").read_bytes() == b"x" and len(calls) == 3

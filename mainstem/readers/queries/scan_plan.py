@@ -11,8 +11,9 @@ import pyarrow as pa
 from mainstem.errors import CorruptTable, Unavailable, Unsupported
 from mainstem.publish.table_identity import check_table
 from mainstem.readers.planning.explain import Explanation, Report
-from mainstem.readers.planning.split import ReadSpec
-from mainstem.storage.protocol import Result, Storage
+from mainstem.readers.rows.split import ReadSpec
+from mainstem.storage.protocol import Storage
+from mainstem.storage.side_by_side import Result, side_by_side
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,7 +172,7 @@ class ScanPlan:
     def to_dataset(self) -> ds.Dataset:
         """The query for engines that choose columns and rows by themselves, such as DuckDB
         (``duckdb.sql("select ... from dataset")``) and Polars (``pl.scan_pyarrow_dataset(dataset)``)."""
-        from mainstem.readers.planning.arrow_dataset import PlanDataset
+        from mainstem.readers.queries.arrow_dataset import PlanDataset
 
         return PlanDataset(self)
 
@@ -189,7 +190,7 @@ class ScanPlan:
         """The rows of each slice; slices do not depend on each other, but a user's merger might."""
         if planned.spec.rules.merger is not None:
             return [list(split.read(self._storage)) for split in splits]
-        return self._storage.side_by_side(lambda split: list(split.read(self._storage)), splits)
+        return side_by_side(self._storage, lambda split: list(split.read(self._storage)), splits)
 
     def _tables(self) -> tuple[Planned, Iterator[pa.Table]]:
         """The plan of this moment, and its rows when they are drawn. Until the first rows are there a

@@ -1,0 +1,98 @@
+"""The unit of reading: one file slice, self-contained and picklable (a Spark task reads one)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from mainstem.merge.file_slice import merge_slice
+from mainstem.readers.rows.base_rows import open_base
+from mainstem.readers.rows.late_materialization import late_rows, suits
+from mainstem.readers.rows.log_rows import entries_of, log_entries, log_runs
+from mainstem.readers.rows.query_columns import with_keys, with_path_values, written_in
+from mainstem.readers.rows.slice_query import TIME_COLUMN, ReadSpec, SliceQuery
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+
+__all__ = ["TIME_COLUMN", "ReadSpec", "Split", "log_entries", "read_split", "split_paths"]
+
+
+class Split(SliceQuery):
+    """A file slice that reads itself."""
+
+    def read(self, storage: Storage) -> Iterator[pa.Table]:
+        """``read_split`` of this split."""
+        return read_split(storage, self)
+
+
+def slices_of(splits: Iterable[object]) -> list[Split]:
+    """The splits of a query without deletes and change data: all of them are file slices."""
+    found = list(splits)
+    slices = [split for split in found if isinstance(split, Split)]
+    if len(slices) < len(found):
+        raise TypeError("a query with deletes or change data has splits that are no file slices")
+    return slices
+
+
+def read_split(storage: Storage, split: SliceQuery) -> Iterator[pa.Table]:
+    """Rows of the slice that match the filter, in the query's columns; empty tables are left out.
+
+    Raises ``CorruptTable`` with path and offset for damaged files, ``FileNotFoundError`` for files
+    that a clean removed meanwhile.
+    """
+    spec = split.spec
+    order_types = spec.ordering_types
+    runs = log_runs(storage, split)
+    rows = None
+    if spec.ids is None and suits(spec, runs):  # with ids, every file calls the columns otherwise
+        rows = late_rows(storage, split, runs, order_types)
+    if rows is None:
+        entries = [entry for run in runs for entry in entries_of(run, spec)]
+        base = base_tables(storage, split, merged=bool(entries))
+        excerpt = spec.instants is not None
+        merged = merge_slice(base, entries, spec.read_schema, spec.rules, order_types, excerpt=excerpt)
+        rows = (_selected(table, split) for table in merged)
+    yield from (table for table in rows if table.num_rows)
+
+
+def _selected(table: pa.Table, split: SliceQuery) -> pa.Table:
+    spec = split.spec
+    table = with_path_values(table, split)
+    if spec.filter is not None and table.num_rows:
+        table = table.filter(spec.filter)
+    return table.select(list(spec.columns))
+
+
+def base_tables(storage: Storage, split: SliceQuery, *, merged: bool) -> Iterator[pa.Table]:
+    """The slice's base rows, batch by batch.
+
+    ``merged``: with what the merge needs; else the columns that come out are enough.
+    """
+    if split.base_file is None:
+        return
+    spec = split.spec
+    keyed = merged or bool(spec.virtual_key)
+    name = paths.parse_base_name(split.base_file.rsplit("/", 1)[-1])
+    stored = spec.stored_columns("" if name is None else name.instant)
+    wanted = spec.wanted if keyed else spec.plain
+    with open_base(storage, split.base_file) as base:
+        names = wanted if stored is None else stored.names(wanted)
+        for table in base.batches(names, coded=_carried(spec) if merged else ()):
+            table = table if stored is None else stored.shown(table)
+            table = with_keys(table, spec, split.base_file) if keyed else table
+            yield written_in(table, spec, split.base_file)
+
+
+def _carried(spec: ReadSpec) -> list[str]:
+    """Columns that a merge only carries along, so that they may come as dictionaries and codes."""
+    if spec.ids is not None or spec.instants is not None or spec.rules.merger is not None:
+        return []
+    looked_at = {*spec.rules.needed_columns, *spec.virtual_key}
+    return [name for name in spec.read_schema.names if name not in looked_at]
+
+
+def split_paths(partition: str, base: str | None, logs: Sequence[str]) -> tuple[str | None, tuple]:
+    """Table paths of a slice's files."""
+    base_path = None if base is None else paths.in_partition(partition, base)
+    return base_path, tuple(paths.in_partition(partition, name) for name in logs)

@@ -1,0 +1,213 @@
+"""The executor of plans, whose shape compaction, log compaction and the metadata table's compaction share.
+
+  1. [[ lock: the plan, made of what is completed now -> publish t.<planned>.requested ]]    ``publish_plan``
+  2. a heartbeat on the plan's time: nobody else alive executes it                ``services.claim.claimed``
+  3. what a dead attempt of another engine left goes; t.<planned>.inflight                ``Execution.begin``
+  4. for each file: private file, a look at the plan, its place                   ``planned_files.make_file``
+  5. [[ lock: is the plan still ours to complete? -> publish t_c.<completed> ]]        ``Execution.complete``
+  6. the plan's private files and markers go
+
+A service says what it plans, what a file holds, and what must still hold in 5. Cleaning and restoring, which
+make no files, have 1, 2 and 5 from here (``publish_plan``, ``publish_end``).
+
+**Why anybody may do it, several at once.** The name of a new file follows from plan and file group alone and
+its rows from the plan's files alone, so it does not matter who makes it or how often: the first one's stays,
+every other executor finds it. Whoever comes too late changes nothing: in 4 an executor looks whether the plan
+is still pending when its private file is whole, and then gives it its place; whoever completes the plan
+removes all private files of it afterwards (6), so a stopped executor that wakes up between the look and the
+place finds nothing to put there (the order of the completion fence, ``publish.link_fence``). The heartbeat
+saves double work; nothing depends on it.
+
+**A crash** after 1 leaves a plan that anybody executes; in 4, private files, and files of an instant that is
+not completed, which no reader shows and the next executor finds; after 5, private files, which are swept.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Generic, TypeVar
+
+from mainstem.errors import Unavailable
+from mainstem.metadata.commits.action import FileChanges
+from mainstem.publish.publisher import Published, Section
+from mainstem.publish.staging import create_once, prepared, preparing
+from mainstem.services.other_attempts import forget_other_attempt, other_files, sweep_private
+from mainstem.services.planned_files import Kind
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.commit_metadata import CompactionStat, LogCompactionStat, encode_commit
+from mainstem.timeline.instant import INFLIGHT, REQUESTED
+from mainstem.timeline.plans import CompactionOperation
+from mainstem.writers.context import WriterContext
+from mainstem.writers.publish_with_metadata import publish_with_metadata
+
+D = TypeVar("D")
+Stat = TypeVar("Stat", CompactionStat, LogCompactionStat)
+Done = TypeVar("Done")
+
+
+# -- publishing ------------------------------------------------------------------------------------
+
+
+def publish_plan(
+    ctx: WriterContext,
+    action: str,
+    make: Callable[[ActiveTimeline], bytes | None],
+    *,
+    name: Callable[[str], str] | None = None,
+    decide: Callable[[Section], D | None] = lambda section: None,
+    before_link: Callable[[str], None] = lambda time: None,
+    folder: str = paths.TIMELINE,
+) -> Published[D]:
+    """Publish a plan that ``make`` makes under the lock, of the timeline there; None: there is nothing to do.
+
+    ``name(time)``: of the requested file, by default ``time.action.requested``. The other arguments, and what
+    it raises: as ``Publisher.publish``.
+    """
+    with preparing(ctx.seams, action) as prepare:
+
+        def content(timeline: ActiveTimeline) -> str | None:
+            plan = make(timeline)
+            return None if plan is None else prepare(plan)
+
+        return ctx.publisher.publish(
+            name or (lambda time: f"{time}.{action}.{REQUESTED}"),
+            prepared=content,
+            decide=decide,
+            before_link=before_link,
+            folder=folder,
+        )
+
+
+def publish_end(
+    ctx: WriterContext,
+    time: str,
+    action: str,
+    content: bytes,
+    decide: Callable[[Section], D | None],
+    *,
+    changes: FileChanges | None = None,
+    owner: str | None = None,
+    before_link: Callable[[str], None] = lambda time: None,
+    folder: str = paths.TIMELINE,
+) -> Published[D]:
+    """Complete the plan of ``time``: its completed file, unless ``decide`` ends it under the lock.
+
+    ``changes``: what the metadata table is told with it; None where that says nothing of such an action.
+    ``owner``: in whose name the private file stands. Raises what ``Publisher.publish`` raises.
+    """
+    with prepared(ctx.seams, owner or time, content) as private:
+
+        def name(done: str) -> str:
+            return f"{time}_{done}.{action}"
+
+        if changes is not None:
+            return publish_with_metadata(ctx, time, changes, name, prepared=private, decide=decide)
+        return ctx.publisher.publish(
+            name, prepared=private, decide=decide, before_link=before_link, folder=folder
+        )
+
+
+@dataclass(frozen=True)
+class Execution(ABC, Generic[Stat, Done]):
+    """A claimed plan of new files, one for each of its operations (of which an ended plan has none)."""
+
+    kind: ClassVar[Kind]
+
+    ctx: WriterContext
+    time: str
+    operations: tuple[CompactionOperation, ...]
+
+    # -- what a service says -----------------------------------------------------------------------
+
+    #: the schema that the commit names
+    @property
+    @abstractmethod
+    def schema(self) -> str: ...
+
+    @abstractmethod
+    def file_name(self, number: int) -> str:
+        """Of the new file of the operation with this number; it follows from the plan alone."""
+
+    @abstractmethod
+    def ended(self, section: Section, stats: Sequence[Stat]) -> Done | None:
+        """Under the lock: what became of the plan, None if it is still ours to complete with ``stats``."""
+
+    @abstractmethod
+    def result(self, completion: str | None, stats: Sequence[Stat]) -> Done:
+        """What this execution did."""
+
+    # -- where the plan is, if not on the data table's timeline -------------------------------------
+
+    @property
+    def folder(self) -> Storage:
+        """The table whose plan it is."""
+        return self.ctx.seams.storage
+
+    def outer(self, path: str) -> str:
+        """The path of a file of ``folder`` from the data table's folder."""
+        return path
+
+    def publish(self, content: bytes, stats: Sequence[Stat]) -> Published[Done]:
+        """Step 5."""
+        return publish_end(
+            self.ctx,
+            self.time,
+            self.kind.completed,
+            content,
+            lambda section: self.ended(section, stats),
+            changes=FileChanges.of_stats(stats, new_keys=False),
+        )
+
+    # -- what is the same for all -------------------------------------------------------------------
+
+    def path(self, number: int) -> str:
+        """Of the new file, in ``folder``."""
+        return paths.in_partition(self.operations[number].partition, self.file_name(number))
+
+    def begin(self) -> None:
+        """Step 3. Raises ``Unavailable`` while another engine may be executing the plan."""
+        forget_other_attempt(self.ctx, self.time, self.others(), self.kind.what)
+        create_once(self.folder, paths.timeline_file(f"{self.time}.{self.kind.planned}.{INFLIGHT}"))
+
+    def others(self) -> dict[str, int]:
+        """Path -> store time of what another engine's execution of the plan left: it may be cut off, and
+        readers would choose between it and ours, or take both."""
+        ours = {self.path(number) for number in range(len(self.operations))}
+        found = other_files(self.folder, self.time, self.operations, ours, self.kind.parse)
+        return {self.outer(path): made for path, made in found.items()}
+
+    def check_no_others(self) -> None:
+        """``Unavailable`` where another engine has begun to execute the plan, too."""
+        if others := self.others():
+            raise Unavailable(
+                f"another engine executes the {self.kind.what} {self.time} too: {min(others)}; nothing was"
+                " published, execute it again when that has ended",
+                table=self.ctx.base,
+            )
+
+    def check_there(self, stats: Sequence[Stat]) -> None:
+        """``Unavailable`` where a rollback took a file of ours."""
+        for stat in stats:
+            path = paths.in_partition(stat.partition, stat.file_name)
+            if self.folder.stat(path) is None:
+                raise Unavailable(
+                    f"the {self.kind.what} {self.time} was rolled back while it ran ({self.outer(path)} is"
+                    " gone); nothing was published, its plan stays, execute it again",
+                    table=self.ctx.base,
+                )
+
+    def complete(self, stats: Sequence[Stat]) -> Done:
+        """Steps 5 and 6, unless somebody else did them or the plan was taken back."""
+        storage = self.ctx.seams.storage
+        folders = sorted({self.outer(stat.partition) for stat in stats})
+        storage.settle([], folders, durable=self.ctx.services_sync)
+        content = encode_commit(stats, {"schema": self.schema}, self.kind.operation, compacted=True)
+        published = self.publish(content, stats)
+        if published.decision is not None:
+            return published.decision
+        sweep_private(storage, self.time)
+        return self.result(published.time, stats)

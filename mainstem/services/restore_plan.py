@@ -1,0 +1,144 @@
+"""Planning a restore: which instants go, and why none may be planned now.
+
+  [[ lock: savepoint there? its files there? no live writer, no pending clean?
+        -> publish r.restore.requested ]]
+
+The plan names every instant that goes (``services.restore_view``); ``services.restoring`` executes it and
+says what happens to whom meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mainstem.errors import Invalid, Unavailable, Unsupported
+from mainstem.publish.publisher import Section
+from mainstem.readers.planning.table_state import WRITES, TableState
+from mainstem.services.compaction_plan import FileListing
+from mainstem.services.executor import publish_plan
+from mainstem.services.restore_view import files_of, is_compaction, removed_by_restore, restored_state
+from mainstem.services.savepoints import savepoint_instants
+from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.instant import CLEAN, CLUSTERING, COMMIT, INDEXING, RESTORE, ROLLBACK, Instant
+from mainstem.timeline.restore_records import PlannedInstant, RestorePlan, encode_restore_plan
+from mainstem.writers.context import WriterContext
+from mainstem.writers.rollback import roll_back_failed_writes
+
+
+def schedule(ctx: WriterContext, savepoint: str) -> str | None:
+    """Plan a restore; its requested time, None if the table is at the savepoint already."""
+    roll_back_failed_writes(ctx)
+    listing = FileListing(ctx.seams.storage, ctx.config, whole=False)  # it may be the way out of damage
+
+    def content(timeline: ActiveTimeline) -> bytes | None:
+        ctx.reread_config()
+        state, files = listing.now()
+        target = _savepointed(state.timeline, savepoint, ctx.base)
+        going = _what_goes(state, target, files)
+        if not going:
+            return None
+        _check_savepoints(state.timeline, going, ctx.base)
+        planned = tuple(PlannedInstant(i.requested, i.action) for i in going)
+        return encode_restore_plan(RestorePlan(savepoint, planned))
+
+    return publish_plan(ctx, RESTORE, content, decide=lambda section: _check_quiet(ctx, section)).time
+
+
+def _savepointed(timeline: ActiveTimeline, savepoint: str, base: str) -> Instant:
+    """The instant to go back to."""
+    saved = [i.requested for i in savepoint_instants(timeline)]
+    if savepoint not in saved:
+        raise Invalid(
+            f"there is no savepoint of {savepoint}; there are {', '.join(saved) or 'none'}", table=base
+        )
+    for instant in timeline.completed:
+        if instant.requested == savepoint and instant.action in WRITES:
+            return instant
+    raise Invalid(
+        f"the savepointed instant {savepoint} is not on the active timeline any more, so what completed"
+        " after it cannot be told",
+        table=base,
+        instant=savepoint,
+    )
+
+
+def _what_goes(state: TableState, target: Instant, files: Mapping[str, set[str]]) -> list[Instant]:
+    """The instants to remove. Raises ``Invalid`` if the state that remains is not whole."""
+    _check_archive(state, target)
+    going = removed_by_restore(state.timeline, target)
+    try:
+        files_of(restored_state(state, going, target), files)
+    except Invalid as error:
+        # A compaction planned before the savepoint and completed after it: its files may be cleaned by now,
+        # while the savepoint kept those below it.
+        merges = [i for i in state.timeline.instants if is_compaction(i) and i not in going]
+        late = [i for i in merges if _after(i, target)]
+        if not late:
+            raise _impossible(state, target, error) from error
+        going = sorted([*going, *late], key=lambda i: i.completion or "9", reverse=True)
+        try:
+            files_of(restored_state(state, going, target), files)
+        except Invalid:
+            raise _impossible(state, target, error) from error
+    return going
+
+
+def _after(instant: Instant, target: Instant) -> bool:
+    return instant.completion is None or instant.completion > (target.completion or "")
+
+
+def _impossible(state: TableState, target: Instant, error: Invalid) -> Invalid:
+    return Invalid(
+        f"the table cannot be restored to {target.requested}: {error.message}",
+        table=state.storage.base,
+        instant=target.requested,
+    )
+
+
+def _check_archive(state: TableState, target: Instant) -> None:
+    """An archived instant stays completed whatever is deleted, so none may have to go."""
+    for row in state.archive.completed(target.completion or "").to_pylist():  # few: archiving stops before
+        action, requested = row["action"], row["instantTime"]
+        if action in WRITES and (action != COMMIT or requested > target.requested):
+            raise Invalid(
+                f"the table cannot be restored to {target.requested}: {requested} completed after it and is"
+                " archived",
+                table=state.storage.base,
+                instant=requested,
+            )
+
+
+def _check_savepoints(timeline: ActiveTimeline, going: list[Instant], base: str) -> None:
+    gone = {i.requested for i in going}
+    for saved in savepoint_instants(timeline):
+        if saved.requested in gone:
+            raise Invalid(
+                f"{saved.requested} would go and has a savepoint; delete that savepoint first",
+                table=base,
+                instant=saved.requested,
+            )
+
+
+def _check_quiet(ctx: WriterContext, section: Section) -> None:
+    """Under the lock: nobody has an instant open who could still be working, and no clean is pending."""
+    for instant in section.timeline.pending:
+        if instant.action in WRITES:
+            if not ctx.heartbeats.expired(instant.requested, section.store_now_ms()):
+                raise Invalid(
+                    f"the {instant.action} {instant.requested} of a living writer is open, and a restore"
+                    " would drop it: stop the writers, then restore",
+                    table=ctx.base,
+                    instant=instant.requested,
+                )
+        elif instant.action == CLUSTERING:
+            raise Unsupported(
+                f"the clustering {instant.requested} is pending, and mainstem does not read its plan; let"
+                " Hudi finish it or roll it back",
+                table=ctx.base,
+            )
+        elif instant.action in (CLEAN, RESTORE, ROLLBACK, INDEXING):
+            raise Unavailable(
+                f"the {instant.action} {instant.requested} is not finished; finish it, then restore",
+                table=ctx.base,
+                instant=instant.requested,
+            )

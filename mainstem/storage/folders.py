@@ -1,0 +1,34 @@
+"""Folders as such, which only a file system has: to an object store a folder is the files below it.
+
+Needed where Hudi expects a folder that may be empty, before ``link`` and ``rename`` (which make none), and
+for what is made in a folder of its own and then becomes visible all at once.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, cast
+
+from mainstem.errors import Unsupported
+from mainstem.storage.links import has_links
+from mainstem.storage.protocol import Storage
+
+
+class _Folders(Protocol):
+    def make_folder(self, path: str) -> bool: ...
+
+    def move_folder(self, source: str, target: str) -> None: ...
+
+
+def make_folder(storage: Storage, path: str) -> bool:
+    """Make a folder and its parents; True if it was new. Nothing happens where there are no folders."""
+    return has_links(storage) and cast(_Folders, storage).make_folder(path)
+
+
+def move_folder(storage: Storage, source: str, target: str) -> None:
+    """Rename a folder with all that is below it, atomically.
+
+    ``FileExistsError`` if the target is there and not empty, ``Unsupported`` where there are no folders.
+    """
+    if not has_links(storage):
+        raise Unsupported("the storage cannot rename a folder in one step", table=storage.base)
+    cast(_Folders, storage).move_folder(source, target)

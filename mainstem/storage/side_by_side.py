@@ -1,0 +1,50 @@
+"""Work that does not depend on each other, in as many threads as the store takes calls at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from mainstem.storage.protocol import Storage
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def in_turn(
+    work: Callable[[Item], Result], items: Sequence[Item], ended: Callable[[int], None] | None = None
+) -> list[Result]:
+    """``side_by_side`` in one thread."""
+    results = []
+    for item in items:
+        results.append(work(item))
+        if ended is not None:
+            ended(len(results))
+    return results
+
+
+def side_by_side(
+    storage: Storage,
+    work: Callable[[Item], Result],
+    items: Sequence[Item],
+    ended: Callable[[int], None] | None = None,
+) -> list[Result]:
+    """``work`` for each item; results in the order of the items.
+
+    ``storage.width`` of them run at once at most, so ``work`` must not touch anything that another call
+    changes. ``ended`` is called from the caller's thread with the number of results that are there. The first
+    failure is raised after all that had begun have ended.
+    """
+    workers = min(len(items), storage.width)
+    if workers < 2:
+        return in_turn(work, items, ended)
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(workers, thread_name_prefix="mainstem-work") as pool:
+        waiting = [pool.submit(work, item) for item in items]
+        try:
+            return in_turn(lambda future: future.result(), waiting, ended)
+        except BaseException:
+            for future in waiting:
+                future.cancel()
+            raise

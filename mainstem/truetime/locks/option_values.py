@@ -1,0 +1,48 @@
+"""Values of lock options as they are read and shown; below every lock's options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from mainstem.errors import Invalid, Unsupported
+from mainstem.storage.backends import location_of, split_scheme
+
+_JAVA_INT_MAX = 2**31 - 1
+
+
+def whole(
+    props: Mapping[str, str],
+    key: str,
+    default: int,
+    unit: str,
+    low: int = 0,
+    high: int = _JAVA_INT_MAX,
+) -> int:
+    """A whole number of ``unit`` under ``key``; ``Invalid`` names key, value and bounds."""
+    text = str(props.get(key, default)).strip()
+    if re.fullmatch(r"[0-9]{1,10}", text) and low <= int(text) <= high:
+        return int(text)
+    raise Invalid(f"{key}={shown(text)}: expected a whole number of {unit}, {low} to {high}")
+
+
+def shown(value: str) -> str:
+    """A value as a message shows it, shortened."""
+    return repr(value if len(value) <= 200 else value[:200] + "...")
+
+
+def local_folder(key: str, value: str) -> str:
+    """``/x/y`` from ``/x/y``, ``file:/x/y`` or ``file:///x/y``; ``Invalid``/``Unsupported`` for others."""
+    scheme, _ = split_scheme(value)
+    if scheme not in (None, "file"):
+        raise Unsupported(
+            f"{key}={shown(value)}: the file-system lock needs hard links and OS locks of a local "
+            f"POSIX file system, found scheme {scheme}:; use a local path"
+        )
+    try:
+        return location_of(value, absolute=True).path
+    except (Invalid, Unsupported) as error:
+        raise Invalid(
+            f"{key}={shown(value)}: expected an absolute local path (Java resolves a relative one "
+            "against its working folder, so that two writers would lock different files)"
+        ) from error
