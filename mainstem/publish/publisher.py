@@ -13,12 +13,13 @@ two leaves the metadata table's instant completed and the data table's pending, 
 A section that was superseded publishes nothing more, takes a new lease and starts again.
 
 **Why begin needs no fence.** A request shows nothing and deletes nothing. What rests on it is this: its time
-T is nobody else's, and lies above all that completed before it was visible. The first: the heartbeat and the
-request of T are created exclusively, and what begins has odd milliseconds, what is published in the fence
-even ones. The second is looked up after the request is there: if the timeline shows a time that is not below
-T, the request goes and another T is tried. A process that stood still and lost the lock finds out there. A
-section that listed the timeline just before such a late request does not know of it. That is no harm: only a
-restore takes away what it finds pending, and a commit that meets a restore requested after itself gives up.
+T is nobody else's, and lies above all that completed before it was visible. The first: T lies above all that
+was listed under the lock, its heartbeat and its request are created exclusively, and what begins has odd
+milliseconds, what is published in the fence even ones. The second is looked up after the request is
+there: if the timeline shows what was published meanwhile with a time that is not below T, the request goes
+and another T is tried. So a process that stood still and lost the lock finds out. A section that listed the
+timeline just before such a late request does not know of it. That is no harm: only a restore takes away what
+it finds pending, and a commit that meets a restore requested after itself gives up.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from mainstem.storage import paths
 from mainstem.storage.links import NotDurable
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline, TimelineReader
-from mainstem.timeline.instant import REQUESTED, RESTORE, parse_instant
+from mainstem.timeline.instant import DELTACOMMIT, REQUESTED, RESTORE, parse_instant
 from mainstem.timeline.restore_records import pending_restores
 from mainstem.truetime.heartbeats import Heartbeats
 from mainstem.truetime.instant_times import InstantTimes
@@ -189,9 +190,8 @@ class Publisher:
         self._metadata_reader = TimelineReader(seams.storage, paths.METADATA_TIMELINE)
         #: the newest time that this process gave, or found to be given
         self._last_time = ""
-        #: of the fence's folder, as last listed for a begin
-        self._begun = False
-        self._foreign_seen = False
+        #: another kind of writer was noted in the fence's folder, as last listed for a begin
+        self._foreign_seen: bool | None = None
 
     def timeline(self) -> ActiveTimeline:
         """A listing outside the lock."""
@@ -356,80 +356,67 @@ class Publisher:
         The write beats from before the request is there. Raises ``LockUnavailable``, ``Unsupported`` beside a
         pending restore, ``TableReplaced``, ``LeaseLost``, ``OSError``; nothing of a request stays then.
         """
-        storage = self._seams.storage
-        if not self._begun:
+        if self._foreign_seen is None:
             self._look_at_fence()
+        tried: list[str] = []
         for _ in range(PUBLISH_ATTEMPTS_MAX):
-            open_times: list[str] = []
-
-            def take_back(times: list[str] = open_times) -> None:
-                while times:
-                    _quietly(lambda: storage.delete(_request(times[-1], action)))
-                    heartbeats.stop(times.pop())
-
-            def section(lease: Lease, times: list[str] = open_times) -> str:
-                take_back()  # of an attempt that was superseded
-                return self._request(lease, action, heartbeats, times, take_back)
-
             try:
-                time, held = self._attempts(section, "beginning")
-                # 5. Still the table that was opened, no greater time that left the timeline, and a heartbeat
-                #    that was not taken for a dead writer's before the request was there?
-                if self._look_at_fence() < time and heartbeats.kept(time):
+                (time, before), held = self._attempts(
+                    lambda lease: self._request(lease, action, heartbeats, tried), "beginning"
+                )
+                # 5. It is there, and nobody holds the lock for us any more. Is it still the table that was
+                #    opened? Did nothing complete before the request was there whose time is not below?
+                noted, timeline = self._look_at_fence(), self._reader.load()
+                self._refuse_to_begin(timeline)
+                there = timeline.has(f"{time}.{action}.{REQUESTED}") and heartbeats.kept(time)
+                if there and noted < time and not _overtaken(time, before, timeline):
                     return Begun(time, held)
             except BaseException:
-                take_back()
+                self._take_back(action, heartbeats, tried)
                 raise
-            take_back()
-        raise LeaseLost("times were taken off the timeline again and again", table=storage.base)
+            self._take_back(action, heartbeats, tried)
+        raise LeaseLost(
+            f"{PUBLISH_ATTEMPTS_MAX} times in a row instants completed while a write was begun",
+            table=self._seams.storage.base,
+        )
 
     def _request(
-        self,
-        lease: Lease,
-        action: str,
-        heartbeats: Heartbeats,
-        times: list[str],
-        take_back: Callable[[], None],
-    ) -> str:
-        """One critical section of ``begin``; ``times``: what may be there of it."""
-        now_ms = self._seams.clock.now_ms
-        for _ in range(2):
-            # 1. A time above all that this process knows of, whose heartbeat nobody else has.
-            time = self._times.next(now_ms(), self._newest_known(), begins=True)
-            while not heartbeats.reserve(time):
-                time = self._times.next(now_ms(), time, begins=True)
-            times.append(time)
-            # 2. The request, exclusively.
-            lease.check()
-            name = f"{time}.{action}.{REQUESTED}"
-            try:
-                self._seams.storage.put_new(paths.timeline_file(name), b"", durable=False)
-            except FileExistsError as error:
-                heartbeats.stop(times.pop())
-                raise LeaseLost(f"{name} was created by another holder of the lock") from error
-            # 3. It is there. Does the timeline show no restore, and only times below it?
-            timeline = self._reader.load()
-            if not timeline.has(name):
-                raise LeaseLost(f"{name} was removed by another holder of the lock")
-            self._refuse_to_begin(timeline)
-            newest = timeline.newest_beside(name)
-            self._last_time = max(self._last_time, newest)
-            if newest < time:
-                # 4. No clock of another writer shows an earlier time when the lock is free again.
-                wait_ms = self._wait.ms(timeline, foreign_seen=self._foreign_seen, own=name)
-                self._seams.clock.sleep_ms(wait_ms)
-                return time
-            take_back()
-        raise LeaseLost("instants completed while a write was begun under the lock")
+        self, lease: Lease, action: str, heartbeats: Heartbeats, tried: list[str]
+    ) -> tuple[str, ActiveTimeline]:
+        """The critical section of ``begin``. ``tried``: the time whose request may be there."""
+        self._take_back(action, heartbeats, tried)  # of an attempt that was superseded
+        # 1. What is there now? A time above everything listed.
+        timeline = self._reader.load()
+        self._refuse_to_begin(timeline)
+        wait_ms = self._wait.ms(timeline, foreign_seen=bool(self._foreign_seen))
+        newest = max(timeline.newest_time, self._last_time)
+        time = self._times.next(self._seams.clock.now_ms(), newest, begins=True)
+        # 2. Its heartbeat, which nobody else has.
+        while not heartbeats.reserve(time):
+            time = self._times.next(self._seams.clock.now_ms(), time, begins=True)
+        tried.append(time)
+        # 3. No clock of another writer shows an earlier time when the lock is free again.
+        self._seams.clock.sleep_ms(wait_ms)
+        lease.check()
+        # 4. The request, exclusively.
+        name = f"{time}.{action}.{REQUESTED}"
+        try:
+            self._seams.storage.put_new(paths.timeline_file(name), b"", durable=False)
+        except FileExistsError as error:
+            heartbeats.stop(tried.pop())
+            raise LeaseLost(f"{name} was created by another holder of the lock") from error
+        return time, timeline
 
-    def _newest_known(self) -> str:
-        return max(self._last_time, self._reader.last.newest_time)
+    def _take_back(self, action: str, heartbeats: Heartbeats, tried: list[str]) -> None:
+        """Nobody has seen more of these writes than their requests: they go."""
+        while tried:
+            _quietly(lambda: self._seams.storage.delete(_request(tried[-1], action)))
+            heartbeats.stop(tried.pop())
 
     def _look_at_fence(self) -> str:
         """The greatest time that was noted there; ``TableReplaced`` if the table is another one."""
         names = self._seams.storage.names(paths.FENCE)
         check_same(names, self._table, self._seams.storage.base)
-        self._begun = True
         self._foreign_seen = FOREIGN_NOTE in names
         noted = max(filter(None, map(paths.parse_newest_note, names)), default="")
         self._last_time = max(self._last_time, noted)
@@ -491,6 +478,18 @@ class Publisher:
             " removes the lock file",
             table=self._seams.storage.base,
         ) from failure
+
+
+def _overtaken(time: str, before: ActiveTimeline, after: ActiveTimeline) -> bool:
+    """Whether something was published between two listings whose time is not below ``time``.
+
+    Writes that have only begun are not published; those that began later have later times.
+    """
+    for instant in map(parse_instant, after.names - before.names):
+        begun = instant is None or (instant.action == DELTACOMMIT and not instant.is_completed)
+        if not begun and max(instant.requested, instant.completion or "") >= time:
+            return True
+    return False
 
 
 def _request(time: str, action: str) -> str:

@@ -33,13 +33,12 @@ class SkewWait:
         self._exclusive = exclusive
         self._known: set[str] = set()
 
-    def ms(self, timeline: ActiveTimeline, *, foreign_seen: bool, own: str = "") -> int:
-        """Hudi's wait, or 0 on an exclusive table that no other kind of writer has touched. ``own``: a file
-        that the caller has just made."""
+    def ms(self, timeline: ActiveTimeline, *, foreign_seen: bool) -> int:
+        """Hudi's wait, or 0 on an exclusive table that no other kind of writer has touched."""
         if not self._exclusive or foreign_seen:
             return self._wait_ms
         undecided = False
-        for name in sorted(timeline.names - self._known - {own}):
+        for name in sorted(timeline.names - self._known):
             ours = self._is_ours(name, timeline)
             if ours is None:
                 undecided = True  # its writer is about to show itself, or died before it did

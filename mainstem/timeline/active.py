@@ -161,13 +161,6 @@ class ActiveTimeline:
         requested = max((i.requested for i in instants), default="")
         return max(completed, requested, self._floor)
 
-    def newest_beside(self, name: str) -> str:
-        """``newest_time`` without this one file, which is of a pending instant."""
-        if self._fresh is None:
-            return self.without([name]).newest_time
-        fresh = (self._instant(other) for other in self._fresh if other != name)
-        return max((self._floor, *(max(i.requested, i.completion or "") for i in fresh if i is not None)))
-
     def completion_of(self, requested: str, action: str) -> str | None:
         """When this action was completed; None if the timeline does not show that."""
         found = self._done.get(f"{requested}.{action}")
@@ -203,11 +196,6 @@ class TimelineReader:
         self._storage = storage
         self._folder = folder
         self._last = ActiveTimeline((), {})
-
-    @property
-    def last(self) -> ActiveTimeline:
-        """What was listed last."""
-        return self._last
 
     def load(self) -> ActiveTimeline:
         """One listing, now. Raises ``CorruptTable`` where the folder is gone, which every table has."""

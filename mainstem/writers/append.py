@@ -7,7 +7,7 @@ belongs to one instant and is invisible until that instant completes.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -47,7 +47,8 @@ class BucketAppender:
     ``token`` is the write token ``<task partition>-<stage>-<attempt>``; the instant makes names unique
     across writers, the token (``FileTokens``) within the instant. ``known_buckets`` (partition -> buckets
     that were seen with the constant NBCC file id) and ``known_partitions`` (seen with their metafile) may be
-    shared by the transactions of a table and save listings.
+    shared by the transactions of a table and save listings. ``surely_alive``: nobody can have rolled back the
+    instant yet.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class BucketAppender:
         token: str,
         known_buckets: dict[str, set[int]] | None = None,
         known_partitions: set[str] | None = None,
+        surely_alive: Callable[[], bool] = lambda: False,
     ) -> None:
         self._storage = storage
         self._spec = spec
@@ -70,6 +72,7 @@ class BucketAppender:
         self._folders: set[str] = set()
         #: partitions that were looked at: whether they had a metafile
         self._known_partitions = set() if known_partitions is None else known_partitions
+        self._surely_alive = surely_alive
         self._placed: dict[str, bool] = {}
         self.rows = 0
         #: path -> rows of all data blocks of a log file, for the commit's metadata; small transactions only
@@ -244,6 +247,8 @@ class BucketAppender:
 
     def _check_alive(self) -> None:
         """A rolled-back writer must not leave files behind that nobody will ever remove."""
+        if self._surely_alive() and not self.torn:
+            return
         spec = self._spec
         # Not the inflight file, which a writer stopped inside begin may make after its rollback.
         requested = paths.timeline_file(f"{spec.instant}.{DELTACOMMIT}.{REQUESTED}")

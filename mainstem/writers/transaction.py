@@ -117,6 +117,8 @@ class Transaction:
         #: others may have completed the instant: this object has tried to, or did not begin it
         self._may_be_completed = False
         self._begun = Held()
+        #: when it was seen to be there, by this process's own clock
+        self._begun_ms = float("-inf")
         self._home = Home()
 
     # -- begin -----------------------------------------------------------------------------------
@@ -194,6 +196,7 @@ class Transaction:
         beats = ctx.heartbeats
         time = ""
         try:
+            began_ms = ctx.seams.clock.monotonic_ms()
             # Strictly before the requested file: a pending instant without a heartbeat counts as dead.
             begun = ctx.publisher.begin(DELTACOMMIT, beats)
             time = begun.time
@@ -209,7 +212,7 @@ class Transaction:
             raise
         self._spec = _with_instant(self._spec, time)
         beats.end_with(self, time)
-        self._begun = begun.held
+        self._begun, self._begun_ms = begun.held, began_ms
 
     # -- write -----------------------------------------------------------------------------------
 
@@ -295,6 +298,7 @@ class Transaction:
                 token,
                 self._ctx.known_buckets,
                 self._ctx.known_partitions,
+                self._surely_alive,
             )
         return self._appender
 
@@ -400,6 +404,12 @@ class Transaction:
             name = f"{outcome.instant}_{outcome.completion_time}.{DELTACOMMIT}"
             self._ctx.after_commit(self._seen.with_file(name))
         return outcome
+
+    def _surely_alive(self) -> bool:
+        """Who is rolled back was silent for as long as its heartbeat says. A process that stands still does
+        not stop its clock."""
+        since_ms = self._ctx.seams.clock.monotonic_ms() - self._begun_ms
+        return since_ms < self._ctx.heartbeats.expire_ms / 2
 
     def _leave_nothing(self) -> None:
         """Of an instant that another writer rolled back: its rollback may have been over before our last file

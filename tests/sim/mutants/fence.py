@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import patch
 
+from mainstem.publish import publisher
 from mainstem.publish.link_fence import LinkEpoch, LinkFence
 from mainstem.publish.publisher import Publisher
 from mainstem.publish.skew_wait import SkewWait
 from mainstem.storage import paths
-from mainstem.timeline.active import ActiveTimeline
 from mainstem.truetime.instant_times import InstantTimes
 from tests.sim.mutants.mutant import LOSING_LEASES, Patch, nothing, seeded_bug
 from tests.sim.sim_lock import SimLease
@@ -51,9 +51,9 @@ def sweep_before_marker() -> list[Patch]:
     return [patch.object(LinkFence, "enter", enter)]
 
 
-@seeded_bug("a write begins without a look at what completed before its request was there", "publishers")
+@seeded_bug("a write does not look what completed before its request was there", "publishers", LOSING_LEASES)
 def begins_blindly() -> list[Patch]:
-    return [patch.object(ActiveTimeline, "newest_beside", lambda self, name: "")]
+    return [patch.object(publisher, "_overtaken", lambda *given: False)]
 
 
 @seeded_bug("the newest time is read before earlier tickets are swept", "publishers", LOSING_LEASES)
