@@ -37,7 +37,7 @@ also looks for the note of the table (``publish.table_identity``), which costs n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from mainstem.errors import CorruptTable, LeaseLost, MainstemError, Unavailable
 from mainstem.publish.table_identity import check_same
@@ -140,8 +140,10 @@ class LinkEpoch:
 
     def publish(self, target: str) -> None:
         """Step 4. ``LeaseLost`` if the marker was swept, ``FileExistsError`` if the target exists."""
-        store = links(self._storage)
-        self._publish(self.marker, target, lambda: store.link(self.marker, target, durable=True))
+        try:
+            links(self._storage).link(self.marker, target, durable=True)
+        except FileNotFoundError as error:
+            raise self._failed(self.marker, target) from error
 
     def published(self, target: str) -> bool:
         return links(self._storage).same_file(self._content or self.marker, target)
@@ -149,25 +151,24 @@ class LinkEpoch:
     def publish_ahead(self, target: str) -> None:
         """Step 4 for the file that is published first. Its ticket is of no more use, so it moves: the
         target's name holds a time that only this section gives."""
-        store = links(self._storage)
-        self._publish(self.ticket_ahead, target, lambda: store.rename(self.ticket_ahead, target))
+        try:
+            links(self._storage).rename(self.ticket_ahead, target)
+        except FileNotFoundError as error:
+            raise self._failed(self.ticket_ahead, target) from error
         self._ahead_waits = False
 
     def published_ahead(self, target: str) -> bool:
         return self._ahead is not None and links(self._storage).same_file(self._ahead, target)
 
-    def _publish(self, ticket: str, target: str, put: Callable[[], None]) -> None:
-        try:
-            put()
-        except FileNotFoundError as error:
-            if self._storage.stat(ticket) is not None:  # then it is the target's folder that is not there
-                raise CorruptTable(
-                    "the folder is missing in which this was to become visible: the table was removed in"
-                    " part. Nothing was published; bring the folder back, or remove the rest of the table",
-                    path=target,
-                    table=self._storage.base,
-                ) from error
-            raise LeaseLost(f"the ticket of epoch {self.number} was swept by a later one") from error
+    def _failed(self, ticket: str, target: str) -> LeaseLost | CorruptTable:
+        if self._storage.stat(ticket) is not None:  # then it is the target's folder that is not there
+            return CorruptTable(
+                "the folder is missing in which this was to become visible: the table was removed in"
+                " part. Nothing was published; bring the folder back, or remove the rest of the table",
+                path=target,
+                table=self._storage.base,
+            )
+        return LeaseLost(f"the ticket of epoch {self.number} was swept by a later one")
 
     def replace(self, prepared: str, target: str) -> None:
         """Step 4 for a file that is there already: a ticket takes its place."""

@@ -27,7 +27,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 from mainstem.errors import LeaseLost, MainstemError, OutcomeUnknown, Unavailable, Unsupported
 from mainstem.limits import PUBLISH_ATTEMPTS_MAX
@@ -49,6 +49,7 @@ from mainstem.truetime.seams import Seams
 __all__ = ["Ahead", "Guarded", "MixedWritersWarning", "Published", "Publisher", "Section"]
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -188,6 +189,7 @@ class Publisher:
         self._wait = SkewWait(seams.storage, wait_ms=wait_ms, exclusive=exclusive)
         self._reader = TimelineReader(seams.storage)
         self._metadata_reader = TimelineReader(seams.storage, paths.METADATA_TIMELINE)
+        self._metadata_seen: ActiveTimeline | None = None
         #: the newest time that this process gave, or found to be given
         self._last_time = ""
         #: another kind of writer was noted in the fence's folder, as last listed for a begin
@@ -200,6 +202,11 @@ class Publisher:
     def metadata_timeline(self) -> ActiveTimeline:
         """A listing of the metadata table's timeline, outside the lock."""
         return self._metadata_reader.load()
+
+    def metadata_seen(self) -> ActiveTimeline:
+        """The metadata table's timeline as this process's latest commit left it, or listed now."""
+        seen, self._metadata_seen = self._metadata_seen, None
+        return seen or self.metadata_timeline()
 
     def now(self) -> str:
         """This machine's clock as an instant time; nothing is ordered by it."""
@@ -230,7 +237,7 @@ class Publisher:
         ``OutcomeUnknown`` (the link failed in a way that leaves open whether it took effect).
         """
         order = _Order(target, prepared, decide, before_link, ahead, folder)
-        published, held = self._attempts(lambda lease: self._section(lease, order), "publishing")
+        published, held = self._attempts("publishing", self._section, order)
         return replace(published, held=held)
 
     def _section(self, lease: Lease, order: _Order[T]) -> Published[T]:
@@ -276,6 +283,8 @@ class Publisher:
             target = f"{order.folder}/{order.target(time)}"
             self._link(epoch.publish, epoch.published, target)
             self._last_time = time
+            if ahead is not None and first is not None:
+                self._metadata_seen = self._metadata_reader.noted(ahead.name(first))
             return Published(time, order.target(time))
         finally:
             epoch.leave()
@@ -362,7 +371,7 @@ class Publisher:
         for _ in range(PUBLISH_ATTEMPTS_MAX):
             try:
                 (time, before), held = self._attempts(
-                    lambda lease: self._request(lease, action, heartbeats, tried), "beginning"
+                    "beginning", self._request, action, heartbeats, tried
                 )
                 # 5. It is there, and nobody holds the lock for us any more. Is it still the table that was
                 #    opened? Did nothing complete before the request was there whose time is not below?
@@ -439,17 +448,19 @@ class Publisher:
         superseded. Raises what ``publish`` raises, and what ``work`` does.
         """
 
-        def section(lease: Lease) -> T:
-            epoch = self._fence.enter()
-            try:
-                return work(Guarded(self._seams.storage, lease, epoch, self._reader.load()))
-            finally:
-                epoch.leave()
+        return self._attempts("working", self._guarded, work)[0]
 
-        return self._attempts(section, "working")[0]
+    def _guarded(self, lease: Lease, work: Callable[[Guarded], T]) -> T:
+        epoch = self._fence.enter()
+        try:
+            return work(Guarded(self._seams.storage, lease, epoch, self._reader.load()))
+        finally:
+            epoch.leave()
 
-    def _attempts(self, section: Callable[[Lease], T], doing: str) -> tuple[T, Held]:
-        """The section's result; once more where it was superseded."""
+    def _attempts(
+        self, doing: str, section: Callable[Concatenate[Lease, P], T], *given: P.args, **named: P.kwargs
+    ) -> tuple[T, Held]:
+        """What the section returns, run under the lock; once more where it was superseded."""
         clock = self._seams.clock
         began = clock.monotonic_ms()
         held = 0.0
@@ -460,7 +471,7 @@ class Publisher:
             try:
                 lease = self._seams.lock.acquire()
                 entered = clock.monotonic_ms()
-                result = section(lease)
+                result = section(lease, *given, **named)
             except LeaseLost as error:
                 if lease is None:
                     raise
@@ -486,8 +497,9 @@ def _overtaken(time: str, before: ActiveTimeline, after: ActiveTimeline) -> bool
     Writes that have only begun are not published; those that began later have later times.
     """
     for instant in map(parse_instant, after.names - before.names):
-        begun = instant is None or (instant.action == DELTACOMMIT and not instant.is_completed)
-        if not begun and max(instant.requested, instant.completion or "") >= time:
+        if instant is None or (instant.action == DELTACOMMIT and not instant.is_completed):
+            continue
+        if max(instant.requested, instant.completion or "") >= time:
             return True
     return False
 

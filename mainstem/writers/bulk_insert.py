@@ -107,8 +107,10 @@ class BulkInserter(BucketAppender):
         spec: WriteSpec,
         token: str,
         known_buckets: dict[str, set[int]] | None = None,
+        known_partitions: set[str] | None = None,
+        surely_alive: Callable[[], bool] = lambda: False,
     ) -> None:
-        super().__init__(storage, spec, token, known_buckets)
+        super().__init__(storage, spec, token, known_buckets, known_partitions, surely_alive)
         self._waiting: dict[Place, list[pa.Table]] = {}
         self._occupied: dict[str, set[int]] = {}
 

@@ -106,9 +106,9 @@ def any_table_will_do() -> list[Patch]:
 def asked_before_the_lock() -> list[Patch]:
     attempts = Publisher._attempts
 
-    def asked(self: Publisher, section: Any, doing: str) -> Any:
+    def asked(self: Publisher, doing: str, *given: Any) -> Any:
         check_table(self._seams.storage, self._table)
-        return attempts(self, section, doing)
+        return attempts(self, doing, *given)
 
     return [*_not_under_the_lock(), patch.object(Publisher, "_attempts", asked)]
 
