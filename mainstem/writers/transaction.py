@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, NoReturn
 
@@ -37,7 +37,7 @@ from mainstem.forks import Home, Mutex
 from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.commits.action import FileChanges
 from mainstem.options import WRITER_NAME
-from mainstem.publish.publisher import Held, Section
+from mainstem.publish.publisher import Held, Published, Section
 from mainstem.publish.staging import begin, forget
 from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
@@ -80,6 +80,24 @@ _log = logging.getLogger(__name__)
 _SCHEMA_ROUNDS_MAX = 10
 
 
+@dataclass(frozen=True)
+class FoundCommitted:
+    """A decision: this micro-batch was committed before, by ``instant``."""
+
+    instant: str
+
+
+@dataclass(frozen=True)
+class Overlapped:
+    """A decision: a bulk insert loses against ``other``, a write or a compaction's plan."""
+
+    other: str
+
+
+#: Why a commit is not published as it is; ``Moved``: the schema of others has columns that it lacks.
+Decision = FoundCommitted | Overlapped | Moved
+
+
 class Transaction:
     """One write transaction. Several may be open at once, in one process or in many.
 
@@ -105,8 +123,6 @@ class Transaction:
         self._task_stats: list[WriteStat] = []
         self._task_rows = 0
         self._overlaps: Overlaps | None = None
-        self._overlap: str | None = None
-        self._moved: Moved | None = None
         self._seen: ActiveTimeline | None = None
         self._outcome: Outcome | None = None
         self._ended = False
@@ -437,75 +453,77 @@ class Transaction:
         if self._spec.operation == BULK_INSERT:
             check_one_base_file_each(stats, ctx.base, self.instant)
             self._overlaps = Overlaps(ctx.seams.storage, self.instant, stats, ctx.config.history)
-            self._overlap = self._overlaps.find(ctx.publisher.timeline())
+            other = self._overlaps.find(ctx.publisher.timeline())
             # With a guard the other write may be this very micro-batch: that is seen under the lock.
-            if self._overlap is not None and self._guard is None:
-                self._lose()
+            if other is not None and self._guard is None:
+                self._lose(other)
         return self._publish_completed(stats, rows)
 
     def _publish_completed(self, stats: list[WriteStat], rows: int) -> Outcome:
-        ctx = self._ctx
         self._may_be_completed = True
+        # 1. A restarted stream finds this write, should it become visible.
         if self._guard is not None:
-            ctx.guards.announce(self._guard, self.instant)
+            self._ctx.guards.announce(self._guard, self.instant)
         for _ in range(_SCHEMA_ROUNDS_MAX):
-            self._moved = None
-            content = encode_commit(stats, self._extra_metadata(), OPERATIONS[self._spec.operation])
-            prepared, sink = begin(ctx.seams, self.instant, content)
+            # 2. All that is to be published, durable in private files; 3. the critical section.
+            published = self._publish_once(stats)
+            # 4. What came of it?
+            match published.decision:
+                case None:
+                    assert published.time is not None
+                    return self._committed(published.time, published.held, stats, rows)
+                case FoundCommitted(instant):
+                    self._abort()
+                    return self._end(Outcome(ALREADY_COMMITTED, instant=instant))
+                case Overlapped(other):
+                    self._lose(other)
+                case Moved(text, announce):  # once more, with the columns of others
+                    self._spec = with_schema(self._spec, text)
+                    if announce:
+                        self._announce_schema()
+        raise Unavailable(
+            f"other writers changed the table's schema {_SCHEMA_ROUNDS_MAX} times while this commit was"
+            " being published; nothing was published, write the data again",
+            table=self._ctx.base,
+            instant=self.instant,
+        )
 
-            def settle(others: Sequence[Upload], own: Upload = sink) -> None:
-                self._settle([own, *others])
-
-            try:
-                published = publish_with_metadata(
-                    ctx,
-                    self.instant,
-                    FileChanges.of_stats(
-                        stats,
-                        schemas=self._schemas,
-                        written=self._appender.written if self._appender else {},
-                    ),
-                    lambda time: f"{self.instant}_{time}.{DELTACOMMIT}",
-                    prepared=prepared,
-                    decide=self._may_complete,
-                    settle=settle,
-                )
-            except BaseException:
-                with suppress(OSError):
-                    sink.close(durable=False)
-                raise
-            finally:
-                forget(ctx.seams, prepared)
-            if self._moved is None:
-                break
-            self._spec = with_schema(self._spec, self._moved.text)
-            if self._moved.announce:
-                self._announce_schema()
-        else:
-            raise Unavailable(
-                f"other writers changed the table's schema {_SCHEMA_ROUNDS_MAX} times while this commit was"
-                " being published; nothing was published, write the data again",
-                table=ctx.base,
-                instant=self.instant,
+    def _publish_once(self, stats: list[WriteStat]) -> Published[Decision]:
+        ctx = self._ctx
+        content = encode_commit(stats, self._extra_metadata(), OPERATIONS[self._spec.operation])
+        written = self._appender.written if self._appender else {}
+        prepared, sink = begin(ctx.seams, self.instant, content)
+        try:
+            return publish_with_metadata(
+                ctx,
+                self.instant,
+                FileChanges.of_stats(stats, schemas=self._schemas, written=written),
+                lambda time: f"{self.instant}_{time}.{DELTACOMMIT}",
+                prepared=prepared,
+                decide=self._may_complete,
+                settle=lambda others: self._settle([sink, *others]),
             )
-        if self._overlap is not None:
-            self._lose()
-        if published.time is None:
-            self._abort()
-            return self._end(Outcome(ALREADY_COMMITTED, instant=published.decision))
-        ctx.own_schema = (f"{self.instant}_{published.time}.{DELTACOMMIT}", self._spec.user_schema)
+        except BaseException:
+            with suppress(OSError):
+                sink.close(durable=False)
+            raise
+        finally:
+            forget(ctx.seams, prepared)
+
+    def _committed(self, time: str, held: Held, stats: list[WriteStat], rows: int) -> Outcome:
+        self._ctx.own_schema = (f"{self.instant}_{time}.{DELTACOMMIT}", self._spec.user_schema)
         self._tidy()
         return self._end(
             Outcome(
                 COMMITTED,
                 self.instant,
-                published.time,
+                time,
                 rows,
                 sum(s.size_bytes for s in stats),
                 len(stats),
-                published.held.attempts,
-                self._begun.held_ms + published.held.held_ms,
-                self._begun.lock_wait_ms + published.held.lock_wait_ms,
+                held.attempts,
+                self._begun.held_ms + held.held_ms,
+                self._begun.lock_wait_ms + held.lock_wait_ms,
             )
         )
 
@@ -521,11 +539,11 @@ class Transaction:
         with Transaction.begin(self._ctx, replace(self._spec, instant="", operation=UPSERT)) as txn:
             txn._publish_completed([], 0)
 
-    def _lose(self) -> None:
+    def _lose(self, other: str) -> NoReturn:
         """A bulk insert that was overlapped goes, as in Java; the other write stands."""
         self._abort()
         raise RolledBack(
-            f"the bulk insert overlaps another write: {self._overlap}. Nothing of it is visible; write"
+            f"the bulk insert overlaps another write: {other}. Nothing of it is visible; write"
             " the data again in a new transaction (rows of buckets that have files by now are appended"
             " to log files), or upsert, which never conflicts",
             table=self._ctx.base,
@@ -553,10 +571,10 @@ class Transaction:
             instant=self.instant,
         )
 
-    def _may_complete(self, section: Section) -> str | None:
-        """Under the lock: the instant is still ours to complete. Returns an earlier commit's instant."""
+    def _may_complete(self, section: Section) -> Decision | None:
+        """Under the lock: the instant is still ours to complete. None: it may be, as it is."""
         ctx, timeline = self._ctx, section.timeline
-        self._overlap, self._seen = None, timeline
+        self._seen = timeline
         # Both files: a writer stopped inside begin may make its inflight file after it was rolled back.
         states = (REQUESTED, INFLIGHT)
         if not all(timeline.has(f"{self.instant}.{DELTACOMMIT}.{state}") for state in states):
@@ -577,12 +595,11 @@ class Transaction:
         if self._guard is not None:
             earlier = ctx.guards.committed(self._guard, timeline)
             if earlier is not None:
-                return earlier
-        self._overlap = self._overlaps.find(timeline) if self._overlaps is not None else None
-        if self._overlap is not None:
-            return self._overlap
-        self._moved = newer_schema(ctx.seams.storage, timeline, self._spec, ctx.own_schema)
-        return None if self._moved is None else self._moved.text
+                return FoundCommitted(earlier)
+        other = self._overlaps.find(timeline) if self._overlaps is not None else None
+        if other is not None:
+            return Overlapped(other)
+        return newer_schema(ctx.seams.storage, timeline, self._spec, ctx.own_schema)
 
     def _remove_unclaimed(self, claimed: set[str]) -> None:
         """Delete data files that have a marker but no write stat: losing task attempts (finalizeWrite).

@@ -1,8 +1,8 @@
 """Goal: a small commit costs few storage calls, and few of them while others wait for the lock.
 
 Method: every call on the store of an open table is counted, from outside: what a call does inside of the
-store is its own business. Measured is the fourth upsert of one row into one bucket of a table as ``create_table``
-makes it.
+store is its own business. Measured is the fourth upsert of one row into one bucket of a table as made by
+``create_table``.
 """
 
 from __future__ import annotations

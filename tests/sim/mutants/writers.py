@@ -18,10 +18,11 @@ from tests.sim.sim_storage import SimStorage
 
 @seeded_bug("a commit does not look whether it was rolled back meanwhile", faults=STOPPING)
 def no_inflight_check() -> list[Patch]:
-    def may_complete(self: Transaction, section: Section) -> str | None:
+    def may_complete(self: Transaction, section: Section) -> Any:
         if self._guard is None:
             return None
-        return self._ctx.guards.committed(self._guard, section.timeline)
+        earlier = self._ctx.guards.committed(self._guard, section.timeline)
+        return None if earlier is None else transaction.FoundCommitted(earlier)
 
     return [patch.object(Transaction, "_may_complete", may_complete)]
 
@@ -128,7 +129,7 @@ def tidying_fails_the_commit() -> list[Patch]:
 def guard_outside_lock() -> list[Patch]:
     whole = Transaction._may_complete
 
-    def unguarded(self: Transaction, section: Section) -> str | None:
+    def unguarded(self: Transaction, section: Section) -> Any:
         with patch.object(self, "_guard", None):
             return whole(self, section)
 
