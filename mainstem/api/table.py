@@ -523,7 +523,8 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
             check_key_encoding(ctx.seams.storage, config)
             ctx.keys_agreed = True
         keys.check_schema(arrow)
-        held = held_columns(ctx.seams.storage, ctx.properties())
+        ctx.reread_config()
+        held = held_columns(ctx.seams.storage, ctx.newest_properties)
         log_schema = arrow_to_avro(arrow, table_name=config.name, meta_fields=True)
         return WriteSpec(
             location=self._seams.storage.location,
