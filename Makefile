@@ -5,7 +5,7 @@
 # up to date is left alone, so nothing here needs the network twice.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo memory nbcc-sql collision test versions again interop interop-matrix support benchmark benchmark-full sim sim-reach chaos crash fuzz fuzz-filters lint dist clean
+.PHONY: help setup setup-dev demo memory nbcc-sql collision test versions again interop interop-matrix support benchmark benchmark-full sim sim-reach chaos crash fuzz fuzz-filters lint docs dist clean
 
 ifndef PYTHON
 PYTHON := $(firstword $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
@@ -122,11 +122,17 @@ lint: setup-dev ## ruff, and mypy over the package: strict for the rooms that py
 	@failed=0; $(ENVIRONMENT) run dev -- -m ruff check . || failed=1; \
 	$(ENVIRONMENT) run dev -- -m mypy || failed=1; exit $$failed
 
+# The theme's word about versions of mkdocs to come is no warning of ours.
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: ## build site/, the documentation site; open site/index.html; needs no Java
+	@$(ENVIRONMENT) install docs
+	@$(ENVIRONMENT) run docs -- -m mkdocs build --strict --quiet $(ARGS)
+
 dist: ## build dist/, the sdist and the wheel; needs no Java
 	@$(ENVIRONMENT) install dist
 	@rm -rf dist
 	@$(ENVIRONMENT) run dist -- -m build --no-isolation
 
 clean: ## remove what builds and tests leave behind (the environments stay: rm -r .venv*)
-	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	@rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
 	@find mainstem tests demos benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} +

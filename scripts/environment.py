@@ -99,6 +99,14 @@ GROUPS = {
         java=False,
         note="tools that build the package",
     ),
+    # The sources are read, not imported: nothing that mainstem needs is installed.
+    "docs": Group(
+        ".venv-docs",
+        (),
+        ("mkdocs>=1.6,<1.7", "mkdocs-material>=9.5,<10", "mkdocstrings[python]>=1,<2", "ruff>=0.6"),
+        java=False,
+        note="tools that build the documentation site",
+    ),
     # Peers of the collision, each alone: their needs exclude one another.
     "delta": Group(".venv-delta", (), ("deltalake>=1.0", "pyarrow>=16", "numpy"), note="delta-rs"),
     "iceberg": Group(".venv-iceberg", (), ("pyiceberg[pyarrow,sql-sqlite]>=0.9", "numpy"), note="pyiceberg"),

@@ -16,7 +16,8 @@ import pytest
 from tests.readme import README
 
 ROOT = README.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"])
+ROOMS = ("docs", "benchmarks", "tests")
+PAGES = sorted([*ROOT.glob("*.md"), *(page for room in ROOMS for page in (ROOT / room).rglob("*.md"))])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 MOST_WORDS = 900
 

@@ -1,8 +1,8 @@
-"""Partition texts of Hudi's TimestampBasedKeyGenerator: a time value, formatted.
+"""Partition texts of Hudi's TimestampBasedKeyGenerator: formatted times.
 
-Patterns are Joda's (DateTimeFormat), of which the numeric letters are known here; texts that depend on
-the locale of a JVM (month names, zone names) are refused. The zone must be set: without one Java takes
-that of the JVM that happens to write (HoodieDateTimeParser).
+Patterns are Joda's (DateTimeFormat). Only their numeric letters are supported; texts that depend on a JVM's
+locale (names of months or zones) are refused. The zone must be set: without it Java takes that of whichever
+JVM writes (HoodieDateTimeParser).
 """
 
 from __future__ import annotations
@@ -19,37 +19,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Invalid, Unsupported
-
-PREFIX = "hoodie.keygen.timebased."
-_OLD_PREFIX = "hoodie.deltastreamer.keygen.timebased."
-TYPE = PREFIX + "timestamp.type"
-SCALAR_UNIT = PREFIX + "timestamp.scalar.time.unit"
-INPUT_FORMAT = PREFIX + "input.dateformat"
-INPUT_DELIMITER = PREFIX + "input.dateformat.list.delimiter.regex"
-OUTPUT_FORMAT = PREFIX + "output.dateformat"
-ZONE = PREFIX + "timezone"
-INPUT_ZONE = PREFIX + "input.timezone"
-OUTPUT_ZONE = PREFIX + "output.timezone"
-OPTIONS = (TYPE, SCALAR_UNIT, INPUT_FORMAT, INPUT_DELIMITER, OUTPUT_FORMAT, ZONE, INPUT_ZONE, OUTPUT_ZONE)
-_PARSER = "hoodie.keygen.datetime.parser.class"
-_JAVAS_PARSER = "org.apache.hudi.keygen.parser.HoodieDateTimeParser"
+from mainstem.options.declaration import Text
+from mainstem.options.placing import (
+    TIME_INPUT_DELIMITER,
+    TIME_INPUT_FORMAT,
+    TIME_INPUT_ZONE,
+    TIME_OPTIONS,
+    TIME_OUTPUT_FORMAT,
+    TIME_OUTPUT_ZONE,
+    TIME_PARSER,
+    TIME_TYPE,
+    TIME_UNIT,
+    TIME_ZONE,
+)
 
 _TEXTS = ("DATE_STRING", "MIXED")
 _UNITS = {
     "EPOCHMILLISECONDS": "MILLISECONDS", "EPOCHMICROSECONDS": "MICROSECONDS", "UNIX_TIMESTAMP": "SECONDS",
 }  # fmt: skip
-# Milliseconds in a unit, or (negative) units in a millisecond.
+# Milliseconds per unit or, if negative, units per millisecond.
 _MILLIS = {
     "NANOSECONDS": -1_000_000, "MICROSECONDS": -1_000, "MILLISECONDS": 1, "SECONDS": 1_000,
     "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": 86_400_000,
 }  # fmt: skip
-# Letters of a pattern that can be written, and the milliseconds within which their text is the same.
+# Letters that an output pattern may have, and the span in milliseconds within which their text is constant.
 _DAY = 86_400_000
 _WRITTEN = {"y": _DAY, "Y": _DAY, "M": _DAY, "d": _DAY, "D": _DAY, "H": 3_600_000, "k": 3_600_000,
             "K": 3_600_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "S": 1}  # fmt: skip
 _PARSED = "yYMdHmsSZ"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Times that Python's calendar has: years 1 to 9999, a day from either end for the zones.
+# Range of times in Python's calendar: years 1 to 9999, less a day at either end for time zones.
 _FIRST_MS = -62_135_596_800_000 + _DAY
 _LAST_MS = 253_402_300_799_999 - _DAY
 _FAR = 2**62
@@ -68,44 +67,47 @@ class TimeFormat:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> TimeFormat:
-        """Checked: patterns, zones and units. Raises ``Invalid``, ``Unsupported`` for what only Java has."""
-        given = {key: _text(properties, key) for key in OPTIONS}
-        parser = properties.get(_PARSER, _JAVAS_PARSER)
-        if parser != _JAVAS_PARSER:
-            raise Unsupported(f"{_PARSER}={parser!r}: classes named by a table are never loaded")
-        kind = given[TYPE]
+        """Reads and checks the options. Raises ``Invalid``, ``Unsupported`` for what only Java supports."""
+        given = {key: _text(properties, key) for key in TIME_OPTIONS}
+        parser = properties.get(TIME_PARSER, TIME_PARSER.default)
+        if parser != TIME_PARSER.default:
+            raise Unsupported(f"{TIME_PARSER}={parser!r}: classes named by a table are never loaded")
+        kind = given[TIME_TYPE]
         if kind not in (*_TEXTS, *_UNITS, "SCALAR"):
-            raise Invalid(f"{TYPE}={given[TYPE]!r}, expected {', '.join((*_UNITS, 'SCALAR', *_TEXTS))}")
-        unit = _UNITS.get(kind) or (given[SCALAR_UNIT] or "SECONDS").upper()
+            known = ", ".join((*_UNITS, "SCALAR", *_TEXTS))
+            raise Invalid(f"{TIME_TYPE}={kind!r}, expected {known}")
+        unit = _UNITS.get(kind) or (given[TIME_UNIT] or "SECONDS").upper()
         if unit not in _MILLIS:
-            raise Invalid(f"{SCALAR_UNIT}={given[SCALAR_UNIT]!r}, expected {', '.join(_MILLIS)}")
+            raise Invalid(f"{TIME_UNIT}={given[TIME_UNIT]!r}, expected {', '.join(_MILLIS)}")
         inputs: tuple[str, ...] = ()
         if kind in _TEXTS:
-            if given[INPUT_DELIMITER] not in ("", ","):
-                raise Unsupported(f"{INPUT_DELIMITER}={given[INPUT_DELIMITER]!r}: only ',' is supported")
-            inputs = tuple(p.strip() for p in given[INPUT_FORMAT].split(",") if p.strip())
+            between = given[TIME_INPUT_DELIMITER]
+            if between not in ("", ","):
+                raise Unsupported(f"{TIME_INPUT_DELIMITER}={between!r}: only ',' is supported")
+            inputs = tuple(p.strip() for p in given[TIME_INPUT_FORMAT].split(",") if p.strip())
             if not inputs:
-                raise Invalid(f"{TYPE}={kind} needs {INPUT_FORMAT}, for example yyyy-MM-dd HH:mm:ss")
-        found = cls(kind, given[OUTPUT_FORMAT], given[ZONE] or given[OUTPUT_ZONE], unit, inputs,
-                    given[ZONE] or given[INPUT_ZONE])  # fmt: skip
+                example = "for example yyyy-MM-dd HH:mm:ss"
+                raise Invalid(f"{TIME_TYPE}={kind} needs {TIME_INPUT_FORMAT}, {example}")
+        zones = [given[TIME_ZONE] or given[one] for one in (TIME_OUTPUT_ZONE, TIME_INPUT_ZONE)]
+        found = cls(kind, given[TIME_OUTPUT_FORMAT], zones[0], unit, inputs, zones[1])
         found._check()
         return found
 
     def _check(self) -> None:
         if not self.output:
-            raise Invalid(f"{OUTPUT_FORMAT} is missing; expected a pattern such as yyyy/MM/dd")
-        for token, _ in _tokens(self.output, OUTPUT_FORMAT):
+            raise Invalid(f"{TIME_OUTPUT_FORMAT} is missing; expected a pattern such as yyyy/MM/dd")
+        for token, _ in _tokens(self.output, TIME_OUTPUT_FORMAT):
             if token and token not in _WRITTEN:
                 raise Unsupported(
-                    f"{OUTPUT_FORMAT}={self.output!r}: the letter {token!r} cannot be written;"
+                    f"{TIME_OUTPUT_FORMAT}={self.output!r}: the letter {token!r} cannot be written;"
                     f" supported are {' '.join(_WRITTEN)}"
                 )
-        for key, zone in ((OUTPUT_ZONE, self.output_zone), (INPUT_ZONE, self.input_zone)):
+        for key, zone in ((TIME_OUTPUT_ZONE, self.output_zone), (TIME_INPUT_ZONE, self.input_zone)):
             if zone:
                 _zone(zone)
-            elif key == OUTPUT_ZONE or (self.kind in _TEXTS and not all("Z" in p for p in self.inputs)):
+            elif key == TIME_OUTPUT_ZONE or (self.kind in _TEXTS and not all("Z" in p for p in self.inputs)):
                 raise Invalid(
-                    f"neither {ZONE} nor {key} is set: Java would take the zone of each writing JVM, and"
+                    f"neither {TIME_ZONE} nor {key} is set: Java would take the zone of each writing JVM, and"
                     " one time would land in several partitions; set it, for example to UTC"
                 )
         for pattern in self.inputs:
@@ -113,11 +115,11 @@ class TimeFormat:
 
     @property
     def depth(self) -> int:
-        """Folders that a formatted time makes."""
+        """Number of folders that a formatted time makes."""
         return self.output.count("/") + 1
 
     def check_column(self, field: pa.Field) -> None:
-        """``Invalid`` for a column whose values Java would fail on."""
+        """Raise ``Invalid`` for a column on whose values Java would fail."""
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
         wanted = text if self.kind in _TEXTS else (
@@ -126,19 +128,19 @@ class TimeFormat:
         )  # fmt: skip
         if not wanted:
             raise Invalid(
-                f"partition column {field.name!r} is a {kind}, but {TYPE}={self.kind} needs"
+                f"partition column {field.name!r} is a {kind}, but {TIME_TYPE}={self.kind} needs"
                 f" {'strings' if self.kind in _TEXTS else 'numbers, dates or timestamps'}"
             )
 
     def texts(self, column: pa.Array, name: str) -> tuple[np.ndarray, list[str]]:
-        """Formatted time of each value: (codes into, texts). Nulls are Java's 1, in the column's unit.
+        """Formatted time of each value: (codes into, texts). A null counts as 1 of the unit, as in Java.
 
-        Raises ``Invalid`` for a text that fits no input pattern and for a year outside 1 to 9999.
+        Raises ``Invalid`` for a text that fits no input pattern, or a year outside 1 to 9999.
         """
         if self.kind in _TEXTS:
             encoded = column.dictionary_encode()
             values = encoded.dictionary.to_pylist()
-            # Per distinct text, of which a partition column has few.
+            # Parse each distinct text once; a partition column has few.
             times = np.array([*(self._parse(v, name) for v in values), 1], np.int64)
             codes = encoded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
             return self._written(times, codes, name)
@@ -146,7 +148,7 @@ class TimeFormat:
         return self._written(times, codes, name)
 
     def _millis(self, column: pa.Array) -> np.ndarray:
-        """Milliseconds since the epoch, as ``MILLISECONDS.convert`` makes them (towards zero)."""
+        """Milliseconds since the epoch, rounded towards zero as by Java's ``MILLISECONDS.convert``."""
         if pa.types.is_date(column.type):
             column = column.cast(pa.date32()).cast(pa.int32())
         elif pa.types.is_floating(column.type):
@@ -156,7 +158,7 @@ class TimeFormat:
         numbers = column.cast(pa.int64(), safe=False).fill_null(1).to_numpy(zero_copy_only=False)
         factor = _MILLIS[self.unit]
         if factor > 0:
-            largest = _LAST_MS // factor + 2  # beyond it the year is refused anyway
+            largest = _LAST_MS // factor + 2  # years beyond it are refused anyway
             return np.clip(numbers, -largest, largest) * factor
         numbers = np.clip(numbers, -_FAR, _FAR)
         whole = np.abs(numbers) // -factor
@@ -167,10 +169,10 @@ class TimeFormat:
         if outside.any():
             raise Invalid(
                 f"partition column {name!r} holds {int(times[outside][0])} ms since 1970, outside the"
-                f" years 1 to 9999: is {TYPE}={self.kind} the column's unit?"
+                f" years 1 to 9999: is {TIME_TYPE}={self.kind} the column's unit?"
             )
-        # Times of one text lie side by side: one of each step is formatted.
-        step = min([_WRITTEN[t] for t, _ in _tokens(self.output, OUTPUT_FORMAT) if t] or [_DAY])
+        # A text is constant within one step, so only one time per step is formatted.
+        step = min([_WRITTEN[t] for t, _ in _tokens(self.output, TIME_OUTPUT_FORMAT) if t] or [_DAY])
         local = _local_millis(times, self.output_zone)
         steps, again = np.unique(local // step * step, return_inverse=True)
         moments = [datetime(1970, 1, 1) + timedelta(milliseconds=ms) for ms in steps.tolist()]
@@ -183,29 +185,24 @@ class TimeFormat:
             if found is not None:
                 return (found - _EPOCH) // timedelta(milliseconds=1)
         raise Invalid(
-            f"partition column {name!r} holds {text!r}, which does not fit {INPUT_FORMAT}="
+            f"partition column {name!r} holds {text!r}, which does not fit {TIME_INPUT_FORMAT}="
             f"{','.join(self.inputs)!r}"
         )
 
 
 def time_options(properties: Mapping[str, str]) -> dict[str, str]:
-    """The options of this module among ``properties``, under their present names."""
-    found = {key: _text(properties, key) for key in OPTIONS}
+    """This module's options among ``properties``, under their current names."""
+    found = {key: _text(properties, key) for key in TIME_OPTIONS}
     return {key: text for key, text in found.items() if text}
 
 
-def old_name(option: str) -> str:
-    """What Hudi called the option before."""
-    return _OLD_PREFIX + option.removeprefix(PREFIX)
-
-
-def _text(properties: Mapping[str, str], key: str) -> str:
-    return properties.get(key, properties.get(old_name(key), "")).strip()
+def _text(properties: Mapping[str, str], option: Text) -> str:
+    return properties.get(option.found_as(properties), "").strip()
 
 
 @lru_cache(maxsize=64)
 def _zone(name: str) -> tzinfo:
-    """The zone, by its IANA name or as ``GMT+8:00``. Java takes GMT for a name it does not know."""
+    """The zone of an IANA name or ``GMT+8:00``; ``Invalid`` for other names, which Java takes for GMT."""
     if name.upper() in ("UTC", "GMT", "Z"):
         return UTC
     offset = re.fullmatch(r"GMT([+-])(\d{1,2})(?::?(\d{2}))?", name)
@@ -257,7 +254,7 @@ def _tokens(pattern: str, option: str) -> tuple[tuple[str, str], ...]:
 
 
 def _local_millis(times: np.ndarray, name: str) -> np.ndarray:
-    """Times of day and date in the zone, as milliseconds since 1970-01-01 there."""
+    """The local times in the zone, as milliseconds since 1970-01-01 there."""
     zone = _zone(name)
     fixed = zone.utcoffset(None)
     if fixed is not None:
@@ -267,9 +264,9 @@ def _local_millis(times: np.ndarray, name: str) -> np.ndarray:
 
 
 def format_time(pattern: str, moment: datetime) -> str:
-    """``DateTime.toString(pattern)`` of Joda for the letters that can be written."""
+    """Joda's ``DateTime.toString(pattern)``, for the letters in ``_WRITTEN``."""
     parts = []
-    for letter, run in _tokens(pattern, OUTPUT_FORMAT):
+    for letter, run in _tokens(pattern, TIME_OUTPUT_FORMAT):
         width = len(run)
         if not letter:
             parts.append(run)
@@ -292,12 +289,12 @@ def _number(letter: str, moment: datetime) -> int:
 
 @lru_cache(maxsize=64)
 def _parser(pattern: str) -> re.Pattern[str]:
-    """A regular expression of an input pattern, one group per letter, as Joda parses it.
+    """A regular expression for an input pattern, one group per letter; it accepts what Joda accepts.
 
-    A number before another number takes as many digits as the pattern has letters, else up to two (a
-    year up to nine, a fraction as many as letters).
+    A number directly before another takes exactly as many digits as the pattern has letters, others up to
+    two (a year up to nine, a fraction as many as its letters).
     """
-    tokens = _tokens(pattern, INPUT_FORMAT)
+    tokens = _tokens(pattern, TIME_INPUT_FORMAT)
     pieces, seen = [], ""
     for at, (letter, run) in enumerate(tokens):
         if not letter:
@@ -306,7 +303,7 @@ def _parser(pattern: str) -> re.Pattern[str]:
         year_of_two = letter in "yY" and len(run) == 2
         if letter not in _PARSED or letter in seen or year_of_two or (letter == "Z" and len(run) > 2):
             raise Unsupported(
-                f"{INPUT_FORMAT}={pattern!r}: {run!r} cannot be read; supported are {' '.join(_PARSED)},"
+                f"{TIME_INPUT_FORMAT}={pattern!r}: {run!r} cannot be read; supported are {' '.join(_PARSED)},"
                 " each once, years with four letters"
             )
         seen += letter
@@ -318,7 +315,7 @@ def _parser(pattern: str) -> re.Pattern[str]:
         digits = f"{{{len(run)}}}" if following and following != "Z" else f"{{1,{most}}}"
         pieces.append(rf"(?P<{letter}>\d{digits})")
     if not {"y", "Y"} & set(seen):
-        raise Unsupported(f"{INPUT_FORMAT}={pattern!r} has no year")
+        raise Unsupported(f"{TIME_INPUT_FORMAT}={pattern!r} has no year")
     return re.compile("".join(pieces), re.ASCII)
 
 
@@ -338,5 +335,5 @@ def _parsed(pattern: str, text: str, zone: tzinfo | None) -> datetime | None:
         back = found.astimezone(UTC).astimezone(given)
     except (ValueError, OverflowError):
         return None
-    # A time that the zone leaves out in spring is an error in Java too.
+    # In Java, too, a time that the zone skips in spring is an error.
     return found if back.replace(tzinfo=None) == found.replace(tzinfo=None) else None

@@ -21,7 +21,7 @@ def beats(later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
 def earlier_may_win(greatest: int, least: int) -> bool:
     """The bound for skipping: whether a row with ``greatest`` or less may win against a later one with
     ``least`` or more."""
-    return not beats(np.int64(least), np.int64(greatest))
+    return not beats(np.asarray(least), np.asarray(greatest)).item()
 
 
 def winners_last(places: np.ndarray, order: np.ndarray) -> np.ndarray:

@@ -1,7 +1,8 @@
 """A file slice merged: base file batches in, the rows of a query out (Hudi's "final merge").
 
 Per base batch one ``index_in`` probe of the record keys against the log's keys; base order is kept,
-log rows without a base row come last. Base rows are never taken for deletes.
+log rows without a base row come last. Base rows are never taken for deletes. Who wins is decided by
+``comparison``; of several log entries of a key the winner was found before (``fold``).
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -15,24 +16,26 @@ from mainstem.merge.modes import (
     COMMIT_TIME,
     CUSTOM,
     EVENT_TIME,
-    PAYLOAD,
-    STRATEGY,
     merge_mode,
     ordering_fields,
     partial_update_mode,
 )
 from mainstem.merge.payloads import KNOWN_PAYLOADS, PayloadRules
 from mainstem.merge.registry import merger_of
+from mainstem.options.declaration import Option
+from mainstem.options.tables import (
+    DELETE_FIELD,
+    DELETE_MARKER,
+    PAYLOAD_CLASS,
+    STRATEGY_ID,
+    UNAVAILABLE,
+)
 
 KEY_COLUMN = "_hoodie_record_key"
 DELETED_COLUMN = "_hoodie_is_deleted"
 OPERATION_COLUMN = "_hoodie_operation"
 DELETE_OPERATIONS = ("D", "-U")
 
-_PROPERTY = "hoodie.record.merge.property."
-_UNAVAILABLE = "hoodie.write.partial.update.unavailable.value"
-_DELETE_FIELD = "hoodie.payload.delete.field"
-_DELETE_MARKER = "hoodie.payload.delete.marker"
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,10 @@ class MergeRules:
     merger: str | None = None
     full_schema: pa.Schema | None = None
 
-    def for_schema(self, text: str, schema: pa.Schema) -> MergeRules:
-        """The rules with what a schema says: ``text`` in Avro, ``schema`` its columns behind Hudi's own."""
+    def for_schema(self, text: str, schema: pa.Schema | None) -> MergeRules:
+        """The rules with what a schema says: ``text`` in Avro, ``schema`` its columns behind Hudi's own
+        (None will do where there is no ``merger``)."""
+        assert schema is not None or self.merger is None
         full = None if self.merger is None else schema
         return replace(self, defaults=column_defaults(text), full_schema=full)
 
@@ -95,12 +100,14 @@ _RECORDED = tuple(f.name for f in fields(MergeRules) if f.name not in _OF_THE_SC
 
 def column_defaults(text: str) -> dict[str, Any]:
     """Non-null plain Avro defaults per column (what IGNORE_DEFAULTS takes for "not set")."""
-    found = {}
-    for one in parse_schema(text)["fields"]:
-        default = one.get("default")
-        if isinstance(default, (bool, int, float, str)):
-            found[one["name"]] = default
-    return found
+    return dict(_plain_defaults(text))
+
+
+@lru_cache(maxsize=64)
+def _plain_defaults(text: str) -> tuple[tuple[str, Any], ...]:
+    """Every transaction asks for them, and a table's schema is nearly always the same."""
+    told = ((one["name"], one.get("default")) for one in parse_schema(text)["fields"])
+    return tuple((name, value) for name, value in told if isinstance(value, (bool, int, float, str)))
 
 
 def merge_rules(properties: Mapping[str, str]) -> MergeRules:
@@ -112,7 +119,7 @@ def merge_rules(properties: Mapping[str, str]) -> MergeRules:
     """
     ordering = ordering_fields(properties)
     mode = merge_mode(properties)
-    field_, marker = _merge_property(properties, _DELETE_FIELD), _merge_property(properties, _DELETE_MARKER)
+    field_, marker = _merge_property(properties, DELETE_FIELD), _merge_property(properties, DELETE_MARKER)
     if mode == CUSTOM:
         return _custom_rules(properties, ordering, field_, marker)
     if mode not in (COMMIT_TIME, EVENT_TIME):
@@ -120,7 +127,7 @@ def merge_rules(properties: Mapping[str, str]) -> MergeRules:
     return MergeRules(
         ordering=ordering if mode == EVENT_TIME else (),
         partial=partial_update_mode(properties),
-        unavailable=_merge_property(properties, _UNAVAILABLE),
+        unavailable=_merge_property(properties, UNAVAILABLE),
         delete_field=field_,
         delete_marker=marker,
     )
@@ -130,17 +137,17 @@ def _custom_rules(
     properties: Mapping[str, str], ordering: tuple[str, ...], field_: str | None, marker: str | None
 ) -> MergeRules:
     """A registered merger, or a payload class of Hudi's own (tables of version 8)."""
-    strategy = properties.get(STRATEGY, "").strip().lower()
+    strategy = properties.get(STRATEGY_ID, "").strip().lower()
     if strategy and merger_of(strategy) is not None:
         return MergeRules(delete_field=field_, delete_marker=marker, merger=strategy)
-    payload = KNOWN_PAYLOADS.get(properties.get(PAYLOAD, "").strip())
+    payload = KNOWN_PAYLOADS.get(properties.get(PAYLOAD_CLASS, "").strip())
     if payload is None or strategy not in ("", BY_PAYLOAD):
         raise _unknown(CUSTOM, properties)
     _check_payload_ordering(payload, ordering, properties)
     return MergeRules(
         ordering=ordering if payload.mode == EVENT_TIME else (),
         partial=payload.partial,
-        unavailable=_merge_property(properties, _UNAVAILABLE) or payload.unavailable,
+        unavailable=_merge_property(properties, UNAVAILABLE) or payload.unavailable,
         delete_field=field_ or (payload.delete[0] if payload.delete else None),
         delete_marker=marker or (payload.delete[1] if payload.delete else None),
     )
@@ -152,14 +159,14 @@ def _check_payload_ordering(
     if payload.mode != EVENT_TIME or (ordering and payload.ordering in ((), ordering)):
         return
     raise Unsupported(
-        f"payload class {properties[PAYLOAD]} orders rows by"
+        f"payload class {properties[PAYLOAD_CLASS]} orders rows by"
         f" {', '.join(payload.ordering) or 'an ordering field'}, the table names"
         f" {', '.join(ordering) or 'none'}: upgrade the table to version 9 with Hudi, which sets them"
     )
 
 
 def _unknown(mode: str, properties: Mapping[str, str]) -> Unsupported:
-    names = [properties[key] for key in (PAYLOAD, STRATEGY) if properties.get(key)]
+    names = [properties[key] for key in (PAYLOAD_CLASS, STRATEGY_ID) if properties.get(key)]
     return Unsupported(
         f"record merge mode {mode!r} (merger or payload {', '.join(names) or 'not named'!r}) needs Java"
         f" code that mainstem does not have; it merges {COMMIT_TIME} and {EVENT_TIME} tables, Hudi's own"
@@ -167,5 +174,5 @@ def _unknown(mode: str, properties: Mapping[str, str]) -> Unsupported:
     )
 
 
-def _merge_property(properties: Mapping[str, str], key: str) -> str | None:
-    return properties.get(_PROPERTY + key) or properties.get(key) or None
+def _merge_property(properties: Mapping[str, str], option: Option) -> str | None:
+    return next((text for name in reversed(option.names) if (text := properties.get(name))), None)

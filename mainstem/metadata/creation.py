@@ -1,19 +1,19 @@
-"""Making the metadata table of a table, and a new partition of it
-(HoodieBackedTableMetadataWriter.initialize).
+"""Makes a table's metadata table, and new partitions of it (HoodieBackedTableMetadataWriter.initialize).
 
-A partition's first files belong to an instant of its own, ``00000000000000000`` + k for the first free k,
-or that of the indexing action that builds it. Every file group gets a log file with one empty delete block,
-so that the number of groups is there before any row; groups with rows get a base file.
+A partition's first files belong to an instant of their own: ``00000000000000000`` + k with the first free k,
+or that of the indexing action that builds the partition. Every file group gets a log file with one empty
+delete block, so that the number of groups is fixed before any row exists; groups with rows also get a base
+file.
 
-  1. ``put_table``: folders, then the metadata table's ``hoodie.properties``, whole and by link
-  2. ``put_partition``: partition metafile, marker logs, base files
+  1. ``put_table``: make folders, then put the metadata table's whole ``hoodie.properties``
+  2. ``put_partition``: make partition metafile, first log files, base files
   3. [[ the caller publishes the instant: its requested and inflight files, then its completed file ]]
-  4. [[ the caller puts the partition into a list of the table's ``hoodie.properties`` ]]
+  4. [[ the caller adds the partition to a list in the table's ``hoodie.properties`` ]]
 
-A new table's metadata table is there before the table itself (``put_with_table``): made aside, put in its
-place by one rename, and never removed by whoever makes the table at the same moment.
+A new table's metadata table exists before the table itself (``put_with_table``): it is made aside and put in
+place by one rename. Another process that creates the same table at the same moment never removes it.
 
-Until 4 nobody looks for the partition: a crash leaves files that whoever makes it again removes first
+Until step 4 the partition is invisible: a crash leaves files that the next attempt removes first
 (``remove_partition``). Readers honour log blocks of these instants whatever the data table's timeline says.
 """
 
@@ -37,7 +37,25 @@ from mainstem.metadata.metadata_partitions import Content
 from mainstem.metadata.metafile import index_metafile
 from mainstem.metadata.records.flat_rows import encode
 from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
-from mainstem.publish.staging import private_name, put_whole
+from mainstem.options.placing import KEY_GENERATOR, RECORD_KEY_FIELDS
+from mainstem.options.tables import (
+    ARCHIVE_FOLDER,
+    BASE_FILE_FORMAT,
+    DROP_PARTITION_COLUMNS,
+    HISTORY_PATH,
+    INITIAL_VERSION,
+    LAYOUT_VERSION,
+    MERGE_MODE,
+    PAYLOAD_CLASS,
+    POPULATE_META_FIELDS,
+    STRATEGY_ID,
+    TABLE_CHECKSUM,
+    TABLE_NAME,
+    TABLE_TYPE,
+    TABLE_VERSION,
+    TIMELINE_PATH,
+)
+from mainstem.publish.staging import create_once
 from mainstem.storage import paths
 from mainstem.storage.below import FolderStorage
 from mainstem.storage.folders import make_folder, move_folder
@@ -55,7 +73,7 @@ _PROPERTIES = f"{paths.METADATA}/{paths.PROPERTIES}"
 
 @dataclass(frozen=True)
 class Group:
-    """A file group of a new partition: its file id, and its first rows (None: it has none)."""
+    """A file group of a new partition: its file id, and its first rows, if any."""
 
     file_id: str
     content: Content
@@ -63,7 +81,7 @@ class Group:
 
 
 class BaseFileStat(WriteStat):
-    """A first base file, as Java reports it."""
+    """Write statistics of a first base file, in Java's form."""
 
     def record(self) -> dict[str, object]:
         return super().record() | {
@@ -73,42 +91,42 @@ class BaseFileStat(WriteStat):
 
 
 def metadata_properties(config: TableConfig) -> dict[str, str]:
-    """``hoodie.properties`` of the metadata table of a table."""
+    """``hoodie.properties`` of a table's metadata table."""
     name, version = f"{config.name}_metadata", str(config.version)
     return {
-        "hoodie.table.name": name,
-        "hoodie.table.type": "MERGE_ON_READ",
-        "hoodie.table.version": version,
-        "hoodie.table.initial.version": version,
-        "hoodie.timeline.layout.version": "2",
-        "hoodie.timeline.path": "timeline",
-        "hoodie.timeline.history.path": "history",
-        "hoodie.archivelog.folder": "history",
-        "hoodie.table.base.file.format": "HFILE",
-        "hoodie.table.recordkey.fields": "key",
-        "hoodie.table.keygenerator.type": "HOODIE_TABLE_METADATA",
-        "hoodie.populate.meta.fields": "false",
-        modes.PAYLOAD: "org.apache.hudi.metadata.HoodieMetadataPayload",
-        modes.MODE: modes.CUSTOM,
-        modes.STRATEGY: modes.BY_PAYLOAD,
-        "hoodie.datasource.write.drop.partition.columns": "false",
-        "hoodie.table.checksum": table_checksum("", name),
+        TABLE_NAME: name,
+        TABLE_TYPE: "MERGE_ON_READ",
+        TABLE_VERSION: version,
+        INITIAL_VERSION: version,
+        LAYOUT_VERSION: "2",
+        TIMELINE_PATH: "timeline",
+        HISTORY_PATH: "history",
+        ARCHIVE_FOLDER: "history",
+        BASE_FILE_FORMAT: "HFILE",
+        RECORD_KEY_FIELDS: "key",
+        KEY_GENERATOR: "HOODIE_TABLE_METADATA",
+        POPULATE_META_FIELDS: "false",
+        PAYLOAD_CLASS: "org.apache.hudi.metadata.HoodieMetadataPayload",
+        MERGE_MODE: modes.CUSTOM,
+        STRATEGY_ID: modes.BY_PAYLOAD,
+        DROP_PARTITION_COLUMNS: "false",
+        TABLE_CHECKSUM: table_checksum("", name),
     }
 
 
-def put_table(storage: Storage, random: Randomness, config: TableConfig, when: str) -> None:
-    """Step 1; does nothing where the metadata table is there. ``when``: a date for people."""
+def put_table(storage: Storage, config: TableConfig, when: str) -> None:
+    """Step 1; does nothing if the metadata table exists. ``when``: a date for people to read."""
     if storage.stat(_PROPERTIES) is not None:
         return
     for folder in paths.INITIAL_FOLDERS:
         make_folder(storage, f"{paths.METADATA}/{folder}")
     data = encode_config(metadata_properties(config), when)
-    put_whole(storage, private_name(random, "metadata"), _PROPERTIES, data, durable=True)
+    create_once(storage, _PROPERTIES, data, durable=True)
     storage.settle([], [f"{paths.METADATA}/{paths.HOODIE}", paths.METADATA, paths.HOODIE], durable=True)
 
 
 def first_instant(storage: Storage) -> str:
-    """The first free instant of an initialisation."""
+    """The first free instant for an initialisation."""
     taken = {
         i.requested
         for i in load_timeline(storage, paths.METADATA_TIMELINE).instants
@@ -156,16 +174,16 @@ def put_with_table(
     time: str,
     when: str,
 ) -> None:
-    """Steps 1 to 3 for a table that does not exist yet: all of it is made in a folder of this attempt, which
-    then becomes the metadata table's in one step. ``time``: now.
+    """Steps 1 to 3 for a table that does not exist yet. ``time``: the completion time of their instants.
 
-    Several may do so at once, and one of them may have died: of the same table they make the same, so the
-    first one's stays, and is not touched. Raises ``Invalid`` if what is there is something else.
+    Everything is made in a folder of this attempt, which then becomes the metadata table's in one step.
+    Several processes may do so at once, and some may have died: for the same table they make the same, so the
+    first one's folder stays and is not touched. Raises ``Invalid`` if the existing folder is something else.
     """
     attempt = paths.creating(f"{random.getrandbits(64):016x}")
     inner = FolderStorage(storage, attempt)
     try:
-        put_table(inner, random, config, when)
+        put_table(inner, config, when)
         for partition, groups in contents.items():
             instant = first_instant(inner)
             done = put_partition(inner, partition, instant, groups, table_version=config.version)
@@ -181,14 +199,14 @@ def put_with_table(
         except FileExistsError:
             _check_alike(storage, config, contents)
     finally:
-        with suppress(OSError):  # a writer's sweep finds it
+        with suppress(OSError):  # otherwise a writer's sweep removes it
             storage.delete_tree(attempt)
 
 
 def _check_alike(
     storage: Storage, config: TableConfig, contents: Mapping[str, Sequence[Group]]
 ) -> None:
-    """The metadata table that is there, while no table is, must be what this attempt would make."""
+    """Check that the existing metadata table, while there is no table, is what this attempt would make."""
     expected, found = metadata_properties(config), {}
     with suppress(FileNotFoundError):
         data = storage.read(_PROPERTIES, max_bytes=PROPERTIES_BYTES_MAX)
@@ -205,12 +223,12 @@ def _check_alike(
         differing = sorted(key for key in {*found, *expected} if found.get(key) != expected.get(key))
         what = f"other {', '.join(differing[:3])}" if found and differing else "it is not new and whole"
         raise Invalid(
-            f"{paths.METADATA} holds what another creation left, or goes on with ({what}). No table was made;"
-            " when nobody creates one here any more, remove that folder and create the table again",
+            f"{paths.METADATA} holds what another creation left or is still making ({what}). No table was"
+            " made; when no process creates one here any more, remove that folder and create the table again",
             table=storage.base,
         )
 
 
 def remove_partition(storage: Storage, partition: str) -> None:
-    """What an earlier attempt at a partition left; before ``put_partition``, while no list names it."""
+    """Remove what an earlier attempt left; call this before ``put_partition``, while no list names it."""
     storage.delete_tree(metadata_partition(partition))

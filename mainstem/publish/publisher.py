@@ -31,6 +31,7 @@ from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 from mainstem.errors import LeaseLost, MainstemError, OutcomeUnknown, Unavailable, Unsupported
 from mainstem.limits import PUBLISH_ATTEMPTS_MAX
+from mainstem.options.locks import EXPIRE_MS
 from mainstem.publish.fence import Epoch, Fence
 from mainstem.publish.link_fence import FOREIGN_NOTE
 from mainstem.publish.skew_wait import MixedWritersWarning, SkewWait
@@ -485,7 +486,7 @@ class Publisher:
         assert failure is not None
         raise LeaseLost(
             f"superseded {PUBLISH_ATTEMPTS_MAX} times in a row while {doing} ({failure.message});"
-            " nothing was published. Raise hoodie.mainstem.lock.expire_ms or look for a process that"
+            f" nothing was published. Raise {EXPIRE_MS} or look for a process that"
             " removes the lock file",
             table=self._seams.storage.base,
         ) from failure

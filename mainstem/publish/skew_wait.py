@@ -10,6 +10,7 @@ import warnings
 
 from mainstem.formats.avro_container import MAGIC, OUR_MARK
 from mainstem.limits import HEARTBEAT_BYTES_MAX
+from mainstem.options.tables import EXCLUSIVE
 from mainstem.publish.link_fence import note_foreign_writer
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -47,7 +48,7 @@ class SkewWait:
             if not ours:
                 note_foreign_writer(self._storage, name)
                 warnings.warn(
-                    f"table {self._storage.base} is declared hoodie.mainstem.exclusive=true, but"
+                    f"table {self._storage.base} is declared {EXCLUSIVE}=true, but"
                     f" {name} was written by another kind of writer: every commit waits"
                     f" {self._wait_ms} ms from now on",
                     MixedWritersWarning,

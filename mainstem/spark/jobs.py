@@ -28,12 +28,10 @@ import pyarrow as pa
 
 from mainstem.api.table import Table
 from mainstem.errors import CorruptTable, MainstemError
-from mainstem.formats.avro_schema import avro_to_arrow
 from mainstem.layout.key_generator import KeyGenerator
 from mainstem.layout.properties import load_config
 from mainstem.merge.rules import MergeRules
 from mainstem.options import WriterOptions
-from mainstem.publish.staging import replace_whole
 from mainstem.spark.batch_ids import GuardIds
 from mainstem.spark.options import WriteOptions
 from mainstem.storage import paths
@@ -44,7 +42,7 @@ from mainstem.truetime.clock import SystemClock
 from mainstem.writers.outcome import ALREADY_COMMITTED, Outcome
 from mainstem.writers.stream_guard import StreamGuard
 from mainstem.writers.write_ordinals import StreamWrite, allocate, claim, finish
-from mainstem.writers.write_spec import WriteSpec
+from mainstem.writers.write_spec import WriteSpec, complete_rules
 
 FOLDER = f"{paths.OWN}/spark"
 _ENDED_MAX = 16
@@ -75,8 +73,8 @@ class SharedJob:
         self._table = table
         self._options = options
         self._name = name
-        self._storage = storage_of(table._seams.storage.location)
-        self._random = table._seams.random
+        self._storage = storage_of(table.opened.seams.storage.location)
+        self._random = table.opened.seams.random
 
     # -- in tasks ----------------------------------------------------------------------------------
 
@@ -219,9 +217,7 @@ class SharedJob:
         return decode_job(data, self._path, self._table.path)
 
     def _write(self, job: Job) -> None:
-        make_folder(self._storage, FOLDER)
-        private = f"{self._path}.{self._random.getrandbits(64):016x}"
-        replace_whole(self._storage, private, self._path, encode_job(job), durable=False)
+        self._storage.put(self._path, encode_job(job), durable=False)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -289,7 +285,7 @@ def _spec(record: Mapping[str, Any]) -> WriteSpec:
     values["location"] = _location(record["location"])
     values["keys"] = KeyGenerator.from_record(record["keys"])
     rules = MergeRules.from_record(record["rules"])
-    values["rules"] = rules.for_schema(record["user_schema"], avro_to_arrow(record["log_schema"]))
+    values["rules"] = complete_rules(rules, record["user_schema"], record["log_schema"])
     return WriteSpec(**values)
 
 

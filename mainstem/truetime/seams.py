@@ -22,7 +22,7 @@ class Randomness(Protocol):
 class Seams:
     """Storage, clock, lock and randomness of one open table in one process.
 
-    The real ones are put together in ``mainstem.api.table``, the simulated ones in ``tests.sim``.
+    The real ones are put together in ``api.opening``, the simulated ones in ``tests.sim``.
     """
 
     storage: Storage

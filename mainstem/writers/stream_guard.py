@@ -5,7 +5,7 @@ Java's form (HoodieStreamingSink): ``extraMetadata["_hudi_streaming_sink_checkpo
 smaller. mainstem keeps that and adds the ordinal of the write within its batch, so that several writes
 of one batch are told apart; it looks again under the lock, so two live drivers cannot both commit. Java
 finds a batch only while its instant is on the active timeline; here it is found for ever
-(``guard_notes``).
+(``stream_guard_notes``).
 """
 
 from __future__ import annotations

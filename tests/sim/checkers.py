@@ -65,7 +65,7 @@ class Watch:
         #: rules of table services; None where no rows are written
         self.rules: ServiceRules | None = None
         self._owner: dict[str, Process | None] = {}  # requested time -> who made it
-        self._claims: dict[str, list[Process]] = {}  # requested time -> whose heartbeats, in their order
+        self._claims: dict[str, list[Process]] = {}  # requested time -> who showed its heartbeat
         self._made: set[str] = set()
         self._newest = ""  # of what is published; a request of a write may be tried in vain
         self._begun: dict[str, str] = {}  # requests of writes, not inflight yet: the newest time before

@@ -115,6 +115,26 @@ def test_a_killed_process_has_no_more_effects() -> None:
     assert "second" not in disk.folders[""]
 
 
+def _put_and_die(seed: int, *, machine: bool) -> bytes | None:
+    """What is left of a file whose writer is killed, or its machine stops, at some moment."""
+    world = World(seed, Faults(crash=0.0 if machine else 0.5))
+    disk = Disk(world)
+    storage = SimStorage(world, disk, "/simulated")
+    process = world.process("p")
+    world.spawn(process, "p", lambda: storage.put_new("f", b"x" * 10_000, durable=True))
+    world.run(lambda: False, ms=1000, calls=1 + seed % 3 if machine else 100)
+    if machine:
+        process.kill()
+        disk.crash()
+    inode = disk.get("f")
+    return None if inode is None else bytes(inode.data)
+
+
+@pytest.mark.parametrize("machine", [False, True])
+def test_a_new_file_is_whole_or_not_there_whatever_dies(machine: bool) -> None:
+    assert {_put_and_die(seed, machine=machine) for seed in range(60)} == {None, b"x" * 10_000}
+
+
 def _holders(stopped_ms: float, session_ms: float) -> list[str]:
     """Who thinks it holds the lock: one takes it and is stopped, another one asks for it."""
     world = World(5)

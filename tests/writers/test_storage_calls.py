@@ -67,8 +67,8 @@ class Watched:
 def counted(request, tmp_path: Path) -> Table:
     options = {"hoodie.metadata.enable": str(request.param).lower(), **NO_WAIT}
     made = mainstem.create_table(str(tmp_path / "t"), SCHEMA, record_key="id", properties=options)
-    store = Counted(made._seams.storage)
-    seams = replace(made._seams, storage=store, lock=Watched(made._seams.lock, store))
+    store = Counted(made.opened.seams.storage)
+    seams = replace(made.opened.seams, storage=store, lock=Watched(made.opened.seams.lock, store))
     return Table(seams, made.config, NO_WAIT)
 
 
@@ -79,9 +79,9 @@ def upsert(table: Table, value: int) -> None:
 def calls_of_an_upsert(table: Table) -> list[tuple[str, str, bool]]:
     for value in range(3):
         upsert(table, value)
-    table._seams.storage.calls.clear()
+    table.opened.seams.storage.calls.clear()
     upsert(table, 9)
-    return list(table._seams.storage.calls)
+    return list(table.opened.seams.storage.calls)
 
 
 def test_an_upsert_costs_few_calls_and_fewer_under_the_lock(counted: Table) -> None:

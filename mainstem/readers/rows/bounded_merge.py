@@ -2,9 +2,9 @@
 
 Log rows that fit are merged as every query does it. Where they do not fit, nothing of them is held but
 what decides: record keys are divided by a hash into classes that fit, and for one class after the other
-keys and ordering values of log and base are read and folded. What is left is one bit per stored row, says
-which rows come out, and then base file and log blocks are read once more, a piece at a time: base rows
-first, in their order, as in memory. Where a row that comes out is made of several stored ones (partial
+keys and ordering values of log and base are read and folded. That leaves one bit per stored row, which says
+whether it comes out. Then base file and log blocks are read once more, a piece at a time: base rows first,
+in their order, as in memory. Where a row that comes out is made of several stored ones (partial
 updates, registered mergers), whole rows are merged class by class instead.
 
 Log files are mapped piece by piece, so that what was read does not stay in this process.

@@ -2,8 +2,8 @@
 
 A filter speaks about merged rows. So keys, ordering values and the filter's columns are read and
 merged first; what a log row replaced is gone whether or not the log row passes the filter. Of a base
-row that fails the filter only one thing matters: whether it beats a log row that passes. Row groups
-whose statistics exclude both are not read at all.
+row that fails the filter only one thing matters: whether it wins against a log row that passes. Row groups
+whose statistics exclude both (``row_groups``) are not read at all.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ In this order, each only where the filter says something about it:
 2. partitions by the metadata table's partition statistics;
 3. file slices by the bucket hash of the record keys that the filter names (``wanted_keys``);
 4. file slices by record index and secondary index, then by column statistics, expression indexes and bloom
-   filters of the metadata table (``indexes``, ``index_cuts``).
+   filters of the metadata table (``metadata_indexes``, ``index_cuts``).
 
 A slice is its base file and its log files, and any of them may hold the version of a row that comes out: a
 log row can move a base row into the filter's range and out of it, in event-time order also the other way
@@ -29,6 +29,7 @@ from mainstem.filters.predicates import conjuncts
 from mainstem.layout.partitions import PartitionListing
 from mainstem.layout.slicing import FileSlice
 from mainstem.metadata.validity import AheadOfView
+from mainstem.options.metadata import METADATA
 from mainstem.readers.planning.explain import FILE_SLICES, PARTITIONS, Report
 from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.rows.path_values import path_values
@@ -151,7 +152,7 @@ class Skipping:
             self.report.notes.append(f"indexes are not used: {error}")
             warnings.warn(
                 f"indexes of {self._state.storage.base} cannot be used, more files are read instead (give"
-                f" hoodie.metadata.enable=false to do so without trying): {error}",
+                f" {METADATA}=false to do so without trying): {error}",
                 stacklevel=2,
             )
             self._unused()

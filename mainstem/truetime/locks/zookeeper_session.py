@@ -6,7 +6,7 @@ effect), or one of our own errors. ``losses`` counts the sessions that expired: 
 by itself, and its own lock recipe goes on believing in the old one.
 
 kazoo needs threads of its own for the connection, for answers and for watches. A forked child has none
-of them, so a session is never used across ``fork`` (``zk_lock``).
+of them, so a session is never used across ``fork`` (``zookeeper``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import Invalid, Unavailable
-from mainstem.truetime.locks.zookeeper_options import AUTH, URL, ZooKeeperOptions
+from mainstem.options.locks import AUTH, URL
+from mainstem.truetime.locks.zookeeper_options import ZooKeeperOptions
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
