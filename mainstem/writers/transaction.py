@@ -422,9 +422,10 @@ class Transaction:
         return outcome
 
     def _surely_alive(self) -> bool:
-        """Who is rolled back was silent for as long as its heartbeat says. A process that stands still does
-        not stop its clock."""
+        """Once: the first batch comes right behind the begin, which has just looked. Who is rolled back was
+        silent for as long as its heartbeat says; a process that stands still does not stop its clock."""
         since_ms = self._ctx.seams.clock.monotonic_ms() - self._begun_ms
+        self._begun_ms = float("-inf")
         return since_ms < self._ctx.heartbeats.expire_ms / 2
 
     def _leave_nothing(self) -> None:
