@@ -97,10 +97,10 @@ def contest(kind: str, servers: str, node: str, processes: int, seconds: float) 
 
 
 def _ours(servers: str, node: str) -> tuple[Callable[[], Callable[[], object]], Callable[[], object]]:
+    from mainstem.options.locks import EXPLICIT
     from mainstem.truetime.clock import SystemClock
     from mainstem.truetime.locks.options import LockOptions
     from mainstem.truetime.locks.providers import open_lock
-    from mainstem.truetime.locks.zookeeper_options import EXPLICIT
 
     properties = {
         "hoodie.write.lock.provider": EXPLICIT,

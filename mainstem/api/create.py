@@ -10,27 +10,63 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstem.api.hoodie_options import check_given
-from mainstem.api.opening import LOCK_KEYS, as_text, real_seams
+from mainstem.api.opening import as_text, real_seams
 from mainstem.api.table import Table
 from mainstem.errors import Invalid, MainstemError, TableExists, Unavailable, Unsupported
 from mainstem.layout.properties import (
-    BUCKET_ENGINE,
-    BUCKETS,
-    ENCODING_VALIDATION,
     FIELD_PREFIXED,
     FOR_JAVA,
-    HASH_FIELD,
-    INDEX_TYPE,
-    KEY_ENCODING,
-    NEW_ENCODING,
-    TIMEZONE,
     TableConfig,
     encode_config,
     table_checksum,
 )
-from mainstem.layout.time_partitions import OUTPUT_ZONE, ZONE, time_options
+from mainstem.layout.time_partitions import time_options
 from mainstem.merge import modes
-from mainstem.options import CONCURRENCY, FSYNC, METADATA, NBCC, SHARED, WriterOptions, flag, whole_number
+from mainstem.options import CONCURRENCY, FSYNC, METADATA, NBCC, SHARED, WriterOptions, families
+from mainstem.options.locks import FILE_SYSTEM, LOCK_KEYS, PAUSE_MS, PROVIDER, RETRIES
+from mainstem.options.metadata import PARTITIONS, PARTITIONS_INFLIGHT
+from mainstem.options.placing import (
+    BUCKET_ENGINE,
+    BUCKETS,
+    ENCODING_VALIDATION,
+    HASH_FIELD,
+    HIVE_STYLE,
+    INDEX_TYPE,
+    KEY_ENCODING,
+    KEY_GENERATOR,
+    NEW_ENCODING,
+    PARTITION_FIELDS,
+    RECORD_KEY_FIELDS,
+    TIME_OUTPUT_ZONE,
+    TIME_ZONE,
+    URL_ENCODE,
+)
+from mainstem.options.tables import (
+    ARCHIVE_FOLDER,
+    AUTO_UPGRADE,
+    CREATE_SCHEMA,
+    DATABASE_NAME,
+    DROP_PARTITION_COLUMNS,
+    EXCLUSIVE,
+    HISTORY_PATH,
+    INITIAL_VERSION,
+    LAYOUT_VERSION,
+    MERGE_MODE,
+    ORDERING_FIELDS,
+    PARTIAL_UPDATES,
+    PAYLOAD_CLASS,
+    POPULATE_META_FIELDS,
+    PRECOMBINE,
+    STRATEGY_ID,
+    TABLE_CHECKSUM,
+    TABLE_FORMAT,
+    TABLE_NAME,
+    TABLE_TYPE,
+    TABLE_VERSION,
+    TABLE_VERSION_OPTION,
+    TIMELINE_PATH,
+    TIMEZONE,
+)
 from mainstem.publish.staging import delete_quietly, is_same, private_name, put_once, put_over
 from mainstem.publish.table_identity import note_identity
 from mainstem.storage import paths
@@ -38,7 +74,6 @@ from mainstem.storage.backends import Place, location_of
 from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.instant import parse_instant
-from mainstem.truetime.locks.options import FILE_SYSTEM, PROVIDER
 from mainstem.truetime.seams import Seams
 
 if TYPE_CHECKING:
@@ -46,17 +81,16 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_BUCKETS = 256
 # Java looks for a free lock file only this often; its default, 5 s, would starve it beside writers that
 # hand the lock over within milliseconds. In ZooKeeper's queue nobody starves.
-_LOOKED_FOR_OFTEN = {
-    "hoodie.write.lock.client.wait_time_ms_between_retry": "50",
-    "hoodie.write.lock.client.num_retries": "2400",
+_LOOKED_FOR_OFTEN: dict[str, str] = {
+    PAUSE_MS: "50",
+    RETRIES: "2400",
 }
 # Table properties that a user may set at creation beside those that arguments make.
 _FIXED = (
-    "hoodie.table.version", "hoodie.table.initial.version", "hoodie.timeline.layout.version",
-    "hoodie.table.type", "hoodie.table.checksum", "hoodie.table.create.schema", TIMEZONE,
+    TABLE_VERSION, INITIAL_VERSION, LAYOUT_VERSION,
+    TABLE_TYPE, TABLE_CHECKSUM, CREATE_SCHEMA, TIMEZONE,
 )  # fmt: skip
 
 
@@ -98,7 +132,7 @@ def create_table(
     from mainstem.merge.rules import merge_rules
 
     given = as_text(properties)
-    indexed = flag(given, METADATA, False)
+    indexed = METADATA.read(given, False)
     check_given({key: value for key, value in given.items() if key != METADATA})
     location = location_of(path)
     local = location.base
@@ -115,7 +149,7 @@ def create_table(
     merge_rules(raw)
     _check_keys(config, local)
     options = {k: v for k, v in given.items()
-               if k not in raw or k == FSYNC or k.startswith("hoodie.write.lock.")}  # fmt: skip
+               if k not in raw or k == FSYNC or k.startswith(families.LOCKS)}  # fmt: skip
     WriterOptions.from_properties(given)
     seams = real_seams(location, config, options)
     table = Table(seams, config, options, put_table(seams, raw))
@@ -131,11 +165,8 @@ def create_table(
 
 def with_metadata() -> dict[str, str]:
     """Properties of a table with a metadata table of the partition ``files``."""
-    return {
-        **FOR_JAVA,
-        "hoodie.table.metadata.partitions": "files",
-        "hoodie.table.metadata.partitions.inflight": "",
-    }
+    lists: dict[str, str] = {PARTITIONS: "files", PARTITIONS_INFLIGHT: ""}
+    return {**FOR_JAVA, **lists}
 
 
 def _names(value: Sequence[str] | str) -> list[str]:
@@ -146,7 +177,7 @@ def _check_keys(config: TableConfig, local: str) -> None:
     from mainstem.formats.avro_schema import avro_to_arrow
     from mainstem.layout.key_generator import KeyGenerator
 
-    stored = avro_to_arrow(config.raw["hoodie.table.create.schema"])
+    stored = avro_to_arrow(config.raw[CREATE_SCHEMA])
     try:
         KeyGenerator.for_writing(config).check_schema(stored)
     except MainstemError as error:
@@ -198,31 +229,29 @@ def new_properties(
     for key in _FIXED:
         if key in given and not (key == TIMEZONE and given[key].upper() == "UTC"):
             raise Invalid(f"{key} cannot be chosen; it is set by create_table", table=local)
-    title = name or given.get("hoodie.table.name") or os.path.basename(local.rstrip("/")) or "table"
+    title = name or given.get(TABLE_NAME) or os.path.basename(local.rstrip("/")) or "table"
     mode = modes.merge_mode(given, order)
-    count = whole_number({BUCKETS: str(buckets)} if buckets is not None else given,
-                         BUCKETS, DEFAULT_BUCKETS, 1, 100_000)  # fmt: skip
+    count = BUCKETS.read(given if buckets is None else {BUCKETS: str(buckets)})
     times = time_options(given)
-    if times and not (ZONE in times or OUTPUT_ZONE in times):
-        times[ZONE] = "UTC"
+    if times and not (TIME_ZONE in times or TIME_OUTPUT_ZONE in times):
+        times[TIME_ZONE] = "UTC"
     kept = {
         k: v
         for k, v in given.items()
-        if (k.startswith(("hoodie.table.", "hoodie.datasource.write.", "hoodie.record.merge."))
+        if (k.startswith(families.OF_NEW_TABLES)
             and k not in (*CLASS_OPTIONS, *TYPE_OPTIONS))
         or k in (INDEX_TYPE, BUCKET_ENGINE, HASH_FIELD, *LOCK_KEYS, *SHARED, FSYNC)
         or (version == 8 and k in (NEW_ENCODING, ENCODING_VALIDATION))
-        or k in ("hoodie.mainstem.exclusive", "hoodie.database.name", "hoodie.populate.meta.fields")
+        or k in (EXCLUSIVE, DATABASE_NAME, POPULATE_META_FIELDS)
     }
-    raw = {
-        "hoodie.archivelog.folder": "archived",
-        **({"hoodie.table.format": "native"} if version > 8 else {}),
-        "hoodie.datasource.write.drop.partition.columns": "false",
-        "hoodie.datasource.write.hive_style_partitioning": "false",
-        "hoodie.datasource.write.partitionpath.urlencode": "false",
-        "hoodie.database.name": "",
-        "hoodie.timeline.path": "timeline",
-        "hoodie.timeline.history.path": "history",
+    raw: dict[str, str] = {
+        ARCHIVE_FOLDER: "archived",
+        DROP_PARTITION_COLUMNS: "false",
+        HIVE_STYLE: "false",
+        URL_ENCODE: "false",
+        DATABASE_NAME: "",
+        TIMELINE_PATH: "timeline",
+        HISTORY_PATH: "history",
         INDEX_TYPE: "BUCKET",
         BUCKET_ENGINE: "SIMPLE",
         PROVIDER: FILE_SYSTEM,
@@ -230,31 +259,33 @@ def new_properties(
         # then writes beside us instead of rolling us back, upgrading or building metadata.
         CONCURRENCY: NBCC,
         METADATA: "false",
-        "hoodie.write.auto.upgrade": "false",
+        AUTO_UPGRADE: "false",
         **(_LOOKED_FOR_OFTEN if given.get(PROVIDER, FILE_SYSTEM) == FILE_SYSTEM else {}),
         **kept,
         **times,
         **(_version_8(mode, order) if version == 8 else {}),
-        "hoodie.table.keygenerator.type": named_kind(given) or inferred_kind(keys, parts),
-        "hoodie.table.name": title,
-        "hoodie.table.type": "MERGE_ON_READ",
-        "hoodie.table.version": str(version),
-        "hoodie.table.initial.version": str(version),
-        "hoodie.timeline.layout.version": "2",
-        "hoodie.table.recordkey.fields": ",".join(keys),
-        modes.MODE: mode,
+        KEY_GENERATOR: named_kind(given) or inferred_kind(keys, parts),
+        TABLE_NAME: title,
+        TABLE_TYPE: "MERGE_ON_READ",
+        TABLE_VERSION: str(version),
+        INITIAL_VERSION: str(version),
+        LAYOUT_VERSION: "2",
+        RECORD_KEY_FIELDS: ",".join(keys),
+        MERGE_MODE: mode,
         TIMEZONE: "UTC",
         BUCKETS: str(count),
-        "hoodie.table.create.schema": arrow_to_avro(schema, table_name=title, meta_fields=False),
+        CREATE_SCHEMA: arrow_to_avro(schema, table_name=title, meta_fields=False),
     }
+    if version > 8:
+        raw[TABLE_FORMAT] = TABLE_FORMAT.default
     if parts:
-        raw["hoodie.table.partition.fields"] = ",".join(parts)
+        raw[PARTITION_FIELDS] = ",".join(parts)
     if order:
-        raw[modes.ORDERING] = ",".join(order)
-    if not raw["hoodie.database.name"]:
-        del raw["hoodie.database.name"]
+        raw[ORDERING_FIELDS] = ",".join(order)
+    if not raw[DATABASE_NAME]:
+        del raw[DATABASE_NAME]
     _settle_key_encoding(raw, local)
-    raw["hoodie.table.checksum"] = table_checksum(raw.get("hoodie.database.name", ""), title)
+    raw[TABLE_CHECKSUM] = table_checksum(raw.get(DATABASE_NAME, ""), title)
     return raw
 
 
@@ -285,17 +316,17 @@ def _check_version(version: int, order: list[str], given: Mapping[str, str], loc
         raise Unsupported(
             f"table_version={version}: tables are created with version 9, or 8 for Hudi 1.0", table=local
         )
-    if given.get("hoodie.write.table.version", str(version)) != str(version):
+    if given.get(TABLE_VERSION_OPTION, str(version)) != str(version):
         raise Invalid(
-            f"hoodie.write.table.version={given['hoodie.write.table.version']!r} and"
+            f"{TABLE_VERSION_OPTION}={given[TABLE_VERSION_OPTION]!r} and"
             f" table_version={version} differ",
             table=local,
         )
-    if given.get("hoodie.write.auto.upgrade", "false").strip().lower() != "false":
-        raise Unsupported("hoodie.write.auto.upgrade: mainstem never upgrades a table", table=local)
-    if version == 8 and given.get("hoodie.table.partial.update.mode"):
+    if given.get(AUTO_UPGRADE, "false").strip().lower() != "false":
+        raise Unsupported(f"{AUTO_UPGRADE}: mainstem never upgrades a table", table=local)
+    if version == 8 and given.get(PARTIAL_UPDATES):
         raise Unsupported(
-            "hoodie.table.partial.update.mode: table version 8 has no partial update modes (Hudi ignores"
+            f"{PARTIAL_UPDATES}: table version 8 has no partial update modes (Hudi ignores"
             " the property there); create the table with version 9",
             table=local,
         )
@@ -313,11 +344,11 @@ def _version_8(mode: str, order: list[str]) -> dict[str, str]:
     Without the older name 1.0.2 merges by arrival, without an error. The last two keep Java's newer
     Spark writers at the table's version.
     """
-    found = {
-        modes.PAYLOAD: modes.VERSION_8_PAYLOADS.get(mode, ""),
-        modes.STRATEGY: modes.STRATEGIES.get(mode, ""),
-        modes.PRECOMBINE: ",".join(order),
-        "hoodie.write.table.version": "8",
+    found: dict[str, str] = {
+        PAYLOAD_CLASS: modes.VERSION_8_PAYLOADS.get(mode, ""),
+        STRATEGY_ID: modes.STRATEGIES.get(mode, ""),
+        PRECOMBINE: ",".join(order),
+        TABLE_VERSION_OPTION: "8",
     }
     return {key: value for key, value in found.items() if value}
 

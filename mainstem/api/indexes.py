@@ -1,4 +1,7 @@
-"""What an open table's indexes offer to users; ``Table`` inherits it."""
+"""The facet ``table.indexes``: the life of indexes as users call it.
+
+The metadata table's indexes live in ``indexing``, vector indexes in ``vectors.index``.
+"""
 
 from __future__ import annotations
 
@@ -6,79 +9,93 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid, naming
+from mainstem.layout.properties import load_config
 
 if TYPE_CHECKING:
+    from mainstem.api.opened_table import OpenedTable
     from mainstem.indexing.differences import MetadataReport
     from mainstem.indexing.dropping import Dropped
     from mainstem.indexing.index_build import Built
     from mainstem.indexing.status import Index
     from mainstem.services.progress import Progress
     from mainstem.vectors.index.lifecycle import Refreshed
-    from mainstem.writers.context import WriterContext
 
 VECTOR = "vector"
 
 
-class IndexMethods:
-    """Indexes: seeing and dropping them while writers run."""
+class Indexes:
+    """``table.indexes``: seeing, building and dropping indexes while writers run.
 
-    path: str
+    ``table.indexes()`` lists them. Names are those of SQL or partitions of the metadata table. All raise
+    ``Unsupported`` or ``Invalid`` for a table that mainstem does not write, ``Unavailable`` where it may be
+    tried again.
+    """
 
-    def index_context(self) -> WriterContext:
-        """What work on indexes is done with."""
-        raise NotImplementedError
+    def __init__(self, opened: OpenedTable) -> None:
+        self._opened = opened
 
-    def _indexes_now(self) -> list[Index]:
-        raise NotImplementedError
+    @property
+    def _path(self) -> str:
+        return self._opened.path
 
-    def indexes(self) -> list[Index]:
+    def __call__(self) -> list[Index]:
         """The table's indexes by name, each with its kind, columns and state (``ready``, ``building``,
         ``planned``, ``left over``), and ``files``, the listing that they rest on. Vector indexes, which need
         no metadata table, come last; one is ``lost`` where its files went with the metadata table's folder:
         searches are exact until it is refreshed.
 
-        Raises ``CorruptTable`` for
-        damaged definitions or plans.
+        Raises ``CorruptTable`` for damaged definitions or plans. Hudi keeps definitions in ``index.json``
+        (``HoodieIndexMetadata``) and states in ``hoodie.properties``.
         """
-        with naming(self.path, "the table's indexes cannot be read", "try again"):
-            return self._indexes_now()
+        from mainstem.indexing.status import indexes
+        from mainstem.timeline.active import load_timeline
+        from mainstem.vectors.index.lifecycle import vector_indexes
 
-    def index(self, name: str) -> Index:
+        with naming(self._path, "the table's indexes cannot be read", "try again"):
+            storage = self._opened.seams.storage
+            config = load_config(storage)
+            config.check_readable(self._path)
+            return [*indexes(storage, config, load_timeline(storage)), *vector_indexes(storage)]
+
+    def get(self, name: str) -> Index:
         """The index of this name, as SQL calls it, or in this partition of the metadata table.
 
         Raises ``Invalid`` for one that is not there, or that two may mean.
         """
-        known = self.indexes()
+        known = self()
         found = self._find(name, known)
         if found is None:
             there = ", ".join(i.name for i in known) or "none"
-            raise Invalid(f"no index is called {name!r}; there are: {there}", table=self.path)
+            raise Invalid(f"no index is called {name!r}; there are: {there}", table=self._path)
         return found
 
     def _find(self, name: str, known: Sequence[Index]) -> Index | None:
         from mainstem.indexing.status import find
 
         if not isinstance(name, str) or not name.strip():
-            raise Invalid(f"{name!r} names no index", table=self.path)
-        return find(name.strip(), known, self.path)
+            raise Invalid(f"{name!r} names no index", table=self._path)
+        return find(name.strip(), known, self._path)
 
-    def _validated(self, kept: int) -> MetadataReport | None:
-        raise NotImplementedError
-
-    def validate_metadata(self, *, kept: int = 100) -> MetadataReport | None:
+    def validate(self, *, kept: int = 100) -> MetadataReport | None:
         """Compare every partition of the metadata table with the data, while writers go on.
 
         ``report.ok`` is False where the two differ; ``kept`` differences per partition are listed, all are
         counted. Wider statistics and entries of keys that are gone are no differences and counted apart. None
         for a table without metadata table. Raises ``CorruptTable`` where it does not read at all,
-        ``Unavailable`` where cleans kept removing files under the comparison.
+        ``Unavailable`` where cleans kept removing files under the comparison. What is compared follows Hudi's
+        ``HoodieMetadataTableValidator``.
         """
-        if kept < 0:
-            raise Invalid(f"kept={kept}; expected a number of differences to list", table=self.path)
-        with naming(self.path, "the metadata table cannot be compared", "try again"):
-            return self._validated(kept)
+        from mainstem.indexing.spill import spilled
+        from mainstem.indexing.validate import validate_metadata
 
-    def create_index(
+        if kept < 0:
+            raise Invalid(f"kept={kept}; expected a number of differences to list", table=self._path)
+        with naming(self._path, "the metadata table cannot be compared", "try again"):
+            storage, damaged = self._opened.seams.storage, self._opened.damaged
+            with spilled() as keep:
+                return validate_metadata(storage, kept=kept, damaged=damaged, keep=keep)
+
+    def create(
         self,
         kind: str,
         columns: Sequence[str] = (),
@@ -102,7 +119,8 @@ class IndexMethods:
         after a file group. Several indexes may be built at once. Raises ``Invalid`` for an index that is
         there or being built, for missing columns and impossible types, ``Unsupported`` for kinds that are not
         maintained here, ``Unavailable`` where it could not be ended (``indexing.index_build``); the table
-        has no part of the index then.
+        has no part of the index then. Hudi RFC-45 (``ScheduleIndexActionExecutor``,
+        ``RunIndexActionExecutor``); of vectors RFC-103.
         """
         from mainstem.indexing.creating import create_index
 
@@ -112,64 +130,64 @@ class IndexMethods:
             from mainstem.vectors.index.lifecycle import create
 
             self.check_new_name(name)
-            return create(self.index_context(), list(columns), name, given, progress or silent)
-        return create_index(self.index_context(), kind, list(columns), given, progress, name)
+            return create(self._opened.index_context(), list(columns), name, given, progress or silent)
+        return create_index(self._opened.index_context(), kind, list(columns), given, progress, name)
 
     def check_new_name(self, name: str | None) -> None:
         """Raises ``Invalid`` where an index has this name already."""
-        taken = None if name is None else self._find(name, self.indexes())
+        taken = None if name is None else self._find(name, self())
         if taken is not None:
-            raise Invalid(f"an index is called {name!r} already: {taken.describe()}", table=self.path)
+            raise Invalid(f"an index is called {name!r} already: {taken.describe()}", table=self._path)
 
-    def refresh_index(self, name: str, *, progress: Progress | None = None) -> Refreshed:
+    def refresh(self, name: str, *, progress: Progress | None = None) -> Refreshed:
         """Make the next version of a vector index, of all rows as they are now, beside writers and searches.
 
         The version before serves until the new one is complete, and searches find what is newer than either.
         Nothing is built where no file of the table changed since. Raises ``Invalid`` for an index that is no
-        vector index, or whose column has vectors of another dimension now (``reindex``), ``Unavailable``
+        vector index, or whose column has vectors of another dimension now (``rebuild``), ``Unavailable``
         where it could not be ended.
         """
         from mainstem.services.progress import silent
         from mainstem.vectors.index.lifecycle import refresh
 
-        index = self.index(name)
+        index = self.get(name)
         if index.kind != VECTOR:
             raise Invalid(
                 f"{index.describe()}; it is kept up by every commit, there is nothing to refresh. What is"
                 " wrong in it goes with reindex()",
-                table=self.path,
+                table=self._path,
             )
-        return refresh(self.index_context(), index.name, progress or silent)
+        return refresh(self._opened.index_context(), index.name, progress or silent)
 
-    def reindex(self, name: str, *, progress: Progress | None = None) -> Built | Refreshed:
+    def rebuild(self, name: str, *, progress: Progress | None = None) -> Built | Refreshed:
         """Build an index anew, of the same columns, beside running writers: what was wrong in it is gone.
 
         A vector index gets another version, whatever changed. Any other is dropped first, so reads go without
         it until it is whole; should this process die in between, the table has no such index
-        (``create_index``). Raises ``Invalid`` for an index that is not there, that another one needs, or
+        (``create``). Raises ``Invalid`` for an index that is not there, that another one needs, or
         whose kind is not built here.
         """
-        from mainstem.indexing.creating import rebuild
+        from mainstem.indexing import creating
         from mainstem.services.progress import silent
         from mainstem.vectors.index.lifecycle import refresh
 
-        index = self.index(name)
+        index = self.get(name)
         if index.kind == VECTOR:
-            return refresh(self.index_context(), index.name, progress or silent, anew=True)
-        return rebuild(self.index_context(), index, progress)
+            return refresh(self._opened.index_context(), index.name, progress or silent, anew=True)
+        return creating.rebuild(self._opened.index_context(), index, progress)
 
-    def reindex_all(self, *, progress: Progress | None = None) -> list[Built | Refreshed]:
+    def rebuild_all(self, *, progress: Progress | None = None) -> list[Built | Refreshed]:
         """Build every index but ``files`` anew, one after the other; one on which others rest together with
-        these, which are built behind it; vector indexes last. Errors as of ``reindex``; those before the
+        these, which are built behind it; vector indexes last. Errors as of ``rebuild``; those before the
         failed one stand."""
-        from mainstem.indexing.creating import rebuild_all
+        from mainstem.indexing import creating
 
-        made: list[Built | Refreshed] = list(rebuild_all(self.index_context(), progress))
-        for index in [index for index in self.indexes() if index.kind == VECTOR]:
-            made.append(self.reindex(index.partition, progress=progress))
+        made: list[Built | Refreshed] = list(creating.rebuild_all(self._opened.index_context(), progress))
+        for index in [index for index in self() if index.kind == VECTOR]:
+            made.append(self.rebuild(index.partition, progress=progress))
         return made
 
-    def drop_index(self, name: str, *, if_exists: bool = False) -> Dropped | None:
+    def drop(self, name: str, *, if_exists: bool = False) -> Dropped | None:
         """Drop an index while writers run: none is stopped, and none maintains it from now on.
 
         ``name``: as SQL calls it, or its partition of the metadata table. An index that is being built is
@@ -177,13 +195,14 @@ class IndexMethods:
         ``Invalid`` for an index that is not there. Raises ``Invalid`` for an index that another one needs
         (``record_index`` under secondary indexes, ``column_stats`` under ``partition_stats``),
         ``Unavailable`` while another process compacts the metadata table.
+        Hudi's ``DropIndexCommand``.
         """
         from mainstem.indexing.dropping import drop
         from mainstem.vectors.index.lifecycle import drop as drop_vectors
 
-        if if_exists and self._find(name, self.indexes()) is None:
+        if if_exists and self._find(name, self()) is None:
             return None
-        index = self.index(name)
+        index = self.get(name)
         if index.kind == VECTOR:
-            return drop_vectors(self.index_context(), index.name)
-        return drop(self.index_context(), index.partition)
+            return drop_vectors(self._opened.index_context(), index.name)
+        return drop(self._opened.index_context(), index.partition)

@@ -1,4 +1,10 @@
-"""The table that an engine's job writes: opened, or created from Hudi's options."""
+"""The table that an engine's job writes: opened, or created from Hudi's options, with the indexes that
+they ask for.
+
+The table says which indexes are maintained, whatever the options of a job; an option only adds one, beside
+the table's writers, before the job writes. Nothing is dropped where an option says ``false``, unlike in
+Hudi (apache/hudi#18180).
+"""
 
 from __future__ import annotations
 
@@ -9,39 +15,63 @@ from typing import Protocol
 import pyarrow as pa
 
 from mainstem.api.create import create_table
-from mainstem.api.hoodie_options import ORDERING, PARTITION, RECORD_KEY, TABLE_NAME, for_opening
+from mainstem.api.hoodie_options import for_opening
 from mainstem.api.opening import reach_lock
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid, Unsupported
 from mainstem.forks import Mutex
 from mainstem.formats.avro_schema import META_FIELDS
-from mainstem.layout.properties import SLASH_DATES, TableConfig
-from mainstem.merge import modes
+from mainstem.indexing.index_lists import ready
+from mainstem.indexing.status import BUILDING, PLANNED, READY
+from mainstem.layout.properties import TableConfig, load_config
+from mainstem.options import METADATA, flag
+from mainstem.options.metadata import INDEX_SWITCHES
+from mainstem.options.placing import (
+    BUCKET_ENGINE,
+    BUCKETS,
+    HASH_FIELD,
+    HIVE_STYLE,
+    INDEX_TYPE,
+    KEY_GENERATOR,
+    PARTITION_FIELDS,
+    PARTITION_OPTION,
+    RECORD_KEY_FIELDS,
+    RECORD_KEY_OPTION,
+    SLASH_DATES,
+    URL_ENCODE,
+)
+from mainstem.options.tables import (
+    EXCLUSIVE,
+    MERGE_MODE,
+    ORDERING_FIELDS,
+    ORDERING_OPTION,
+    TABLE_NAME,
+    TABLE_TYPE,
+    TABLE_TYPE_OPTION,
+    TABLE_VERSION,
+    TABLE_VERSION_OPTION,
+    TIMEZONE,
+)
 from mainstem.storage import paths
 from mainstem.storage.backends import storage_of
 from mainstem.storage.location import Location
 
-_KEYS = "hoodie.table.recordkey.fields"
-_ORDERING = modes.ORDERING
-_PARTITION = "hoodie.table.partition.fields"
-_BUCKETS = "hoodie.bucket.index.num.buckets"
-_ARGUMENTS = (_KEYS, _ORDERING, _PARTITION, _BUCKETS, "hoodie.table.name", "hoodie.table.version",
-              "hoodie.table.type")  # fmt: skip
+_ARGUMENTS = (RECORD_KEY_FIELDS, ORDERING_FIELDS, PARTITION_FIELDS, BUCKETS, TABLE_NAME, TABLE_VERSION,
+              TABLE_TYPE)  # fmt: skip
 # What these say when a table's file does not: what Hudi assumes for a missing key, and the one
 # index that mainstem writes.
-_DEFAULTS = {
-    "hoodie.table.type": "COPY_ON_WRITE",
-    "hoodie.table.timeline.timezone": "LOCAL",
-    "hoodie.datasource.write.hive_style_partitioning": "false",
-    "hoodie.datasource.write.partitionpath.urlencode": "false",
-    "hoodie.mainstem.exclusive": "false",
-    "hoodie.index.type": "BUCKET",
-    "hoodie.index.bucket.engine": "SIMPLE",
+_DEFAULTS: dict[str, str] = {
+    TABLE_TYPE: "COPY_ON_WRITE",
+    TIMEZONE: "LOCAL",
+    HIVE_STYLE: "false",
+    URL_ENCODE: "false",
+    EXCLUSIVE: "false",
+    INDEX_TYPE: "BUCKET",
+    BUCKET_ENGINE: "SIMPLE",
 }
-_UPPER = ("hoodie.table.type", modes.MODE, "hoodie.index.type", "hoodie.index.bucket.engine",
-          "hoodie.table.timeline.timezone", "hoodie.table.keygenerator.type")  # fmt: skip
+_UPPER = (TABLE_TYPE, MERGE_MODE, INDEX_TYPE, BUCKET_ENGINE, TIMEZONE, KEY_GENERATOR)
 # A foreign table may lack it; then the option tells it (checked against its files).
-_GIVEN_WHERE_MISSING = (_BUCKETS, SLASH_DATES)
+_GIVEN_WHERE_MISSING = (BUCKETS, SLASH_DATES)
 
 
 # Open tables of this process: a table remembers which instants it has read, so that a guard costs
@@ -93,6 +123,39 @@ def open_or_create(options: Wanted, schema: pa.Schema) -> Table:
         return _open.setdefault(key, table)
 
 
+def open_for_job(options: Wanted, schema: pa.Schema) -> Table:
+    """``open_or_create``, for the process that begins a job: the table has the indexes that are asked for.
+
+    A missing index is built (``Table.create_index``): writers go on, those of other engines that are in
+    flight are waited for. One that a living process builds is left to it. Raises what ``create_index``
+    raises; the table is as before then.
+    """
+    table = open_or_create(options, schema)
+    for kind in asked_indexes(options.passed):
+        _provide(table, kind)
+    return table
+
+
+def asked_indexes(passed: Mapping[str, str]) -> list[str]:
+    """Kinds of the indexes that options switch on, the listing of files first; [] where
+    ``hoodie.metadata.enable=false`` switches all off. Raises ``Invalid`` for values that do not parse."""
+    kinds = [kind for name, kind in INDEX_SWITCHES.items() if flag(passed, name, False)]
+    if not METADATA.read(passed, bool(kinds)):
+        return []
+    return list(dict.fromkeys(["files", *kinds]))
+
+
+def _provide(table: Table, kind: str) -> None:
+    if kind in ready(load_config(table.opened.seams.storage)):
+        return
+    try:
+        table.indexes.create(kind)
+    except Invalid:
+        states = {index.partition: index.state for index in table.indexes()}
+        if states.get(kind) not in (READY, BUILDING, PLANNED):
+            raise
+
+
 def _key(options: Wanted) -> tuple[object, ...]:
     """What an open table depends on: its options and this very ``hoodie.properties`` file."""
     try:
@@ -109,7 +172,7 @@ def _opened(options: Wanted) -> Table:
     wrong = contradiction(options, table.config)
     if wrong:
         raise Invalid(wrong, table=table.path)
-    missing = {
+    missing: dict[str, str] = {
         key: options.table[key]
         for key in _GIVEN_WHERE_MISSING
         if key in options.table and not table.properties.get(key)
@@ -133,27 +196,28 @@ def _create(options: Wanted, schema: pa.Schema) -> Table | None:
             f"there is no table at {options.location.base}: nothing can be deleted from it",
             table=options.location.base,
         )
-    needed = ((RECORD_KEY, _KEYS), (TABLE_NAME, "hoodie.table.name"))
+    needed = ((RECORD_KEY_OPTION, RECORD_KEY_FIELDS), (TABLE_NAME, TABLE_NAME))
     missing = [name for name, key in needed if not wanted.get(key)]
     if missing:
         raise Invalid(
             f"there is no table at {options.location.base}, and to create one {' and '.join(missing)} must"
-            f" be given (with {ORDERING}, {PARTITION} and {_BUCKETS} as needed)",
+            f" be given (with {ORDERING_OPTION}, {PARTITION_OPTION} and {BUCKETS} as needed)",
             table=options.location.base,
         )
-    if wanted.get("hoodie.table.type", "MERGE_ON_READ").upper() != "MERGE_ON_READ":
+    if wanted.get(TABLE_TYPE, "MERGE_ON_READ").upper() != "MERGE_ON_READ":
         raise Unsupported(
-            f"hoodie.datasource.write.table.type={wanted['hoodie.table.type']!r}: non-blocking"
+            f"{TABLE_TYPE_OPTION}={wanted[TABLE_TYPE]!r}: non-blocking"
             " writers need MERGE_ON_READ",
             table=options.location.base,
         )
-    version = wanted.get("hoodie.table.version", "9")
+    version = wanted.get(TABLE_VERSION, "9")
     if version not in ("8", "9"):
         raise Unsupported(
-            f"hoodie.write.table.version={version!r}: tables are created with version 8 or 9",
+            f"{TABLE_VERSION_OPTION}={version!r}: tables are created with version 8 or 9",
             table=options.location.base,
         )
-    fields = {key: _names(wanted.get(key, "")) for key in (_KEYS, _ORDERING, _PARTITION)}
+    listed = (RECORD_KEY_FIELDS, ORDERING_FIELDS, PARTITION_FIELDS)
+    fields = {str(key): _names(wanted.get(key, "")) for key in listed}
     columns = pa.schema([f for f in schema if f.name not in META_FIELDS])
     more = {k: v for k, v in wanted.items() if k not in _ARGUMENTS}
     reach_lock(options.location, {**options.passed, **wanted})
@@ -161,12 +225,12 @@ def _create(options: Wanted, schema: pa.Schema) -> Table | None:
         table = create_table(
             options.location,
             columns,
-            record_key=fields[_KEYS],
-            ordering=fields[_ORDERING],
-            partition_by=fields[_PARTITION],
+            record_key=fields[RECORD_KEY_FIELDS],
+            ordering=fields[ORDERING_FIELDS],
+            partition_by=fields[PARTITION_FIELDS],
             table_version=int(version),
-            buckets=int(wanted[_BUCKETS]) if wanted.get(_BUCKETS, "").isdecimal() else None,
-            name=wanted["hoodie.table.name"],
+            buckets=int(wanted[BUCKETS]) if wanted.get(BUCKETS, "").isdecimal() else None,
+            name=wanted[TABLE_NAME],
             properties={**for_opening(options.passed), **more},
         )
     except Invalid:
@@ -198,23 +262,23 @@ def contradiction(options: Wanted, config: TableConfig) -> str | None:
 
 
 def _found(config: TableConfig, key: str) -> str | None:
-    if key == _ORDERING:
+    if key == ORDERING_FIELDS:
         return ",".join(config.ordering)
-    if key == _PARTITION:
+    if key == PARTITION_FIELDS:
         return ",".join(config.partition_fields)
-    if key == modes.MODE:
+    if key == MERGE_MODE:
         return config.merge_mode
-    if key == "hoodie.bucket.index.hash.field":
+    if key == HASH_FIELD:
         return ",".join(config.hash_fields)
-    if key == "hoodie.table.keygenerator.type":
+    if key == KEY_GENERATOR:
         return config.key_generator
     return config.raw.get(key) or _DEFAULTS.get(key)
 
 
 def _comparable(key: str, text: str) -> str:
-    if key in (_KEYS, _ORDERING, _PARTITION, "hoodie.bucket.index.hash.field"):
+    if key in (RECORD_KEY_FIELDS, ORDERING_FIELDS, PARTITION_FIELDS, HASH_FIELD):
         return ",".join(part.partition(":")[0] for part in _names(text))
     text = text.strip()
-    if key == "hoodie.table.keygenerator.type":
+    if key == KEY_GENERATOR:
         return text.upper().removesuffix("_AVRO")
     return text.upper() if key in _UPPER else text.lower() if text.lower() in ("true", "false") else text

@@ -11,18 +11,17 @@ from mainstem.errors import Invalid, Unavailable
 from mainstem.layout.properties import TableConfig
 from mainstem.limits import LOCK_FILE_BYTES_MAX
 from mainstem.options import WriterOptions
+from mainstem.options.locks import AUTH, LOCK_KEYS, PROVIDER
+from mainstem.options.tables import TABLE_NAME
 from mainstem.storage import paths
 from mainstem.storage.backends import storage_of
 from mainstem.storage.location import Location
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.clock import SystemClock
-from mainstem.truetime.locks import zookeeper_options
-from mainstem.truetime.locks.options import FOLDER, FOREIGN_EXPIRE_MIN, PROVIDER, LockOptions
+from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.seams import Seams
 
-#: what a table says about its lock and no writer may contradict
-LOCK_KEYS = (PROVIDER, FOLDER, FOREIGN_EXPIRE_MIN, *zookeeper_options.PLACE_KEYS)
 #: credentials for ZooKeeper, where the option ``hoodie.mainstem.lock.zookeeper.auth`` is not given
 ZOOKEEPER_AUTH_VARIABLE = "MAINSTEM_ZOOKEEPER_AUTH"
 
@@ -71,8 +70,8 @@ def real_seams(location: Location, config: TableConfig, properties: Mapping[str,
     storage = storage_of(location, sync=options.fsync)
     clock = SystemClock(options.clock_offset_ms)
     chance = random.SystemRandom()
-    kept = (*LOCK_KEYS, zookeeper_options.TABLE_NAME)
-    own = {k: config.raw[k] for k in kept if k in config.raw}
+    kept = (*LOCK_KEYS, TABLE_NAME)
+    own: dict[str, str] = {k: config.raw[k] for k in kept if k in config.raw}
     for key in LOCK_KEYS:
         if key in own and key in properties and properties[key] != own[key]:
             raise Invalid(
@@ -99,7 +98,7 @@ def reach_lock(location: Location, properties: Mapping[str, str]) -> None:
 
 
 def _lock_options(base: str, properties: Mapping[str, str]) -> LockOptions:
-    secret = {zookeeper_options.AUTH: os.environ.get(ZOOKEEPER_AUTH_VARIABLE, "")}
+    secret: dict[str, str] = {AUTH: os.environ.get(ZOOKEEPER_AUTH_VARIABLE, "")}
     return LockOptions.from_properties({**secret, **properties}, base=base)
 
 

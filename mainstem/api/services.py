@@ -1,18 +1,18 @@
-"""What an open table's services offer to users; ``Table`` inherits it.
+"""The facet ``table.services``: table services as users call them.
 
-Every service runs beside writers of any process and may be called from several processes at once.
+Which of them run by themselves is decided in ``services.run_options``, what they do in ``services``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid, MainstemError
 
 if TYPE_CHECKING:
-    from mainstem.services.after_commit import AfterCommits
+    from mainstem.api.opened_table import OpenedTable
     from mainstem.services.archiving import Archived
     from mainstem.services.background import Background
     from mainstem.services.cleaning import Cleaned
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from mainstem.services.log_compaction import LogCompaction
     from mainstem.services.progress import Progress
     from mainstem.services.restoring import Restored
-    from mainstem.services.runner import Result, ServiceRun
+    from mainstem.services.runner import ServiceRun
     from mainstem.services.savepoints import Savepoint
-    from mainstem.timeline.active import ActiveTimeline
-    from mainstem.writers.context import WriterContext
     from mainstem.writers.rollback import RolledBackInstant
 
 
@@ -37,44 +35,18 @@ def _named(instant: str) -> str:
     return instant
 
 
-def _tend_vectors(ctx: WriterContext, if_due: bool, progress: Progress) -> Iterable[Result]:
-    from mainstem.vectors.index import lifecycle  # not loaded by writers that never get here
+class Services:
+    """``table.services``: rollback, compaction, cleaning, archiving, savepoints and restore.
 
-    return lifecycle.tend(ctx, if_due, progress)
+    Every service may run beside writers and in several processes at once. Each raises ``Unsupported`` or
+    ``Invalid`` for a table or options that mainstem does not write with, ``LockUnavailable`` and
+    ``Unavailable`` where it may be tried again. Instants are named by their requested times (17 digits).
+    """
 
+    def __init__(self, opened: OpenedTable) -> None:
+        self._opened = opened
 
-class ServiceMethods:
-    """Rollback, compaction and the other table services."""
-
-    path: str
-
-    def writer_context(self) -> WriterContext:
-        """What transactions and services of this process share."""
-        raise NotImplementedError
-
-    def _arrange_services(self, ctx: WriterContext) -> None:
-        """Make commits run or wake the services that the options ask for (``services.run_options``), and
-        those of a metadata table that is made while the table is open."""
-        from mainstem.services.run_options import METADATA, RunOptions
-
-        options = RunOptions.from_properties({**ctx.config.raw, **ctx.given})
-
-        def arrange() -> AfterCommits:
-            from mainstem.services.after_commit import AfterCommits
-
-            ctx.after_commit = AfterCommits(ctx, options, _tend_vectors)
-            return ctx.after_commit
-
-        def look(timeline: ActiveTimeline) -> None:
-            if ctx.publisher.wrote_metadata:
-                arrange()(timeline)
-
-        if options.at_commits:
-            arrange()
-        elif METADATA not in options.off:
-            ctx.after_commit = look
-
-    def run_services(
+    def run(
         self,
         only: str | Sequence[str] | None = None,
         *,
@@ -88,6 +60,8 @@ class ServiceMethods:
         ``archive``, ``vectors``; a list, or text with commas), which then run whatever their switches say.
         ``if_due=False`` asks no trigger. Each fails alone: what failed has ``error`` in what is returned, and
         is warned about (``ServiceWarning``). Any number of processes may do this at once.
+        ``progress(what, done, total)`` counts file groups or files. Raises ``Invalid`` for an unknown name.
+        Hudi's writers run theirs one by one after a commit (``BaseHoodieTableServiceClient``).
         """
         from mainstem.indexing.creating import tend
         from mainstem.services.progress import silent
@@ -96,52 +70,62 @@ class ServiceMethods:
 
         told = progress or silent
         how = Round.of(only, if_due=if_due, progress=told, rebuild=tend, vectors=lifecycle.tend)
-        runs = how.run(self.writer_context())
-        warn_of_failures(runs, self.path)
+        runs = how.run(self._opened.writer_context())
+        warn_of_failures(runs, self._opened.path)
         return runs
 
-    def services_in_background(
+    def in_background(
         self, every_s: float = 30.0, only: str | Sequence[str] | None = None
     ) -> Background:
-        """Rounds in a thread of this process, ``with table.services_in_background(): ...``.
+        """Rounds in a thread of this process, ``with table.services.in_background(): ...``.
 
         The first starts at once, the next ``every_s`` seconds after the end of the one before. Leaving
         the block waits for the step under way. Failures are warnings, and tried again in the next round.
+        Hudi's counterpart is ``AsyncCompactService``. Raises ``Invalid`` for an unknown name in ``only``.
         """
         from mainstem.indexing.creating import tend
         from mainstem.services.background import Background
         from mainstem.services.runner import Round, warn_of_failures
         from mainstem.vectors.index import lifecycle
 
-        ctx = self.writer_context()
+        ctx = self._opened.writer_context()
         plan = Round.of(only, rebuild=tend, vectors=lifecycle.tend)
 
         def work(stopping: Callable[[], bool]) -> bool:
-            return warn_of_failures(replace(plan, stopping=stopping).run(ctx), self.path)
+            return warn_of_failures(replace(plan, stopping=stopping).run(ctx), self._opened.path)
 
         return Background(work, every_s=every_s)
 
     def rollback_failed_writes(self) -> list[RolledBackInstant]:
-        """Roll back writers whose heartbeat expired; finish rollbacks that died halfway."""
+        """Roll back writers whose heartbeat expired; finish rollbacks that died halfway.
+
+        One entry per instant that was taken back, [] where nobody had died. A heartbeat expires after
+        ``hoodie.client.heartbeat.interval_in_ms`` times ``hoodie.client.heartbeat.tolerable.misses``
+        (60,000 ms, 2), as in Hudi's LAZY cleaning of failed writes (``HoodieHeartbeatClient``).
+        """
         from mainstem.writers.rollback import roll_back_failed_writes
 
-        return roll_back_failed_writes(self.writer_context())
+        return roll_back_failed_writes(self._opened.writer_context())
 
     def schedule_log_compaction(self, *, if_due: bool = False) -> str | None:
         """Plan to merge the logs of file groups; its requested time, None if there is nothing to merge.
 
         ``if_due``: only groups with ``hoodie.log.compaction.blocks.threshold`` blocks (5), and nothing
-        while writes are in flight. Without it such a write is named by ``Unavailable``.
+        while writes are in flight. Without it such a write is named by ``Unavailable``. Hudi RFC-48.
         """
         from mainstem.services import log_compaction
 
-        return log_compaction.schedule(self.writer_context(), if_due=if_due)
+        return log_compaction.schedule(self._opened.writer_context(), if_due=if_due)
 
     def run_log_compaction(self, instant: str | None = None) -> list[LogCompaction]:
-        """Execute the planned log compactions, oldest first, or the one requested at ``instant``."""
+        """Execute the planned log compactions, oldest first, or the one requested at ``instant``.
+
+        What was done, one entry per plan; a plan that a living executor has is left to it. Raises ``Invalid``
+        for an instant without such a plan. Hudi RFC-48.
+        """
         from mainstem.services import log_compaction
 
-        ctx = self.writer_context()
+        ctx = self._opened.writer_context()
         times = self._planned(log_compaction.pending(ctx.timeline()), instant, "log compaction")
         done = (log_compaction.execute(ctx, time) for time in times)
         return [found for found in done if found is not None]
@@ -153,7 +137,7 @@ class ServiceMethods:
         if _named(instant) not in pending:
             raise Invalid(
                 f"no {what} {instant} is planned; pending are {', '.join(pending) or 'none'}",
-                table=self.path,
+                table=self._opened.path,
             )
         return [instant]
 
@@ -168,18 +152,19 @@ class ServiceMethods:
         done = self.run_log_compaction()
         time = self.schedule_log_compaction(if_due=if_due)
         # Another process may have executed it by now.
-        found = None if time is None else log_compaction.execute(self.writer_context(), time)
+        found = None if time is None else log_compaction.execute(self._opened.writer_context(), time)
         return done if found is None else [*done, found]
 
     def schedule_compaction(self, *, if_due: bool = False) -> str | None:
         """Plan a compaction of all that is completed now; its requested time, None if nothing is to do.
 
         ``if_due`` asks Hudi's trigger first (``hoodie.compact.inline.trigger.strategy`` and
-        ``hoodie.compact.inline.max.delta.commits``, 5). Running writers go on and lose nothing.
+        ``hoodie.compact.inline.max.delta.commits``, 5; ``CompactionTriggerStrategy``). Running writers go on
+        and lose nothing: what completes later stays in log files above the new base file (RFC-66).
         """
         from mainstem.services import compaction
 
-        return compaction.schedule(self.writer_context(), if_due=if_due)
+        return compaction.schedule(self._opened.writer_context(), if_due=if_due)
 
     def run_compaction(
         self, instant: str | None = None, *, progress: Progress | None = None
@@ -187,12 +172,14 @@ class ServiceMethods:
         """Execute the planned compactions, oldest first, or the one requested at ``instant``.
 
         Plans that a living executor has are left to it. A failed execution leaves its plan pending.
-        ``progress(what, done, total)`` is called after each file group.
+        ``progress(what, done, total)`` is called after each file group. What was done, one entry per plan.
+        Raises ``Invalid`` for an instant without such a plan, ``CorruptTable`` for a plan whose files are
+        gone. Hudi's ``RunCompactionActionExecutor``.
         """
         from mainstem.services import compaction
         from mainstem.services.progress import silent
 
-        ctx = self.writer_context()
+        ctx = self._opened.writer_context()
         times = self._planned(compaction.pending(ctx.timeline()), instant, "compaction")
         done = (compaction.execute(ctx, time, progress or silent) for time in times)
         return [found for found in done if found is not None]
@@ -208,8 +195,9 @@ class ServiceMethods:
 
         done = self.run_compaction(progress=progress)
         time = self.schedule_compaction(if_due=if_due)
+        ctx = self._opened.writer_context()
         # Another process may have executed it by now.
-        found = None if time is None else compaction.execute(self.writer_context(), time, progress or silent)
+        found = None if time is None else compaction.execute(ctx, time, progress or silent)
         return done if found is None else [*done, found]
 
     def schedule_clean(self, *, if_due: bool = False) -> str | None:
@@ -217,67 +205,72 @@ class ServiceMethods:
         it).
 
         Its requested time, None if nothing may go or a clean is pending already. ``if_due`` asks Hudi's
-        trigger first (``hoodie.clean.trigger.max.commits``, 1).
+        trigger first (``hoodie.clean.trigger.max.commits``, 1). Hudi's ``CleanPlanner`` decides what may go.
         """
         from mainstem.services import cleaning
 
-        return cleaning.schedule(self.writer_context(), if_due=if_due)
+        return cleaning.schedule(self._opened.writer_context(), if_due=if_due)
 
     def clean(self, *, if_due: bool = False, progress: Progress | None = None) -> list[Cleaned]:
         """Finish the planned cleans, ours or Java's, then plan one and execute it, if anything may go.
 
         Never removes what the newest slice, a retained view, a savepoint or a pending plan needs.
-        ``progress(what, done, total)`` is called after each file.
+        ``progress(what, done, total)`` is called after each file. One entry per clean (``CleanPlanner``).
         """
         from mainstem.services import cleaning
         from mainstem.services.progress import silent
 
-        return cleaning.clean(self.writer_context(), if_due=if_due, progress=progress or silent)
+        return cleaning.clean(self._opened.writer_context(), if_due=if_due, progress=progress or silent)
 
     def archive(self, *, if_due: bool = False, progress: Progress | None = None) -> Archived | None:
         """Move the oldest instants from the active timeline into the archive, down to
         ``hoodie.keep.min.commits`` (20) commits; None if none may go.
 
         ``if_due``: only when there are more than ``hoodie.keep.max.commits`` (30). Queries give the same
-        answers before and after. Raises ``Invalid`` for bounds below what the cleaner retains.
+        answers before and after. Raises ``Invalid`` for bounds below what the cleaner retains. Hudi's
+        ``TimelineArchiverV2``.
         """
         from mainstem.services import archiving
         from mainstem.services.progress import silent
 
-        return archiving.run(self.writer_context(), if_due=if_due, progress=progress or silent)
+        return archiving.run(self._opened.writer_context(), if_due=if_due, progress=progress or silent)
 
     def savepoint(self, instant: str | None = None, user: str = "", comment: str = "") -> Savepoint:
         """Keep the files of a completed instant (by default the one completed last) until the savepoint is
         deleted, so that the table can be restored to it.
 
-        Raises ``Invalid`` for an instant that is not completed, is archived or was cleaned.
+        Raises ``Invalid`` for an instant that is not completed, is archived or was cleaned. Hudi's
+        ``SavepointActionExecutor``.
         """
         from mainstem.services import savepoints
 
         named = None if instant is None else _named(instant)
-        return savepoints.create(self.writer_context(), named, user=user, comment=comment)
+        return savepoints.create(self._opened.writer_context(), named, user=user, comment=comment)
 
     def savepoints(self) -> list[Savepoint]:
-        """The table's savepoints, oldest instant first."""
+        """The table's savepoints, oldest instant first; [] without any. Raises ``CorruptTable`` for one that
+        does not read."""
         from mainstem.services import savepoints
 
-        return savepoints.savepoints(self.writer_context().seams.storage)
+        return savepoints.savepoints(self._opened.writer_context().seams.storage)
 
     def delete_savepoint(self, instant: str) -> None:
-        """Delete the savepoint of an instant: its files may be cleaned from now on."""
+        """Delete the savepoint of an instant: its files may be cleaned from now on. Raises ``Invalid`` where
+        the instant has none. Hudi's ``SavepointHelpers.deleteSavepoint``."""
         from mainstem.services import savepoints
 
-        savepoints.delete(self.writer_context(), _named(instant))
+        savepoints.delete(self._opened.writer_context(), _named(instant))
 
     def rollback(self, instant: str) -> RolledBackInstant:
         """Take one instant back for good: a pending write of a dead writer, a pending compaction that nobody
         executes, or the write or compaction that completed last, if nothing rests on it.
 
-        Raises ``Invalid`` with the reason for everything else; ``restore`` goes back further.
+        Raises ``Invalid`` with the reason for everything else; ``restore`` goes back further. Hudi's
+        ``BaseRollbackActionExecutor``, with its refusals.
         """
         from mainstem.services.rolling_back import roll_back_instant
 
-        done = roll_back_instant(self.writer_context(), _named(instant))
+        done = roll_back_instant(self._opened.writer_context(), _named(instant))
         self._rebuild_metadata()
         return done
 
@@ -288,13 +281,13 @@ class ServiceMethods:
         ended: one that lives and has a transaction open makes the restore refuse, dead ones are rolled
         back. Without ``savepoint`` a restore whose process died is finished; nobody can write before.
         Raises ``Invalid`` where the state cannot be had, ``Unavailable`` while a clean is pending or
-        another process executes the restore.
+        another process executes the restore. Hudi's ``BaseRestoreActionExecutor``.
         """
         from mainstem.services import restoring
         from mainstem.services.progress import silent
 
         named = None if savepoint is None else _named(savepoint)
-        done = restoring.restore(self.writer_context(), named, progress=progress or silent)
+        done = restoring.restore(self._opened.writer_context(), named, progress=progress or silent)
         self._rebuild_metadata()
         return done
 
@@ -304,7 +297,7 @@ class ServiceMethods:
         from mainstem.services.runner import METADATA, ServiceRun, warn_of_failures
 
         try:
-            for _ in rebuild_set_aside(self.writer_context()):
+            for _ in rebuild_set_aside(self._opened.writer_context()):
                 continue
         except (MainstemError, OSError) as error:
-            warn_of_failures([ServiceRun(METADATA, error=error)], self.path)
+            warn_of_failures([ServiceRun(METADATA, error=error)], self._opened.path)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mainstem.api.indexes import IndexMethods
-from mainstem.api.opening import ZOOKEEPER_AUTH_VARIABLE, as_text, note_lock, real_seams
-from mainstem.api.services import ServiceMethods
-from mainstem.api.vectors import VectorMethods
-from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported
+from mainstem.api.indexes import Indexes
+from mainstem.api.opened_table import OpenedTable
+from mainstem.api.opening import ZOOKEEPER_AUTH_VARIABLE, as_text, real_seams
+from mainstem.api.services import Services
+from mainstem.api.vectors import Vectors
+from mainstem.api.write_request import write_spec
+from mainstem.errors import Invalid, MainstemError, Unavailable
 from mainstem.layout.properties import TableConfig, load_config
-from mainstem.merge.modes import FILL_UNAVAILABLE
-from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions, flag, one_of
-from mainstem.publish.table_identity import check_table, known_identity, note_identity
-from mainstem.storage import paths
+from mainstem.options.locks import AUTH as ZOOKEEPER_AUTH
+from mainstem.options.writing import CLOCK_OFFSET
+from mainstem.publish.table_identity import known_identity
 from mainstem.storage.backends import Place, location_of, reopens, storage_of
-from mainstem.truetime.locks.zookeeper_options import AUTH as ZOOKEEPER_AUTH
 from mainstem.truetime.seams import Seams
 
 if TYPE_CHECKING:
@@ -27,27 +26,43 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
     from mainstem.indexing.differences import MetadataReport
+    from mainstem.indexing.dropping import Dropped
+    from mainstem.indexing.index_build import Built
     from mainstem.indexing.status import Index
     from mainstem.layout.slicing import FileSlice
     from mainstem.merge.compaction_cautions import Caution
-    from mainstem.merge.rules import MergeRules
     from mainstem.readers.queries.scan_plan import ScanPlan
-    from mainstem.readers.skipping.chooser import Use
+    from mainstem.services.archiving import Archived
+    from mainstem.services.background import Background
+    from mainstem.services.cleaning import Cleaned
+    from mainstem.services.compaction import Compaction
+    from mainstem.services.log_compaction import LogCompaction
+    from mainstem.services.progress import Progress
+    from mainstem.services.restoring import Restored
+    from mainstem.services.runner import ServiceRun
+    from mainstem.services.savepoints import Savepoint
     from mainstem.timeline.instant import Instant
+    from mainstem.vectors.index.lifecycle import Refreshed
+    from mainstem.vectors.search.explanation import SearchExplanation
     from mainstem.writers.context import WriterContext
     from mainstem.writers.fit_rows import Rows
     from mainstem.writers.outcome import Outcome
+    from mainstem.writers.rollback import RolledBackInstant
     from mainstem.writers.stream_guard import StreamGuard
     from mainstem.writers.transaction import Transaction
     from mainstem.writers.write_spec import WriteSpec
 
 
-class Table(ServiceMethods, IndexMethods, VectorMethods):
+class Table:
     """An open table. Cheap to open; may be used from several threads.
 
     ``properties`` given at opening win over the table's own where they are options of the process
     (heartbeats, lock waiting, fsync); what decides where rows land must agree with the table. A forked child
     may go on with it, a copy or a pickle opens it again.
+
+    Rows are read and written here. The rest has facets: ``services`` (rollback, compaction, cleaning,
+    archiving, savepoints), ``indexes`` and ``vectors`` (searches). What facets do keeps its older names here,
+    such as ``compact`` and ``create_index``. ``opened`` is for the engines of this package.
     """
 
     def __init__(
@@ -55,27 +70,26 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
     ) -> None:
         """``identity``: of the table that ``config`` is of (``publish.table_identity``), looked up before
         that was read; None where the table has none yet."""
-        self._seams = seams
-        self._identity = identity
-        self._config = config
-        self._given = dict(properties)
-        self._writer: WriterContext | None = None
+        self.opened = OpenedTable(seams, config, properties, identity)
+        self.services = Services(self.opened)
+        self.indexes = Indexes(self.opened)
+        self.vectors = Vectors(self.opened)
 
     def __reduce__(self) -> Any:
         """A pickle opens the table again, in whatever process it arrives."""
-        if not reopens(self._seams.storage):
+        if not reopens(self.opened.seams.storage):
             raise TypeError("this table's storage is only in this process: open it again where it is needed")
-        if ZOOKEEPER_AUTH in self._given:
+        if ZOOKEEPER_AUTH in self.opened.given:
             raise Invalid(
                 f"a pickle of this table would hold the credentials of {ZOOKEEPER_AUTH}: give them by the"
                 f" environment variable {ZOOKEEPER_AUTH_VARIABLE}, here and there",
                 table=self.path,
             )
-        return open_table, (self._seams.storage.location, self._given)
+        return open_table, (self.opened.seams.storage.location, self.opened.given)
 
     def __copy__(self) -> Table:
         """A copy is a table opened once more over the same storage, clock and lock."""
-        return Table(self._seams, self._config, self._given)
+        return Table(self.opened.seams, self.opened.config, self.opened.given)
 
     def __deepcopy__(self, memo: object) -> Table:
         return self.__copy__()
@@ -83,22 +97,22 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
     # -- what it is ------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        return f"Table({self.path!r}, name={self._config.name!r}, version={self._config.version})"
+        return f"Table({self.path!r}, name={self.opened.config.name!r}, version={self.opened.config.version})"
 
     @property
     def path(self) -> str:
         """Base path."""
-        return self._seams.storage.base
+        return self.opened.seams.storage.base
 
     @property
     def properties(self) -> dict[str, str]:
         """``hoodie.properties`` as found, unknown keys included."""
-        return dict(self._config.raw)
+        return dict(self.opened.config.raw)
 
     @property
     def config(self) -> TableConfig:
         """The properties, parsed."""
-        return self._config
+        return self.opened.config
 
     @property
     def schema(self) -> pa.Schema:
@@ -107,7 +121,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
         from mainstem.readers.planning.query_schema import table_schema
         from mainstem.readers.planning.table_state import TableState
 
-        state = TableState.load(self._seams.storage, self._config)
+        state = TableState.load(self.opened.seams.storage, self.opened.config)
         return arrow_user_schema(table_schema(state).text)
 
     @property
@@ -120,7 +134,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
         from mainstem.merge.compaction_cautions import cautions
         from mainstem.merge.rules import DELETED_COLUMN, merge_rules
 
-        rules = merge_rules(self._config.raw)
+        rules = merge_rules(self.opened.config.raw)
         marked = rules.delete_field is not None or DELETED_COLUMN in self.schema.names
         return cautions(rules, timed_deletes=marked)
 
@@ -128,23 +142,15 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
         """Instants of the active timeline in their highest state, by requested time."""
         from mainstem.timeline.active import load_timeline
 
-        return load_timeline(self._seams.storage).instants
+        return load_timeline(self.opened.seams.storage).instants
 
     def file_slices(self) -> list[FileSlice]:
         """All file slices, as Hudi's file system view returns them."""
         from mainstem.readers.planning.shown_slices import file_slices
 
-        return file_slices(self._seams.storage)
+        return file_slices(self.opened.seams.storage)
 
     # -- reading ---------------------------------------------------------------------------------
-
-    def _damaged(self) -> str:
-        return one_of(self._given, "mainstem.read.damaged", "ERROR", ("ERROR", "SKIP")).lower()
-
-    def _use(self) -> Use:
-        from mainstem.readers.skipping.chooser import Use
-
-        return Use(flag(self._given, DATA_SKIPPING, True), flag(self._given, METADATA, True))
 
     def scan(
         self,
@@ -168,15 +174,15 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
         from mainstem.readers.queries import snapshot
 
         return snapshot.scan(
-            self._seams.storage,
+            self.opened.seams.storage,
             columns=columns,
             filter=filter,
             as_of=as_of,
             as_of_completion=as_of_completion,
             mode=mode,
-            damaged=self._damaged(),
-            use=self._use(),
-        ).of_table(self._identity)
+            damaged=self.opened.damaged,
+            use=self.opened.use,
+        ).of_table(self.opened.identity)
 
     def dataset(
         self, as_of: str | None = None, mode: str = "snapshot", *, as_of_completion: str | None = None
@@ -221,7 +227,7 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
         from mainstem.readers.changes import incremental
 
         return incremental.changes(
-            self._seams.storage,
+            self.opened.seams.storage,
             after=after,
             until=until,
             columns=columns,
@@ -229,8 +235,8 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
             mode=mode,
             deletes=deletes,
             images=images,
-            damaged=self._damaged(),
-        ).of_table(self._identity)
+            damaged=self.opened.damaged,
+        ).of_table(self.opened.identity)
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -251,9 +257,9 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
         from mainstem.writers.transaction import Transaction
 
         name = check_operation(operation)
-        ctx = self.writer_context()
+        ctx = self.opened.writer_context()
         try:
-            spec = self._write_spec(ctx, name)
+            spec = write_spec(self.opened, ctx, name)
         except MainstemError as error:
             error.table = error.table or self.path
             raise
@@ -274,7 +280,9 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
         """Take over a transaction that another process began and detached (``Transaction.detach``)."""
         from mainstem.writers.transaction import Transaction
 
-        return Transaction.resume(self.writer_context(), spec, guard=guard, extra_metadata=extra_metadata)
+        return Transaction.resume(
+            self.opened.writer_context(), spec, guard=guard, extra_metadata=extra_metadata
+        )
 
     def staging_spec(self, schema: pa.Schema, operation: str = "upsert") -> WriteSpec:
         """What the workers of an engine need to stage rows (``writers.staged_rows.Stager``); picklable.
@@ -286,10 +294,10 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
         from mainstem.writers.outcome import check_operation
         from mainstem.writers.staged_rows import staging_spec
 
-        ctx = self.writer_context()
+        ctx = self.opened.writer_context()
         try:
-            spec = self._write_spec(ctx, check_operation(operation))
-            return staging_spec(self._seams.storage, self._seams.random, spec, schema)
+            spec = write_spec(self.opened, ctx, check_operation(operation))
+            return staging_spec(self.opened.seams.storage, self.opened.seams.random, spec, schema)
         except MainstemError as error:
             error.table = error.table or self.path
             raise
@@ -359,205 +367,170 @@ class Table(ServiceMethods, IndexMethods, VectorMethods):
             txn.write(rows)
             return txn.commit()
 
+    # -- for engines -------------------------------------------------------------------------------
+
     def writer_context(self) -> WriterContext:
         """What transactions and services of this process share; checks that the table can be written."""
-        if self._writer is None:
-            ctx = self._opened_for_writing(self._config.completed_by(self._given))
-            self._arrange_services(ctx)
-            self._writer = ctx
-        return self._writer
+        return self.opened.writer_context()
 
     def index_context(self) -> WriterContext:
         """As ``writer_context``, also where the table has indexes that mainstem does not maintain."""
-        from mainstem.indexing.index_lists import without
+        return self.opened.index_context()
 
-        return self._opened_for_writing(without(self._config.completed_by(self._given)))
+    # -- the facets under their older names --------------------------------------------------------
 
-    def _opened_for_writing(self, config: TableConfig) -> WriterContext:
-        from mainstem.formats.base_file import BaseFileFormat
-        from mainstem.layout.foreign_tables import check_buckets
-        from mainstem.merge.rules import merge_rules
-        from mainstem.writers.context import open_context
+    def run_services(
+        self,
+        only: str | Sequence[str] | None = None,
+        *,
+        if_due: bool = True,
+        progress: Progress | None = None,
+    ) -> list[ServiceRun]:
+        """``services.run``."""
+        return self.services.run(only, if_due=if_due, progress=progress)
 
-        try:
-            options = WriterOptions.from_properties(self._given, self._config.raw)
-            BaseFileFormat.from_properties(self._given)
-            config.check_writable(self.path)
-            merge_rules(config.raw)
-            self._check_agreement()
-            check_table(self._seams.storage, self._identity)
-            buckets = check_buckets(self._seams.storage, config)
-            note_lock(self._seams)
-            self._identify()
-            return open_context(
-                self._seams, config, options, buckets=buckets, given=self._given, identity=self._identity
-            )
-        except MainstemError as error:
-            error.table = error.table or self.path
-            raise
-        except OSError as error:
-            raise Unavailable(
-                f"the table cannot be opened for writing: {error}; try again", table=self.path
-            ) from error
+    def services_in_background(
+        self, every_s: float = 30.0, only: str | Sequence[str] | None = None
+    ) -> Background:
+        """``services.in_background``."""
+        return self.services.in_background(every_s, only)
 
-    def _identify(self) -> None:
-        """Give a table of another engine or an older release its note, if it is the one that was opened."""
-        if self._identity is not None:
-            return
-        identity = note_identity(self._seams.storage, self._seams.random)
-        now = load_config(self._seams.storage)
-        changed = self._config.changed(now)
-        if changed or now.create_schema != self._config.create_schema:
-            what = "; ".join(changed) or "hoodie.table.create.schema differs"
-            raise TableReplaced(
-                f"{paths.PROPERTIES} is not what it was when the table was opened ({what}): another table was"
-                " made at its path, or this one changed. Nothing was written; open the table again",
-                table=self.path,
-            )
-        self._identity = identity
+    def rollback_failed_writes(self) -> list[RolledBackInstant]:
+        """``services.rollback_failed_writes``."""
+        return self.services.rollback_failed_writes()
 
-    def _validated(self, kept: int) -> MetadataReport | None:
-        from mainstem.indexing.spill import spilled
-        from mainstem.indexing.validate import validate_metadata
+    def schedule_log_compaction(self, *, if_due: bool = False) -> str | None:
+        """``services.schedule_log_compaction``."""
+        return self.services.schedule_log_compaction(if_due=if_due)
 
-        with spilled() as keep:
-            return validate_metadata(self._seams.storage, kept=kept, damaged=self._damaged(), keep=keep)
+    def run_log_compaction(self, instant: str | None = None) -> list[LogCompaction]:
+        """``services.run_log_compaction``."""
+        return self.services.run_log_compaction(instant)
 
-    def _indexes_now(self) -> list[Index]:
-        from mainstem.indexing.status import indexes
-        from mainstem.timeline.active import load_timeline
-        from mainstem.vectors.index.lifecycle import vector_indexes
+    def log_compact(self, *, if_due: bool = False) -> list[LogCompaction]:
+        """``services.log_compact``."""
+        return self.services.log_compact(if_due=if_due)
 
-        storage = self._seams.storage
-        config = load_config(storage)
-        config.check_readable(self.path)
-        return [*indexes(storage, config, load_timeline(storage)), *vector_indexes(storage)]
+    def schedule_compaction(self, *, if_due: bool = False) -> str | None:
+        """``services.schedule_compaction``."""
+        return self.services.schedule_compaction(if_due=if_due)
 
-    def _check_agreement(self) -> None:
-        """An option that decides where rows land must not contradict the table."""
-        from mainstem.layout.key_generator import named_kind
-        from mainstem.layout.properties import DECISIVE, KEY_ENCODING, NEW_ENCODING
+    def run_compaction(
+        self, instant: str | None = None, *, progress: Progress | None = None
+    ) -> list[Compaction]:
+        """``services.run_compaction``."""
+        return self.services.run_compaction(instant, progress=progress)
 
-        aliases = {
-            "hoodie.datasource.write.recordkey.field": "hoodie.table.recordkey.fields",
-            "hoodie.datasource.write.partitionpath.field": "hoodie.table.partition.fields",
-            "hoodie.datasource.write.precombine.field": "hoodie.table.ordering.fields",
-            "hoodie.datasource.write.table.name": "hoodie.table.name",
-            "hoodie.write.table.version": "hoodie.table.version",
-        }
-        if flag(self._given, "hoodie.write.auto.upgrade", False):
-            raise Unsupported(
-                "hoodie.write.auto.upgrade=true: mainstem never upgrades a table; upgrade it with Hudi",
-                table=self.path,
-            )
-        config = self._config
-        if config.version > 8 and config.single_field_complex and flag(self._given, NEW_ENCODING, False):
-            warnings.warn(
-                f"{NEW_ENCODING} has no effect on a table of version {config.version}, as in Hudi: its keys"
-                f" are written as {KEY_ENCODING} or, without it, 'field:value'",
-                stacklevel=4,
-            )
-        kind = named_kind(self._given)
-        if kind not in (None, self._config.key_generator):
-            raise Invalid(
-                f"the options name the key generator {kind}, but the table has"
-                f" {self._config.key_generator}; drop the option or write to another table",
-                table=self.path,
-            )
-        for key, value in self._given.items():
-            name = aliases.get(key, key)
-            if name in DECISIVE and name in self._config.raw:
-                found = self._config.raw[name].strip()
-                if found.upper() != value.strip().upper():
-                    raise Invalid(
-                        f"{key}={value!r} contradicts the table, whose {name} is {found!r}; drop the"
-                        " option or write to another table",
-                        table=self.path,
-                    )
+    def compact(self, *, if_due: bool = False, progress: Progress | None = None) -> list[Compaction]:
+        """``services.compact``."""
+        return self.services.compact(if_due=if_due, progress=progress)
 
-    def _write_spec(self, ctx: WriterContext, operation: str) -> WriteSpec:
-        from mainstem.formats.avro_schema import arrow_to_avro
-        from mainstem.layout.foreign_tables import check_key_encoding
-        from mainstem.layout.key_generator import KeyGenerator
-        from mainstem.layout.schema_fit import arrow_user_schema
-        from mainstem.merge.rules import merge_rules
-        from mainstem.metadata.fixed_column_types import held_columns
-        from mainstem.readers.planning.query_schema import schema_text
-        from mainstem.readers.planning.table_state import TableState
-        from mainstem.writers.transaction_schema import fills_missing
-        from mainstem.writers.write_spec import (
-            LAYOUT_OPTIONS,
-            PARTIAL_BLOCKS_WARNING,
-            UPDATE_COLUMNS,
-            WriteSpec,
-            complete_rules,
+    def schedule_clean(self, *, if_due: bool = False) -> str | None:
+        """``services.schedule_clean``."""
+        return self.services.schedule_clean(if_due=if_due)
+
+    def clean(self, *, if_due: bool = False, progress: Progress | None = None) -> list[Cleaned]:
+        """``services.clean``."""
+        return self.services.clean(if_due=if_due, progress=progress)
+
+    def archive(self, *, if_due: bool = False, progress: Progress | None = None) -> Archived | None:
+        """``services.archive``."""
+        return self.services.archive(if_due=if_due, progress=progress)
+
+    def savepoint(self, instant: str | None = None, user: str = "", comment: str = "") -> Savepoint:
+        """``services.savepoint``."""
+        return self.services.savepoint(instant, user, comment)
+
+    def savepoints(self) -> list[Savepoint]:
+        """``services.savepoints``."""
+        return self.services.savepoints()
+
+    def delete_savepoint(self, instant: str) -> None:
+        """``services.delete_savepoint``."""
+        self.services.delete_savepoint(instant)
+
+    def rollback(self, instant: str) -> RolledBackInstant:
+        """``services.rollback``."""
+        return self.services.rollback(instant)
+
+    def restore(self, savepoint: str | None = None, *, progress: Progress | None = None) -> Restored:
+        """``services.restore``."""
+        return self.services.restore(savepoint, progress=progress)
+
+    def index(self, name: str) -> Index:
+        """``indexes.get``."""
+        return self.indexes.get(name)
+
+    def validate_metadata(self, *, kept: int = 100) -> MetadataReport | None:
+        """``indexes.validate``."""
+        return self.indexes.validate(kept=kept)
+
+    def create_index(
+        self,
+        kind: str,
+        columns: Sequence[str] = (),
+        *,
+        name: str | None = None,
+        options: Mapping[str, object] | None = None,
+        progress: Progress | None = None,
+    ) -> Built | Refreshed:
+        """``indexes.create``."""
+        return self.indexes.create(kind, columns, name=name, options=options, progress=progress)
+
+    def check_new_name(self, name: str | None) -> None:
+        """``indexes.check_new_name``."""
+        self.indexes.check_new_name(name)
+
+    def refresh_index(self, name: str, *, progress: Progress | None = None) -> Refreshed:
+        """``indexes.refresh``."""
+        return self.indexes.refresh(name, progress=progress)
+
+    def reindex(self, name: str, *, progress: Progress | None = None) -> Built | Refreshed:
+        """``indexes.rebuild``."""
+        return self.indexes.rebuild(name, progress=progress)
+
+    def reindex_all(self, *, progress: Progress | None = None) -> list[Built | Refreshed]:
+        """``indexes.rebuild_all``."""
+        return self.indexes.rebuild_all(progress=progress)
+
+    def drop_index(self, name: str, *, if_exists: bool = False) -> Dropped | None:
+        """``indexes.drop``."""
+        return self.indexes.drop(name, if_exists=if_exists)
+
+    def search(
+        self,
+        column: str,
+        vectors: Any,
+        k: int,
+        filter: pc.Expression | None = None,
+        as_of: str | None = None,
+        metric: str | None = None,
+        ef: int | None = None,
+        exact: bool = False,
+        columns: Sequence[str] | None = None,
+        *,
+        clusters: int | None = None,
+    ) -> pa.Table:
+        """``vectors.search``."""
+        return self.vectors.search(
+            column, vectors, k, filter, as_of, metric, ef, exact, columns, clusters=clusters
         )
 
-        config, options = ctx.config, ctx.options
-        rules = merge_rules(config.raw)
-        partial_blocks = operation == UPDATE_COLUMNS and options.partial_blocks
-        if partial_blocks:
-            warnings.warn(PARTIAL_BLOCKS_WARNING, stacklevel=4)
-        elif operation == UPDATE_COLUMNS:
-            self._check_update_columns(rules)
-        # Another writer's newer schema is met under the lock (``writers.transaction_schema``).
-        user_schema = schema_text(TableState.of(ctx.seams.storage, self._config, ctx.publisher.timeline()))
-        arrow = arrow_user_schema(user_schema)
-        for role, names in (
-            ("record key", config.record_key),
-            ("partition", config.partition_fields),
-            ("ordering", config.ordering),
-        ):
-            for name in names:
-                if arrow.get_field_index(name) < 0:
-                    raise Invalid(
-                        f"{role} field {name!r} is no column of the table, which has"
-                        f" {', '.join(arrow.names)}",
-                        table=self.path,
-                    )
-        keys = KeyGenerator.for_writing(config)
-        if not ctx.keys_agreed:
-            check_key_encoding(ctx.seams.storage, config)
-            ctx.keys_agreed = True
-        keys.check_schema(arrow)
-        held = held_columns(ctx.seams.storage)
-        log_schema = arrow_to_avro(arrow, table_name=config.name, meta_fields=True)
-        return WriteSpec(
-            location=self._seams.storage.location,
-            instant="",
-            operation=operation,
-            table_name=config.name,
-            keys=keys,
-            fill_missing=fills_missing({**config.raw, **self._given}),
-            hash_fields=config.hash_fields,
-            buckets=ctx.buckets,
-            rules=complete_rules(rules, user_schema, log_schema),
-            ordering=config.ordering,
-            user_schema=user_schema,
-            log_schema=log_schema,
-            fsync=options.fsync,
-            log_bytes_max=options.log_bytes_max,
-            block_format=options.block_format,
-            partial_blocks=partial_blocks,
-            layout={key: self._given[key] for key in LAYOUT_OPTIONS if key in self._given},
-            never_widened=held.kept,
-            whole_numbers=held.whole,
-        )
-
-    def _check_update_columns(self, rules: MergeRules) -> None:
-        if rules.partial is None:
-            raise Unsupported(
-                "update_columns needs a table with hoodie.table.partial.update.mode=IGNORE_DEFAULTS (or"
-                " FILL_UNAVAILABLE); this one has none: every upsert replaces the row",
-                table=self.path,
-            )
-        if rules.partial == FILL_UNAVAILABLE and rules.unavailable is None:
-            raise Unsupported(
-                "update_columns under FILL_UNAVAILABLE needs the marker that stands for 'keep the older"
-                " value': the table has no"
-                " hoodie.record.merge.property.hoodie.write.partial.update.unavailable.value",
-                table=self.path,
-            )
+    def explain_search(
+        self,
+        column: str,
+        vectors: Any,
+        k: int,
+        filter: pc.Expression | None = None,
+        as_of: str | None = None,
+        metric: str | None = None,
+        ef: int | None = None,
+        exact: bool = False,
+        *,
+        clusters: int | None = None,
+    ) -> SearchExplanation:
+        """``vectors.explain``."""
+        return self.vectors.explain(column, vectors, k, filter, as_of, metric, ef, exact, clusters=clusters)
 
 
 def open_table(
@@ -575,7 +548,7 @@ def open_table(
     """
     given = as_text(properties)
     if clock_offset_ms is not None:
-        given["hoodie.mainstem.clock.offset_ms"] = str(clock_offset_ms)
+        given[CLOCK_OFFSET] = str(clock_offset_ms)
     location = location_of(path)
     storage = storage_of(location)
     identity = known_identity(storage)  # before the properties: of an older table it would be missed

@@ -1,4 +1,4 @@
-"""Searching vectors of an open table; ``Table`` inherits it."""
+"""The facet ``table.vectors``: searching vectors as users call it. Searches live in ``vectors.search``."""
 
 from __future__ import annotations
 
@@ -7,30 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import naming
 from mainstem.publish.table_identity import check_table
-from mainstem.truetime.seams import Seams
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from mainstem.readers.skipping.chooser import Use
+    from mainstem.api.opened_table import OpenedTable
     from mainstem.vectors.search.explanation import SearchExplanation
     from mainstem.vectors.search.searching import Searcher
 
 
-class VectorMethods:
-    """The nearest rows by a vector column, with an index and without."""
+class Vectors:
+    """``table.vectors``: the nearest rows by a vector column, with an index and without."""
 
-    path: str
-    _seams: Seams
-    _identity: str | None
-    _searcher: Searcher | None = None
-
-    def _damaged(self) -> str:
-        raise NotImplementedError
-
-    def _use(self) -> Use:
-        raise NotImplementedError
+    def __init__(self, opened: OpenedTable) -> None:
+        self._opened = opened
+        self._searcher: Searcher | None = None
 
     def search(
         self,
@@ -64,13 +56,14 @@ class VectorMethods:
         as ``scan`` has it. ``columns=["_hoodie_record_key"]`` is the fastest: no rows are read.
 
         Keep the table open between searches: graphs and what is fresh are remembered. Raises ``Invalid`` for
-        a column without vectors, another dimension, NaN, an unknown metric. A damaged index is a warning, and
-        all vectors are compared.
+        a column without vectors, another dimension, NaN, an unknown metric, ``Unavailable`` where files went
+        under the search. A damaged index is a warning, and all vectors are compared. Metrics are Hudi's
+        (RFC-103).
         """
         how = {"filter": filter, "as_of": as_of, "exact": exact, "clusters": clusters}
         return self._found(column, vectors, k, metric, ef, columns=columns, **how)[0]
 
-    def explain_search(
+    def explain(
         self,
         column: str,
         vectors: Any,
@@ -93,15 +86,16 @@ class VectorMethods:
     ) -> tuple[pa.Table, SearchExplanation]:
         from mainstem.vectors.search.request import question
 
-        with naming(self.path, "the table cannot be searched", "try again"):
+        with naming(self._opened.path, "the table cannot be searched", "try again"):
             asked = question(column, vectors, k, metric=metric, ef=ef)
             found = self._search_state().search(asked, **how)
-            check_table(self._seams.storage, self._identity)  # else it may be of two tables
+            check_table(self._opened.seams.storage, self._opened.identity)  # else it may be of two tables
             return found
 
     def _search_state(self) -> Searcher:
         if self._searcher is None:
             from mainstem.vectors.search.searching import Searcher
 
-            self._searcher = Searcher(self._seams.storage, damaged=self._damaged(), use=self._use())
+            opened = self._opened
+            self._searcher = Searcher(opened.seams.storage, damaged=opened.damaged, use=opened.use)
         return self._searcher

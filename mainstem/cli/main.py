@@ -45,6 +45,7 @@ from mainstem.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from mainstem.options.tables import LOCAL_ZONE
 
 if TYPE_CHECKING:
     from mainstem.api.table import Table
@@ -154,7 +155,7 @@ def _adder(commands: Any) -> Callable[[str, Callable[..., None], str], argparse.
         sub.add_argument(
             "-o", "--option", action="append", default=[], type=_option, metavar="KEY=VALUE",
             help="a property on top of the table's own, for instance"
-            " hoodie.mainstem.timeline.zone=UTC; may be repeated",
+            f" {LOCAL_ZONE}=UTC; may be repeated",
         )  # fmt: skip
         sub.set_defaults(command=command)
         return sub

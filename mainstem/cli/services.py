@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from mainstem.cli.rounds import ProgressLine, add_rounds_command
 from mainstem.cli.rows import plain, print_json
+from mainstem.options.services import ARCHIVE_MAX, COMPACTION_TRIGGER, LOG_BLOCKS_MIN
 
 if TYPE_CHECKING:
     from mainstem.api.table import Table
@@ -31,11 +32,11 @@ def add_service_commands(
     rollback.add_argument("--instant", metavar="TIME", help="this one: pending, or the one completed last")
     merging = service("log-compact", _log_compact, "merge the blocks of log files into one log file each")
     merging.add_argument(
-        "--if-due", action="store_true", help="only file groups with hoodie.log.compaction.blocks.threshold"
+        "--if-due", action="store_true", help=f"only file groups with {LOG_BLOCKS_MIN}"
     )
     compact = service("compact", _compact, "merge log files into new base files")
     compact.add_argument(
-        "--if-due", action="store_true", help="only if Hudi's trigger fires (hoodie.compact.inline.*)"
+        "--if-due", action="store_true", help=f"only if Hudi's trigger fires ({COMPACTION_TRIGGER})"
     )
     clean = service("clean", _clean, "remove files that no retained view, savepoint or plan needs")
     clean.add_argument(
@@ -43,7 +44,7 @@ def add_service_commands(
     )
     archive = service("archive", _archive, "move old instants from the active timeline into the archive")
     archive.add_argument(
-        "--if-due", action="store_true", help="only if there are more than hoodie.keep.max.commits"
+        "--if-due", action="store_true", help=f"only if there are more than {ARCHIVE_MAX}"
     )
     add_rounds_command(service)
     savepoint = service("savepoint", _savepoint, "keep the files of a completed instant, to restore it later")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mainstem.errors import Invalid, Unsupported
-from mainstem.flink.options import CONNECTORS, KEYS, PARTITION, FlinkOptions
+from mainstem.flink.options import CONNECTORS, FlinkOptions
 from mainstem.flink.types import flink_to_arrow, with_vectors
+from mainstem.options.placing import PARTITION_FIELDS, RECORD_KEY_FIELDS
 
 if TYPE_CHECKING:
     from pyflink.table import TableEnvironment
@@ -114,8 +115,8 @@ def from_schema(
     return replace(
         found,
         options=options,
-        key=_fields(options.table.get(KEYS)),
-        partition=_fields(options.table.get(PARTITION)),
+        key=_fields(options.table.get(RECORD_KEY_FIELDS)),
+        partition=_fields(options.table.get(PARTITION_FIELDS)),
     )
 
 
@@ -128,7 +129,10 @@ def _fields(text: str | None) -> tuple[str, ...] | None:
 def _with_fields(options: FlinkOptions, found: Declared) -> FlinkOptions:
     """PRIMARY KEY and PARTITIONED BY go before the options, as in ``HoodieTableFactory``."""
     table, given = dict(options.table), dict(options.given)
-    clauses = ((KEYS, found.key, "PRIMARY KEY"), (PARTITION, found.partition, "PARTITIONED BY"))
+    clauses = (
+        (RECORD_KEY_FIELDS, found.key, "PRIMARY KEY"),
+        (PARTITION_FIELDS, found.partition, "PARTITIONED BY"),
+    )
     for property_, fields, clause in clauses:
         if fields is not None:
             said = _fields(table.get(property_))

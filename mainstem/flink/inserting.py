@@ -10,6 +10,7 @@ from mainstem.flink.declared import Declared
 from mainstem.flink.statements import named, quoted
 from mainstem.flink.target import has_key
 from mainstem.flink.types import cast_type
+from mainstem.options.placing import RECORD_KEY_OPTION
 from mainstem.writers.write_spec import UNSAFE
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def rows_for(t_env: TableEnvironment, rows: Table, declared: Declared) -> Table:
     if not has_key(declared) and row_kinds(rows) != {"I"}:
         raise Invalid(
             f"INSERT INTO {declared.name}: the query updates or deletes rows that it gave before, and the"
-            " table has no PRIMARY KEY and no hoodie.datasource.write.recordkey.field: say which columns"
+            f" table has no PRIMARY KEY and no {RECORD_KEY_OPTION}: say which columns"
             " identify a row"
         )
     casts = [_cast(field, kind, declared.name) for field, kind in zip(fields, kinds, strict=True)]

@@ -18,20 +18,18 @@ from mainstem.limits import VECTOR_DIMENSION_MAX
 from mainstem.merge import modes
 from mainstem.merge.modes import COMMIT_TIME, EVENT_TIME, IGNORE_DEFAULTS
 from mainstem.merge.payloads import KNOWN_PAYLOADS
+from mainstem.options.placing import VECTOR_COLUMNS
+from mainstem.options.reading import QUERY_TYPE
+from mainstem.options.services import FLINK_CLEAN, FLINK_COMPACT, FLINK_SCHEDULE
+from mainstem.options.tables import MERGE_MODE, ORDERING_FIELDS, PARTIAL_UPDATES, PAYLOAD_CLASS, STRATEGY_ID
+from mainstem.options.writing import GROUP_BYTES
 from mainstem.storage.location import Location
 
 CONNECTORS = ("hudi", "mainstem")
 NO_ORDERING = "no_precombine"
 
-TABLE_TYPE = "hoodie.table.type"
-INDEX_TYPE = "hoodie.index.type"
-KEYS = "hoodie.table.recordkey.fields"
-ORDERING = modes.ORDERING
-PARTITION = "hoodie.table.partition.fields"
-_VECTORS = "hoodie.vector.columns"
 _VECTOR = re.compile(r"\s*(\w+)\s*(?::\s*(\d{1,9})\s*)?\Z", re.ASCII)
 _DIMENSION = 128
-_PARQUET_BLOCK = "hoodie.parquet.block.size"
 
 _MERGERS = {
     "EventTimeFlinkRecordMerger": (EVENT_TIME, None),
@@ -46,7 +44,7 @@ _SERVICE_DEFAULTS = tuple(
     if option.name.startswith(("clean.retain_", "archive.")) and option.key
 )
 # Given under these names in this module, whatever they are called elsewhere.
-_SWITCHES = ("compaction.schedule.enabled", "compaction.async.enabled", "clean.async.enabled")
+_SWITCHES = (FLINK_SCHEDULE, FLINK_COMPACT, FLINK_CLEAN)
 _FLINK_NAMES = tuple(name for name in BY_NAME if not name.startswith("hoodie.") and name not in _SWITCHES)
 
 
@@ -108,7 +106,7 @@ class FlinkOptions:
             operation=_operation(values),
             write_tasks=_count(values, "write.tasks"),
             client_id=values.get("write.client.id", ""),
-            vectors=_vectors(values.get(_VECTORS, "")),
+            vectors=_vectors(values.get(VECTOR_COLUMNS, "")),
             read=_reading(values),
         )
 
@@ -143,26 +141,26 @@ def _properties(
         option = BY_NAME.get(name)
         if option is None or name in _SWITCHES:
             hoodie[name] = value
-        elif option.what in (FIXED, NO_EFFECT) or name == _VECTORS:
+        elif option.what in (FIXED, NO_EFFECT) or name == VECTOR_COLUMNS:
             continue
         elif option.key:
             keyed[option.key] = value
             written = {**written, option.key: written[name]}
-        elif name.startswith("hoodie.") and name != "hoodie.datasource.query.type":
+        elif name.startswith("hoodie.") and name != QUERY_TYPE:
             hoodie[name] = value
     for key, value in keyed.items():
         if hoodie.setdefault(key, value) != value:
             raise Invalid(f"{written[key]}={value!r} contradicts {key}={hoodie[key]!r}")
     table, given, passed = sorted_out(hoodie, known=_FLINK_NAMES)
     given = {key: written.get(name, name) for key, name in given.items()}
-    if "write.parquet.block.size" in values:
-        megabytes = core.whole_number(values, "write.parquet.block.size", 120, 1, 1_000_000)
-        passed.setdefault(_PARQUET_BLOCK, str(megabytes * 1024 * 1024))
+    if GROUP_BYTES.flink in values:
+        megabytes = core.whole_number(values, GROUP_BYTES.flink, 120, 1, 1_000_000)
+        passed.setdefault(GROUP_BYTES, str(megabytes * 1024 * 1024))
     for key, value in _SERVICE_DEFAULTS:
         passed.setdefault(key, value)
     passed.setdefault(core.SERVICES_AUTOMATIC, "true")
-    if table.get(ORDERING) == NO_ORDERING:
-        table[ORDERING] = ""
+    if table.get(ORDERING_FIELDS) == NO_ORDERING:
+        table[ORDERING_FIELDS] = ""
     return table, given, passed
 
 
@@ -170,13 +168,13 @@ def _merging(
     values: Mapping[str, str], written: Mapping[str, str], table: dict[str, str], given: dict[str, str]
 ) -> None:
     """What merge classes mean, as table properties; all that name one must mean the same."""
-    for name in ("payload.class", "record.merger.impls", "record.merger.strategy"):
+    for name in (PAYLOAD_CLASS.flink, "record.merger.impls", STRATEGY_ID.flink):
         if name not in values:
             continue
         mode, partial = _meaning(name, written[name], values[name])
-        found = modes.merge_mode({modes.MODE: table.setdefault(modes.MODE, mode)})
-        told = partial and table.setdefault(modes.PARTIAL, partial)
-        for key, value, said in ((modes.MODE, mode, found), (modes.PARTIAL, partial, told)):
+        found = modes.merge_mode({MERGE_MODE: table.setdefault(MERGE_MODE, mode)})
+        told = partial and table.setdefault(PARTIAL_UPDATES, partial)
+        for key, value, said in ((MERGE_MODE, mode, found), (PARTIAL_UPDATES, partial, told)):
             if value != said:
                 raise Invalid(
                     f"{written[name]}={values[name]!r} means {value}, which contradicts"
@@ -187,19 +185,19 @@ def _merging(
 
 
 def _meaning(name: str, written: str, value: str) -> tuple[str, str | None]:
-    if name == "record.merger.strategy" and value in _STRATEGIES:
+    if name == STRATEGY_ID.flink and value in _STRATEGIES:
         return _STRATEGIES[value], None
     if name == "record.merger.impls":
         simple = value.rpartition(".")[2]
         if simple in _MERGERS and "," not in value:
             return _MERGERS[simple]
-    if name == "payload.class" and value in KNOWN_PAYLOADS:
+    if name == PAYLOAD_CLASS.flink and value in KNOWN_PAYLOADS:
         rules = KNOWN_PAYLOADS[value]
         if rules.delete is None and rules.unavailable is None:
             return rules.mode, rules.partial
     raise Unsupported(
         f"{written}={value!r}: expected Hudi's own for event time, commit time or partial updates; leave it"
-        " out and say hoodie.record.merge.mode (and hoodie.table.partial.update.mode) instead"
+        f" out and say {MERGE_MODE} (and {PARTIAL_UPDATES}) instead"
     )
 
 
@@ -211,8 +209,8 @@ def _vectors(text: str) -> dict[str, int]:
         size = int(parts[2] or _DIMENSION) if parts else 0
         if not parts or not 1 <= size <= VECTOR_DIMENSION_MAX or parts[1].lower() in found:
             raise Invalid(
-                f"{_VECTORS}={text!r:.200}: {entry.strip()!r:.80}; expected column:dimension once for each"
-                f" column, with a dimension from 1 to {VECTOR_DIMENSION_MAX} (left out: {_DIMENSION})"
+                f"{VECTOR_COLUMNS}={text!r:.200}: {entry.strip()!r:.80}; expected column:dimension once for"
+                f" each column, with a dimension from 1 to {VECTOR_DIMENSION_MAX} (left out: {_DIMENSION})"
             )
         found[parts[1].lower()] = size
     return found
@@ -240,9 +238,7 @@ def _count(values: Mapping[str, str], name: str) -> int | None:
 def _reading(values: Mapping[str, str]) -> FlinkReadOptions:
     limit = "read.commits.limit"
     found = FlinkReadOptions(
-        query_type=core.one_of(
-            values, "hoodie.datasource.query.type", "SNAPSHOT", ("SNAPSHOT", "READ_OPTIMIZED", "INCREMENTAL")
-        ),
+        query_type=QUERY_TYPE.read(values),
         streaming=core.flag(values, "read.streaming.enabled", False),
         check_interval_s=core.whole_number(values, "read.streaming.check-interval", 60, 1, 86_400),
         start=_time(values, "read.start-commit"),
@@ -252,7 +248,7 @@ def _reading(values: Mapping[str, str]) -> FlinkReadOptions:
     )
     if found.query_type == "READ_OPTIMIZED" and (found.streaming or found.start or found.end):
         raise Invalid(
-            "hoodie.datasource.query.type=read_optimized shows base files as they are: it has no"
+            f"{QUERY_TYPE}=read_optimized shows base files as they are: it has no"
             " read.start-commit, read.end-commit or read.streaming.enabled"
         )
     return found

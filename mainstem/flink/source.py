@@ -42,6 +42,7 @@ from mainstem.flink.options import FlinkOptions, FlinkReadOptions
 from mainstem.flink.read_types import flink_type, python_row_type, transport_schema
 from mainstem.flink.split_reader import SPLIT, ReadRows, Slices
 from mainstem.flink.wrapped_environment import WrappedEnvironment, unwrapped
+from mainstem.options.reading import QUERY_TYPE
 from mainstem.readers.changes.commit_range import write_times
 from mainstem.readers.planning.history import just_before
 from mainstem.readers.planning.query_times import instant_time
@@ -85,7 +86,7 @@ def read(
     _check_stored(opened, transport)
     if asked.streaming:
         splits = _watched(t_env, opened, asked, transport.names, filter, name)
-        return _rows(t_env, splits, Slices(opened._seams.storage.location, transport), kinds)
+        return _rows(t_env, splits, Slices(opened.opened.seams.storage.location, transport), kinds)
     known = slices_of(plan(opened, asked, transport.names, filter).splits())
     if len(known) > SPLITS_MAX:
         raise Unsupported(
@@ -93,7 +94,7 @@ def read(
             " of commits one after the other",
             table=opened.path,
         )
-    slices = Slices(opened._seams.storage.location, transport, known)
+    slices = Slices(opened.opened.seams.storage.location, transport, known)
     return _rows(t_env, _numbers(t_env, slices.first, len(known), asked.tasks), slices, kinds)
 
 
@@ -149,7 +150,7 @@ def plan(
         return table.scan(columns=names, filter=filter, mode="read_optimized")
     if start is None and end is None and options.query_type == "INCREMENTAL":
         raise Invalid(
-            "hoodie.datasource.query.type=incremental needs read.start-commit: a completion time or earliest",
+            f"{QUERY_TYPE}=incremental needs read.start-commit: a completion time or earliest",
             table=table.path,
         )
     if start is not None and int(start):
@@ -170,7 +171,7 @@ def _time(text: str | None, name: str) -> str | None:
 
 
 def _state(table: Table) -> TableState:
-    return TableState.load(table._seams.storage, table.config)
+    return TableState.load(table.opened.seams.storage, table.config)
 
 
 def _numbers(t_env: TableEnvironment, first: int, count: int, tasks: int | None) -> FlinkTable:

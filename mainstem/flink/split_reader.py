@@ -21,6 +21,7 @@ from pyflink.table.udf import TableFunction
 
 from mainstem.errors import Invalid, Unavailable
 from mainstem.filters.expression_tree import identity
+from mainstem.options.services import CLEAN_COMMITS
 from mainstem.readers.rows.split import Split
 from mainstem.storage.backends import storage_of
 from mainstem.storage.location import Location
@@ -69,7 +70,7 @@ class Slices:
         except FileNotFoundError as error:
             raise Unavailable(
                 f"a file of the view was removed while it was read ({error}); a clean retains too few commits"
-                " for queries of this length: read again, or raise clean.retain_commits",
+                f" for queries of this length: read again, or raise {CLEAN_COMMITS.flink}",
                 table=self._location.base,
             ) from error
 

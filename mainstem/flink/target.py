@@ -14,25 +14,27 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from mainstem.api.hoodie_options import BUCKETS, for_opening
-from mainstem.api.job_indexes import open_for_job
-from mainstem.api.job_table import contradiction, exists
+from mainstem.api.hoodie_options import for_opening
+from mainstem.api.job_table import contradiction, exists, open_for_job
 from mainstem.api.table import Table, open_table
 from mainstem.errors import Invalid, Unsupported
 from mainstem.flink.declared import Declared
-from mainstem.flink.options import INDEX_TYPE, KEYS, ORDERING, TABLE_TYPE, FlinkOptions
+from mainstem.flink.options import FlinkOptions
 from mainstem.formats.avro_schema import arrow_to_avro
 from mainstem.formats.vectors import check_same
 from mainstem.merge.modes import COMMIT_TIME, merge_mode
+from mainstem.options.placing import BUCKET_ENGINE, BUCKETS, INDEX_TYPE, RECORD_KEY_FIELDS, RECORD_KEY_OPTION
+from mainstem.options.tables import ORDERING_FIELDS, TABLE_NAME, TABLE_TYPE
+from mainstem.options.writing import SET_NULL
 from mainstem.storage.backends import location_of
 from mainstem.writers.transaction_schema import fills_missing
 
 _DEFAULT_KEY, _DEFAULT_ORDERING, _DEFAULT_BUCKETS = "uuid", "ts", "4"
-_NAME = "hoodie.table.name"
+
 _NEEDED = (
-    (TABLE_TYPE, "COPY_ON_WRITE", "MERGE_ON_READ", "table.type"),
-    (INDEX_TYPE, "FLINK_STATE", "BUCKET", "index.type"),
-    ("hoodie.index.bucket.engine", "SIMPLE", "SIMPLE", "hoodie.index.bucket.engine"),
+    (TABLE_TYPE, "COPY_ON_WRITE", "MERGE_ON_READ", TABLE_TYPE.flink),
+    (INDEX_TYPE, "FLINK_STATE", "BUCKET", INDEX_TYPE.flink),
+    (BUCKET_ENGINE, "SIMPLE", "SIMPLE", BUCKET_ENGINE),
 )
 
 
@@ -127,18 +129,18 @@ def _check_kind(declared: Declared) -> None:
 def _completed(declared: Declared) -> FlinkOptions:
     """The options with Flink's defaults for a new table."""
     options, names = declared.options, declared.columns.names
-    table = {_NAME: declared.name, BUCKETS: _DEFAULT_BUCKETS, **options.table}
-    if KEYS not in table:
+    table = {TABLE_NAME: declared.name, BUCKETS: _DEFAULT_BUCKETS, **options.table}
+    if RECORD_KEY_FIELDS not in table:
         if _DEFAULT_KEY not in names:
             raise Invalid(
-                f"table {declared.name!r} has no PRIMARY KEY, no hoodie.datasource.write.recordkey.field and"
+                f"table {declared.name!r} has no PRIMARY KEY, no {RECORD_KEY_OPTION} and"
                 f" no column {_DEFAULT_KEY!r}, the default: say which columns identify a row",
                 table=options.location.base,
             )
-        table[KEYS] = _DEFAULT_KEY
+        table[RECORD_KEY_FIELDS] = _DEFAULT_KEY
     by_time = merge_mode(table, [_DEFAULT_ORDERING]) != COMMIT_TIME
-    if ORDERING not in table and _DEFAULT_ORDERING in names and by_time:
-        table[ORDERING] = _DEFAULT_ORDERING
+    if ORDERING_FIELDS not in table and _DEFAULT_ORDERING in names and by_time:
+        table[ORDERING_FIELDS] = _DEFAULT_ORDERING
     return replace(options, table=table)
 
 
@@ -165,7 +167,7 @@ def _check_columns(declared: Declared, table: Table, *, writing: bool) -> None:
         raise Invalid(
             f"table {declared.name!r} does not declare {', '.join(missing)}, which the Hudi table has: an"
             " INSERT would set them to null. Declare them, or allow it with"
-            " 'hoodie.write.set.null.for.missing.columns' = 'true'",
+            f" '{SET_NULL}' = 'true'",
             table=table.path,
         )
 

@@ -67,7 +67,7 @@ def changed_splits(
         .option("rows-per-second", "1")
         .build()
     )
-    watch = Watch(table.path, dict(table._given), columns, filter, after, end, seconds, most)
+    watch = Watch(table.path, dict(table.opened.given), columns, filter, after, end, seconds, most)
     named = Types.TUPLE([Types.STRING(), Types.PICKLED_BYTE_ARRAY()])
     splits = (
         t_env.to_data_stream(t_env.from_descriptor(ticks))
@@ -144,7 +144,7 @@ class Watch(KeyedProcessFunction):
     def look(self, position: str) -> tuple[str, list[ReadableSplit]]:
         """The new position, and what completed between. Raises ``Invalid`` where changes cannot be told."""
         table = self._table = self._table or open_table(self._path, self._properties)
-        times = write_times(TableState.load(table._seams.storage, table.config))
+        times = write_times(TableState.load(table.opened.seams.storage, table.config))
         if times and position > times[-1] and self._end is None and position != self._after:
             raise Invalid(
                 f"the stream has read up to completion time {position}, but the table's newest is"

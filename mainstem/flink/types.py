@@ -34,6 +34,7 @@ import pyarrow as pa
 
 from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.vectors import VECTOR_MARK, Vector
+from mainstem.options.placing import VECTOR_COLUMNS
 
 _PLAIN: dict[str, tuple[pa.DataType, str]] = {
     "BOOLEAN": (pa.bool_(), "BOOLEAN"),
@@ -74,7 +75,7 @@ def with_vectors(columns: pa.Schema, row: Any, vectors: Mapping[str, int]) -> pa
         if element is None:
             found = "no such column" if kind is None else kind.asSummaryString()
             raise Invalid(
-                f"hoodie.vector.columns names {name!r}: {found}; expected a column ARRAY<FLOAT>,"
+                f"{VECTOR_COLUMNS} names {name!r}: {found}; expected a column ARRAY<FLOAT>,"
                 " ARRAY<DOUBLE> or ARRAY<TINYINT>"
             )
         mark = {VECTOR_MARK: str(Vector(dimension, element))}

@@ -22,7 +22,16 @@ from mainstem.formats.parquet_footer import CALENDAR_NOTE, close_with_notes
 from mainstem.formats.resolve import project_to
 from mainstem.formats.vectors import footer_note, stored_as_bytes
 from mainstem.limits import MIB
-from mainstem.options import GZIP_LEVEL, whole_number
+from mainstem.options import GZIP_LEVEL
+from mainstem.options.writing import (
+    BLOOM,
+    BLOOM_ENTRIES,
+    BLOOM_ENTRIES_MAX,
+    BLOOM_ERROR,
+    BLOOM_TYPE,
+    COMPRESSION,
+    GROUP_BYTES,
+)
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -64,35 +73,35 @@ class BaseFileFormat:
     and less for keys that it does not make smaller.
     """
 
-    compression: str = "gzip"
+    compression: str = COMPRESSION.default
     bloom: BloomSize | None = field(default_factory=BloomSize)
-    group_bytes: int = 120 * MIB
+    group_bytes: int = GROUP_BYTES.default
     gzip_level: int | None = None
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BaseFileFormat:
         """Hudi's options and defaults. Raises ``Invalid`` for a value that Hudi does not know."""
-        name = properties.get("hoodie.parquet.compression.codec", "gzip").strip().lower()
+        name = COMPRESSION.read(properties).lower()
         codec = _CODEC_NAMES.get(name, name)
         if codec not in CODECS:
-            raise Invalid(f"hoodie.parquet.compression.codec={name!r}, expected one of {', '.join(CODECS)}")
-        wanted = properties.get("hoodie.parquet.bloom.filter.enabled", "true").strip().lower()
+            raise Invalid(f"{COMPRESSION}={name!r}, expected one of {', '.join(CODECS)}")
+        wanted = BLOOM.read(properties).lower()
         if wanted not in ("true", "false"):
-            raise Invalid(f"hoodie.parquet.bloom.filter.enabled={wanted!r}, expected true or false")
+            raise Invalid(f"{BLOOM}={wanted!r}, expected true or false")
         try:
             bloom = BloomSize(
-                int(properties.get("hoodie.index.bloom.num_entries", "60000")),
-                float(properties.get("hoodie.index.bloom.fpp", "0.000000001")),
-                properties.get("hoodie.bloom.index.filter.type", DYNAMIC).strip().upper(),
-                int(properties.get("hoodie.bloom.index.filter.dynamic.max.entries", "100000")),
+                int(BLOOM_ENTRIES.read(properties)),
+                float(BLOOM_ERROR.read(properties)),
+                BLOOM_TYPE.read(properties).upper(),
+                int(BLOOM_ENTRIES_MAX.read(properties)),
             )
         except ValueError as error:
             raise Invalid(f"hoodie.index.bloom.* is no number: {error}") from error
         return cls(
             codec,
             bloom if wanted == "true" else None,
-            whole_number(properties, "hoodie.parquet.block.size", cls.group_bytes, 1024, 2**40),
-            whole_number(properties, GZIP_LEVEL, 1, 1, 9) if GZIP_LEVEL in properties else None,
+            GROUP_BYTES.read(properties),
+            GZIP_LEVEL.read_if_given(properties),
         )
 
 

@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 
 from mainstem import limits
 from mainstem.errors import Invalid, Unsupported
+from mainstem.options.placing import VECTOR_COLUMNS
 
 # Spark's column metadata of a type that Arrow and Avro have no word for.
 VECTOR_MARK = "hudi_type"
 #: which columns of a Parquet file are vectors (HoodieSchema.VECTOR_COLUMNS_METADATA_KEY)
-FOOTER_KEY = "hoodie.vector.columns"
 #: element types (HoodieSchema.VectorElementType)
 ELEMENTS = {"FLOAT": pa.float32(), "DOUBLE": pa.float64(), "INT8": pa.int8()}
 BACKING = "FIXED_BYTES"
@@ -161,7 +161,7 @@ def plain_lists(schema: pa.Schema) -> dict[str, int]:
 def footer_note(schema: pa.Schema) -> dict[str, str]:
     """What a Parquet file says about its vectors; nothing where it has none."""
     found = vector_columns(schema)
-    return {FOOTER_KEY: ",".join(f"{name}:{vector}" for name, vector in found.items())} if found else {}
+    return {VECTOR_COLUMNS: ",".join(f"{name}:{vector}" for name, vector in found.items())} if found else {}
 
 
 def with_vectors(schema: pa.Schema, vectors: Mapping[str, str]) -> pa.Schema:

@@ -17,6 +17,7 @@ from mainstem.layout.properties import MERGE_ON_READ
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
 from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.metadata_partitions import Kind, kind_of
+from mainstem.options.metadata import INDEX_TIMEOUT
 from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.clean_records import load_clean_plan
@@ -62,7 +63,7 @@ class Coverage:
                 raise Unavailable(
                     f"{strangers[0].action} {strangers[0].requested} of another engine, in flight since"
                     f" before the index {self.partition} was begun, did not end within"
-                    " hoodie.metadata.index.check.timeout.seconds: it may not know of the index; nothing was"
+                    f" {INDEX_TIMEOUT}: it may not know of the index; nothing was"
                     " built, let it end or roll it back, then try again",
                     table=self.ctx.base,
                     instant=strangers[0].requested,
@@ -80,7 +81,7 @@ class Coverage:
             raise Unavailable(
                 f"{found[0].action} {found[0].requested}, of {len(found)} that completed meanwhile without"
                 f" rows for the index {self.partition}: it did not catch up within"
-                " hoodie.metadata.index.check.timeout.seconds; nothing was built, try again when engines that"
+                f" {INDEX_TIMEOUT}; nothing was built, try again when engines that"
                 " leave the index out are at rest",
                 table=self.ctx.base,
                 instant=found[0].requested,

@@ -69,7 +69,7 @@ from mainstem.metadata.index_definitions import check, read_definitions, replace
 from mainstem.metadata.metadata_partitions import FILES, data_partition_of, is_partitioned_group
 from mainstem.metadata.metafile import index_metafile
 from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
-from mainstem.options import INDEX_TIMEOUT, whole_number
+from mainstem.options import INDEX_TIMEOUT
 from mainstem.publish.publisher import Ahead, Guarded, Section
 from mainstem.publish.staging import (
     create_once,
@@ -77,10 +77,8 @@ from mainstem.publish.staging import (
     is_same,
     prepare,
     prepared,
-    private_name,
     put,
     put_once,
-    put_whole,
     replace_guarded,
 )
 from mainstem.readers.planning.table_state import TableState
@@ -150,7 +148,7 @@ def create(
 
 def deadline_ms(ctx: WriterContext) -> float:
     """Until when others are waited for, on the process's own clock."""
-    seconds = whole_number({**ctx.config.raw, **ctx.given}, INDEX_TIMEOUT, 900, 0, 10**6)
+    seconds = INDEX_TIMEOUT.read({**ctx.config.raw, **ctx.given})
     return ctx.seams.clock.monotonic_ms() + 1000 * seconds
 
 
@@ -269,7 +267,7 @@ class _Build:
             raise Unavailable("a restore is pending: build the index when it is done", table=ctx.base)
         self._clear_files(section)
         if self.partition == FILES:
-            put_table(storage, ctx.seams.random, config, index_lists.date_text(ctx.seams))
+            put_table(storage, config, index_lists.date_text(ctx.seams))
         self._put_groups(section)
         if self.spec.definition is not None:
             definitions = read_definitions(storage, config).with_definition(self.spec.definition)
@@ -306,8 +304,7 @@ class _Build:
         replace_guarded(section, random, self.action, metafile, index_metafile(self.action, count))
         for group in self.spec.group_ids:
             path = f"{self.folder}/{paths.log_name(group, self.action, 1, _TOKEN)}"
-            private = private_name(random, self.action)
-            put_whole(storage, private, path, empty_group_block(self.action), durable=True)
+            create_once(storage, path, empty_group_block(self.action), durable=True)
         storage.settle([], [self.folder, paths.METADATA], durable=True)
 
     # -- build ---------------------------------------------------------------------------------------

@@ -14,15 +14,21 @@ from dataclasses import replace
 from mainstem.layout.properties import FOR_JAVA, TableConfig
 from mainstem.layout.property_change import change_properties
 from mainstem.metadata.commits.setting_aside import without_rebuild
-from mainstem.metadata.index_definitions import PATH_KEY, definitions_path
-from mainstem.metadata.metadata_partitions import BUILDING_KEY, PARTITION_STATS, PARTITIONS_KEY
+from mainstem.metadata.index_definitions import definitions_path
+from mainstem.metadata.metadata_partitions import PARTITION_STATS
+from mainstem.options.metadata import (
+    AUTO_DELETE,
+    COLUMN_STATS,
+    DEFINITIONS_PATH,
+    METADATA,
+    PARTITIONS,
+    PARTITIONS_INFLIGHT,
+)
 from mainstem.publish.publisher import Guarded
 from mainstem.truetime.seams import Seams
 
-READY, BUILDING = PARTITIONS_KEY, BUILDING_KEY
+READY, BUILDING = PARTITIONS, PARTITIONS_INFLIGHT
 #: of ``FOR_JAVA``: Java's writers with statistics on make those of partitions too, and refuse a table without
-STATISTICS = "hoodie.metadata.index.column.stats.enable"
-KEEPING = "hoodie.metadata.auto.delete.partitions"
 
 Changes = Mapping[str, str | None]
 
@@ -46,10 +52,11 @@ def begun(config: TableConfig, partition: str) -> Changes:
     """The partition is being built from now on. A table of ours that had no metadata table told Java's
     writers to do without one; they would delete it. Where partitions have statistics it is up to them whether
     they have theirs on, as they do by default."""
-    definitions = {PATH_KEY: definitions_path(config)}
-    ours = config.raw.get("hoodie.metadata.enable", "").strip().lower() == "false"
+    definitions: Changes = {DEFINITIONS_PATH: definitions_path(config)}
+    ours = config.raw.get(METADATA, "").strip().lower() == "false"
     lists = _lists(ready(config), {*building(config), partition})
-    theirs: Changes = {STATISTICS: None} if partition == PARTITION_STATS and _told(config, STATISTICS) else {}
+    told = partition == PARTITION_STATS and _told(config, COLUMN_STATS)
+    theirs: Changes = {COLUMN_STATS: None} if told else {}
     return {**lists, **definitions, **(FOR_JAVA if ours else {}), **theirs}
 
 
@@ -68,8 +75,8 @@ def gone(config: TableConfig, partitions: Collection[str], anew: Collection[str]
     """The partitions are in neither list from now on. ``anew``: those that are to be built anew all the
     same."""
     left = _lists({*ready(config)} - {*partitions}, {*building(config)} - {*partitions})
-    again = PARTITION_STATS in partitions and _told(config, KEEPING)
-    theirs = {STATISTICS: FOR_JAVA[STATISTICS]} if again else {}
+    again = PARTITION_STATS in partitions and _told(config, AUTO_DELETE)
+    theirs: Changes = {COLUMN_STATS: FOR_JAVA[COLUMN_STATS]} if again else {}
     return {**left, **without_rebuild(config, {*partitions} - {*anew}), **theirs}
 
 

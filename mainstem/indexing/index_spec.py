@@ -44,7 +44,6 @@ from mainstem.options import (
     STATS_COLUMNS_MAX,
     STATS_GROUPS,
     record_index_groups,
-    whole_number,
 )
 
 _GROUPS_MAX = 10_000
@@ -185,12 +184,12 @@ def _column_stats(wish: Wish) -> IndexSpec:
     wish = Wish(listed, wish.schema_text, wish.config, wish.options)
     wish.check_columns()
     first = wish.config.version < 9
-    count = whole_number(wish.options, STATS_COLUMNS_MAX, 32, 1, 10_000)
+    count = STATS_COLUMNS_MAX.read(wish.options)
     found = tuple(indexed_columns(wish.schema_text, listed, count=count, first_version=first))
     impossible = [name for name in listed if name not in found and not name.startswith("_hoodie_")]
     if impossible:
         raise Invalid(f"the column {impossible[0]!r} is of a type that has no smallest and greatest value")
-    groups, version = whole_number(wish.options, STATS_GROUPS, 2, 1, _GROUPS_MAX), V1 if first else V2
+    groups, version = STATS_GROUPS.read(wish.options), V1 if first else V2
     definition = Definition(COLUMN_STATS, COLUMN_STATS, COLUMN_STATS, found, {}, version)
     return IndexSpec(COLUMN_STATS, groups, found, version, definition)
 
@@ -200,7 +199,7 @@ def _bloom_filters(wish: Wish) -> IndexSpec:
     wish.unnamed(BLOOM_FILTERS)
     if wish.columns:
         raise Invalid(f"bloom filters are of the record keys, on no columns; {list(wish.columns)} were named")
-    return IndexSpec(BLOOM_FILTERS, whole_number(wish.options, BLOOM_GROUPS, 4, 1, _GROUPS_MAX))
+    return IndexSpec(BLOOM_FILTERS, BLOOM_GROUPS.read(wish.options))
 
 
 def _record_index(wish: Wish) -> IndexSpec:
@@ -231,10 +230,10 @@ def _key_groups(wish: Wish, rows: int, *, partitioned: bool = False) -> int:
     least, most = record_index_groups(wish.options, partitioned=partitioned)
     if least == most:
         return least
-    growth = str(wish.options.get(RECORD_GROWTH, "2.0")).strip()
+    growth = RECORD_GROWTH.read(wish.options)
     if not _GROWTH.match(growth):
         raise Invalid(f"{RECORD_GROWTH}={growth!r}, expected a number such as 2.0")
-    size = whole_number(wish.options, RECORD_GROUP_BYTES, 1024**3, 48, 2**40)
+    size = RECORD_GROUP_BYTES.read(wish.options)
     return min(most, max(least, math.ceil(rows * float(growth)) // (size // _ENTRY_BYTES)))
 
 
@@ -290,7 +289,7 @@ def _expression_index(wish: Wish) -> IndexSpec:
     definition = Definition(partition, index_type, function, (column,), options, V2)
     _, expression = kept_expression(partition, definition)
     expression.values(pa.chunked_array([pa.nulls(1, schema.field(column).type)]))
-    groups = whole_number(wish.options, EXPRESSION_GROUPS, 2, 1, _GROUPS_MAX)
+    groups = EXPRESSION_GROUPS.read(wish.options)
     return IndexSpec(partition, groups, (column,), V2, definition)
 
 
@@ -308,7 +307,7 @@ def _partition_stats(wish: Wish) -> IndexSpec:
         )
     return IndexSpec(
         PARTITION_STATS,
-        whole_number(wish.options, PARTITION_STATS_GROUPS, 1, 1, _GROUPS_MAX),
+        PARTITION_STATS_GROUPS.read(wish.options),
         columns if stats is None else stats.fields,
         wish.definitions.stats_version(PARTITION_STATS, wish.config.version),
         needs=(FILES, COLUMN_STATS),

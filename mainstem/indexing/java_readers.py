@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from mainstem.errors import Unsupported
 from mainstem.metadata.metadata_partitions import BLOOM_FILTERS, Kind
 from mainstem.options import UNSAFE_FOR_JAVA, flag
+from mainstem.options.reading import DATA_SKIPPING
 
 _WRONG = {
     str(Kind.EXPRESSION_INDEX): (
@@ -28,6 +29,6 @@ def check_for_java(kind: str, options: Mapping[str, str]) -> None:
         return
     raise Unsupported(
         f"an index of the kind {kind}: {why} (Hudi 1.2.0, with its default options, whoever built it). If no"
-        " Java job reads this table, or all read it with hoodie.enable.data.skipping=false, say"
+        f" Java job reads this table, or all read it with {DATA_SKIPPING}=false, say"
         f" {UNSAFE_FOR_JAVA}=true, as an option of the index or of the table that is opened"
     )

@@ -14,6 +14,7 @@ from mainstem.errors import Unavailable
 from mainstem.indexing import index_lists
 from mainstem.indexing.index_plan import planned_builds
 from mainstem.layout.properties import load_config
+from mainstem.options.metadata import INDEX_TIMEOUT
 from mainstem.services.claim import store_now_ms
 from mainstem.writers.context import WriterContext
 
@@ -34,7 +35,7 @@ def await_whole(ctx: WriterContext, partitions: Sequence[str], deadline_ms: floa
             if ctx.seams.clock.monotonic_ms() >= deadline_ms:
                 raise Unavailable(
                     f"{partition}, on which this index rests, was not built within"
-                    " hoodie.metadata.index.check.timeout.seconds; try again when it is there",
+                    f" {INDEX_TIMEOUT}; try again when it is there",
                     table=ctx.base,
                 )
             ctx.seams.clock.sleep_ms(_POLL_MS)

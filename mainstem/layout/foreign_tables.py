@@ -19,19 +19,21 @@ from mainstem.formats.log_file import BlockKind, read_blocks
 from mainstem.layout.buckets import bucket_ids, file_id_bucket
 from mainstem.layout.partitions import list_partitions
 from mainstem.layout.properties import (
-    BUCKET_ENGINE,
-    BUCKETS,
-    BUCKETS_MAX,
     FIELD_PREFIXED,
-    INDEX_TYPE,
-    KEY_ENCODING,
-    NEW_ENCODING,
     VALUE_ONLY,
     WITHOUT_BUCKETS,
     TableConfig,
     parsed_config,
 )
 from mainstem.limits import LOCK_FILE_BYTES_MAX, PROPERTIES_BYTES_MAX, TIMELINE_FILE_BYTES_MAX
+from mainstem.options.placing import (
+    BUCKET_ENGINE,
+    BUCKETS,
+    HASH_FIELD,
+    INDEX_TYPE,
+    KEY_ENCODING,
+    NEW_ENCODING,
+)
 from mainstem.storage import maps, paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import load_timeline
@@ -101,7 +103,7 @@ def _file_ids(storage: Storage, config: TableConfig) -> Iterator[tuple[str, str]
 
 def _is_bucket(file_id: str) -> bool:
     bucket = file_id_bucket(file_id)
-    return bucket is not None and bucket < BUCKETS_MAX
+    return bucket is not None and bucket < BUCKETS.high
 
 
 def _other_index(storage: Storage, config: TableConfig, file_id: str, path: str) -> Unsupported:
@@ -253,7 +255,7 @@ def _check_keys(
                 f"record key {key!r} hashes to bucket {found[wrong[0]]} of {count} over"
                 f" {list(config.hash_fields)}, but lies in bucket {bucket} (file {path}): the bucket"
                 " count, the hash fields or the index of the table are others. Nothing was written;"
-                f" give the {BUCKETS} and hoodie.bucket.index.hash.field of its other writers",
+                f" give the {BUCKETS} and {HASH_FIELD} of its other writers",
                 table=storage.base,
             )
     return checked

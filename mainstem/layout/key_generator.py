@@ -18,16 +18,18 @@ import pyarrow.compute as pc
 from mainstem.errors import Invalid, Unsupported
 from mainstem.layout.buckets import endless_for_java
 from mainstem.layout.keys import KeyColumns, as_array, partition_paths, record_keys, value_texts
-from mainstem.layout.properties import (
+from mainstem.layout.properties import FIELD_PREFIXED, TableConfig
+from mainstem.layout.time_partitions import TimeFormat
+from mainstem.options.placing import (
     CONSISTENT_TIMESTAMP,
     ENCODING_VALIDATION,
-    FIELD_PREFIXED,
     KEY_ENCODING,
+    KEY_GENERATOR,
+    KEY_GENERATOR_CLASS,
     NEW_ENCODING,
+    PARTITION_EXTRACTOR,
     SLASH_DATES,
-    TableConfig,
 )
-from mainstem.layout.time_partitions import TimeFormat
 
 SIMPLE, COMPLEX, NON_PARTITION = "SIMPLE", "COMPLEX", "NON_PARTITION"
 TIMESTAMP, CUSTOM = "TIMESTAMP", "CUSTOM"
@@ -41,8 +43,8 @@ _CLASSES = {
     "CustomKeyGenerator": CUSTOM, "CustomAvroKeyGenerator": CUSTOM,
 }  # fmt: skip
 #: option -> the table property that it stands for
-TYPE_OPTIONS = ("hoodie.datasource.write.keygenerator.type", "hoodie.table.keygenerator.type")
-CLASS_OPTIONS = ("hoodie.datasource.write.keygenerator.class", "hoodie.table.keygenerator.class")
+TYPE_OPTIONS = (*KEY_GENERATOR.aliases, KEY_GENERATOR)
+CLASS_OPTIONS = (*KEY_GENERATOR_CLASS.aliases, KEY_GENERATOR_CLASS)
 _SLASH_EXTRACTOR = "SlashEncodedDayPartitionValueExtractor"
 
 
@@ -213,7 +215,7 @@ def _check_counts(kind: str, keys: Sequence[str], fields: Sequence[str]) -> None
     }
     if not wanted.get(kind, True):
         raise Invalid(
-            f"hoodie.table.keygenerator.type={kind} does not fit record key {list(keys)} and partition"
+            f"{KEY_GENERATOR}={kind} does not fit record key {list(keys)} and partition"
             f" fields {list(fields)}; SIMPLE and TIMESTAMP take one of each, NON_PARTITION no partition"
             " field, COMPLEX and CUSTOM any number"
         )
@@ -246,7 +248,7 @@ def _with_tuples(record: Mapping[str, Any]) -> dict[str, Any]:
 def _check_slash_dates(config: TableConfig, kind: str) -> None:
     flag = config.slash_dates
     if flag is None:
-        dated = _SLASH_EXTRACTOR in config.raw.get("hoodie.table.partition_extractor_class", "")
+        dated = _SLASH_EXTRACTOR in config.raw.get(PARTITION_EXTRACTOR, "")
         if dated and kind == SIMPLE:
             raise Invalid(
                 f"the table may have slash-separated dates as partitions ({_SLASH_EXTRACTOR}), which"

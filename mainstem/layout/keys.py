@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from mainstem.errors import Invalid
 from mainstem.limits import FILE_NAME_BYTES_MAX, PARTITION_DEPTH_MAX
+from mainstem.options.placing import URL_ENCODE
 from mainstem.storage import paths
 
 NULL_PART = "__null__"
@@ -190,7 +191,7 @@ def _segment(
         raise Invalid(
             f"partition value {value!r} of column {name!r} makes several folders: with more than one"
             " partition column Java then cannot tell the columns apart and fails to read the table; set"
-            " hoodie.datasource.write.partitionpath.urlencode=true when the table is created, or change"
+            f" {URL_ENCODE}=true when the table is created, or change"
             " the value"
         )
     # Hadoop's Path refuses a colon, and Spark's reader takes "a=b" for a Hive-style column: one such
@@ -200,7 +201,7 @@ def _segment(
     if bad or not paths.is_path_text(text) or text.startswith(".hoodie") or foreign:
         raise Invalid(
             f"partition value {value!r} of column {name!r} is no usable folder name: set"
-            " hoodie.datasource.write.partitionpath.urlencode=true when the table is created, or"
+            f" {URL_ENCODE}=true when the table is created, or"
             " change the value"
         )
     path = f"{name}={text}" if hive_style else text

@@ -15,31 +15,66 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from mainstem.errors import CorruptTable, Invalid, Unsupported
 from mainstem.formats.java_properties import format_properties, parse_properties
-from mainstem.layout import time_partitions
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.merge import modes
+from mainstem.options.locks import FOLDER, PLACE_KEYS, PROVIDER
+from mainstem.options.metadata import AUTO_DELETE, COLUMN_STATS, METADATA, PARTITIONS, PARTITIONS_INFLIGHT
+from mainstem.options.placing import (
+    BUCKET_ENGINE,
+    BUCKETS,
+    CONSISTENT_TIMESTAMP,
+    ENCODING_VALIDATION,
+    HASH_FIELD,
+    HIVE_STYLE,
+    INDEX_TYPE,
+    KEY_ENCODING,
+    KEY_GENERATOR,
+    NEW_ENCODING,
+    PARTITION_FIELDS,
+    RECORD_KEY_FIELDS,
+    SLASH_DATES,
+    TIME_OPTIONS,
+    URL_ENCODE,
+)
+from mainstem.options.tables import (
+    BASE_FILE_FORMAT,
+    BOOTSTRAP_PATH,
+    CDC_ENABLED,
+    CREATE_SCHEMA,
+    DATABASE_NAME,
+    DELETE_FIELD,
+    DELETE_MARKER,
+    DROP_PARTITION_COLUMNS,
+    EXCLUSIVE,
+    HISTORY_PATH,
+    LAYOUT_VERSION,
+    LOCAL_ZONE,
+    LOG_FILE_FORMAT,
+    MANY_FILE_FORMATS,
+    MERGE_MODE,
+    ORDERING_FIELDS,
+    PARTIAL_UPDATES,
+    PAYLOAD_CLASS,
+    POPULATE_META_FIELDS,
+    PRECOMBINE,
+    SCHEMA_ON_READ,
+    STRATEGY_ID,
+    TABLE_CHECKSUM,
+    TABLE_FORMAT,
+    TABLE_NAME,
+    TABLE_TYPE,
+    TABLE_VERSION,
+    TABLE_VERSION_OPTION,
+    TIMELINE_PATH,
+    TIMEZONE,
+    UNAVAILABLE,
+)
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
-from mainstem.truetime.locks.zookeeper_options import PLACE_KEYS
 
 MERGE_ON_READ = "MERGE_ON_READ"
 COPY_ON_WRITE = "COPY_ON_WRITE"
 
-BUCKETS = "hoodie.bucket.index.num.buckets"
-BUCKETS_MAX = 100_000
-HASH_FIELD = "hoodie.bucket.index.hash.field"
-INDEX_TYPE = "hoodie.index.type"
-BUCKET_ENGINE = "hoodie.index.bucket.engine"
-EXCLUSIVE = "hoodie.mainstem.exclusive"
-TIMEZONE = "hoodie.table.timeline.timezone"
-LOCAL_ZONE = "hoodie.mainstem.timeline.zone"
-SLASH_DATES = "hoodie.datasource.write.slash.separated.date.partitioning"
-#: What record keys of one field look like under a COMPLEX key generator (HUDI-7001). The first is what
-#: newer Hudi stores in a table; without it the second decides in tables of version 8, where Hudi 1.1 and
-#: later write only if the third is false.
-KEY_ENCODING = "hoodie.table.complex.keygen.encoding"
-NEW_ENCODING = "hoodie.write.complex.keygen.new.encoding"
-ENCODING_VALIDATION = "hoodie.write.complex.keygen.validation.enable"
 #: ``field:value``, which Hudi 0.14.0 and before and 1.1 and later write; ``value``: 0.14.1 to 1.0.2
 FIELD_PREFIXED, VALUE_ONLY = "FIELD_PREFIXED", "VALUE_ONLY"
 #: what can be done about a table with another index
@@ -48,7 +83,6 @@ WITHOUT_BUCKETS = (
     " one file group only where the key's hash names it. Write it with Hudi, or copy its rows into a new"
     " table (create_table, bulk_insert)"
 )
-CONSISTENT_TIMESTAMP = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 
 #: kinds of partitions of the metadata table that every action maintains
 MAINTAINED = frozenset(
@@ -63,30 +97,28 @@ _NAMED = ("secondary_index", "expr_index")
 #: what a table of ours with a metadata table says to Java's Spark writers, which take it as their defaults:
 #: they keep the metadata table up, build no other partition of it by themselves, and remove none that their
 #: own options do not name (apache/hudi#18180)
-FOR_JAVA = {
-    "hoodie.metadata.enable": "true",
-    "hoodie.metadata.index.column.stats.enable": "false",
-    "hoodie.metadata.auto.delete.partitions": "false",
+FOR_JAVA: dict[str, str] = {
+    METADATA: "true",
+    COLUMN_STATS: "false",
+    AUTO_DELETE: "false",
 }
 
 # Properties that decide where a row lands and who wins: they may not change under a transaction.
 DECISIVE = (
-    "hoodie.table.name", "hoodie.table.type", "hoodie.table.version",
-    "hoodie.timeline.layout.version", "hoodie.table.recordkey.fields",
-    "hoodie.table.partition.fields", "hoodie.table.keygenerator.type",
-    "hoodie.table.ordering.fields", "hoodie.table.precombine.field", "hoodie.record.merge.mode",
-    "hoodie.table.partial.update.mode", "hoodie.record.merge.strategy.id",
-    "hoodie.record.merge.property.hoodie.payload.delete.field",
-    "hoodie.record.merge.property.hoodie.payload.delete.marker",
-    "hoodie.record.merge.property.hoodie.write.partial.update.unavailable.value",
-    "hoodie.compaction.payload.class", "hoodie.datasource.write.hive_style_partitioning",
-    "hoodie.datasource.write.partitionpath.urlencode",
-    "hoodie.datasource.write.drop.partition.columns", "hoodie.populate.meta.fields",
-    "hoodie.table.base.file.format", TIMEZONE, BUCKETS, HASH_FIELD, INDEX_TYPE,
-    BUCKET_ENGINE, "hoodie.write.lock.provider", "hoodie.write.lock.filesystem.path", *PLACE_KEYS,
-    "hoodie.table.cdc.enabled", "hoodie.timeline.path", SLASH_DATES, CONSISTENT_TIMESTAMP,
+    TABLE_NAME, TABLE_TYPE, TABLE_VERSION,
+    LAYOUT_VERSION, RECORD_KEY_FIELDS,
+    PARTITION_FIELDS, KEY_GENERATOR,
+    ORDERING_FIELDS, PRECOMBINE, MERGE_MODE,
+    PARTIAL_UPDATES, STRATEGY_ID,
+    *DELETE_FIELD.aliases, *DELETE_MARKER.aliases, *UNAVAILABLE.aliases,
+    PAYLOAD_CLASS, HIVE_STYLE,
+    URL_ENCODE,
+    DROP_PARTITION_COLUMNS, POPULATE_META_FIELDS,
+    BASE_FILE_FORMAT, TIMEZONE, BUCKETS, HASH_FIELD, INDEX_TYPE,
+    BUCKET_ENGINE, PROVIDER, FOLDER, *PLACE_KEYS,
+    CDC_ENABLED, TIMELINE_PATH, SLASH_DATES, CONSISTENT_TIMESTAMP,
     KEY_ENCODING, NEW_ENCODING,
-    *time_partitions.OPTIONS,
+    *TIME_OPTIONS,
 )  # fmt: skip
 
 
@@ -120,23 +152,23 @@ class TableConfig:
 
     @property
     def name(self) -> str:
-        return self._get("hoodie.table.name")
+        return self._get(TABLE_NAME)
 
     @property
     def version(self) -> int:
-        return int(self._get("hoodie.table.version"))
+        return int(self._get(TABLE_VERSION))
 
     @property
     def table_type(self) -> str:
-        return self._get("hoodie.table.type", COPY_ON_WRITE).upper()
+        return self._get(TABLE_TYPE, COPY_ON_WRITE).upper()
 
     @property
     def record_key(self) -> tuple[str, ...]:
-        return self._fields("hoodie.table.recordkey.fields")
+        return self._fields(RECORD_KEY_FIELDS)
 
     @property
     def partition_fields(self) -> tuple[str, ...]:
-        entries = self._fields("hoodie.table.partition.fields")
+        entries = self._fields(PARTITION_FIELDS)
         return tuple(entry.split(":", 1)[0] for entry in entries)
 
     @property
@@ -146,11 +178,11 @@ class TableConfig:
             kind = "TIMESTAMP" if self.key_generator == "TIMESTAMP" else "SIMPLE"
             return (kind,) * len(self.partition_fields)
         kinds = []
-        for entry in self._fields("hoodie.table.partition.fields"):
+        for entry in self._fields(PARTITION_FIELDS):
             _, _, kind = entry.partition(":")
             if kind.upper() not in ("SIMPLE", "TIMESTAMP"):
                 raise Invalid(
-                    f"hoodie.table.partition.fields has {entry!r}; a CUSTOM key generator needs"
+                    f"{PARTITION_FIELDS} has {entry!r}; a CUSTOM key generator needs"
                     " field:SIMPLE or field:TIMESTAMP"
                 )
             kinds.append(kind.upper())
@@ -206,27 +238,27 @@ class TableConfig:
 
     @property
     def key_generator(self) -> str:
-        kind = self._get("hoodie.table.keygenerator.type").upper().removesuffix("_AVRO")
+        kind = self._get(KEY_GENERATOR).upper().removesuffix("_AVRO")
         if kind:
             return kind
         if not self.partition_fields:
             return "NON_PARTITION"
-        if ":" in self._fields("hoodie.table.partition.fields")[0]:
+        if ":" in self._fields(PARTITION_FIELDS)[0]:
             return "CUSTOM"
         single = len(self.record_key) == 1 and len(self.partition_fields) == 1
         return "SIMPLE" if single else "COMPLEX"
 
     @property
     def hive_style(self) -> bool:
-        return self._flag("hoodie.datasource.write.hive_style_partitioning")
+        return self._flag(HIVE_STYLE)
 
     @property
     def url_encode(self) -> bool:
-        return self._flag("hoodie.datasource.write.partitionpath.urlencode")
+        return self._flag(URL_ENCODE)
 
     @property
     def create_schema(self) -> str | None:
-        return self._get("hoodie.table.create.schema") or None
+        return self._get(CREATE_SCHEMA) or None
 
     @property
     def exclusive(self) -> bool:
@@ -237,8 +269,8 @@ class TableConfig:
         text = self._get(BUCKETS)
         if not text:
             return None
-        if not text.isdecimal() or not 1 <= int(text) <= BUCKETS_MAX:
-            raise Invalid(f"{BUCKETS}={text!r}, expected a number from 1 to {BUCKETS_MAX}")
+        if not text.isdecimal() or not BUCKETS.low <= int(text) <= BUCKETS.high:
+            raise Invalid(f"{BUCKETS}={text!r}, expected a number from {BUCKETS.low} to {BUCKETS.high}")
         return int(text)
 
     @property
@@ -248,12 +280,12 @@ class TableConfig:
     @property
     def ready_metadata_partitions(self) -> tuple[str, ...]:
         """Those that readers use; the others are being built."""
-        return self._fields("hoodie.table.metadata.partitions")
+        return self._fields(PARTITIONS)
 
     @property
     def metadata_partitions(self) -> tuple[str, ...]:
-        return self._fields("hoodie.table.metadata.partitions") + self._fields(
-            "hoodie.table.metadata.partitions.inflight"
+        return self._fields(PARTITIONS) + self._fields(
+            PARTITIONS_INFLIGHT
         )
 
     @property
@@ -277,10 +309,10 @@ class TableConfig:
         Hudi keeps neither the index nor its settings reliably in ``hoodie.properties``; all writers of
         such a table must be told the same.
         """
-        silent = {
+        silent: dict[str, str] = {
             key: given[key]
             for key in (BUCKETS, HASH_FIELD, INDEX_TYPE, BUCKET_ENGINE, SLASH_DATES, KEY_ENCODING,
-                        NEW_ENCODING, ENCODING_VALIDATION, CONSISTENT_TIMESTAMP, *time_partitions.OPTIONS)
+                        NEW_ENCODING, ENCODING_VALIDATION, CONSISTENT_TIMESTAMP, *TIME_OPTIONS)
             if key in given and not self._get(key)
         }
         return replace(self, raw={**self.raw, **silent}) if silent else self
@@ -288,7 +320,7 @@ class TableConfig:
     @property
     def history(self) -> str:
         """Folder of the archived timeline (``hoodie.timeline.history.path``); stays inside the table."""
-        name = self._get("hoodie.timeline.history.path") or "history"
+        name = self._get(HISTORY_PATH) or "history"
         return f"{paths.TIMELINE}/{paths.inside(name, source=self.path)}"
 
     def changed(self, other: TableConfig) -> list[str]:
@@ -301,14 +333,14 @@ class TableConfig:
 
     def check_readable(self, table: str) -> None:
         """Refuse what mainstem cannot read right (``Unsupported``, ``CorruptTable``)."""
-        version = self._get("hoodie.table.version")
+        version = self._get(TABLE_VERSION)
         if not version.isdecimal():
             raise CorruptTable(
-                f"hoodie.table.version={version!r}, expected a number", path=self.path, table=table
+                f"{TABLE_VERSION}={version!r}, expected a number", path=self.path, table=table
             )
         if int(version) not in (8, 9):
             way = (
-                "upgrade it with Hudi 1.x (hoodie.write.table.version=8 or 9)"
+                f"upgrade it with Hudi 1.x ({TABLE_VERSION_OPTION}=8 or 9)"
                 if int(version) < 8
                 else "newer layouts name log files differently; use a newer mainstem"
             )
@@ -316,25 +348,25 @@ class TableConfig:
                 f"table version {version} in {self.path}; versions 8 and 9 can be read: {way}",
                 table=table,
             )
-        layout = self._get("hoodie.timeline.layout.version")
+        layout = self._get(LAYOUT_VERSION)
         if layout != "2":
             raise Unsupported(
                 f"timeline layout {layout or 'missing'} in {self.path}, expected 2", table=table
             )
         if self.table_type not in (MERGE_ON_READ, COPY_ON_WRITE):
-            raise Unsupported(f"hoodie.table.type={self.table_type}", table=table)
+            raise Unsupported(f"{TABLE_TYPE}={self.table_type}", table=table)
         for key, allowed in (
-            ("hoodie.table.base.file.format", ("", "PARQUET")),
-            ("hoodie.table.log.file.format", ("", "HOODIE_LOG")),
-            ("hoodie.table.format", ("", "NATIVE")),
-            ("hoodie.table.multiple.base.file.formats.enable", ("", "FALSE")),
-            ("hoodie.bootstrap.base.path", ("",)),
+            (BASE_FILE_FORMAT, ("", "PARQUET")),
+            (LOG_FILE_FORMAT, ("", "HOODIE_LOG")),
+            (TABLE_FORMAT, ("", "NATIVE")),
+            (MANY_FILE_FORMATS, ("", "FALSE")),
+            (BOOTSTRAP_PATH, ("",)),
         ):
             if self._get(key).upper() not in allowed:
                 raise Unsupported(f"{key}={self._get(key)!r} is not supported", table=table)
-        if self._get("hoodie.timeline.path", "timeline") != "timeline":
+        if self._get(TIMELINE_PATH, "timeline") != "timeline":
             raise Unsupported(
-                f"hoodie.timeline.path={self._get('hoodie.timeline.path')!r}, expected 'timeline'",
+                f"{TIMELINE_PATH}={self._get(TIMELINE_PATH)!r}, expected 'timeline'",
                 table=table,
             )
 
@@ -343,19 +375,19 @@ class TableConfig:
         self.check_readable(table)
         self.check_metadata(table)
         needs = (
-            ("hoodie.table.type", self.table_type, (MERGE_ON_READ,)),
+            (TABLE_TYPE, self.table_type, (MERGE_ON_READ,)),
             (INDEX_TYPE, self._get(INDEX_TYPE).upper(), ("", "BUCKET")),
             (BUCKET_ENGINE, self._get(BUCKET_ENGINE).upper(), ("", "SIMPLE")),
-            (modes.MODE, self.merge_mode, modes.MODES),  # CUSTOM: see merge/rules.py
-            ("hoodie.table.keygenerator.type", self.key_generator,
+            (MERGE_MODE, self.merge_mode, modes.MODES),  # CUSTOM: see merge/rules.py
+            (KEY_GENERATOR, self.key_generator,
              ("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM")),
-            ("hoodie.populate.meta.fields", self._get("hoodie.populate.meta.fields").lower(),
+            (POPULATE_META_FIELDS, self._get(POPULATE_META_FIELDS).lower(),
              ("", "true")),
-            ("hoodie.datasource.write.drop.partition.columns",
-             self._get("hoodie.datasource.write.drop.partition.columns").lower(), ("", "false")),
-            ("hoodie.table.cdc.enabled", self._get("hoodie.table.cdc.enabled").lower(),
+            (DROP_PARTITION_COLUMNS,
+             self._get(DROP_PARTITION_COLUMNS).lower(), ("", "false")),
+            (CDC_ENABLED, self._get(CDC_ENABLED).lower(),
              ("", "false")),
-            ("hoodie.schema.on.read.enable", self._get("hoodie.schema.on.read.enable").lower(),
+            (SCHEMA_ON_READ, self._get(SCHEMA_ON_READ).lower(),
              ("", "false")),
         )  # fmt: skip
         for key, found, allowed in needs:
@@ -370,10 +402,10 @@ class TableConfig:
         if self.version == 8:
             self._check_version_8(table)
         if not self.record_key:
-            raise Unsupported("hoodie.table.recordkey.fields is missing", table=table)
+            raise Unsupported(f"{RECORD_KEY_FIELDS} is missing", table=table)
         if self.merge_mode == modes.EVENT_TIME and not self.ordering:
             raise Invalid(
-                "EVENT_TIME_ORDERING without hoodie.table.ordering.fields: rows cannot be ordered",
+                f"EVENT_TIME_ORDERING without {ORDERING_FIELDS}: rows cannot be ordered",
                 table=table,
             )
         stray = set(self.hash_fields) - set(self.record_key)
@@ -390,20 +422,20 @@ class TableConfig:
         other = [name for name in self.metadata_partitions if _kind_of_partition(name) not in MAINTAINED]
         if other:
             raise Unsupported(
-                "the table has a metadata table (hoodie.table.metadata.partitions="
+                f"the table has a metadata table ({PARTITIONS}="
                 f"{','.join(self.metadata_partitions)}), of which mainstem does not maintain"
                 f" {', '.join(other)}; readers that use it would not see our rows. Write once from Hudi with"
-                " hoodie.metadata.enable=false on every Java writer: it drops the metadata table",
+                f" {METADATA}=false on every Java writer: it drops the metadata table",
                 table=table,
             )
 
     def _check_version_8(self, table: str) -> None:
         """What Hudi 1.0 would merge in another way than we and Hudi 1.1."""
-        names = [self._fields(key) for key in (modes.ORDERING, modes.PRECOMBINE)]
+        names = [self._fields(key) for key in (ORDERING_FIELDS, PRECOMBINE)]
         if names[0] and names[1] and names[0] != names[1]:
             raise Invalid(
-                f"{modes.ORDERING}={','.join(names[0])} and {modes.PRECOMBINE}={','.join(names[1])} differ:"
-                " Hudi 1.0 and 1.1 would order the rows differently",
+                f"{ORDERING_FIELDS}={','.join(names[0])} and {PRECOMBINE}={','.join(names[1])} differ: Hudi"
+                " 1.0 and 1.1 would order the rows differently",
                 table=table,
             )
         if len(self.ordering) > 1:
@@ -412,14 +444,14 @@ class TableConfig:
                 " knows no more); upgrade the table to version 9 with Hudi",
                 table=table,
             )
-        payload = self._get(modes.PAYLOAD).rpartition(".")[2]
+        payload = self._get(PAYLOAD_CLASS).rpartition(".")[2]
         known = modes.VERSION_8_PAYLOADS.get(self.merge_mode, "")
         same = [known.rpartition(".")[2]] if known else []
         if self.merge_mode == modes.EVENT_TIME:
             same.append("EventTimeAvroPayload")
         if same and payload and payload not in same:
             raise Unsupported(
-                f"hoodie.compaction.payload.class={payload} does not mean {self.merge_mode}, which a table of"
+                f"{PAYLOAD_CLASS}={payload} does not mean {self.merge_mode}, which a table of"
                 f" version 8 needs to be written here; expected {' or '.join(same)}",
                 table=table,
             )
@@ -457,11 +489,11 @@ def load_config(storage: Storage) -> TableConfig:
 
 
 def _verify_checksum(config: TableConfig, base: str) -> None:
-    found = config.raw.get("hoodie.table.checksum", "").strip()
-    expected = table_checksum(config.raw.get("hoodie.database.name", ""), config.name)
+    found = config.raw.get(TABLE_CHECKSUM, "").strip()
+    expected = table_checksum(config.raw.get(DATABASE_NAME, ""), config.name)
     if found and found != expected:
         raise CorruptTable(
-            f"hoodie.table.checksum={found}, expected {expected} for table {config.name!r}: the file"
+            f"{TABLE_CHECKSUM}={found}, expected {expected} for table {config.name!r}: the file"
             f" was edited or damaged; restore it or {paths.PROPERTIES_BACKUP}",
             path=config.path,
             table=base,

@@ -19,20 +19,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Invalid, Unsupported
-
-PREFIX = "hoodie.keygen.timebased."
-_OLD_PREFIX = "hoodie.deltastreamer.keygen.timebased."
-TYPE = PREFIX + "timestamp.type"
-SCALAR_UNIT = PREFIX + "timestamp.scalar.time.unit"
-INPUT_FORMAT = PREFIX + "input.dateformat"
-INPUT_DELIMITER = PREFIX + "input.dateformat.list.delimiter.regex"
-OUTPUT_FORMAT = PREFIX + "output.dateformat"
-ZONE = PREFIX + "timezone"
-INPUT_ZONE = PREFIX + "input.timezone"
-OUTPUT_ZONE = PREFIX + "output.timezone"
-OPTIONS = (TYPE, SCALAR_UNIT, INPUT_FORMAT, INPUT_DELIMITER, OUTPUT_FORMAT, ZONE, INPUT_ZONE, OUTPUT_ZONE)
-_PARSER = "hoodie.keygen.datetime.parser.class"
-_JAVAS_PARSER = "org.apache.hudi.keygen.parser.HoodieDateTimeParser"
+from mainstem.options.declared import Text
+from mainstem.options.placing import (
+    TIME_INPUT_DELIMITER,
+    TIME_INPUT_FORMAT,
+    TIME_INPUT_ZONE,
+    TIME_OPTIONS,
+    TIME_OUTPUT_FORMAT,
+    TIME_OUTPUT_ZONE,
+    TIME_PARSER,
+    TIME_TYPE,
+    TIME_UNIT,
+    TIME_ZONE,
+)
 
 _TEXTS = ("DATE_STRING", "MIXED")
 _UNITS = {
@@ -69,43 +68,46 @@ class TimeFormat:
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> TimeFormat:
         """Checked: patterns, zones and units. Raises ``Invalid``, ``Unsupported`` for what only Java has."""
-        given = {key: _text(properties, key) for key in OPTIONS}
-        parser = properties.get(_PARSER, _JAVAS_PARSER)
-        if parser != _JAVAS_PARSER:
-            raise Unsupported(f"{_PARSER}={parser!r}: classes named by a table are never loaded")
-        kind = given[TYPE]
+        given = {key: _text(properties, key) for key in TIME_OPTIONS}
+        parser = properties.get(TIME_PARSER, TIME_PARSER.default)
+        if parser != TIME_PARSER.default:
+            raise Unsupported(f"{TIME_PARSER}={parser!r}: classes named by a table are never loaded")
+        kind = given[TIME_TYPE]
         if kind not in (*_TEXTS, *_UNITS, "SCALAR"):
-            raise Invalid(f"{TYPE}={given[TYPE]!r}, expected {', '.join((*_UNITS, 'SCALAR', *_TEXTS))}")
-        unit = _UNITS.get(kind) or (given[SCALAR_UNIT] or "SECONDS").upper()
+            known = ", ".join((*_UNITS, "SCALAR", *_TEXTS))
+            raise Invalid(f"{TIME_TYPE}={kind!r}, expected {known}")
+        unit = _UNITS.get(kind) or (given[TIME_UNIT] or "SECONDS").upper()
         if unit not in _MILLIS:
-            raise Invalid(f"{SCALAR_UNIT}={given[SCALAR_UNIT]!r}, expected {', '.join(_MILLIS)}")
+            raise Invalid(f"{TIME_UNIT}={given[TIME_UNIT]!r}, expected {', '.join(_MILLIS)}")
         inputs: tuple[str, ...] = ()
         if kind in _TEXTS:
-            if given[INPUT_DELIMITER] not in ("", ","):
-                raise Unsupported(f"{INPUT_DELIMITER}={given[INPUT_DELIMITER]!r}: only ',' is supported")
-            inputs = tuple(p.strip() for p in given[INPUT_FORMAT].split(",") if p.strip())
+            between = given[TIME_INPUT_DELIMITER]
+            if between not in ("", ","):
+                raise Unsupported(f"{TIME_INPUT_DELIMITER}={between!r}: only ',' is supported")
+            inputs = tuple(p.strip() for p in given[TIME_INPUT_FORMAT].split(",") if p.strip())
             if not inputs:
-                raise Invalid(f"{TYPE}={kind} needs {INPUT_FORMAT}, for example yyyy-MM-dd HH:mm:ss")
-        found = cls(kind, given[OUTPUT_FORMAT], given[ZONE] or given[OUTPUT_ZONE], unit, inputs,
-                    given[ZONE] or given[INPUT_ZONE])  # fmt: skip
+                example = "for example yyyy-MM-dd HH:mm:ss"
+                raise Invalid(f"{TIME_TYPE}={kind} needs {TIME_INPUT_FORMAT}, {example}")
+        zones = [given[TIME_ZONE] or given[one] for one in (TIME_OUTPUT_ZONE, TIME_INPUT_ZONE)]
+        found = cls(kind, given[TIME_OUTPUT_FORMAT], zones[0], unit, inputs, zones[1])
         found._check()
         return found
 
     def _check(self) -> None:
         if not self.output:
-            raise Invalid(f"{OUTPUT_FORMAT} is missing; expected a pattern such as yyyy/MM/dd")
-        for token, _ in _tokens(self.output, OUTPUT_FORMAT):
+            raise Invalid(f"{TIME_OUTPUT_FORMAT} is missing; expected a pattern such as yyyy/MM/dd")
+        for token, _ in _tokens(self.output, TIME_OUTPUT_FORMAT):
             if token and token not in _WRITTEN:
                 raise Unsupported(
-                    f"{OUTPUT_FORMAT}={self.output!r}: the letter {token!r} cannot be written;"
+                    f"{TIME_OUTPUT_FORMAT}={self.output!r}: the letter {token!r} cannot be written;"
                     f" supported are {' '.join(_WRITTEN)}"
                 )
-        for key, zone in ((OUTPUT_ZONE, self.output_zone), (INPUT_ZONE, self.input_zone)):
+        for key, zone in ((TIME_OUTPUT_ZONE, self.output_zone), (TIME_INPUT_ZONE, self.input_zone)):
             if zone:
                 _zone(zone)
-            elif key == OUTPUT_ZONE or (self.kind in _TEXTS and not all("Z" in p for p in self.inputs)):
+            elif key == TIME_OUTPUT_ZONE or (self.kind in _TEXTS and not all("Z" in p for p in self.inputs)):
                 raise Invalid(
-                    f"neither {ZONE} nor {key} is set: Java would take the zone of each writing JVM, and"
+                    f"neither {TIME_ZONE} nor {key} is set: Java would take the zone of each writing JVM, and"
                     " one time would land in several partitions; set it, for example to UTC"
                 )
         for pattern in self.inputs:
@@ -126,7 +128,7 @@ class TimeFormat:
         )  # fmt: skip
         if not wanted:
             raise Invalid(
-                f"partition column {field.name!r} is a {kind}, but {TYPE}={self.kind} needs"
+                f"partition column {field.name!r} is a {kind}, but {TIME_TYPE}={self.kind} needs"
                 f" {'strings' if self.kind in _TEXTS else 'numbers, dates or timestamps'}"
             )
 
@@ -167,10 +169,10 @@ class TimeFormat:
         if outside.any():
             raise Invalid(
                 f"partition column {name!r} holds {int(times[outside][0])} ms since 1970, outside the"
-                f" years 1 to 9999: is {TYPE}={self.kind} the column's unit?"
+                f" years 1 to 9999: is {TIME_TYPE}={self.kind} the column's unit?"
             )
         # Times of one text lie side by side: one of each step is formatted.
-        step = min([_WRITTEN[t] for t, _ in _tokens(self.output, OUTPUT_FORMAT) if t] or [_DAY])
+        step = min([_WRITTEN[t] for t, _ in _tokens(self.output, TIME_OUTPUT_FORMAT) if t] or [_DAY])
         local = _local_millis(times, self.output_zone)
         steps, again = np.unique(local // step * step, return_inverse=True)
         moments = [datetime(1970, 1, 1) + timedelta(milliseconds=ms) for ms in steps.tolist()]
@@ -183,24 +185,19 @@ class TimeFormat:
             if found is not None:
                 return (found - _EPOCH) // timedelta(milliseconds=1)
         raise Invalid(
-            f"partition column {name!r} holds {text!r}, which does not fit {INPUT_FORMAT}="
+            f"partition column {name!r} holds {text!r}, which does not fit {TIME_INPUT_FORMAT}="
             f"{','.join(self.inputs)!r}"
         )
 
 
 def time_options(properties: Mapping[str, str]) -> dict[str, str]:
     """The options of this module among ``properties``, under their present names."""
-    found = {key: _text(properties, key) for key in OPTIONS}
+    found = {key: _text(properties, key) for key in TIME_OPTIONS}
     return {key: text for key, text in found.items() if text}
 
 
-def old_name(option: str) -> str:
-    """What Hudi called the option before."""
-    return _OLD_PREFIX + option.removeprefix(PREFIX)
-
-
-def _text(properties: Mapping[str, str], key: str) -> str:
-    return properties.get(key, properties.get(old_name(key), "")).strip()
+def _text(properties: Mapping[str, str], option: Text) -> str:
+    return properties.get(option.found_as(properties), "").strip()
 
 
 @lru_cache(maxsize=64)
@@ -269,7 +266,7 @@ def _local_millis(times: np.ndarray, name: str) -> np.ndarray:
 def format_time(pattern: str, moment: datetime) -> str:
     """``DateTime.toString(pattern)`` of Joda for the letters that can be written."""
     parts = []
-    for letter, run in _tokens(pattern, OUTPUT_FORMAT):
+    for letter, run in _tokens(pattern, TIME_OUTPUT_FORMAT):
         width = len(run)
         if not letter:
             parts.append(run)
@@ -297,7 +294,7 @@ def _parser(pattern: str) -> re.Pattern[str]:
     A number before another number takes as many digits as the pattern has letters, else up to two (a
     year up to nine, a fraction as many as letters).
     """
-    tokens = _tokens(pattern, INPUT_FORMAT)
+    tokens = _tokens(pattern, TIME_INPUT_FORMAT)
     pieces, seen = [], ""
     for at, (letter, run) in enumerate(tokens):
         if not letter:
@@ -306,7 +303,7 @@ def _parser(pattern: str) -> re.Pattern[str]:
         year_of_two = letter in "yY" and len(run) == 2
         if letter not in _PARSED or letter in seen or year_of_two or (letter == "Z" and len(run) > 2):
             raise Unsupported(
-                f"{INPUT_FORMAT}={pattern!r}: {run!r} cannot be read; supported are {' '.join(_PARSED)},"
+                f"{TIME_INPUT_FORMAT}={pattern!r}: {run!r} cannot be read; supported are {' '.join(_PARSED)},"
                 " each once, years with four letters"
             )
         seen += letter
@@ -318,7 +315,7 @@ def _parser(pattern: str) -> re.Pattern[str]:
         digits = f"{{{len(run)}}}" if following and following != "Z" else f"{{1,{most}}}"
         pieces.append(rf"(?P<{letter}>\d{digits})")
     if not {"y", "Y"} & set(seen):
-        raise Unsupported(f"{INPUT_FORMAT}={pattern!r} has no year")
+        raise Unsupported(f"{TIME_INPUT_FORMAT}={pattern!r} has no year")
     return re.compile("".join(pieces), re.ASCII)
 
 

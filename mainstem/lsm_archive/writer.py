@@ -16,11 +16,7 @@ from mainstem.formats.base_file import SCHEMA_KEY, Sink, SinkFile, codec_level
 from mainstem.formats.parquet_footer import close_with_notes
 from mainstem.limits import MIB
 from mainstem.lsm_archive.names import LEVELS_MAX, ArchiveFile
-from mainstem.options import whole_number
-
-BATCH_SIZE = "hoodie.timeline.compaction.batch.size"
-TARGET_BYTES = "hoodie.timeline.compaction.target.file.max.bytes"
-RETAINED = "hoodie.timeline.manifest.retained.versions"
+from mainstem.options.services import LEVEL_BYTES, LEVEL_FILES, MANIFESTS
 
 SCHEMA = pa.schema(
     [
@@ -51,17 +47,17 @@ _BLOBS = ("metadata", "plan")
 class LevelOptions:
     """When levels are merged, and how many old versions stay for readers."""
 
-    batch_size: int = 10
-    target_bytes: int = 1_048_576_000
-    retained: int = 3
+    batch_size: int = LEVEL_FILES.default
+    target_bytes: int = LEVEL_BYTES.default
+    retained: int = MANIFESTS.default
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> LevelOptions:
         """Hudi's options and defaults."""
         return cls(
-            whole_number(properties, BATCH_SIZE, cls.batch_size, 2, 10_000),
-            whole_number(properties, TARGET_BYTES, cls.target_bytes, 1, 2**62),
-            whole_number(properties, RETAINED, cls.retained, 1, 10_000),
+            LEVEL_FILES.read(properties),
+            LEVEL_BYTES.read(properties),
+            MANIFESTS.read(properties),
         )
 
 

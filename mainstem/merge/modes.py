@@ -9,23 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mainstem.errors import Unsupported
+from mainstem.options.tables import MERGE_MODE, ORDERING_FIELDS, PARTIAL_UPDATES, PRECOMBINE, TABLE_VERSION
 
-MODE = "hoodie.record.merge.mode"
-PARTIAL = "hoodie.table.partial.update.mode"
-STRATEGY = "hoodie.record.merge.strategy.id"
-PAYLOAD = "hoodie.compaction.payload.class"
-ORDERING = "hoodie.table.ordering.fields"
-#: the spelling of 1.0.x writers
-PRECOMBINE = "hoodie.table.precombine.field"
-
-COMMIT_TIME = "COMMIT_TIME_ORDERING"
-EVENT_TIME = "EVENT_TIME_ORDERING"
-CUSTOM = "CUSTOM"
-MODES = (COMMIT_TIME, EVENT_TIME, CUSTOM)
-
-IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
-FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
-PARTIAL_MODES = (IGNORE_DEFAULTS, FILL_UNAVAILABLE)
+# The declarations of the two options name the words once.
+MODES, PARTIAL_MODES = MERGE_MODE.allowed, PARTIAL_UPDATES.allowed
+EVENT_TIME, COMMIT_TIME, CUSTOM = MODES
+IGNORE_DEFAULTS, FILL_UNAVAILABLE = PARTIAL_MODES
 
 #: merge strategy ids of the modes, and the one that says "as the payload class does"
 STRATEGIES = {
@@ -42,7 +31,7 @@ VERSION_8_PAYLOADS = {
 
 def ordering_fields(properties: Mapping[str, str]) -> tuple[str, ...]:
     """The ordering columns that a table names, whatever its merge mode."""
-    text = properties.get(ORDERING, "").strip() or properties.get(PRECOMBINE, "")
+    text = properties.get(ORDERING_FIELDS, "").strip() or properties.get(PRECOMBINE, "")
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
@@ -53,7 +42,7 @@ def merge_mode(properties: Mapping[str, str], ordering: Sequence[str] | None = N
     knows is returned as it is.
     """
     fields = ordering_fields(properties) if ordering is None else ordering
-    return properties.get(MODE, "").strip().upper() or (EVENT_TIME if fields else COMMIT_TIME)
+    return properties.get(MERGE_MODE, "").strip().upper() or (EVENT_TIME if fields else COMMIT_TIME)
 
 
 def partial_update_mode(properties: Mapping[str, str]) -> str | None:
@@ -61,12 +50,12 @@ def partial_update_mode(properties: Mapping[str, str]) -> str | None:
 
     ``Unsupported`` for any other text, also one in small letters: every Java reader fails on it.
     """
-    mode = properties.get(PARTIAL, "").strip()
-    if not mode or int(properties.get("hoodie.table.version", "9")) < 9:
+    mode = properties.get(PARTIAL_UPDATES, "").strip()
+    if not mode or int(properties.get(TABLE_VERSION, "9")) < 9:
         return None
     if mode not in PARTIAL_MODES:
         raise Unsupported(
-            f"{PARTIAL}={mode!r}; known are {IGNORE_DEFAULTS} and {FILL_UNAVAILABLE}, in capitals as Hudi"
-            " takes them"
+            f"{PARTIAL_UPDATES}={mode!r}; known are {IGNORE_DEFAULTS} and {FILL_UNAVAILABLE}, in capitals as"
+            " Hudi takes them"
         )
     return mode

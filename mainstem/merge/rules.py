@@ -16,24 +16,26 @@ from mainstem.merge.modes import (
     COMMIT_TIME,
     CUSTOM,
     EVENT_TIME,
-    PAYLOAD,
-    STRATEGY,
     merge_mode,
     ordering_fields,
     partial_update_mode,
 )
 from mainstem.merge.payloads import KNOWN_PAYLOADS, PayloadRules
 from mainstem.merge.registry import merger_of
+from mainstem.options.declared import Option
+from mainstem.options.tables import (
+    DELETE_FIELD,
+    DELETE_MARKER,
+    PAYLOAD_CLASS,
+    STRATEGY_ID,
+    UNAVAILABLE,
+)
 
 KEY_COLUMN = "_hoodie_record_key"
 DELETED_COLUMN = "_hoodie_is_deleted"
 OPERATION_COLUMN = "_hoodie_operation"
 DELETE_OPERATIONS = ("D", "-U")
 
-_PROPERTY = "hoodie.record.merge.property."
-_UNAVAILABLE = "hoodie.write.partial.update.unavailable.value"
-_DELETE_FIELD = "hoodie.payload.delete.field"
-_DELETE_MARKER = "hoodie.payload.delete.marker"
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def merge_rules(properties: Mapping[str, str]) -> MergeRules:
     """
     ordering = ordering_fields(properties)
     mode = merge_mode(properties)
-    field_, marker = _merge_property(properties, _DELETE_FIELD), _merge_property(properties, _DELETE_MARKER)
+    field_, marker = _merge_property(properties, DELETE_FIELD), _merge_property(properties, DELETE_MARKER)
     if mode == CUSTOM:
         return _custom_rules(properties, ordering, field_, marker)
     if mode not in (COMMIT_TIME, EVENT_TIME):
@@ -125,7 +127,7 @@ def merge_rules(properties: Mapping[str, str]) -> MergeRules:
     return MergeRules(
         ordering=ordering if mode == EVENT_TIME else (),
         partial=partial_update_mode(properties),
-        unavailable=_merge_property(properties, _UNAVAILABLE),
+        unavailable=_merge_property(properties, UNAVAILABLE),
         delete_field=field_,
         delete_marker=marker,
     )
@@ -135,17 +137,17 @@ def _custom_rules(
     properties: Mapping[str, str], ordering: tuple[str, ...], field_: str | None, marker: str | None
 ) -> MergeRules:
     """A registered merger, or a payload class of Hudi's own (tables of version 8)."""
-    strategy = properties.get(STRATEGY, "").strip().lower()
+    strategy = properties.get(STRATEGY_ID, "").strip().lower()
     if strategy and merger_of(strategy) is not None:
         return MergeRules(delete_field=field_, delete_marker=marker, merger=strategy)
-    payload = KNOWN_PAYLOADS.get(properties.get(PAYLOAD, "").strip())
+    payload = KNOWN_PAYLOADS.get(properties.get(PAYLOAD_CLASS, "").strip())
     if payload is None or strategy not in ("", BY_PAYLOAD):
         raise _unknown(CUSTOM, properties)
     _check_payload_ordering(payload, ordering, properties)
     return MergeRules(
         ordering=ordering if payload.mode == EVENT_TIME else (),
         partial=payload.partial,
-        unavailable=_merge_property(properties, _UNAVAILABLE) or payload.unavailable,
+        unavailable=_merge_property(properties, UNAVAILABLE) or payload.unavailable,
         delete_field=field_ or (payload.delete[0] if payload.delete else None),
         delete_marker=marker or (payload.delete[1] if payload.delete else None),
     )
@@ -157,14 +159,14 @@ def _check_payload_ordering(
     if payload.mode != EVENT_TIME or (ordering and payload.ordering in ((), ordering)):
         return
     raise Unsupported(
-        f"payload class {properties[PAYLOAD]} orders rows by"
+        f"payload class {properties[PAYLOAD_CLASS]} orders rows by"
         f" {', '.join(payload.ordering) or 'an ordering field'}, the table names"
         f" {', '.join(ordering) or 'none'}: upgrade the table to version 9 with Hudi, which sets them"
     )
 
 
 def _unknown(mode: str, properties: Mapping[str, str]) -> Unsupported:
-    names = [properties[key] for key in (PAYLOAD, STRATEGY) if properties.get(key)]
+    names = [properties[key] for key in (PAYLOAD_CLASS, STRATEGY_ID) if properties.get(key)]
     return Unsupported(
         f"record merge mode {mode!r} (merger or payload {', '.join(names) or 'not named'!r}) needs Java"
         f" code that mainstem does not have; it merges {COMMIT_TIME} and {EVENT_TIME} tables, Hudi's own"
@@ -172,5 +174,5 @@ def _unknown(mode: str, properties: Mapping[str, str]) -> Unsupported:
     )
 
 
-def _merge_property(properties: Mapping[str, str], key: str) -> str | None:
-    return properties.get(_PROPERTY + key) or properties.get(key) or None
+def _merge_property(properties: Mapping[str, str], option: Option) -> str | None:
+    return next((text for name in reversed(option.names) if (text := properties.get(name))), None)

@@ -26,16 +26,13 @@ from mainstem.layout.slicing import FileSlice
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.metadata.records.flat_rows import encode
 from mainstem.metadata.records.record_schema import schema_of_version
-from mainstem.options import one_of, whole_number
+from mainstem.options.services import METADATA_COMMITS, METADATA_SECONDS, METADATA_TRIGGER
 from mainstem.storage import maps, paths
-from mainstem.timeline.compaction_trigger import TRIGGERS, pending
+from mainstem.timeline.compaction_trigger import pending
 from mainstem.timeline.instant import DELTACOMMIT
 from mainstem.timeline.plans import CompactionOperation, load_compaction_plan
 from mainstem.truetime.instant_times import parse_wall
 
-DELTA_COMMITS = "hoodie.metadata.compact.max.delta.commits"
-DELTA_SECONDS = "hoodie.metadata.compact.max.delta.seconds"
-TRIGGER = "hoodie.metadata.compact.trigger.strategy"
 _TIME = "%Y%m%d%H%M%S%f"
 
 
@@ -43,17 +40,17 @@ _TIME = "%Y%m%d%H%M%S%f"
 class MetadataCompactionOptions:
     """Checked options, under Hudi's names and with its defaults."""
 
-    delta_commits: int = 10
-    trigger: str = "NUM_COMMITS"
-    delta_seconds: int = 7200
+    delta_commits: int = METADATA_COMMITS.default
+    trigger: str = METADATA_TRIGGER.default
+    delta_seconds: int = METADATA_SECONDS.default
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> MetadataCompactionOptions:
         """Raises ``Invalid`` for a value that does not parse."""
         return cls(
-            whole_number(properties, DELTA_COMMITS, cls.delta_commits, 1, 10**9),
-            one_of(properties, TRIGGER, cls.trigger, TRIGGERS),
-            whole_number(properties, DELTA_SECONDS, cls.delta_seconds, 1, 10**9),
+            METADATA_COMMITS.read(properties),
+            METADATA_TRIGGER.read(properties),
+            METADATA_SECONDS.read(properties),
         )
 
 

@@ -5,7 +5,7 @@ A partition's first files belong to an instant of its own, ``00000000000000000``
 or that of the indexing action that builds it. Every file group gets a log file with one empty delete block,
 so that the number of groups is there before any row; groups with rows get a base file.
 
-  1. ``put_table``: folders, then the metadata table's ``hoodie.properties``, whole and by link
+  1. ``put_table``: folders, then the metadata table's ``hoodie.properties``, whole
   2. ``put_partition``: partition metafile, marker logs, base files
   3. [[ the caller publishes the instant: its requested and inflight files, then its completed file ]]
   4. [[ the caller puts the partition into a list of the table's ``hoodie.properties`` ]]
@@ -37,7 +37,25 @@ from mainstem.metadata.metadata_partitions import Content
 from mainstem.metadata.metafile import index_metafile
 from mainstem.metadata.records.flat_rows import encode
 from mainstem.metadata.records.record_schema import commit_schema, schema_of_version
-from mainstem.publish.staging import private_name, put_whole
+from mainstem.options.placing import KEY_GENERATOR, RECORD_KEY_FIELDS
+from mainstem.options.tables import (
+    ARCHIVE_FOLDER,
+    BASE_FILE_FORMAT,
+    DROP_PARTITION_COLUMNS,
+    HISTORY_PATH,
+    INITIAL_VERSION,
+    LAYOUT_VERSION,
+    MERGE_MODE,
+    PAYLOAD_CLASS,
+    POPULATE_META_FIELDS,
+    STRATEGY_ID,
+    TABLE_CHECKSUM,
+    TABLE_NAME,
+    TABLE_TYPE,
+    TABLE_VERSION,
+    TIMELINE_PATH,
+)
+from mainstem.publish.staging import create_once
 from mainstem.storage import paths
 from mainstem.storage.below import FolderStorage
 from mainstem.storage.folders import make_folder, move_folder
@@ -76,34 +94,34 @@ def metadata_properties(config: TableConfig) -> dict[str, str]:
     """``hoodie.properties`` of the metadata table of a table."""
     name, version = f"{config.name}_metadata", str(config.version)
     return {
-        "hoodie.table.name": name,
-        "hoodie.table.type": "MERGE_ON_READ",
-        "hoodie.table.version": version,
-        "hoodie.table.initial.version": version,
-        "hoodie.timeline.layout.version": "2",
-        "hoodie.timeline.path": "timeline",
-        "hoodie.timeline.history.path": "history",
-        "hoodie.archivelog.folder": "history",
-        "hoodie.table.base.file.format": "HFILE",
-        "hoodie.table.recordkey.fields": "key",
-        "hoodie.table.keygenerator.type": "HOODIE_TABLE_METADATA",
-        "hoodie.populate.meta.fields": "false",
-        modes.PAYLOAD: "org.apache.hudi.metadata.HoodieMetadataPayload",
-        modes.MODE: modes.CUSTOM,
-        modes.STRATEGY: modes.BY_PAYLOAD,
-        "hoodie.datasource.write.drop.partition.columns": "false",
-        "hoodie.table.checksum": table_checksum("", name),
+        TABLE_NAME: name,
+        TABLE_TYPE: "MERGE_ON_READ",
+        TABLE_VERSION: version,
+        INITIAL_VERSION: version,
+        LAYOUT_VERSION: "2",
+        TIMELINE_PATH: "timeline",
+        HISTORY_PATH: "history",
+        ARCHIVE_FOLDER: "history",
+        BASE_FILE_FORMAT: "HFILE",
+        RECORD_KEY_FIELDS: "key",
+        KEY_GENERATOR: "HOODIE_TABLE_METADATA",
+        POPULATE_META_FIELDS: "false",
+        PAYLOAD_CLASS: "org.apache.hudi.metadata.HoodieMetadataPayload",
+        MERGE_MODE: modes.CUSTOM,
+        STRATEGY_ID: modes.BY_PAYLOAD,
+        DROP_PARTITION_COLUMNS: "false",
+        TABLE_CHECKSUM: table_checksum("", name),
     }
 
 
-def put_table(storage: Storage, random: Randomness, config: TableConfig, when: str) -> None:
+def put_table(storage: Storage, config: TableConfig, when: str) -> None:
     """Step 1; does nothing where the metadata table is there. ``when``: a date for people."""
     if storage.stat(_PROPERTIES) is not None:
         return
     for folder in paths.INITIAL_FOLDERS:
         make_folder(storage, f"{paths.METADATA}/{folder}")
     data = encode_config(metadata_properties(config), when)
-    put_whole(storage, private_name(random, "metadata"), _PROPERTIES, data, durable=True)
+    create_once(storage, _PROPERTIES, data, durable=True)
     storage.settle([], [f"{paths.METADATA}/{paths.HOODIE}", paths.METADATA, paths.HOODIE], durable=True)
 
 
@@ -165,7 +183,7 @@ def put_with_table(
     attempt = paths.creating(f"{random.getrandbits(64):016x}")
     inner = FolderStorage(storage, attempt)
     try:
-        put_table(inner, random, config, when)
+        put_table(inner, config, when)
         for partition, groups in contents.items():
             instant = first_instant(inner)
             done = put_partition(inner, partition, instant, groups, table_version=config.version)

@@ -32,6 +32,7 @@ from mainstem.metadata.metadata_partitions import (
     SECONDARY_PREFIX,
 )
 from mainstem.metadata.records.row_keys import V1, V2
+from mainstem.options.metadata import DEFINITIONS_PATH
 from mainstem.publish.publisher import Guarded
 from mainstem.publish.staging import replace_guarded
 from mainstem.storage import paths
@@ -39,7 +40,6 @@ from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.seams import Randomness
 
-PATH_KEY = "hoodie.table.index.defs.path"
 PARTITIONED = "isPartitioned"
 _ALL = "indexDefinitions"
 _OWNER = "definitions"  # whose private files
@@ -105,7 +105,7 @@ class Definitions:
 
 def definitions_path(config: TableConfig) -> str:
     """Path of the file (``hoodie.table.index.defs.path``), which stays inside the table."""
-    found = config.raw.get(PATH_KEY, "").strip()
+    found = config.raw.get(DEFINITIONS_PATH, "").strip()
     return paths.inside(found, source=config.path) if found else paths.INDEX_DEFINITIONS
 
 

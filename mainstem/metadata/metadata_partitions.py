@@ -13,11 +13,10 @@ from enum import StrEnum
 
 from mainstem.errors import Invalid
 from mainstem.limits import FILE_NAME_BYTES_MAX
+from mainstem.options.metadata import PARTITIONS
 
 #: Property of the data table that names the partitions which are complete.
-PARTITIONS_KEY = "hoodie.table.metadata.partitions"
 #: ... and those that are being built.
-BUILDING_KEY = "hoodie.table.metadata.partitions.inflight"
 
 FILES = "files"
 COLUMN_STATS = "column_stats"
@@ -81,7 +80,7 @@ _NUMBER = re.compile(r"-([0-9]{1,9})\Z")
 
 def ready_partitions(properties: Mapping[str, str]) -> tuple[str, ...]:
     """Partitions that the table's properties declare complete."""
-    return tuple(p.strip() for p in properties.get(PARTITIONS_KEY, "").split(",") if p.strip())
+    return tuple(p.strip() for p in properties.get(PARTITIONS, "").split(",") if p.strip())
 
 
 def has_metadata(properties: Mapping[str, str]) -> bool:

@@ -53,6 +53,8 @@ from mainstem.metadata.records.flat_rows import SCHEMAS, decode
 from mainstem.metadata.records.row_keys import V2, file_groups, hashed_texts
 from mainstem.metadata.records.row_merging import Block, merge, shown
 from mainstem.metadata.validity import AheadOfView, Validity
+from mainstem.options.metadata import LAYOUT_CLASS, METADATA
+from mainstem.options.tables import TABLE_VERSION
 from mainstem.storage import maps, paths
 from mainstem.storage.below import FolderStorage
 from mainstem.storage.protocol import Storage
@@ -61,8 +63,6 @@ from mainstem.timeline.active import ActiveTimeline, load_timeline
 from mainstem.timeline.commit_metadata import CommitMetadata, decode_commit
 from mainstem.timeline.instant import COMMIT, COMPACTION, DELTACOMMIT, Instant
 from mainstem.timeline.plans import load_compaction_plan
-
-_LAYOUT_KEY = "hoodie.metadata.layout.class"
 
 Keep = Callable[[pa.Array], pa.Array]
 # Blocks of log files that are decoded together.
@@ -101,14 +101,14 @@ def own_config(folder: FolderStorage) -> TableConfig:
         raise CorruptTable(
             "hoodie.properties names a metadata table, but there is none; drop its indexes"
             " (Table.drop_index, mainstem index drop) and create them again, or read with"
-            " hoodie.metadata.enable=false",
+            f" {METADATA}=false",
             path=folder.outer(paths.PROPERTIES),
         ) from None
-    version = found.raw.get("hoodie.table.version", "").strip()
-    if version not in ("8", "9") or found.raw.get(_LAYOUT_KEY, "").strip():
+    version = found.raw.get(TABLE_VERSION, "").strip()
+    if version not in ("8", "9") or found.raw.get(LAYOUT_CLASS, "").strip():
         raise Unsupported(
-            f"a metadata table of version {version!r:.20} with {_LAYOUT_KEY}="
-            f"{found.raw.get(_LAYOUT_KEY, '')!r:.100}; versions 8 and 9 without it can be read"
+            f"a metadata table of version {version!r:.20} with {LAYOUT_CLASS}="
+            f"{found.raw.get(LAYOUT_CLASS, '')!r:.100}; versions 8 and 9 without it can be read"
         )
     return found
 

@@ -27,6 +27,8 @@ from typing import Generic, TypeVar
 from mainstem.errors import LeaseLost, MainstemError, OutcomeUnknown, Unavailable
 from mainstem.formats.avro_container import MAGIC, OUR_MARK
 from mainstem.limits import PUBLISH_ATTEMPTS_MAX
+from mainstem.options.locks import EXPIRE_MS
+from mainstem.options.tables import EXCLUSIVE
 from mainstem.publish.link_fence import Epoch, enter_epoch, note_foreign_writer
 from mainstem.storage import paths
 from mainstem.storage.links import links
@@ -248,7 +250,7 @@ class Publisher:
         assert failure is not None
         raise LeaseLost(
             f"superseded {PUBLISH_ATTEMPTS_MAX} times in a row while {doing} ({failure.message});"
-            " nothing was published. Raise hoodie.mainstem.lock.expire_ms or look for a process that"
+            f" nothing was published. Raise {EXPIRE_MS} or look for a process that"
             " removes the lock file",
             table=self._seams.storage.base,
         ) from failure
@@ -380,7 +382,7 @@ class Publisher:
             if not ours:
                 note_foreign_writer(self._seams.storage, name)
                 warnings.warn(
-                    f"table {self._seams.storage.base} is declared hoodie.mainstem.exclusive=true, but"
+                    f"table {self._seams.storage.base} is declared {EXCLUSIVE}=true, but"
                     f" {name} was written by another kind of writer: every commit waits"
                     f" {self._wait_ms} ms from now on",
                     MixedWritersWarning,

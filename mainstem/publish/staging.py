@@ -1,11 +1,12 @@
-"""Private files: whatever others must see whole or not at all is written here first.
+"""Private files: what gets its place only after a look, or under the lock, is written here first.
+
+(What needs neither is the store's business: ``put_new`` and ``put`` show a file whole or not at all.)
 
 A private file has a name that nobody else has (``private_name``; whose it is stands first in it), and gets
 its place from there in one step:
 
 - ``put``, ``put_once``, ``put_whole``: a new file. Several may make it at once; the first one's stays.
-- ``put_over``: in the place of what is there; ``replace_guarded`` behind the fence. (``Storage.put`` replaces
-  what needs no private file that others may take away.)
+- ``put_over``: in the place of what is there; ``replace_guarded``: the same behind the fence.
 - ``prepared``, ``preparing``: the content of an instant, for ``publish.publisher``.
 
 **Durable** is the content, before the file gets its place (where ``durable`` says so); the name in its place
@@ -112,10 +113,12 @@ def delete_quietly(storage: Storage, path: str) -> None:
 # -- new files -------------------------------------------------------------------------------------
 
 
-def create_once(storage: Storage, path: str) -> bool:
-    """An empty file; False if somebody made it before."""
+def create_once(
+    storage: Storage, path: str, data: storage_protocol.Content = b"", *, durable: bool = False
+) -> bool:
+    """A new file, whole; False if somebody made it before."""
     try:
-        storage.put_new(path, b"", durable=False)
+        storage.put_new(path, data, durable=durable)
     except FileExistsError:
         return False
     return True
@@ -150,10 +153,10 @@ def put_whole(
     content: Content,
     *,
     durable: bool,
-    wanted: Callable[[], bool] = lambda: True,
+    wanted: Callable[[], bool],
     marker: str | None = None,
 ) -> bool:
-    """Make a file that is whole or not there: private file, a look whether it is wanted, its place.
+    """Make a file that somebody may end: private file, a look whether it is wanted, its place.
 
     ``private``: a name that no other attempt has; it is gone afterwards. ``wanted`` is asked when the private
     file is whole, just before the file appears; ``marker``: an empty file that is made in between, for
@@ -195,9 +198,10 @@ def put_over(storage: Storage, private: str, target: str) -> None:
 
 
 def replace_guarded(section: Replacing, random: Randomness, owner: str, target: str, data: bytes) -> None:
-    """The same under the lock, durable and behind the fence: ``LeaseLost`` where the lock was taken over.
+    """This content in the place of a file's, durable and behind the fence.
 
-    Hadoop's checksum of the old content goes first. Another ``OSError`` leaves open whether it took effect.
+    Hadoop's checksum of the old content goes first. ``LeaseLost`` where the lock was taken over; another
+    ``OSError`` leaves open whether it took effect.
     """
     storage = section.storage
     private = private_name(random, owner)

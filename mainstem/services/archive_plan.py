@@ -38,17 +38,18 @@ from mainstem.layout.properties import load_config
 from mainstem.lsm_archive.manifest import Manifest
 from mainstem.lsm_archive.reader import Archive
 from mainstem.lsm_archive.writer import LevelOptions
-from mainstem.metadata.metadata_partitions import BUILDING_KEY
-from mainstem.options import flag, whole_number
+from mainstem.options.metadata import PARTITIONS_INFLIGHT
+from mainstem.options.services import (
+    ARCHIVE_MAX,
+    ARCHIVE_MIN,
+    BEYOND_SAVEPOINT,
+    BLOCK_ON_CLEAN,
+    CLEAN_COMMITS,
+)
 from mainstem.readers.changes.commit_range import SERVICES
 from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.skipping.other_engines import is_ours
-from mainstem.services.clean_plan import (
-    COMMITS_RETAINED,
-    KEEP_LATEST_COMMITS,
-    CleanOptions,
-    boundary,
-)
+from mainstem.services.clean_plan import KEEP_LATEST_COMMITS, CleanOptions, boundary
 from mainstem.services.compaction_plan import CompactionOptions
 from mainstem.services.metadata.metadata_state import MetadataState
 from mainstem.storage import paths
@@ -70,11 +71,6 @@ from mainstem.timeline.instant import (
 from mainstem.writers.context import WriterContext
 from mainstem.writers.rollback import condemned
 
-MIN_COMMITS = "hoodie.keep.min.commits"
-MAX_COMMITS = "hoodie.keep.max.commits"
-BEYOND_SAVEPOINT = "hoodie.archive.beyond.savepoint"
-BLOCK_ON_CLEAN = "hoodie.archive.block.on.latest.clean.ectr"
-
 _COMMITS = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
 # One round holds the lock while it deletes three files per instant.
 _ROUND_INSTANTS = 1000
@@ -84,10 +80,10 @@ _ROUND_INSTANTS = 1000
 class ArchiveOptions:
     """Checked options, under Hudi's names and with its defaults."""
 
-    min_commits: int = 20
-    max_commits: int = 30
-    beyond_savepoint: bool = False
-    block_on_clean: bool = False
+    min_commits: int = ARCHIVE_MIN.default
+    max_commits: int = ARCHIVE_MAX.default
+    beyond_savepoint: bool = BEYOND_SAVEPOINT.default
+    block_on_clean: bool = BLOCK_ON_CLEAN.default
     clean: CleanOptions = field(default_factory=CleanOptions)
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
     levels: LevelOptions = field(default_factory=LevelOptions)
@@ -99,27 +95,27 @@ class ArchiveOptions:
         Bounds that were not given follow the cleaner's, as in Hudi; given ones below them are refused.
         """
         options = cls(
-            whole_number(properties, MIN_COMMITS, cls.min_commits, 1, 10**9),
-            whole_number(properties, MAX_COMMITS, cls.max_commits, 1, 10**9),
-            flag(properties, BEYOND_SAVEPOINT, cls.beyond_savepoint),
-            flag(properties, BLOCK_ON_CLEAN, cls.block_on_clean),
+            ARCHIVE_MIN.read(properties),
+            ARCHIVE_MAX.read(properties),
+            BEYOND_SAVEPOINT.read(properties),
+            BLOCK_ON_CLEAN.read(properties),
             CleanOptions.from_properties(properties),
             CompactionOptions.from_properties(properties),
             LevelOptions.from_properties(properties),
         )
         if options.max_commits <= options.min_commits:
             raise Invalid(
-                f"{MAX_COMMITS}={options.max_commits} must be greater than"
-                f" {MIN_COMMITS}={options.min_commits}; nothing was archived"
+                f"{ARCHIVE_MAX}={options.max_commits} must be greater than"
+                f" {ARCHIVE_MIN}={options.min_commits}; nothing was archived"
             )
         kept = options.clean.commits
         if (
-            MIN_COMMITS in properties
+            ARCHIVE_MIN in properties
             and options.clean.policy == KEEP_LATEST_COMMITS
             and options.min_commits <= kept
         ):
             raise Invalid(
-                f"{MIN_COMMITS}={options.min_commits} must be greater than {COMMITS_RETAINED}={kept}:"
+                f"{ARCHIVE_MIN}={options.min_commits} must be greater than {CLEAN_COMMITS}={kept}:"
                 " archiving would take commits from the timeline whose files the cleaner keeps for"
                 " queries; nothing was archived"
             )
@@ -270,7 +266,7 @@ def _along(state: TableState, before: str) -> Iterator[Instant]:
 def _whole_index(state: TableState, instant: Instant) -> bool:
     """Whether it is an index action of ours that nobody has to finish. Readers look for those of Java, which
     they do not believe (``readers.skipping.metadata_indexes``)."""
-    if instant.action != INDEXING or load_config(state.storage).raw.get(BUILDING_KEY, ""):
+    if instant.action != INDEXING or load_config(state.storage).raw.get(PARTITIONS_INFLIGHT, ""):
         return False
     return is_ours(state.storage, instant.file_name)
 

@@ -23,7 +23,16 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from mainstem.layout.slicing import FileGroup
-from mainstem.options import flag, one_of, whole_number
+from mainstem.options.services import (
+    CLEAN_COMMITS,
+    CLEAN_HOURS,
+    CLEAN_INCREMENTAL,
+    CLEAN_POLICY,
+    CLEAN_TRIGGER,
+    CLEAN_TRIGGER_COMMITS,
+    CLEAN_VERSIONS,
+    METADATA_CLEAN_DERIVED,
+)
 from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline
@@ -49,24 +58,6 @@ KEEP_LATEST_COMMITS = "KEEP_LATEST_COMMITS"
 KEEP_LATEST_BY_HOURS = "KEEP_LATEST_BY_HOURS"
 KEEP_LATEST_FILE_VERSIONS = "KEEP_LATEST_FILE_VERSIONS"
 
-POLICY = "hoodie.clean.policy"
-COMMITS_RETAINED = "hoodie.clean.commits.retained"
-VERSIONS_RETAINED = "hoodie.clean.fileversions.retained"
-HOURS_RETAINED = "hoodie.clean.hours.retained"
-TRIGGER = "hoodie.clean.trigger.strategy"
-MAX_COMMITS = "hoodie.clean.trigger.max.commits"
-INCREMENTAL = "hoodie.clean.incremental.enabled"
-METADATA_DERIVED = "hoodie.metadata.derive.from.datatable.clean.policy"
-#: names that Hudi still takes for the same options
-OLD_NAMES = {
-    POLICY: "hoodie.cleaner.policy",
-    COMMITS_RETAINED: "hoodie.cleaner.commits.retained",
-    VERSIONS_RETAINED: "hoodie.cleaner.fileversions.retained",
-    HOURS_RETAINED: "hoodie.cleaner.hours.retained",
-    MAX_COMMITS: "hoodie.clean.max.commits",
-    INCREMENTAL: "hoodie.cleaner.incremental.mode",
-}
-
 _COMMITS = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
 Files = Mapping[str, Iterable[str]]
 
@@ -75,12 +66,12 @@ Files = Mapping[str, Iterable[str]]
 class CleanOptions:
     """Checked options, under Hudi's names (also its older ones) and with its defaults."""
 
-    policy: str = KEEP_LATEST_COMMITS
-    commits: int = 10
-    versions: int = 3
-    hours: int = 24
-    max_commits: int = 1
-    incremental: bool = True
+    policy: str = CLEAN_POLICY.default
+    commits: int = CLEAN_COMMITS.default
+    versions: int = CLEAN_VERSIONS.default
+    hours: int = CLEAN_HOURS.default
+    max_commits: int = CLEAN_TRIGGER_COMMITS.default
+    incremental: bool = CLEAN_INCREMENTAL.default
 
     @property
     def by_versions(self) -> bool:
@@ -90,19 +81,14 @@ class CleanOptions:
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> CleanOptions:
         """Raises ``Invalid`` for a value that does not parse."""
-        given = dict(properties)
-        for name, old in OLD_NAMES.items():
-            if old in given:
-                given.setdefault(name, given[old])
-        one_of(given, TRIGGER, "NUM_COMMITS", ("NUM_COMMITS",))
-        policies = (KEEP_LATEST_COMMITS, KEEP_LATEST_BY_HOURS, KEEP_LATEST_FILE_VERSIONS)
+        CLEAN_TRIGGER.read(properties)
         return cls(
-            one_of(given, POLICY, cls.policy, policies),
-            whole_number(given, COMMITS_RETAINED, cls.commits, 1, 10**9),
-            whole_number(given, VERSIONS_RETAINED, cls.versions, 1, 10**9),
-            whole_number(given, HOURS_RETAINED, cls.hours, 1, 10**6),
-            whole_number(given, MAX_COMMITS, cls.max_commits, 1, 10**9),
-            flag(given, INCREMENTAL, cls.incremental),
+            CLEAN_POLICY.read(properties),
+            CLEAN_COMMITS.read(properties),
+            CLEAN_VERSIONS.read(properties),
+            CLEAN_HOURS.read(properties),
+            CLEAN_TRIGGER_COMMITS.read(properties),
+            CLEAN_INCREMENTAL.read(properties),
         )
 
     @classmethod
@@ -110,7 +96,7 @@ class CleanOptions:
         """Those of the metadata table, which follow the data table's (HoodieMetadataWriteUtils); raises as
         ``from_properties``."""
         data = cls.from_properties(properties)
-        if not flag(properties, METADATA_DERIVED, True):
+        if not METADATA_CLEAN_DERIVED.read(properties):
             return replace(data, policy=KEEP_LATEST_FILE_VERSIONS, versions=2)
         return replace(
             data,

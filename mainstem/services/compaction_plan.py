@@ -14,16 +14,25 @@ from dataclasses import dataclass
 
 from mainstem.errors import CorruptTable, Unsupported
 from mainstem.layout.properties import TableConfig
-from mainstem.limits import GIB, MIB
+from mainstem.limits import MIB
 from mainstem.lsm_archive.reader import Archive
-from mainstem.options import one_of, whole_number
+from mainstem.options.services import (
+    COMPACTION_COMMITS,
+    COMPACTION_MEMORY,
+    COMPACTION_SECONDS,
+    COMPACTION_STRATEGY,
+    COMPACTION_TRIGGER,
+    LOG_BYTES_MIN,
+    LOG_FILES_MIN,
+    MERGE_MEMORY,
+    TARGET_IO,
+)
 from mainstem.readers.changes.commit_range import written_files
 from mainstem.readers.planning.file_presence import check_files, check_table, committed_sizes
 from mainstem.readers.planning.table_state import TableState
 from mainstem.services.shared_file_names import warn_of_shared_names
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
-from mainstem.timeline.compaction_trigger import TRIGGERS
 from mainstem.timeline.instant import (
     CLUSTERING,
     COMPACTION,
@@ -31,16 +40,6 @@ from mainstem.timeline.instant import (
     REQUESTED,
 )
 from mainstem.timeline.plans import CompactionOperation, load_compaction_plan
-
-TRIGGER = "hoodie.compact.inline.trigger.strategy"
-DELTA_COMMITS = "hoodie.compact.inline.max.delta.commits"
-DELTA_SECONDS = "hoodie.compact.inline.max.delta.seconds"
-STRATEGY = "hoodie.compaction.strategy"
-TARGET_IO = "hoodie.compaction.target.io"
-SIZE_THRESHOLD = "hoodie.compaction.logfile.size.threshold"
-COUNT_THRESHOLD = "hoodie.compaction.logfile.num.threshold"
-MEMORY = "hoodie.memory.compaction.max.size"
-MERGE_MEMORY = "hoodie.memory.merge.max.size"
 
 _PACKAGE = "org.apache.hudi.table.action.compact.strategy."
 # Java's class names, known here by their last part; no class is ever loaded by name.
@@ -58,36 +57,35 @@ _LOOKS = 4
 class CompactionOptions:
     """Checked options, under Hudi's names and with its defaults."""
 
-    trigger: str = "NUM_COMMITS"
-    delta_commits: int = 5
-    delta_seconds: int = 3600
-    strategy: str = "LogFileSizeBasedCompactionStrategy"
-    target_io_mb: int = 500 * 1024
-    log_bytes_min: int = 0
-    log_files_min: int = 0
-    memory_bytes: int = GIB
+    trigger: str = COMPACTION_TRIGGER.default
+    delta_commits: int = COMPACTION_COMMITS.default
+    delta_seconds: int = COMPACTION_SECONDS.default
+    strategy: str = COMPACTION_STRATEGY.default.removeprefix(_PACKAGE)
+    target_io_mb: int = TARGET_IO.default
+    log_bytes_min: int = LOG_BYTES_MIN.default
+    log_files_min: int = LOG_FILES_MIN.default
+    memory_bytes: int = COMPACTION_MEMORY.default
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> CompactionOptions:
         """Raises ``Invalid`` for a value that does not parse, ``Unsupported`` for other strategies."""
-        name = properties.get(STRATEGY, _PACKAGE + cls.strategy).strip()
+        name = COMPACTION_STRATEGY.read(properties)
         short = name.removeprefix(_PACKAGE)
         if short not in STRATEGIES:
             raise Unsupported(
-                f"{STRATEGY}={name!r}; expected one of {', '.join(_PACKAGE + s for s in STRATEGIES)}"
+                f"{COMPACTION_STRATEGY}={name!r}; expected one of"
+                f" {', '.join(_PACKAGE + s for s in STRATEGIES)}"
             )
         return cls(
-            one_of(properties, TRIGGER, cls.trigger, TRIGGERS),
-            whole_number(properties, DELTA_COMMITS, cls.delta_commits, 1, 10**9),
-            whole_number(properties, DELTA_SECONDS, cls.delta_seconds, 1, 10**9),
+            COMPACTION_TRIGGER.read(properties),
+            COMPACTION_COMMITS.read(properties),
+            COMPACTION_SECONDS.read(properties),
             short,
-            whole_number(properties, TARGET_IO, cls.target_io_mb, 1, 10**12),
-            whole_number(properties, SIZE_THRESHOLD, 0, 0, 2**62),
-            whole_number(properties, COUNT_THRESHOLD, 0, 0, 10**9),
+            TARGET_IO.read(properties),
+            LOG_BYTES_MIN.read(properties),
+            LOG_FILES_MIN.read(properties),
             # Java's own size for compactions has no default; that of all merges is 1 GiB.
-            whole_number(
-                properties, MEMORY, whole_number(properties, MERGE_MEMORY, GIB, MIB, 2**50), MIB, 2**50
-            ),
+            COMPACTION_MEMORY.read(properties, MERGE_MEMORY.read(properties)),
         )
 
 

@@ -33,13 +33,13 @@ from dataclasses import dataclass
 
 from mainstem.errors import Unavailable, Unsupported, naming
 from mainstem.layout.properties import load_config
+from mainstem.options.services import BESIDE_WRITERS
 from mainstem.publish.publisher import Section
 from mainstem.readers.planning.table_state import TableState
 from mainstem.services.claim import claimed
 from mainstem.services.compaction_plan import FileListing
 from mainstem.services.executor import Execution, publish_plan
 from mainstem.services.log_compaction_plan import (
-    BESIDE_WRITERS,
     BlockCounts,
     LogCompactionOptions,
     broken,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from mainstem.errors import CorruptTable, Unsupported
 from mainstem.formats.log_file import BlockKind, Header, read_blocks
 from mainstem.layout.slicing import FileSlice
-from mainstem.options import flag, whole_number
+from mainstem.options.services import BESIDE_WRITERS, LOG_BLOCKS_MIN, LOG_COMPACT, LOG_COMPACT_INLINE
 from mainstem.readers.planning.table_state import WRITES, TableState
 from mainstem.readers.rows.log_rows import log_runs
 from mainstem.readers.rows.split import ReadSpec, Split, split_paths
@@ -28,10 +28,6 @@ from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import CLUSTERING, LOGCOMPACTION, Instant
 from mainstem.timeline.plans import CompactionOperation
 
-ENABLE = "hoodie.log.compaction.enable"
-INLINE = "hoodie.log.compaction.inline"
-THRESHOLD = "hoodie.log.compaction.blocks.threshold"
-BESIDE_WRITERS = "hoodie.mainstem.log.compaction.beside.writers"
 # A run of one block has nothing to merge.
 _BLOCKS_MIN = 2
 
@@ -46,17 +42,17 @@ class LogCompactionOptions:
 
     enabled: bool = False
     inline: bool = False
-    blocks_min: int = 5
+    blocks_min: int = LOG_BLOCKS_MIN.default
     beside_writers: bool = False
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> LogCompactionOptions:
         """Raises ``Invalid`` for a value that does not parse."""
         return cls(
-            flag(properties, ENABLE, False),
-            flag(properties, INLINE, False),
-            whole_number(properties, THRESHOLD, cls.blocks_min, 1, 10**6),
-            flag(properties, BESIDE_WRITERS, False),
+            LOG_COMPACT.read(properties),
+            LOG_COMPACT_INLINE.read(properties),
+            LOG_BLOCKS_MIN.read(properties),
+            BESIDE_WRITERS.read(properties),
         )
 
 

@@ -7,51 +7,25 @@ import warnings
 from collections.abc import Iterable, Mapping
 
 from mainstem.errors import Invalid
-from mainstem.lsm_archive import writer
 from mainstem.metadata import compaction_rows
-from mainstem.options import FAILED_WRITES, FAILED_WRITES_OLD
-from mainstem.services import archive_plan, clean_plan, compaction_plan, log_compaction_plan
-from mainstem.services.run_options import RUN_KEYS, SERVICE_PREFIXES, RunOptions
+from mainstem.options import FAILED_WRITES, FAILED_WRITES_OLD, families, services
+from mainstem.options.tables import PAYLOAD_CLASS
+from mainstem.services import archive_plan, clean_plan, log_compaction_plan
+from mainstem.services.run_options import RunOptions
 
-SERVICE_KEYS = frozenset(
-    (
-        *RUN_KEYS,
-        compaction_plan.TRIGGER, compaction_plan.DELTA_COMMITS, compaction_plan.DELTA_SECONDS,
-        compaction_plan.STRATEGY, compaction_plan.TARGET_IO, compaction_plan.SIZE_THRESHOLD,
-        compaction_plan.COUNT_THRESHOLD, compaction_plan.MEMORY, compaction_plan.MERGE_MEMORY,
-        log_compaction_plan.THRESHOLD, log_compaction_plan.BESIDE_WRITERS,
-        clean_plan.POLICY, clean_plan.COMMITS_RETAINED, clean_plan.VERSIONS_RETAINED,
-        clean_plan.HOURS_RETAINED, clean_plan.TRIGGER, clean_plan.MAX_COMMITS, clean_plan.INCREMENTAL,
-        clean_plan.METADATA_DERIVED,
-        *clean_plan.OLD_NAMES.values(),
-        archive_plan.MIN_COMMITS, archive_plan.MAX_COMMITS, archive_plan.BEYOND_SAVEPOINT,
-        archive_plan.BLOCK_ON_CLEAN,
-        compaction_rows.DELTA_COMMITS, compaction_rows.DELTA_SECONDS, compaction_rows.TRIGGER,
-        writer.BATCH_SIZE, writer.TARGET_BYTES, writer.RETAINED,
-    )
-)  # fmt: skip
-
+SERVICE_KEYS = frozenset(name for option in services.OPTIONS for name in option.names)
 #: Flink's names of options that have another name everywhere else
 FLINK_KEYS = {
-    "compaction.trigger.strategy": compaction_plan.TRIGGER,
-    "compaction.delta_commits": compaction_plan.DELTA_COMMITS,
-    "compaction.delta_seconds": compaction_plan.DELTA_SECONDS,
-    "compaction.target_io": compaction_plan.TARGET_IO,
-    "clean.policy": clean_plan.POLICY,
-    "clean.retain_commits": clean_plan.COMMITS_RETAINED,
-    "clean.retain_hours": clean_plan.HOURS_RETAINED,
-    "clean.retain_file_versions": clean_plan.VERSIONS_RETAINED,
-    "archive.min_commits": archive_plan.MIN_COMMITS,
-    "archive.max_commits": archive_plan.MAX_COMMITS,
+    option.flink: option for option in services.OPTIONS if option.flink.startswith(families.SERVICES)
 }
 
 #: begin like options of services, and are read elsewhere
-_ELSEWHERE = frozenset((FAILED_WRITES, FAILED_WRITES_OLD, "hoodie.compaction.payload.class"))
+_ELSEWHERE = frozenset((FAILED_WRITES, FAILED_WRITES_OLD, PAYLOAD_CLASS))
 
 
 def name_meant(name: str) -> str | None:
     """The service's option of which an unknown name is a typing error, or which Flink calls so."""
-    if name.startswith("hoodie.clustering."):
+    if name.startswith(families.CLUSTERING):
         return None  # Hudi's own, of the one service that is not here
     near = difflib.get_close_matches(name, sorted(SERVICE_KEYS), n=1, cutoff=0.85)
     return FLINK_KEYS.get(name) or (near[0] if near else None)
@@ -69,7 +43,7 @@ def check_service_names(names: Iterable[str]) -> None:
             continue
         if name in FLINK_KEYS:
             raise Invalid(f"option {name!r} is Flink's name; here it is {FLINK_KEYS[name]!r}")
-        if not name.startswith(SERVICE_PREFIXES):
+        if not name.startswith(families.SERVICES):
             continue
         meant = name_meant(name)
         if meant or not name.startswith("hoodie."):

@@ -10,7 +10,7 @@
   4. private files of planned compactions go; what late executors and writers made since step 2 goes
   5. markers and heartbeats go
   -> [[ lock: still pending? -> publish r_c.restore ]]
-  -> the indexes that were set aside are built again, beside writers (``ServiceMethods.restore``)
+  -> the indexes that were set aside are built again, beside writers (``api.services``)
 
 **What goes** is in the plan (``services.restore_view``) and fixed by it. Pending instants of dead writers
 are in it too, so nobody who began before it can complete: a commit looks for the restore under the lock.

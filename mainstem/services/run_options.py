@@ -23,40 +23,24 @@ from dataclasses import dataclass, replace
 
 from mainstem.errors import Invalid
 from mainstem.metadata.metadata_partitions import has_metadata
-from mainstem.options import SERVICES_AUTOMATIC, flag
-
-ENABLED = "hoodie.table.services.enabled"
-COMPACT_INLINE = "hoodie.compact.inline"
-SCHEDULE_INLINE = "hoodie.compact.schedule.inline"
-COMPACT_ASYNC = "hoodie.datasource.compaction.async.enable"
-STREAMING_OFF = "hoodie.datasource.write.streaming.disable.compaction"
-FLINK_SCHEDULE = "compaction.schedule.enabled"
-FLINK_COMPACT = "compaction.async.enabled"
-CLEAN = "hoodie.clean.automatic"
-CLEAN_ASYNC = "hoodie.clean.async.enabled"
-CLEAN_ASYNC_OLD = "hoodie.clean.async"
-FLINK_CLEAN = "clean.async.enabled"
-ARCHIVE = "hoodie.archive.automatic"
-ARCHIVE_ASYNC = "hoodie.archive.async"
-LOG_COMPACT = "hoodie.log.compaction.enable"
-LOG_COMPACT_INLINE = "hoodie.log.compaction.inline"
-
-#: every option of this module
-RUN_KEYS = (
-    ENABLED, COMPACT_INLINE, SCHEDULE_INLINE, COMPACT_ASYNC, STREAMING_OFF, FLINK_SCHEDULE, FLINK_COMPACT,
-    CLEAN, CLEAN_ASYNC, CLEAN_ASYNC_OLD, FLINK_CLEAN, ARCHIVE, ARCHIVE_ASYNC, LOG_COMPACT,
-    LOG_COMPACT_INLINE, SERVICES_AUTOMATIC,
-)  # fmt: skip
-
-#: how options of services begin, Flink's included; other things' may begin like them
-SERVICE_PREFIXES = (
-    "hoodie.compact.", "hoodie.compaction.", "hoodie.clean.", "hoodie.cleaner.", "hoodie.archive.",
-    "hoodie.keep.", "hoodie.commits.archival.", "hoodie.timeline.compaction.", "hoodie.timeline.manifest.",
-    "hoodie.log.compaction.", "hoodie.optimized.log.blocks.", "hoodie.table.services.",
-    "hoodie.datasource.compaction.", "hoodie.datasource.write.streaming.disable.", "hoodie.clustering.",
-    "hoodie.memory.", "hoodie.metadata.compact.", "hoodie.metadata.derive.", "compaction.", "clean.",
-    "archive.", "clustering.",
-)  # fmt: skip
+from mainstem.options.services import (
+    ARCHIVE,
+    ARCHIVE_ASYNC,
+    CLEAN,
+    CLEAN_ASYNC,
+    COMPACT_ASYNC,
+    COMPACT_INLINE,
+    ENABLED,
+    FLINK_CLEAN,
+    FLINK_COMPACT,
+    FLINK_SCHEDULE,
+    LOG_COMPACT,
+    LOG_COMPACT_INLINE,
+    RUN_KEYS,
+    SCHEDULE_INLINE,
+    SERVICES_AUTOMATIC,
+    STREAMING_OFF,
+)
 
 #: the services of a round, in its order
 ROLL_BACK, LOG_COMPACTION, COMPACTION, CLEANING, METADATA, ARCHIVING, VECTORS = SERVICES = (
@@ -115,9 +99,8 @@ class _Switches:
     """The options by their newest names; each is checked, used or not."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        found = {key: flag(properties, key, False) for key in RUN_KEYS if key in properties}
-        if CLEAN_ASYNC_OLD in found:
-            found.setdefault(CLEAN_ASYNC, found[CLEAN_ASYNC_OLD])
+        given = [switch for switch in RUN_KEYS if switch.found_as(properties) in properties]
+        found: dict[str, bool] = {switch: switch.read(properties) for switch in given}
         self._found = found
         self._automatic = found.get(SERVICES_AUTOMATIC, False)
         self._has_metadata = has_metadata(properties)

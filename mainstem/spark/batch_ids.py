@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mainstem.errors import Invalid
-from mainstem.spark.options import BATCH_ID, GUARD, IDENTIFIER, ORDINAL, WriteOptions
+from mainstem.options.engines import BATCH_ID, GUARD, IDENTIFIER, ORDINAL
+from mainstem.spark.options import WriteOptions
 
 if TYPE_CHECKING:
     from pyspark import TaskContext

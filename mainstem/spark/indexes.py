@@ -52,7 +52,7 @@ def create_index(
     ensure_python(spark)
     table = open_table(shared_location(path), properties)
     given = {str(k): str(v) for k, v in (options or {}).items()}
-    run = _on(context, table._seams.storage.location)
+    run = _on(context, table.opened.seams.storage.location)
     if kind == VECTOR:
         table.check_new_name(name)
         return lifecycle.create(table.index_context(), list(columns), name, given, progress or silent, run)
@@ -73,7 +73,7 @@ def reindex(
     context = driver_context(spark, "reindex")
     ensure_python(spark)
     table = open_table(shared_location(path), properties)
-    ctx, run = table.index_context(), _on(context, table._seams.storage.location)
+    ctx, run = table.index_context(), _on(context, table.opened.seams.storage.location)
     if name is not None:
         chosen = [table.index(name)]
         others = [] if chosen[0].kind == VECTOR else [creating.rebuild(ctx, chosen[0], progress, run)]
@@ -96,7 +96,7 @@ def refresh_index(
     context = driver_context(spark, "refresh_index")
     ensure_python(spark)
     table = open_table(shared_location(path), properties)
-    run = _on(context, table._seams.storage.location)
+    run = _on(context, table.opened.seams.storage.location)
     return lifecycle.refresh(table.index_context(), table.index(name).name, progress or silent, run)
 
 

@@ -73,8 +73,8 @@ class SharedJob:
         self._table = table
         self._options = options
         self._name = name
-        self._storage = storage_of(table._seams.storage.location)
-        self._random = table._seams.random
+        self._storage = storage_of(table.opened.seams.storage.location)
+        self._random = table.opened.seams.random
 
     # -- in tasks ----------------------------------------------------------------------------------
 

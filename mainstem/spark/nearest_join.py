@@ -139,7 +139,7 @@ def _columns(table: Table, column: str, columns: Sequence[str] | None) -> list[s
 
 def moment_of(table: Table) -> str | None:
     """The requested time as of which a join's tasks read; None where none is settled."""
-    state = TableState.load(table._seams.storage, table.config)
+    state = TableState.load(table.opened.seams.storage, table.config)
     newest = max((i.requested for i in state.timeline.completed), default=None)
     pending = state.first_pending_write
     unsettled = newest is None or (pending is not None and pending.requested <= newest)

@@ -10,38 +10,42 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mainstem import options as core
-from mainstem.api.hoodie_options import OPERATION, operation, shared_location, sorted_out, texts_of
+from mainstem.api.hoodie_options import operation, shared_location, sorted_out, texts_of
 from mainstem.errors import Invalid
+from mainstem.options.engines import (
+    BATCH_ID,
+    DRIVER_BYTES,
+    DRIVER_ROWS,
+    GUARD,
+    IDENTIFIER,
+    OPERATION,
+    ORDINAL,
+    RETRY_COUNT,
+    RETRY_MS,
+    SHUFFLE,
+)
+from mainstem.options.metadata import METADATA
+from mainstem.options.reading import (
+    AS_OF,
+    AS_OF_COMPLETION,
+    BEGIN,
+    CHANGE_FORMAT,
+    DELETES,
+    END,
+    IMAGES,
+    MAX_INSTANTS,
+    QUERY_TYPE,
+    START_OFFSET,
+)
 from mainstem.storage.location import Location
-
-IDENTIFIER = "hoodie.datasource.write.streaming.checkpoint.identifier"
-RETRY_COUNT = "hoodie.datasource.write.streaming.retry.count"
-RETRY_MS = "hoodie.datasource.write.streaming.retry.interval.ms"
-ORDINAL = "hoodie.mainstem.stream.ordinal"
-BATCH_ID = "hoodie.mainstem.stream.batch.id"
-GUARD = "hoodie.mainstem.stream.guard"
-DRIVER_ROWS = "hoodie.mainstem.spark.driver.rows.max"
-DRIVER_BYTES = "hoodie.mainstem.spark.driver.bytes.max"
-SHUFFLE = "hoodie.mainstem.spark.shuffle"
 
 _SPARK_OWN = ("path", "checkpointlocation", "queryname", "outputmode", "trigger", "mode")
 _STREAM = (IDENTIFIER, ORDINAL, BATCH_ID, GUARD, RETRY_COUNT, RETRY_MS)
 _WAYS = (DRIVER_ROWS, DRIVER_BYTES, SHUFFLE)
 _KNOWN = (*_SPARK_OWN, *_STREAM, *_WAYS, OPERATION)
 
-QUERY_TYPE = "hoodie.datasource.query.type"
-BEGIN = "hoodie.datasource.read.begin.instanttime"
-END = "hoodie.datasource.read.end.instanttime"
-AS_OF = "as.of.instant"
 COLUMNS = "columns"
 FILTER = "filter"
-CHANGE_FORMAT = "hoodie.datasource.query.incremental.format"
-START_OFFSET = "hoodie.datasource.streaming.startoffset"  # startOffset, without case
-AS_OF_COMPLETION = "hoodie.mainstem.read.as.of.completion"
-DELETES = "hoodie.mainstem.read.deletes"
-IMAGES = "hoodie.mainstem.read.cdc.images"
-MAX_INSTANTS = "hoodie.mainstem.read.max.instants.per.trigger"
 _READ = (
     QUERY_TYPE, BEGIN, END, AS_OF, COLUMNS, FILTER, CHANGE_FORMAT, START_OFFSET, AS_OF_COMPLETION, DELETES,
     IMAGES, MAX_INSTANTS,
@@ -73,11 +77,11 @@ class WriteOptions:
     ordinal: int | None = None
     batch_id: int | None = None
     guarded: bool = True
-    retries: int = 3
-    retry_ms: int = 2_000
-    driver_rows: int = 100_000
-    driver_bytes: int = 64 * 1024 * 1024
-    shuffle: str = "AUTO"
+    retries: int = RETRY_COUNT.default
+    retry_ms: int = RETRY_MS.default
+    driver_rows: int = DRIVER_ROWS.default
+    driver_bytes: int = DRIVER_BYTES.default
+    shuffle: str = SHUFFLE.default
 
     @classmethod
     def parse(cls, options: Mapping[str, object], *, path: str | None = None) -> WriteOptions:
@@ -94,14 +98,14 @@ class WriteOptions:
             given=given,
             passed=passed,
             identifier=texts.get(IDENTIFIER) or None,
-            ordinal=_number(texts, ORDINAL),
-            batch_id=_number(texts, BATCH_ID),
-            guarded=core.one_of(texts, GUARD, "ON", ("ON", "OFF")) == "ON",
-            retries=core.whole_number(texts, RETRY_COUNT, 3, 0, 1_000),
-            retry_ms=core.whole_number(texts, RETRY_MS, 2_000, 0, 3_600_000),
-            driver_rows=core.whole_number(texts, DRIVER_ROWS, 100_000, 0, 10**9),
-            driver_bytes=core.whole_number(texts, DRIVER_BYTES, 64 * 1024 * 1024, 0, 2**40),
-            shuffle=core.one_of(texts, SHUFFLE, "AUTO", ("AUTO", "ON", "OFF")),
+            ordinal=ORDINAL.read_if_given(texts),
+            batch_id=BATCH_ID.read_if_given(texts),
+            guarded=GUARD.read(texts) == "ON",
+            retries=RETRY_COUNT.read(texts),
+            retry_ms=RETRY_MS.read(texts),
+            driver_rows=DRIVER_ROWS.read(texts),
+            driver_bytes=DRIVER_BYTES.read(texts),
+            shuffle=SHUFFLE.read(texts),
         )
 
 
@@ -120,7 +124,7 @@ class ReadOptions:
     change_format: str = "LATEST_STATE"
     images: str = "json"
     deletes: bool = False
-    start_offset: str = "earliest"
+    start_offset: str = START_OFFSET.default
     max_instants: int | None = None
     filter: str | None = None
 
@@ -132,8 +136,8 @@ class ReadOptions:
         if not texts.get("path"):
             raise Invalid(f'option "path" is missing: the folder of the table. {_CATALOG}')
         _, _, passed = sorted_out(texts, known=(*_KNOWN, *_READ))
-        passed |= {core.METADATA: texts[core.METADATA]} if core.METADATA in texts else {}
-        kind = core.one_of(texts, QUERY_TYPE, "SNAPSHOT", ("SNAPSHOT", "READ_OPTIMIZED", "INCREMENTAL"))
+        passed |= {METADATA: texts[METADATA]} if METADATA in texts else {}
+        kind = QUERY_TYPE.read(texts)
         begin, end, as_of = texts.get(BEGIN), texts.get(END), texts.get(AS_OF)
         if kind != "INCREMENTAL" and (begin or end):
             raise Invalid(f"{BEGIN} and {END} need {QUERY_TYPE}=incremental, found {kind.lower()}")
@@ -156,11 +160,11 @@ class ReadOptions:
             end,
             passed,
             as_of_completion=texts.get(AS_OF_COMPLETION),
-            change_format=core.one_of(texts, CHANGE_FORMAT, "LATEST_STATE", ("LATEST_STATE", CDC)),
-            images=core.one_of(texts, IMAGES, "JSON", ("JSON", "STRUCT")).lower(),
-            deletes=core.one_of(texts, DELETES, "FALSE", ("TRUE", "FALSE")) == "TRUE",
-            start_offset=texts.get(START_OFFSET, "earliest"),
-            max_instants=_number(texts, MAX_INSTANTS),
+            change_format=CHANGE_FORMAT.read(texts),
+            images=IMAGES.read(texts).lower(),
+            deletes=DELETES.read(texts) == "TRUE",
+            start_offset=START_OFFSET.read(texts),
+            max_instants=MAX_INSTANTS.read_if_given(texts),
             filter=texts.get(FILTER) or None,
         )
         found._check_changes(texts, lenient)
@@ -185,7 +189,3 @@ class ReadOptions:
             raise Invalid(f"{MAX_INSTANTS}=0 would never read anything; expected 1 or more")
         if self.deletes and self.change_format == CDC:
             raise Invalid(f"{DELETES} is for latest_state: change data always has the deletes (op d)")
-
-
-def _number(texts: Mapping[str, str], name: str) -> int | None:
-    return core.whole_number(texts, name, 0, 0, 2**62) if name in texts else None

@@ -20,11 +20,12 @@ from mainstem.errors import Invalid, Unsupported
 from mainstem.filters.conditions import conditions
 from mainstem.formats.avro_schema import META_FIELDS
 from mainstem.layout.properties import load_config
+from mainstem.options.reading import AS_OF, BEGIN, END, QUERY_TYPE, START_OFFSET
 from mainstem.readers.changes.commit_range import write_times
 from mainstem.readers.planning.explain import Explanation
 from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.queries.scan_plan import ReadableSplit, ScanPlan
-from mainstem.spark.options import BEGIN, CDC, END, FILTER, INCREMENTAL, START_OFFSET, ReadOptions
+from mainstem.spark.options import CDC, FILTER, INCREMENTAL, ReadOptions
 from mainstem.spark.types import arrow_schema, fit_for_spark
 from mainstem.storage.backends import storage_of
 
@@ -133,7 +134,7 @@ def check_stream(options: ReadOptions) -> None:
     if options.query_type == "READ_OPTIMIZED" or options.as_of or options.as_of_completion:
         raise Unsupported(
             "readStream follows the table's changes; read optimized queries and time travel are for"
-            " batch reads: leave hoodie.datasource.query.type and as.of.instant out"
+            f" batch reads: leave {QUERY_TYPE} and {AS_OF} out"
         )
     if options.begin or options.end:
         raise Invalid(

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from mainstem.api.job_indexes import open_for_job
-from mainstem.api.job_table import open_or_create
+from mainstem.api.job_table import open_for_job, open_or_create
 from mainstem.api.table import Table
 from mainstem.errors import (
     Invalid,
@@ -28,6 +27,7 @@ from mainstem.errors import (
     Unsupported,
 )
 from mainstem.options import SERVICES_AUTOMATIC
+from mainstem.options.engines import IDENTIFIER, ORDINAL
 from mainstem.spark.batch_ids import GuardIds, guard_ids, in_driver, looks
 from mainstem.spark.options import WriteOptions
 from mainstem.spark.types import arrow_schema
@@ -108,7 +108,7 @@ def write_batch(
     """
     given = dict(options or {})
     if ordinal is not None:
-        given["hoodie.mainstem.stream.ordinal"] = ordinal
+        given[ORDINAL] = ordinal
     parsed = WriteOptions.parse(given, path=path)
     ensure_python(df.sparkSession)
     found = in_driver(df)
@@ -184,7 +184,7 @@ def _with_retries(
 
 def _write_counted(df: DataFrame, ways: _Ways, ids: GuardIds) -> Outcome:
     """One of perhaps several writes of a micro-batch: its ordinal is counted in storage."""
-    seams = ways.table._seams
+    seams = ways.table.opened.seams
     random = seams.random
     if not ids.run:  # everything was given by hand: there is nothing to count
         assert ids.ordinal is not None
@@ -237,11 +237,11 @@ class _StreamSink:
         if not identifier:
             raise Invalid(
                 "the id of the streaming query is not known here (Spark Connect?): give"
-                " hoodie.datasource.write.streaming.checkpoint.identifier",
+                f" {IDENTIFIER}",
                 table=self._ways.table.path,
             )
         if self._claimed != identifier:
-            seams = self._ways.table._seams
+            seams = self._ways.table.opened.seams
             claim(seams.storage, seams.random, identifier, query)
             self._claimed = identifier
         return StreamGuard(identifier, batch_id, 0)

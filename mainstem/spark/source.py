@@ -26,8 +26,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mainstem.api.job_indexes import open_for_job
-from mainstem.api.job_table import open_or_create
+from mainstem.api.job_table import open_for_job, open_or_create
 from mainstem.errors import Invalid, Unsupported
 from mainstem.spark.batch_ids import guard_ids, in_task, looks
 from mainstem.spark.jobs import SharedJob, job_name

@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 from mainstem.errors import CorruptTable, Invalid
 from mainstem.limits import TIMELINE_AHEAD_MS_DEFAULT
+from mainstem.options.tables import TIMEZONE
+from mainstem.options.writing import AHEAD_MS
 
 _EPOCH = datetime(1970, 1, 1)
 _MS = timedelta(milliseconds=1)
@@ -50,8 +52,8 @@ class InstantTimes:
                 raise Invalid(
                     f"the newest instant on the timeline, {newest}, is {ahead_ms / 1000:.1f} s ahead of"
                     f" this machine's clock ({instant_text(wall)}); at most {self._ahead_ms_max / 1000:.0f} s"
-                    " is accepted: set the clock right, check hoodie.table.timeline.timezone, or raise"
-                    " hoodie.mainstem.timeline.ahead.max.ms if the instant is genuine"
+                    f" is accepted: set the clock right, check {TIMEZONE}, or raise"
+                    f" {AHEAD_MS} if the instant is genuine"
                 )
             wall = max(wall, floor)
         return instant_text(wall)

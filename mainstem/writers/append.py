@@ -18,7 +18,9 @@ from mainstem.layout.buckets import file_id_bucket, nbcc_file_id
 from mainstem.layout.partitions import metafile_text, nested
 from mainstem.limits import MIB
 from mainstem.metadata.commits.written_rows import WrittenRows
-from mainstem.publish.staging import put_whole
+from mainstem.options.placing import URL_ENCODE
+from mainstem.options.writing import HEARTBEAT_MS
+from mainstem.publish.staging import create_once
 from mainstem.storage import paths
 from mainstem.storage.folders import make_folder
 from mainstem.storage.protocol import Storage, Upload
@@ -59,7 +61,6 @@ class BucketAppender:
     ) -> None:
         self._storage = storage
         self._spec = spec
-        self._token = token
         self._tokens = FileTokens(token)
         self._encoder = BucketEncoder(spec, token.split("-", 1)[0])
         self._logs: dict[tuple[str, int], _OpenLog] = {}
@@ -195,14 +196,10 @@ class BucketAppender:
             return
         metafile = paths.partition_metafile(partition)
         depth = len(partition.split("/")) if partition else 0
-        # Whole or not at all: Java fails on the half-written one of a writer that was killed, for ever.
-        private = paths.prepared(self._spec.instant, f"{self._token}-partition")
-        self._storage.delete(private)  # an attempt of the same name that was killed
         if partition:
             make_folder(self._storage, partition)
-        put_whole(
-            self._storage, private, metafile, metafile_text(self._spec.instant, depth), durable=True
-        )
+        # Whole or not at all: Java fails on the half-written one of a writer that was killed, for ever.
+        create_once(self._storage, metafile, metafile_text(self._spec.instant, depth), durable=True)
 
     def _check_partition(self, partition: str) -> None:
         """``Invalid`` for a new partition within another one, or around one, which Java would not find."""
@@ -225,7 +222,7 @@ class BucketAppender:
                 f"partition {partition!r} cannot be made beside {other!r}: one folder would lie in the other,"
                 " and Hudi's Java readers, which look for no partition below one, would not find the rows of"
                 " the inner one; change the partition values, or create the table with"
-                " hoodie.datasource.write.partitionpath.urlencode=true",
+                f" {URL_ENCODE}=true",
                 table=self._spec.base,
                 instant=self._spec.instant,
             )
@@ -247,7 +244,7 @@ class BucketAppender:
             raise RolledBack(
                 "the transaction's instant is gone from the timeline: another writer found its"
                 " heartbeat expired and rolled it back; write the data again in a new transaction"
-                " (raise hoodie.client.heartbeat.interval_in_ms if the process pauses for long)",
+                f" (raise {HEARTBEAT_MS} if the process pauses for long)",
                 table=spec.base,
                 instant=spec.instant,
             )

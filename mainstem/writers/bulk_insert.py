@@ -21,6 +21,7 @@ from mainstem.formats.resolve import project_to
 from mainstem.layout.buckets import file_id_bucket
 from mainstem.merge.file_slice import merge_slice
 from mainstem.merge.log_entries import DataRows, deleted_rows
+from mainstem.options.engines import SHUFFLE
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import WriteStat
@@ -72,7 +73,7 @@ def check_one_base_file_each(stats: list[WriteStat], table: str, instant: str) -
             raise Invalid(
                 f"two tasks wrote a base file for bucket {stat.file_id[:8]} of partition"
                 f" {stat.partition!r}: a bulk insert needs the rows of a bucket in one task (with Spark:"
-                " write_stream and write_batch see to that unless hoodie.mainstem.spark.shuffle=OFF; for"
+                f" write_stream and write_batch see to that unless {SHUFFLE}=OFF; for"
                 ' format("mainstem") use df.coalesce(1)); nothing was published',
                 table=table,
                 instant=instant,

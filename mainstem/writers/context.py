@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 
 from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.forks import Mutex
-from mainstem.layout.properties import LOCAL_ZONE, TableConfig, load_config
+from mainstem.layout.properties import TableConfig, load_config
 from mainstem.limits import PROPERTIES_BYTES_MAX
 from mainstem.metadata.commits.expression_rows import check_expressions
 from mainstem.metadata.commits.known_groups import KnownGroups
-from mainstem.options import FSYNC, WriterOptions, flag
+from mainstem.options import FSYNC, WriterOptions
+from mainstem.options.tables import LOCAL_ZONE, TIMEZONE
 from mainstem.publish.publisher import Publisher
 from mainstem.publish.table_identity import check_table
 from mainstem.storage import paths
@@ -65,7 +66,7 @@ class WriterContext:
         A process that gives up durability (``hoodie.mainstem.fsync=false``) does so for its own writes; for
         everybody's, only the table can (it was created so).
         """
-        return self.options.fsync or flag(self.config.raw, FSYNC, True)
+        return self.options.fsync or FSYNC.read(self.config.raw)
 
     def synced(self) -> AbstractContextManager[None]:
         """For a service's work: what it writes is durable where ``services_sync`` says so."""
@@ -133,7 +134,7 @@ def open_context(
     if zone is None:
         raise Invalid(
             "the table's instants are in the local zone of its writers"
-            f" (hoodie.table.timeline.timezone=LOCAL): give that zone as {LOCAL_ZONE}, for example"
+            f" ({TIMEZONE}=LOCAL): give that zone as {LOCAL_ZONE}, for example"
             " Europe/Paris or UTC. A wrong zone would order instants wrongly",
             table=base,
         )

@@ -30,7 +30,8 @@ from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 from mainstem.formats.log_file import BlockKind, LogBlock, read_blocks
 from mainstem.layout.buckets import file_id_bucket
 from mainstem.limits import PROPERTIES_BYTES_MAX
-from mainstem.publish.staging import put_whole
+from mainstem.options.writing import BLOCK_FORMAT
+from mainstem.publish.staging import create_once
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.seams import Randomness, Seams
@@ -156,7 +157,7 @@ def staging_spec(storage: Storage, random: Randomness, spec: WriteSpec, schema: 
         )
     if spec.block_format != "avro":
         raise Unsupported(
-            f"hoodie.logfile.data.block.format={spec.block_format}: rows are staged before their commit's"
+            f"{BLOCK_FORMAT}={spec.block_format}: rows are staged before their commit's"
             " time is known, which can be put into avro blocks later and not into compressed ones; set it"
             " to avro for this writer (blocks of both kinds may stand in one table)",
             table=spec.base,
@@ -175,8 +176,7 @@ def table_identity(storage: Storage, random: Randomness) -> str:
             return data.decode("ascii", "replace")
         except FileNotFoundError:
             made = f"{random.getrandbits(128):032x}"
-        private = paths.prepared("identity", made)
-        if put_whole(storage, private, paths.TABLE_IDENTITY, made.encode(), durable=True):
+        if create_once(storage, paths.TABLE_IDENTITY, made.encode(), durable=True):
             storage.settle([], [paths.HOODIE, paths.OWN], durable=True)
 
 

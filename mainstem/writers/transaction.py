@@ -188,7 +188,7 @@ class Transaction:
         ctx, storage = self._ctx, self._ctx.seams.storage
         # Whoever finds it pending, or has to roll it back, can tell whose it is.
         name = ctx.options.writer_name
-        whose = {WRITER_NAME: name} if name else {}
+        whose: dict[str, str] = {WRITER_NAME: name} if name else {}
         if self._guard is not None:
             whose[GUARD_KEY] = self._guard.extra_metadata()[GUARD_KEY]
         inflight = encode_commit([], whose, OPERATIONS[self._spec.operation])

@@ -19,7 +19,8 @@ from mainstem.formats.avro_schema import arrow_to_avro, avro_to_arrow
 from mainstem.layout.schema_evolution import declared_fields, evolved, merged_fields, needed_fields
 from mainstem.layout.schema_fit import arrow_user_schema
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
-from mainstem.options import flag
+from mainstem.options.tables import COLUMN_DROP
+from mainstem.options.writing import RECONCILE, SET_NULL
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
@@ -27,9 +28,6 @@ from mainstem.timeline.commit_metadata import decode_commit
 from mainstem.timeline.instant import DELTACOMMIT
 from mainstem.writers.write_spec import BULK_INSERT, INSERT, UPSERT, WriteSpec, complete_rules
 
-SET_NULL = "hoodie.write.set.null.for.missing.columns"
-RECONCILE = "hoodie.datasource.write.reconcile.schema"
-DROP = "hoodie.datasource.write.schema.allow.auto.evolution.column.drop"
 # Instants whose metadata says nothing about the schema of new rows (TableSchemaResolver).
 _LOOKED_AT_MAX = 8
 _NO_DATA = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
@@ -37,12 +35,12 @@ _NO_DATA = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
 
 def fills_missing(properties: Mapping[str, str]) -> bool:
     """Whether columns that a batch lacks are written as nulls. Raises ``Invalid`` or ``Unsupported``."""
-    if flag(properties, DROP, False):
+    if COLUMN_DROP.read(properties):
         raise Unsupported(
-            f"{DROP}=true: a column that one writer drops would hide what others write to it at the same"
-            f" time; write nulls ({SET_NULL}=true)"
+            f"{COLUMN_DROP}=true: a column that one writer drops would hide what others write to it at the"
+            f" same time; write nulls ({SET_NULL}=true)"
         )
-    return flag(properties, SET_NULL, False) or flag(properties, RECONCILE, False)
+    return SET_NULL.read(properties) or RECONCILE.read(properties)
 
 
 def follow(spec: WriteSpec, batch: pa.Table) -> WriteSpec:

@@ -35,14 +35,13 @@ from typing import TypeVar
 
 from mainstem.errors import CorruptTable, Invalid, Unavailable
 from mainstem.limits import PROPERTIES_BYTES_MAX
+from mainstem.options.engines import IDENTIFIER, ORDINAL
 from mainstem.publish.staging import Swept, put_whole
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.truetime.seams import Randomness
 
 T = TypeVar("T")
-
-ORDINAL_OPTION = "hoodie.mainstem.stream.ordinal"
 
 OPEN, DONE, FAILED = "open", "done", "failed"
 _VERSION = "state-"
@@ -87,7 +86,7 @@ def allocate(
     round.
     """
     if ordinal is not None and ordinal < 0:
-        raise Invalid(f"{ORDINAL_OPTION}={ordinal}, expected a number from 0", table=storage.base)
+        raise Invalid(f"{ORDINAL}={ordinal}, expected a number from 0", table=storage.base)
 
     def change(state: _State) -> tuple[_State, int]:
         state = _for_batch(state, what, storage.base)
@@ -150,7 +149,7 @@ def _owned(state: _State, identifier: str, query: str, base: str) -> _State:
         raise Invalid(
             f"checkpoint identifier {identifier!r} belongs to the streaming query {state.query},"
             f" this is query {query}: the two would skip each other's batches. Give each query its"
-            " own hoodie.datasource.write.streaming.checkpoint.identifier; a query that starts"
+            f" own {IDENTIFIER}; a query that starts"
             " from a new checkpoint folder needs a new identifier too, since its batches count"
             " from 0 again",
             table=base,
@@ -167,7 +166,7 @@ def _for_batch(state: _State, what: StreamWrite, base: str) -> _State:
             f"batch {what.batch_id} of stream {what.identifier!r} is over: batch {state.batch_id}"
             " has begun. Another driver runs the same checkpoint, or an older copy of the"
             " checkpoint was restored: stop one of the drivers; for a restored checkpoint choose"
-            " a new hoodie.datasource.write.streaming.checkpoint.identifier",
+            f" a new {IDENTIFIER}",
             table=base,
         )
     if what.batch_id > state.batch_id:
@@ -192,7 +191,7 @@ def _choose(
     where = f"batch {what.batch_id} of stream {what.identifier!r}"
     if any(entry.given != (ordinal is not None) for entry in run):
         raise Invalid(
-            f"{where}: some of its writes give {ORDINAL_OPTION} and some do not; give it to all of"
+            f"{where}: some of its writes give {ORDINAL} and some do not; give it to all of"
             " them (0, 1, ...) or to none",
             table=base,
         )
@@ -200,7 +199,7 @@ def _choose(
         for entry in run:
             if entry.ordinal == ordinal and entry.state != FAILED:
                 raise Invalid(
-                    f"{where}: {ORDINAL_OPTION}={ordinal} was given to two writes; the second would"
+                    f"{where}: {ORDINAL}={ordinal} was given to two writes; the second would"
                     " count as already committed and be lost. Number the writes of a batch 0, 1,"
                     " ...",
                     table=base,
@@ -215,7 +214,7 @@ def _choose(
         raise _SeveralThreads(
             f"{where}: it is written from several threads, or an earlier write of it never ended;"
             " the order of its writes cannot be known, and a replay could skip the wrong one."
-            f" Write one after the other, or number the writes with the option {ORDINAL_OPTION}"
+            f" Write one after the other, or number the writes with the option {ORDINAL}"
             " (0, 1, ...) so that each has the same number in every run",
             table=base,
         )
@@ -223,7 +222,7 @@ def _choose(
         raise Invalid(
             f"{where}: an earlier write of this run failed, so it is not known whether this is the"
             " same write again or the next one. Let the batch fail (the query replays it), or"
-            f" number the writes with the option {ORDINAL_OPTION}",
+            f" number the writes with the option {ORDINAL}",
             table=base,
         )
     return len(run)
@@ -243,7 +242,7 @@ def _compare_with_earlier_runs(state: _State, what: StreamWrite, ordinal: int, b
                     f"batch {what.batch_id} of stream {what.identifier!r}: write {ordinal} of this"
                     f" replay is [{what.looks}], but an earlier run committed [{entry.looks}] as"
                     f" write {ordinal}. Skipping it could lose rows. Write in the same order as"
-                    f" before, or number the writes with the option {ORDINAL_OPTION}: {ordinal}"
+                    f" before, or number the writes with the option {ORDINAL}: {ordinal}"
                     " for the one that is committed",
                     table=base,
                 )

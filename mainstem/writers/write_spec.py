@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from mainstem.formats.avro_schema import avro_to_arrow
 from mainstem.layout.key_generator import KeyGenerator
 from mainstem.merge.rules import MergeRules
-from mainstem.options import GZIP_LEVEL
+from mainstem.options.tables import PARTIAL_UPDATES
+from mainstem.options.writing import PARTIAL_BLOCKS
 from mainstem.storage.location import Location
 
 UPSERT = "upsert"
@@ -28,19 +29,11 @@ UNSAFE = {
 }
 
 PARTIAL_BLOCKS_WARNING = (
-    "hoodie.mainstem.write.partial.blocks=true: update_columns writes IS_PARTIAL log blocks. Hudi's Java"
+    f"{PARTIAL_BLOCKS}=true: update_columns writes IS_PARTIAL log blocks. Hudi's Java"
     " readers fail with a ClassCastException on a file group that holds a partial row of a key without"
     " a full one (log files only, before a compaction); mainstem reads them. Tables with"
-    " hoodie.table.partial.update.mode=IGNORE_DEFAULTS need no such blocks"
+    f" {PARTIAL_UPDATES}=IGNORE_DEFAULTS need no such blocks"
 )
-
-#: options that decide how files are laid out; they travel to the workers as they were given
-LAYOUT_OPTIONS = (
-    "hoodie.parquet.compression.codec", "hoodie.parquet.bloom.filter.enabled",
-    "hoodie.index.bloom.num_entries", "hoodie.index.bloom.fpp",
-    "hoodie.bloom.index.filter.type", "hoodie.bloom.index.filter.dynamic.max.entries",
-    "hoodie.parquet.block.size", GZIP_LEVEL,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)

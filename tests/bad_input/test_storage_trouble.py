@@ -87,7 +87,7 @@ def _writes_of_a_commit(path: Path) -> int:
 
 def _on(path: Path, storage: LocalStorage) -> Table:
     real = mainstem.open_table(path)
-    return Table(dataclasses.replace(real._seams, storage=storage), real.config, {})
+    return Table(dataclasses.replace(real.opened.seams, storage=storage), real.config, {})
 
 
 def test_a_disk_that_fills_up_at_any_write_of_a_commit_loses_and_shows_nothing(table, path) -> None:

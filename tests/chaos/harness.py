@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import mainstem
-from mainstem.truetime.locks.zookeeper_options import EXPLICIT
+from mainstem.options.locks import EXPLICIT
 from tests.chaos.actors import Actor, Place, flink_writer, indexer, python_writer, service, spark_writer
 from tests.chaos.faults import Deal, pack
 from tests.chaos.rows import SCHEMA

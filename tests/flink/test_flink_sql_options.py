@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from mainstem.api.job_indexes import asked_indexes
+from mainstem.api.job_table import asked_indexes
 from mainstem.errors import Invalid, MainstemError, Unsupported
 from mainstem.flink.option_list import BY_NAME, FIXED, NO_EFFECT, OPTIONS
 from mainstem.flink.options import FlinkOptions
-from mainstem.services.clean_plan import COMMITS_RETAINED
+from mainstem.options.services import CLEAN_COMMITS
 from mainstem.services.run_options import CLEANING, COMPACTION, RunOptions
 
 BASE = {"connector": "hudi", "path": "/data/t1", "table.type": "MERGE_ON_READ", "index.type": "BUCKET"}
@@ -172,7 +172,7 @@ def test_merge_classes_are_merge_modes(option, value, mode, partial) -> None:
 def test_services_run_beside_the_job_with_flinks_defaults() -> None:
     passed = parsed().passed
     assert {COMPACTION, CLEANING} <= set(RunOptions.from_properties(passed).beside)
-    assert passed[COMMITS_RETAINED] == "30"
+    assert passed[CLEAN_COMMITS] == "30"
     assert passed["hoodie.keep.max.commits"] == "50"
 
 
@@ -185,7 +185,7 @@ def test_the_second_pipeline_runs_no_services() -> None:
 def test_options_of_services_go_on_under_hudis_names() -> None:
     passed = parsed(**{"compaction.delta_commits": "7", "clean.retain_commits": "3"}).passed
     assert passed["hoodie.compact.inline.max.delta.commits"] == "7"
-    assert passed[COMMITS_RETAINED] == "3"
+    assert passed[CLEAN_COMMITS] == "3"
 
 
 def test_vector_columns_are_parsed_as_in_hudi() -> None:

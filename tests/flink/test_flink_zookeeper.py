@@ -13,7 +13,7 @@ from test_flink_sql_statements import content
 from test_flink_writers import ONE, numbers, rows_of, table, wait_for
 
 from mainstem.errors import LockUnavailable, MainstemError, Unavailable
-from mainstem.truetime.locks.zookeeper_options import EXPLICIT
+from mainstem.options.locks import EXPLICIT
 from tests.servers.zookeeper import ZooKeeperServer, free_port
 
 pytest.importorskip("kazoo.client")

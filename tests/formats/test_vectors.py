@@ -24,7 +24,6 @@ from mainstem.formats.base_file import BaseFileFormat, encode_base_file
 from mainstem.formats.log_file import data_block
 from mainstem.formats.resolve import project_to
 from mainstem.formats.vectors import (
-    FOOTER_KEY,
     Vector,
     VectorRefused,
     as_bytes,
@@ -36,6 +35,7 @@ from mainstem.formats.vectors import (
     vector_of,
     with_vectors,
 )
+from mainstem.options.placing import VECTOR_COLUMNS
 from tests.formats.golden_logs import GOLDEN
 
 ELEMENTS = {"FLOAT": (pa.float32(), "f"), "DOUBLE": (pa.float64(), "d"), "INT8": (pa.int8(), "b")}
@@ -133,7 +133,7 @@ def test_schemas_and_base_files_are_those_of_java(table):
         assert arrow_to_avro(schema, table_name=table, meta_fields=True) == text
         rows = project_to(file.read(), schema)
         made = pq.ParquetFile(pa.BufferReader(encode_base_file(rows, text, ours)))
-        assert made.metadata.metadata[FOOTER_KEY.encode()] == notes[FOOTER_KEY.encode()]
+        assert made.metadata.metadata[VECTOR_COLUMNS.encode()] == notes[VECTOR_COLUMNS.encode()]
         assert made.schema_arrow.equals(file.schema_arrow, check_metadata=False)
         assert made.read().equals(file.read())
 
@@ -180,7 +180,7 @@ def test_parquet_log_blocks_name_their_vectors(rows):
     table = pa.table([pa.array(["a"] * rows), rows_of(np.ones((rows, 2), "f4"), "v")], names=["k", "v"])
     block = b"".join(map(bytes, data_block("1", text, table.cast(schema), block_format="parquet")))
     file = pq.ParquetFile(pa.BufferReader(block[block.index(b"PAR1") : block.rindex(b"PAR1") + 4]))
-    assert file.metadata.metadata[FOOTER_KEY.encode()] == b"v:VECTOR(2)"
+    assert file.metadata.metadata[VECTOR_COLUMNS.encode()] == b"v:VECTOR(2)"
     assert file.schema_arrow.field("v").type == pa.binary(8)
     assert project_to(file.read(), avro_to_arrow(text)).column("v").to_pylist() == [[1.0, 1.0]] * rows
 

@@ -15,10 +15,12 @@ import pytest
 
 import mainstem
 from mainstem.api.hoodie_options import sorted_out
-from mainstem.api.job_indexes import asked_indexes, open_for_job
+from mainstem.api.job_table import asked_indexes, open_for_job
 from mainstem.cli.main import main
 from mainstem.errors import Invalid
 from mainstem.indexing.index_plan import schedule
+from mainstem.storage.backends import location_of
+from mainstem.storage.location import Location
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 TABLE = {
@@ -35,7 +37,7 @@ METADATA, STATS = "hoodie.metadata.enable", "hoodie.metadata.index.column.stats.
 class Job:
     """What a job of an engine says about its table."""
 
-    path: str
+    location: Location
     operation: str
     table: Mapping[str, str]
     given: Mapping[str, str]
@@ -43,7 +45,7 @@ class Job:
 
 
 def job(path: Path, **more: str) -> Job:
-    return Job(str(path), "upsert", *sorted_out({**TABLE, **more}))
+    return Job(location_of(path), "upsert", *sorted_out({**TABLE, **more}))
 
 
 def opened(path: Path, **more: str) -> mainstem.Table:

@@ -130,7 +130,7 @@ def test_an_index_of_a_live_table_agrees_with_the_data_and_goes_on_doing_so(tabl
     # The plan and its end are Java's, and name one partition.
     *_, done = [i for i in opened(table).timeline() if i.action == "indexing"]
     assert done.is_completed and done.requested == built.action
-    (plan,) = load_index_plan(opened(table)._seams.storage, built.action)
+    (plan,) = load_index_plan(opened(table).opened.seams.storage, built.action)
     assert plan.partition == kind and plan.extra == {}
 
 

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mainstem.errors import LeaseLost
+from mainstem.options.locks import EXPLICIT
 from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.providers import open_lock
-from mainstem.truetime.locks.zookeeper_options import EXPLICIT
 
 
 class Log:

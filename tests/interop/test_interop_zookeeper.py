@@ -24,11 +24,12 @@ from test_interop_lock import AT_ONCE, ROWS, check_java_commits_only_after_our_l
 
 import mainstem
 from mainstem.errors import LockUnavailable
+from mainstem.options.locks import EXPLICIT, IMPLICIT
 from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.locks.zookeeper import ZooKeeperLock
-from mainstem.truetime.locks.zookeeper_options import EXPLICIT, IMPLICIT, implicit_base_path
+from mainstem.truetime.locks.zookeeper_options import implicit_base_path
 from tests.servers.zookeeper import ZooKeeperServer
 from tests.servers.zookeeper_ensemble import ZooKeeperEnsemble
 
@@ -173,7 +174,7 @@ def test_a_java_job_without_lock_options_takes_the_lock_from_the_table_and_waits
     java: JavaHudi, table: mainstem.Table
 ) -> None:
     options = java_options("locked", buckets=1)
-    check_java_commits_only_after_our_lease(java, table, table._seams.lock, options)
+    check_java_commits_only_after_our_lease(java, table, table.opened.seams.lock, options)
 
 
 def test_a_java_job_with_another_lock_than_the_tables_is_refused_by_java(

@@ -104,9 +104,9 @@ def _use(table: Table, worker: int, number: int, said: TextIO) -> None:
             work()
         return
     table.writer_context()
-    mark = f"{table._identity}/{worker}/{number}"
+    mark = f"{table.opened.identity}/{worker}/{number}"
     if worker == READER:
-        strange = [i for i in ids(table) if not i.startswith(f"{table._identity}/")]
+        strange = [i for i in ids(table) if not i.startswith(f"{table.opened.identity}/")]
         if strange:
             said.write(f"error rows of another table: {strange}\n")
         return

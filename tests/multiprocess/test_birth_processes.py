@@ -81,7 +81,7 @@ def test_processes_that_go_on_with_a_deleted_table_leave_the_new_one_alone(tmp_p
 def told(folder: Path, table: mainstem.Table) -> set[str]:
     """Rows of this table that were acknowledged."""
     lines = (line for number in range(2) for line in _lines(folder / f"said-{number}"))
-    return {line for line in lines if line.startswith(f"{table._identity}/")}
+    return {line for line in lines if line.startswith(f"{table.opened.identity}/")}
 
 
 def _lines(path: Path) -> list[str]:
@@ -92,5 +92,5 @@ def check(folder: Path, table: mainstem.Table) -> int:
     """What was acknowledged is read, and nothing of another table; how many rows were acknowledged."""
     meant, found = told(folder, table), worker.ids(table)
     assert meant <= set(found) and len(found) == len(set(found))
-    assert all(name.startswith(f"{table._identity}/") for name in found)
+    assert all(name.startswith(f"{table.opened.identity}/") for name in found)
     return len(meant)

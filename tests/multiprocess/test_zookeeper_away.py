@@ -14,7 +14,7 @@ import pytest
 
 import mainstem
 from mainstem.errors import LockUnavailable, Unavailable
-from mainstem.truetime.locks.zookeeper_options import EXPLICIT
+from mainstem.options.locks import EXPLICIT
 from tests.multiprocess import table_files
 from tests.multiprocess.writer_worker import SCHEMA, batch
 from tests.servers.zookeeper import ZooKeeperServer, free_port

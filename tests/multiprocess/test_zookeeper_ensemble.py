@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from mainstem.errors import LeaseLost, LockUnavailable
+from mainstem.options.locks import EXPLICIT
 from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.locks.zookeeper import ZooKeeperLock
-from mainstem.truetime.locks.zookeeper_options import EXPLICIT
 from tests.multiprocess.test_lock_processes import eventually
 from tests.servers.zookeeper_ensemble import SERVERS, ZooKeeperEnsemble, session_password
 

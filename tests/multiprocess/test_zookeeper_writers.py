@@ -18,7 +18,7 @@ from typing import ClassVar
 import pytest
 
 import mainstem
-from mainstem.truetime.locks.zookeeper_options import EXPLICIT
+from mainstem.options.locks import EXPLICIT
 from tests.multiprocess.test_lock_processes import eventually
 from tests.multiprocess.test_writer_processes import (
     SECTION,

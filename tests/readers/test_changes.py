@@ -137,7 +137,7 @@ def test_change_data_comes_in_pieces_that_can_be_pickled_filtered_and_projected(
     assert plan.schema == expected.schema
     pieces = pickle.loads(pickle.dumps(table.changes(mode="cdc").splits()))
     assert len(pieces) > 4
-    tables = [t for piece in pieces for t in piece.read(table._seams.storage)]
+    tables = [t for piece in pieces for t in piece.read(table.opened.seams.storage)]
     assert encoded(pa.concat_tables(tables)) == encoded(whole)
 
 

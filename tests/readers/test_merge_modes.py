@@ -16,16 +16,17 @@ import pytest
 
 import mainstem
 from mainstem.api.job_table import contradiction
-from mainstem.errors import Unsupported
+from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.java_properties import format_properties, parse_properties
 from mainstem.layout.properties import TableConfig
 from mainstem.merge import modes
 from mainstem.merge.rules import MergeRules, merge_rules
+from mainstem.options.tables import MERGE_MODE, ORDERING_FIELDS, PARTIAL_UPDATES, PRECOMBINE
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("amount", pa.int64())])
 QUICK = {"hoodie.mainstem.exclusive": "true", "hoodie.mainstem.fsync": "false"}
-FILLING = {modes.PARTIAL: modes.IGNORE_DEFAULTS}
-SMALL_LETTERS = {modes.PARTIAL: "ignore_defaults"}
+FILLING = {PARTIAL_UPDATES: modes.IGNORE_DEFAULTS}
+SMALL_LETTERS = {PARTIAL_UPDATES: "ignore_defaults"}
 DEFAULT = 7
 
 
@@ -77,11 +78,13 @@ def test_a_partial_update_mode_in_small_letters_is_refused_by_all_alike(tmp_path
     wrong = contradiction(Options(SMALL_LETTERS), table.config)
     assert wrong is not None and "contradicts the table" in wrong
     assert contradiction(Options(FILLING), table.config) is None
+    with pytest.raises(Invalid, match="contradicts the table"):
+        mainstem.open_table(tmp_path / "t", {**QUICK, **SMALL_LETTERS}).upsert(rows(1))
 
 
 def test_before_version_9_there_is_no_partial_update_mode() -> None:
     for text in ("IGNORE_DEFAULTS", "ignore_defaults", "anything"):
-        raw = {"hoodie.table.version": "8", modes.PARTIAL: text}
+        raw = {"hoodie.table.version": "8", PARTIAL_UPDATES: text}
         assert modes.partial_update_mode(raw) is None and merge_rules(raw).partial is None
 
 
@@ -89,11 +92,11 @@ def test_before_version_9_there_is_no_partial_update_mode() -> None:
     ("properties", "mode"),
     [
         ({}, modes.COMMIT_TIME),
-        ({modes.ORDERING: "ts"}, modes.EVENT_TIME),
-        ({modes.PRECOMBINE: "ts"}, modes.EVENT_TIME),
-        ({modes.ORDERING: " ", modes.PRECOMBINE: "ts"}, modes.EVENT_TIME),
-        ({modes.ORDERING: "ts", modes.MODE: " commit_time_ordering "}, modes.COMMIT_TIME),
-        ({modes.ORDERING: "ts", modes.MODE: " "}, modes.EVENT_TIME),
+        ({ORDERING_FIELDS: "ts"}, modes.EVENT_TIME),
+        ({PRECOMBINE: "ts"}, modes.EVENT_TIME),
+        ({ORDERING_FIELDS: " ", PRECOMBINE: "ts"}, modes.EVENT_TIME),
+        ({ORDERING_FIELDS: "ts", MERGE_MODE: " commit_time_ordering "}, modes.COMMIT_TIME),
+        ({ORDERING_FIELDS: "ts", MERGE_MODE: " "}, modes.EVENT_TIME),
     ],
 )
 def test_table_and_merge_agree_about_the_mode(properties: dict[str, str], mode: str) -> None:

@@ -130,7 +130,7 @@ def test_a_listing_that_missed_an_earlier_commit_does_not_show_a_later_one(tmp_p
 def test_a_transaction_that_commits_between_timeline_and_file_listing_is_not_half_seen(tmp_path):
     table = create(tmp_path / "t")
     table.upsert(rows((1, "a", 1, "old"), (2, "b", 1, "old")))
-    state = TableState.load(LocalStorage(str(tmp_path / "t")), load_config(table._seams.storage))
+    state = TableState.load(LocalStorage(str(tmp_path / "t")), load_config(table.opened.seams.storage))
     table.upsert(rows((1, "a", 2, "new"), (2, "b", 2, "new"), (3, "c", 2, "new")))
     visible = [log for g in state.groups() for s in g.slices for log in s.log_files]
     assert len(visible) == 2
@@ -255,7 +255,7 @@ def test_unknown_columns_modes_and_options_are_refused(tmp_path):
     with pytest.raises(Invalid, match="mode='fast'"):
         table.scan(mode="fast")
     with pytest.raises(Invalid, match=r"mainstem\.read\.damaged"):
-        snapshot.scan(table._seams.storage, damaged="maybe").to_arrow()
+        snapshot.scan(table.opened.seams.storage, damaged="maybe").to_arrow()
 
 
 def test_an_empty_table_gives_its_schema_and_no_rows(tmp_path):

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pytest
 
 import mainstem
+from mainstem.api.services import Services
 from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.options import UNSAFE_FOR_JAVA
 from mainstem.readers.planning.table_state import WRITES
@@ -124,7 +125,7 @@ def without_savepoint(path: Path) -> None:
 def set_aside(path: Path) -> None:
     table = opened(path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mainstem.Table, "_rebuild_metadata", lambda self: None)
+        patch.setattr(Services, "_rebuild_metadata", lambda self: None)
         table.rollback(newest(table))
 
 
@@ -191,8 +192,8 @@ class Observed(Mortal):
 
 def done(table: mainstem.Table, work: Work, at: int | None) -> int:
     """Do it in a process that dies after a step that others see (None: that lives); how many it made."""
-    storage = Observed(table._seams.storage, at)
-    table._seams = replace(table._seams, storage=storage)
+    storage = Observed(table.opened.seams.storage, at)
+    table.opened.seams = replace(table.opened.seams, storage=storage)
     try:
         work(table)
     except Dead:

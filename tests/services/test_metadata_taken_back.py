@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pytest
 
 import mainstem
+from mainstem.api.services import Services
 from mainstem.errors import Invalid, Unavailable
 from mainstem.indexing import index_build
 from mainstem.indexing.index_plan import schedule as schedule_index
@@ -260,7 +261,7 @@ def test_an_index_of_a_column_that_the_restore_took_away_hinders_no_other(tmp_pa
 
 
 def test_an_index_that_is_dropped_before_it_is_built_again_stays_away(table, monkeypatch) -> None:
-    monkeypatch.setattr(mainstem.Table, "_rebuild_metadata", lambda self: None)
+    monkeypatch.setattr(Services, "_rebuild_metadata", lambda self: None)
     table.restore(saved(table))
     opened(table.path).drop_index("column_stats")
     assert load_config(LocalStorage(table.path)).raw[REBUILD] == "files"

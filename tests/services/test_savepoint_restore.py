@@ -21,7 +21,7 @@ from mainstem.cli.main import main
 from mainstem.errors import Invalid, RolledBack, Unavailable, Unsupported
 from mainstem.formats.avro_container import encode_container
 from mainstem.readers.planning.table_state import TableState
-from mainstem.services import compaction, restoring, rolling_back
+from mainstem.services import compaction, restore_plan, restoring, rolling_back
 from mainstem.services.claim import claim
 from mainstem.storage import paths
 from mainstem.storage.local import LocalStorage
@@ -327,12 +327,12 @@ def test_a_writer_that_wakes_up_while_its_restore_is_pending_commits_nothing(tab
     stopped = table.begin()
     stopped.write(rows(range(4), 9, "stopped"))
     ctx = mainstem.open_table(table.path, QUICK).writer_context()
-    monkey = restoring.roll_back_failed_writes
-    restoring.roll_back_failed_writes = lambda ctx: aged(table)  # it dies between the look and the lock
+    monkey = restore_plan.roll_back_failed_writes
+    restore_plan.roll_back_failed_writes = lambda ctx: aged(table)  # it dies between the look and the lock
     try:
         time = restoring.schedule(ctx, saved.instant)
     finally:
-        restoring.roll_back_failed_writes = monkey
+        restore_plan.roll_back_failed_writes = monkey
     with pytest.raises(RolledBack, match=f"the restore {time} removes this transaction"):
         stopped.commit()
     table.restore()
@@ -362,7 +362,7 @@ def dying(path: Path, calls: int) -> tuple[mainstem.Table, Dying]:
     opened = mainstem.open_table(path, QUICK)
     storage = Dying(str(path), sync=False)
     storage.calls_left = calls
-    opened._seams = dataclasses.replace(opened._seams, storage=storage)
+    opened.opened.seams = dataclasses.replace(opened.opened.seams, storage=storage)
     return opened, storage
 
 

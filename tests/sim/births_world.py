@@ -177,7 +177,7 @@ class Births(Simulation):
         """Whoever publishes, takes away or replaces has a handle of this life."""
         actor = self.world.current
         table = None if actor is None else self.handles.get(actor.process)
-        identity = None if table is None else table._identity
+        identity = None if table is None else table.opened.identity
         if identity is not None and self.life_of[identity] is not self.life and not self.removing:
             raise Violation(
                 "its own table",
@@ -221,7 +221,7 @@ class Births(Simulation):
 
     def _life(self, table: Table) -> Life | None:
         """None of a table without a note, to which no writer of ours came yet."""
-        return None if table._identity is None else self.life_of[table._identity]
+        return None if table.opened.identity is None else self.life_of[table.opened.identity]
 
     def _retry(self, process: Process, work: Callable[[], Any]) -> Any:
         """Until faults let it through; None where there is no table, or not that one any more."""
@@ -303,7 +303,7 @@ class Births(Simulation):
                 table, batch = None, 0
                 self.pause_between(process, 500)
                 continue
-            if table is None or again._identity != table._identity:
+            if table is None or again.opened.identity != table.opened.identity:
                 batch = 0
             table, guard = again, StreamGuard("s", batch)
             done = self._retry(process, lambda t=table, g=guard: self._upsert(process, t, g))

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from mainstem.api.table import Table
-from mainstem.writers.transaction_schema import SET_NULL
+from mainstem.options.writing import SET_NULL
 from tests.sim import plain_format
 from tests.sim.ledger import user_columns
 from tests.sim.oracle import GROWN, Intent, Row

@@ -13,8 +13,7 @@ from types import ModuleType
 
 from mainstem.api.create import with_metadata
 from mainstem.api.table import Table
-from mainstem.metadata.compaction_rows import DELTA_COMMITS
-from mainstem.services.clean_plan import METADATA_DERIVED
+from mainstem.options.services import METADATA_CLEAN_DERIVED, METADATA_COMMITS
 from mainstem.services.metadata import (
     metadata_archiving,
     metadata_cleaning,
@@ -71,7 +70,7 @@ class Compacted(Indexed):
     settle_calls = 80_000  # sources that were set back start more drivers
 
     def more_properties(self) -> dict[str, str]:
-        return {**super().more_properties(), DELTA_COMMITS: "3", METADATA_DERIVED: "false"}
+        return {**super().more_properties(), METADATA_COMMITS: "3", METADATA_CLEAN_DERIVED: "false"}
 
     def build(self) -> None:
         super().build()

@@ -20,9 +20,9 @@ from typing import Any
 from unittest.mock import patch
 
 from mainstem.api import create
-from mainstem.api.indexes import IndexMethods
-from mainstem.api.services import ServiceMethods
-from mainstem.api.vectors import VectorMethods
+from mainstem.api.indexes import Indexes
+from mainstem.api.services import Services
+from mainstem.api.vectors import Vectors
 from mainstem.readers.queries.scan_plan import ScanPlan
 from mainstem.services.metadata import metadata_archiving, metadata_cleaning, metadata_compaction
 from mainstem.storage import paths
@@ -43,21 +43,21 @@ _SILENT = (f"{paths.FENCE}/", f"{paths.PREPARED}/")
 
 #: who is called for which kind of action; a transaction has its own rules
 CALLS: tuple[tuple[Any, str, str], ...] = (
-    *((ServiceMethods, name, "rollback") for name in ("rollback", "rollback_failed_writes")),
+    *((Services, name, "rollback") for name in ("rollback", "rollback_failed_writes")),
     (transaction, "roll_back_failed_writes", "rollback"),
-    *((ServiceMethods, name, "compaction") for name in ("compact", "run_compaction", "schedule_compaction")),
+    *((Services, name, "compaction") for name in ("compact", "run_compaction", "schedule_compaction")),
     (Compactor, "run", "compaction"),
     *(
-        (ServiceMethods, name, "log compaction")
+        (Services, name, "log compaction")
         for name in ("log_compact", "run_log_compaction", "schedule_log_compaction")
     ),
-    *((ServiceMethods, name, "clean") for name in ("clean", "schedule_clean")),
-    (ServiceMethods, "archive", "archiving"),
-    *((ServiceMethods, name, "savepoint") for name in ("savepoint", "delete_savepoint")),
-    (ServiceMethods, "restore", "restore"),
-    (IndexMethods, "create_index", "index build"),
-    (IndexMethods, "drop_index", "index drop"),
-    (IndexMethods, "refresh_index", "vector refresh"),
+    *((Services, name, "clean") for name in ("clean", "schedule_clean")),
+    (Services, "archive", "archiving"),
+    *((Services, name, "savepoint") for name in ("savepoint", "delete_savepoint")),
+    (Services, "restore", "restore"),
+    (Indexes, "create", "index build"),
+    (Indexes, "drop", "index drop"),
+    (Indexes, "refresh", "vector refresh"),
     (metadata_compaction, "run", "metadata compaction"),
     (metadata_cleaning, "run", "metadata clean"),
     (metadata_archiving, "run", "metadata archiving"),
@@ -65,7 +65,7 @@ CALLS: tuple[tuple[Any, str, str], ...] = (
     (Births, "_remove_by_name", "deletion"),
     (Mixed, "_java_commit", "Java-like commit"),
     (ScanPlan, "to_arrow", READ),
-    (VectorMethods, "search", READ),
+    (Vectors, "search", READ),
 )
 WRITES = ("delta commit", "bulk insert", "sink commit")
 KINDS: tuple[str, ...] = tuple(dict.fromkeys((*WRITES, *(kind for _, _, kind in CALLS), PENDING)))

@@ -13,7 +13,7 @@ from typing import Any
 from mainstem.api.table import Table
 from mainstem.errors import MainstemError, Unavailable
 from mainstem.layout.properties import load_config
-from mainstem.services.log_compaction_plan import BESIDE_WRITERS
+from mainstem.options.services import BESIDE_WRITERS
 from tests.sim.tables_world import Tables
 from tests.sim.world import Process
 

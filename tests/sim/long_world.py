@@ -11,7 +11,7 @@ of them.
 from __future__ import annotations
 
 from mainstem.api.table import Table
-from mainstem.services.log_compaction_plan import BESIDE_WRITERS
+from mainstem.options.services import BESIDE_WRITERS
 from tests.sim.bulk_world import bulk_insert
 from tests.sim.services_world import Services
 from tests.sim.world import Process

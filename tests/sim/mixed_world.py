@@ -13,6 +13,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from mainstem.api.table import Table
+from mainstem.api.write_request import write_spec
 from mainstem.errors import MainstemError
 from mainstem.formats.avro_container import encode_container
 from mainstem.storage import paths
@@ -67,16 +68,16 @@ class Mixed(Tables):
 
     def _time(self, table: Table) -> str:
         """The clock, then the wait, as SkewAdjustingTimeGenerator does it; the timeline is not asked."""
-        clock = table._seams.clock
+        clock = table.opened.seams.clock
         now = clock.now_ms()
         clock.sleep_ms(SKEW_WAIT_MS)
         return InstantTimes().format(now)
 
     def _java_commit(self, process: Process, table: Table) -> None:
-        storage = table._seams.storage
+        storage = table.opened.seams.storage
         ctx = table.writer_context()
-        spec = table._write_spec(ctx, "upsert")
-        lease = table._seams.lock.acquire()
+        spec = write_spec(table.opened, ctx, "upsert")
+        lease = table.opened.seams.lock.acquire()
         try:
             instant = self._time(table)
             ctx.heartbeats.start(instant)
@@ -94,7 +95,7 @@ class Mixed(Tables):
         storage.delete_tree(paths.marker_folder(instant))
 
     def _java_write(self, process: Process, table: Table, spec) -> None:
-        storage, instant = table._seams.storage, spec.instant
+        storage, instant = table.opened.seams.storage, spec.instant
         inflight = f".hoodie/timeline/{instant}.deltacommit.inflight"
         storage.put_new(inflight, _metadata([], spec.user_schema), durable=False)
         intent = Intent("j1", instant)
@@ -105,7 +106,7 @@ class Mixed(Tables):
         appender.write(pa.Table.from_pylist(rows, schema=SCHEMA))
         stats = appender.close()
         self.pause_between(process, 100)
-        lease = table._seams.lock.acquire()
+        lease = table.opened.seams.lock.acquire()
         try:
             if storage.stat(inflight) is None:
                 return  # rolled back

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from mainstem.api.table import Table
+from mainstem.api.write_request import write_spec
 from mainstem.errors import Invalid, MainstemError, Unavailable, Unsupported
 from mainstem.readers.planning.table_state import WRITES, TableState
 from mainstem.writers.append import BucketAppender
@@ -129,7 +130,7 @@ class Services(Tables):
         if not rows:
             return
         try:
-            spec = replace(table._write_spec(table.writer_context(), "upsert"), instant=intent.instant)
+            spec = replace(write_spec(table.opened, table.writer_context(), "upsert"), instant=intent.instant)
             appender = BucketAppender(table.writer_context().seams.storage, spec, LOST_ATTEMPT)
             appender.write(pa.Table.from_pylist(rows, schema=self.schema))
             appender.close()

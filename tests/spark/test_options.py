@@ -19,11 +19,11 @@ import mainstem
 from mainstem.api.job_table import open_or_create
 from mainstem.errors import Invalid, Unavailable, Unsupported
 from mainstem.formats.avro_schema import arrow_to_avro, avro_to_arrow
+from mainstem.options.locks import EXPLICIT
 from mainstem.spark.batch_ids import BatchIds, Found, guard_ids
 from mainstem.spark.options import ReadOptions, WriteOptions
 from mainstem.spark.types import arrow_schema, fit_for_spark, spark_schema
 from mainstem.spark.worker_repairs import ensure_python
-from mainstem.truetime.locks.zookeeper_options import EXPLICIT
 from tests.servers.zookeeper import free_port
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("city", pa.string())])

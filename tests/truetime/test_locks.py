@@ -26,9 +26,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstem.errors import Invalid, LeaseLost, LockUnavailable, Unavailable, Unsupported
+from mainstem.options.locks import FILE_SYSTEM, IN_PROCESS
 from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.locks import file_system
-from mainstem.truetime.locks.options import FILE_SYSTEM, IN_PROCESS, LockOptions
+from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.owner_record import OwnerRecord, parse_owner_record
 from mainstem.truetime.locks.providers import open_lock
 

@@ -19,11 +19,12 @@ import pytest
 import mainstem
 from mainstem.api.opening import ZOOKEEPER_AUTH_VARIABLE
 from mainstem.errors import Invalid, Unavailable, Unsupported
+from mainstem.options.locks import EXPLICIT, IMPLICIT
 from mainstem.truetime.clock import SystemClock
 from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.providers import open_lock
 from mainstem.truetime.locks.zookeeper import in_line
-from mainstem.truetime.locks.zookeeper_options import EXPLICIT, IMPLICIT, implicit_base_path, xxh64
+from mainstem.truetime.locks.zookeeper_options import implicit_base_path, xxh64
 
 HERE = {"url": "h1:2181", "base_path": "/hudi/locks", "lock_key": "trips"}
 
@@ -182,9 +183,9 @@ def test_a_table_carries_its_lock_but_no_password(created):
 
 def test_who_opens_the_table_takes_its_lock_and_the_password_of_the_environment(created):
     opened = mainstem.open_table(created.path)
-    assert opened._seams.lock.identity == "zookeeper:h1:2181/hudi/locks/trips"
-    assert opened._seams.lock.place.digest == "hudi:fr0m-env"
-    assert created._seams.lock.place.digest == "hudi:s3cr3t"
+    assert opened.opened.seams.lock.identity == "zookeeper:h1:2181/hudi/locks/trips"
+    assert opened.opened.seams.lock.place.digest == "hudi:fr0m-env"
+    assert created.opened.seams.lock.place.digest == "hudi:s3cr3t"
 
 
 def test_a_writer_with_another_place_than_the_tables_is_refused(created):
@@ -218,7 +219,7 @@ def test_without_kazoo_the_table_opens_and_writing_says_what_to_install(created,
 
 def test_a_lock_is_not_carried_to_another_process(created):
     with pytest.raises(TypeError, match="open the table again"):
-        pickle.dumps(created._seams.lock)
+        pickle.dumps(created.opened.seams.lock)
     settings = options(**HERE)
     assert pickle.loads(pickle.dumps(settings)) == settings
 

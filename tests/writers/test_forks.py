@@ -267,7 +267,7 @@ def test_the_end_of_a_claims_block_in_a_child_leaves_the_claim(make_table):
 def test_a_child_that_is_forked_while_the_table_lock_is_held_neither_has_nor_frees_it(make_table):
     table = make_table()
     table.upsert(rows([1], ts=1))
-    lease = table._seams.lock.acquire()
+    lease = table.opened.seams.lock.acquire()
 
     def use():
         try:

@@ -345,7 +345,7 @@ def test_names_that_only_begin_like_file_groups_hide_none_of_them(tmp_path: Path
 def test_a_metadata_table_that_goes_between_two_attempts_keeps_no_beginning_of_the_commit(table, monkeypatch):
     table.upsert(rows("01", 1))
     other, overtaken = mainstem.open_table(table.path), []
-    whole, acquire = Publisher._go_ahead, type(table._seams.lock).acquire
+    whole, acquire = Publisher._go_ahead, type(table.opened.seams.lock).acquire
 
     def once(self, *given):
         if self is table.writer_context().publisher and not overtaken:
@@ -354,13 +354,13 @@ def test_a_metadata_table_that_goes_between_two_attempts_keeps_no_beginning_of_t
         return whole(self, *given)
 
     def late(self):
-        if self is table._seams.lock and overtaken == ["now"]:
+        if self is table.opened.seams.lock and overtaken == ["now"]:
             overtaken.append("dropped")
             other.drop_index("files")
         return acquire(self)
 
     monkeypatch.setattr(Publisher, "_go_ahead", once)
-    monkeypatch.setattr(type(table._seams.lock), "acquire", late)
+    monkeypatch.setattr(type(table.opened.seams.lock), "acquire", late)
     outcome = table.upsert(rows("23", 1))
     assert overtaken == ["now", "dropped"] and outcome.status == "committed"
     begun = Path(table.path, ".hoodie/metadata").rglob(f"*{outcome.instant}*")

@@ -91,8 +91,9 @@ def interrupted(table: Table, plan: Plan) -> Table:
     storage = LocalStorage(table.path, sync=False)
     for name in CALLS:
         setattr(storage, name, plan.around(name, getattr(storage, name)))
-    clock = Wrapped(real._seams.clock, plan, "now_ms", "sleep_ms")
-    seams = dataclasses.replace(real._seams, storage=storage, clock=clock, lock=Lock(real._seams.lock, plan))
+    clock = Wrapped(real.opened.seams.clock, plan, "now_ms", "sleep_ms")
+    lock = Lock(real.opened.seams.lock, plan)
+    seams = dataclasses.replace(real.opened.seams, storage=storage, clock=clock, lock=lock)
     return Table(seams, real.config, {})
 
 
@@ -227,7 +228,8 @@ def test_a_thread_that_leaves_the_block_while_commit_runs_undoes_nothing(make_ta
                 go_on.wait(20)
             super().settle(uploads, folders, durable=durable)
 
-    slow = Table(dataclasses.replace(other._seams, storage=Slow(table.path, sync=False)), other.config, {})
+    seams = dataclasses.replace(other.opened.seams, storage=Slow(table.path, sync=False))
+    slow = Table(seams, other.config, {})
     txn = slow.begin()
     txn.write(rows(range(10), ts=1))
     outcomes = []
@@ -265,7 +267,7 @@ def test_a_signal_handler_cannot_abort_a_commit_from_within_but_may_raise(make_t
     try:
         real = mainstem.open_table(table.path)
         storage = Signalled(table.path, sync=False)
-        other = Table(dataclasses.replace(real._seams, storage=storage), real.config, {})
+        other = Table(dataclasses.replace(real.opened.seams, storage=storage), real.config, {})
         with pytest.raises(RuntimeError) as caught, other.begin() as txn:
             txn.write(rows(range(3), ts=1))
             txn.commit()
@@ -330,7 +332,7 @@ def full_at(table, at, *, kind="append", options=None):
             sink = super().upload(path)
             return Sink(sink) if ".log." in path else sink
 
-    seams = dataclasses.replace(real._seams, storage=Disk(table.path))
+    seams = dataclasses.replace(real.opened.seams, storage=Disk(table.path))
     return Table(seams, real.config, options or {}), state
 
 
@@ -388,13 +390,13 @@ def test_a_commit_whose_files_could_not_be_synced_is_not_tried_again(make_table)
 
 def test_a_commit_that_got_no_lock_may_be_tried_again(make_table):
     table = make_table()
-    holder = mainstem.open_table(table.path)._seams.lock.acquire()
+    holder = mainstem.open_table(table.path).opened.seams.lock.acquire()
     txn = None
     try:
         holder.release()
         txn = mainstem.open_table(table.path, IMPATIENT).begin()
         txn.write(rows(range(3), ts=1))
-        holder = mainstem.open_table(table.path)._seams.lock.acquire()
+        holder = mainstem.open_table(table.path).opened.seams.lock.acquire()
         with pytest.raises(MainstemError):
             txn.commit()
     finally:

@@ -88,7 +88,7 @@ def test_the_expiry_of_javas_lock_files_is_the_tables(make_table):
     assert table.properties[minutes] == "10"
     for path_options in ({}, {minutes: "10"}):
         opened = mainstem.open_table(table.path, path_options)
-        assert opened._seams.lock.options.foreign_expire_ms == 600_000
+        assert opened.opened.seams.lock.options.foreign_expire_ms == 600_000
     with pytest.raises(errors.Invalid, match="contradicts the table"):
         mainstem.open_table(table.path, {minutes: "1"})
 

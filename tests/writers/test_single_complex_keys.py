@@ -23,6 +23,7 @@ from mainstem import Invalid, Unsupported
 from mainstem.api.hoodie_options import sorted_out
 from mainstem.api.job_table import open_or_create
 from mainstem.layout.key_generator import KeyGenerator
+from mainstem.storage.backends import location_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("hour", pa.int32()), ("ts", pa.int64())])
@@ -169,7 +170,7 @@ def test_a_job_with_hudis_options_makes_and_writes_such_a_table(tmp_path: Path) 
     for name, more in (("refused", {}), ("t", LET_THROUGH), ("bare", {**LET_THROUGH, NEW: "true"})):
         table, names, passed = sorted_out({**given, **more})
         job = SimpleNamespace(
-            path=str(tmp_path / name), operation="upsert", table=table, given=names, passed=passed
+            location=location_of(tmp_path / name), operation="upsert", table=table, given=names, passed=passed
         )
         if not more:
             with pytest.raises(Unsupported, match=r"validation\.enable=false"):
@@ -177,7 +178,7 @@ def test_a_job_with_hudis_options_makes_and_writes_such_a_table(tmp_path: Path) 
             continue
         for ts in (1, 2):
             open_or_create(job, SCHEMA).upsert(rows(("a", "x", 1, ts)))
-        assert found(mainstem.open_table(job.path)) == [("a" if NEW in more else "id:a", "x/1", 2)]
+        assert found(mainstem.open_table(job.location)) == [("a" if NEW in more else "id:a", "x/1", 2)]
 
 
 def test_a_table_of_version_9_follows_what_newer_hudi_stored_in_it_and_not_the_option(tmp_path: Path) -> None:

@@ -35,8 +35,8 @@ from collections.abc import Collection
 from mainstem.errors import Unavailable
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.layout.property_change import change_properties
-from mainstem.metadata.metadata_partitions import BUILDING_KEY, PARTITIONS_KEY
 from mainstem.options import REBUILD
+from mainstem.options.metadata import PARTITIONS, PARTITIONS_INFLIGHT
 from mainstem.publish.publisher import Guarded
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
@@ -102,4 +102,4 @@ def _nothing_listed(config: TableConfig) -> dict[str, str | None]:
     if not listed:
         return {}
     names = ",".join(dict.fromkeys([*to_rebuild(config), *listed]))
-    return {PARTITIONS_KEY: "", BUILDING_KEY: "", REBUILD: names}
+    return {PARTITIONS: "", PARTITIONS_INFLIGHT: "", REBUILD: names}

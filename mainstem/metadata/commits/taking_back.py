@@ -36,6 +36,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from mainstem.errors import Unsupported
+from mainstem.options.metadata import METADATA
 from mainstem.publish.publisher import Ahead
 from mainstem.publish.staging import create_once, delete_quietly, private_name, put_once
 from mainstem.storage import paths
@@ -151,7 +152,7 @@ def check_not_compacted(storage: Storage, timeline: ActiveTimeline, instant: str
     if done is not None and done <= newest:
         raise Unsupported(
             f"the compaction {newest} of the metadata table holds what {instant} wrote there, so it cannot"
-            " be rolled back; drop the metadata table first (with Hudi, hoodie.metadata.enable=false)",
+            f" be rolled back; drop the metadata table first (with Hudi, {METADATA}=false)",
             table=storage.base,
             instant=instant,
         )

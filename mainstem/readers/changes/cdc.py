@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from mainstem.errors import CorruptTable, Unsupported
 from mainstem.layout.properties import TableConfig
 from mainstem.layout.slicing import FileSlice
+from mainstem.options.tables import CDC_ENABLED, CDC_MODE, SCHEMA_ON_READ
 from mainstem.readers.changes.cdc_split import (
     AS_IS,
     DELETED,
@@ -50,22 +51,20 @@ from mainstem.readers.rows.split import ReadSpec, Split
 from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import CommitMetadata
 
-ENABLED = "hoodie.table.cdc.enabled"
-LOGGING_MODE = "hoodie.table.cdc.supplemental.logging.mode"
 LOGGING_MODES = ("DATA_BEFORE_AFTER", "DATA_BEFORE", "OP_KEY_ONLY")
 
 
 def check_enabled(config: TableConfig, base: str) -> None:
     """Raises ``Unsupported`` for a table that records no change data, with the way to switch it on."""
-    if config.raw.get(ENABLED, "").strip().lower() != "true":
+    if config.raw.get(CDC_ENABLED, "").strip().lower() != "true":
         raise Unsupported(
-            f'mode="cdc" needs a table with {ENABLED}=true; this one has none. Set it where the table is'
+            f'mode="cdc" needs a table with {CDC_ENABLED}=true; this one has none. Set it where the table is'
             ' created or on a Java writer\'s next write, or ask for mode="latest" with deletes=True',
             table=base,
         )
-    found = config.raw.get(LOGGING_MODE, LOGGING_MODES[0]).strip().upper()
+    found = config.raw.get(CDC_MODE, LOGGING_MODES[0]).strip().upper()
     if found not in LOGGING_MODES:
-        raise Unsupported(f"{LOGGING_MODE}={found!r}; expected {' or '.join(LOGGING_MODES)}", table=base)
+        raise Unsupported(f"{CDC_MODE}={found!r}; expected {' or '.join(LOGGING_MODES)}", table=base)
 
 
 def plan_change_data(
@@ -82,7 +81,7 @@ def plan_change_data(
     spec = read_spec(state, None, None, None, damaged)
     if spec.ids is not None:
         raise Unsupported(
-            "change data of a table whose columns have ids (hoodie.schema.on.read.enable): the images in"
+            f"change data of a table whose columns have ids ({SCHEMA_ON_READ}): the images in"
             " its change logs have the columns of their time; read its changes without mode='cdc'",
             table=state.storage.base,
         )

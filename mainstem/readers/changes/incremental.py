@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from mainstem.errors import Invalid
 from mainstem.layout.properties import load_config
 from mainstem.layout.slicing import query_slice
+from mainstem.options.services import CLEAN_COMMITS
 from mainstem.readers.changes.commit_range import Window, check_bounds, completed_between, written_files
 from mainstem.readers.planning.file_presence import check_slice
 from mainstem.readers.planning.history import check_nothing_undone
@@ -34,7 +35,7 @@ _CLEANED = (
     "files that instants of this range wrote were removed by a clean ({error}), so the changes"
     " cannot be"
     " told any more; start again from a snapshot, and read changes more often or raise"
-    " hoodie.clean.commits.retained"
+    f" {CLEAN_COMMITS}"
 )
 
 

@@ -22,6 +22,7 @@ from mainstem.layout.partitions import PartitionListing
 from mainstem.layout.properties import load_config
 from mainstem.metadata.metadata_partitions import FILES, ready_partitions
 from mainstem.metadata.metafile import read_metafile
+from mainstem.options.metadata import METADATA, PARTITIONS
 from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import paths
 from mainstem.timeline.instant import CLEAN, COMMIT, DELTACOMMIT, REPLACECOMMIT
@@ -49,7 +50,7 @@ def query_listing(state: TableState, *, metadata: bool) -> Iterable[PartitionLis
         if FILES in ready_partitions(load_config(state.storage).raw):  # else it was dropped meanwhile
             warnings.warn(
                 f"the metadata table of {state.storage.base} cannot be used, folders are listed instead (give"
-                f" hoodie.metadata.enable=false to do so without trying): {error}",
+                f" {METADATA}=false to do so without trying): {error}",
                 stacklevel=2,
             )
         return _folders(state)
@@ -67,7 +68,7 @@ def _folders(state: TableState) -> Iterable[PartitionListing]:
 def _files(state: TableState) -> dict[str, dict[str, int]]:
     table = state.metadata_table
     if table is None:
-        raise CorruptTable("hoodie.table.metadata.partitions does not name files", path=state.config.path)
+        raise CorruptTable(f"{PARTITIONS} does not name files", path=state.config.path)
     left_out = _left_out(state, table)
     if left_out is not None:
         raise CorruptTable(

@@ -21,6 +21,7 @@ from mainstem.layout.committed_files import Written
 from mainstem.layout.partitions import PartitionListing
 from mainstem.layout.properties import TableConfig
 from mainstem.layout.slicing import FileSlice, query_slice
+from mainstem.options.reading import DAMAGED
 from mainstem.readers.planning.history import check_no_new_clean, cleaned_since
 from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import maps, paths
@@ -28,7 +29,7 @@ from mainstem.storage.protocol import Storage
 
 _LOOKS = 4
 _MENDED = (
-    "restore it from a copy, or read what is left with mainstem.read.damaged=skip (its rows are then missing)"
+    f"restore it from a copy, or read what is left with {DAMAGED}=skip (its rows are then missing)"
 )
 
 

@@ -17,6 +17,7 @@ from mainstem.errors import Invalid
 from mainstem.formats.avro_container import decode_container
 from mainstem.layout.slicing import FileSlice, base_slice, query_slice
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.options.services import CLEAN_COMMITS
 from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import paths
 from mainstem.timeline.active import ActiveTimeline, load_timeline
@@ -109,7 +110,7 @@ def check_there(
     if missing:
         raise Invalid(
             f"{view} needs {paths.in_partition(found.partition, missing[0])}, which a clean has removed; ask"
-            " for a later time, and raise hoodie.clean.commits.retained to keep more",
+            f" for a later time, and raise {CLEAN_COMMITS} to keep more",
             table=state.storage.base,
         )
 

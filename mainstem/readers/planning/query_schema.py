@@ -21,6 +21,7 @@ from mainstem.formats.avro_schema import META_FIELDS, avro_to_arrow
 from mainstem.layout.field_ids import FieldIds, VersionedSchema, check_names, parse_history, parse_schema
 from mainstem.layout.properties import MERGE_ON_READ
 from mainstem.limits import TIMELINE_FILE_BYTES_MAX
+from mainstem.options.tables import CREATE_SCHEMA, SCHEMA_ON_READ
 from mainstem.readers.planning.table_state import TableState
 from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import CommitMetadata
@@ -49,7 +50,7 @@ def schema_text(state: TableState) -> str:
     found = table_schema(state)
     if found.ids is not None:
         raise Unsupported(
-            "the columns of this table have ids (hoodie.schema.on.read.enable), which mainstem reads and"
+            f"the columns of this table have ids ({SCHEMA_ON_READ}), which mainstem reads and"
             " does not write; write it with Java Hudi",
             table=state.storage.base,
         )
@@ -70,7 +71,7 @@ def table_schema(state: TableState, until: str | None = None) -> TableSchema:
     if not text:
         raise Invalid(
             "the table has no schema yet: no completed commit records one and"
-            " hoodie.table.create.schema is not set; write a first batch",
+            f" {CREATE_SCHEMA} is not set; write a first batch",
             table=state.storage.base,
         )
     return TableSchema(text, ids)

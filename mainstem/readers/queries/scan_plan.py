@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from mainstem.errors import CorruptTable, Unavailable, Unsupported
+from mainstem.options.services import CLEAN_COMMITS
 from mainstem.publish.table_identity import check_table
 from mainstem.readers.planning.explain import Explanation, Report
 from mainstem.readers.rows.split import ReadSpec
@@ -24,7 +25,7 @@ ATTEMPTS = 2
 _VANISHED = (
     "a file of the view was removed while it was read ({error}); a clean retains too few commits"
     " for"
-    " queries of this length: read again, or raise hoodie.clean.commits.retained"
+    f" queries of this length: read again, or raise {CLEAN_COMMITS}"
 )
 
 

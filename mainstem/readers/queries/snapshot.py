@@ -14,6 +14,9 @@ from mainstem.layout.partitions import PartitionListing
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.layout.slicing import FileSlice, base_slice, query_slice
 from mainstem.merge.rules import merge_rules
+from mainstem.options.placing import RECORD_KEY_FIELDS
+from mainstem.options.reading import DAMAGED
+from mainstem.options.tables import POPULATE_META_FIELDS
 from mainstem.readers.planning.file_listing import query_listing
 from mainstem.readers.planning.file_presence import Checks
 from mainstem.readers.planning.history import (
@@ -41,7 +44,6 @@ from mainstem.storage.protocol import Storage
 
 SNAPSHOT = "snapshot"
 READ_OPTIMIZED = "read_optimized"
-DAMAGED = "mainstem.read.damaged"
 
 
 def scan(
@@ -241,11 +243,11 @@ def check_time_travel(state: TableState, until: str) -> None:
 
 
 def _virtual_key(config: TableConfig) -> tuple[str, ...]:
-    flag = config.raw.get("hoodie.populate.meta.fields", "true").strip().lower()
+    flag = config.raw.get(POPULATE_META_FIELDS, "true").strip().lower()
     if flag != "false":
         return ()
     if not config.record_key:
-        raise Unsupported("hoodie.populate.meta.fields=false without hoodie.table.recordkey.fields")
+        raise Unsupported(f"{POPULATE_META_FIELDS}=false without {RECORD_KEY_FIELDS}")
     return config.record_key
 
 

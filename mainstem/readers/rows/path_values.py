@@ -9,6 +9,7 @@ import pyarrow as pa
 from mainstem.errors import Unsupported
 from mainstem.layout.keys import DEFAULT_PARTITION
 from mainstem.layout.properties import TableConfig
+from mainstem.options.tables import DROP_PARTITION_COLUMNS
 
 
 def path_values(
@@ -20,7 +21,7 @@ def path_values(
     Java reads the path: an empty string was written to the default partition too and reads as null, and
     under ``hoodie.datasource.write.slash.separated.date.partitioning`` 2026-01-02 reads as 2026/01/02.
     """
-    flag = config.raw.get("hoodie.datasource.write.drop.partition.columns", "").strip().lower()
+    flag = config.raw.get(DROP_PARTITION_COLUMNS, "").strip().lower()
     dropped = flag == "true"
     fields = config.partition_fields
     parts = partition.split("/") if fields else []
@@ -36,7 +37,7 @@ def path_values(
         raise Unsupported(
             f"partition {partition!r} has {len(parts)} parts for the columns"
             f" {', '.join(fields)}, and the files hold no partition columns"
-            " (hoodie.datasource.write.drop.partition.columns=true)"
+            f" ({DROP_PARTITION_COLUMNS}=true)"
         )
     values: list[tuple[str, str | None]] = []
     for name, part in zip(fields, parts, strict=True):

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from mainstem.errors import CorruptTable, Unsupported
 from mainstem.layout.keys import record_keys
 from mainstem.merge.rules import KEY_COLUMN
+from mainstem.options.tables import DROP_PARTITION_COLUMNS
 from mainstem.readers.rows.slice_query import TIME_COLUMN, ReadSpec, SliceQuery
 
 _ROW = "\0row"
@@ -67,5 +68,5 @@ def _repeated(text: str | None, kind: pa.DataType, rows: int, partition: str) ->
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise Unsupported(
             f"partition {partition!r}: {text!r} does not read as {kind}, and the files hold no"
-            " partition columns (hoodie.datasource.write.drop.partition.columns=true)"
+            f" partition columns ({DROP_PARTITION_COLUMNS}=true)"
         ) from error

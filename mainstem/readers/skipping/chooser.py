@@ -29,6 +29,7 @@ from mainstem.filters.predicates import conjuncts
 from mainstem.layout.partitions import PartitionListing
 from mainstem.layout.slicing import FileSlice
 from mainstem.metadata.validity import AheadOfView
+from mainstem.options.metadata import METADATA
 from mainstem.readers.planning.explain import FILE_SLICES, PARTITIONS, Report
 from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.rows.path_values import path_values
@@ -151,7 +152,7 @@ class Skipping:
             self.report.notes.append(f"indexes are not used: {error}")
             warnings.warn(
                 f"indexes of {self._state.storage.base} cannot be used, more files are read instead (give"
-                f" hoodie.metadata.enable=false to do so without trying): {error}",
+                f" {METADATA}=false to do so without trying): {error}",
                 stacklevel=2,
             )
             self._unused()

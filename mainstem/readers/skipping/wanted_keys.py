@@ -20,9 +20,10 @@ from mainstem.layout.buckets import bucket_ids, file_id_bucket
 from mainstem.layout.foreign_tables import made_here
 from mainstem.layout.key_generator import COMPLEX, KeyGenerator
 from mainstem.layout.keys import value_texts
-from mainstem.layout.properties import BUCKET_ENGINE, INDEX_TYPE, TableConfig
+from mainstem.layout.properties import TableConfig
 from mainstem.limits import WANTED_KEYS_MAX
 from mainstem.merge.rules import KEY_COLUMN
+from mainstem.options.placing import BUCKET_ENGINE, INDEX_TYPE
 from mainstem.storage.protocol import Storage
 
 

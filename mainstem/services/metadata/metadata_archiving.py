@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from mainstem.lsm_archive.writer import LevelOptions
 from mainstem.metadata.compaction_rows import MetadataCompactionOptions
-from mainstem.options import whole_number
+from mainstem.options.services import ARCHIVE_MAX, ARCHIVE_MIN
 from mainstem.services import archive_plan
-from mainstem.services.archive_plan import MAX_COMMITS, MIN_COMMITS, ArchiveOptions, Subject
+from mainstem.services.archive_plan import ArchiveOptions, Subject
 from mainstem.services.archiving import Archived, archive
 from mainstem.services.clean_plan import CleanOptions
 from mainstem.services.compaction_plan import CompactionOptions
@@ -28,8 +28,8 @@ from mainstem.writers.context import WriterContext
 
 def options(properties: Mapping[str, str]) -> ArchiveOptions:
     """The metadata table's, from the data table's; raises ``Invalid`` for a value that does not parse."""
-    least = whole_number(properties, MIN_COMMITS, ArchiveOptions.min_commits, 1, 10**9) + 1
-    most = whole_number(properties, MAX_COMMITS, ArchiveOptions.max_commits, 1, 10**9) + 1
+    least = ARCHIVE_MIN.read(properties) + 1
+    most = ARCHIVE_MAX.read(properties) + 1
     trigger = MetadataCompactionOptions.from_properties(properties)
     return ArchiveOptions(
         least,

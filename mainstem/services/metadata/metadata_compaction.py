@@ -46,6 +46,7 @@ from mainstem.metadata.compaction_rows import (
 from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.metadata.metadata_table import MetadataTable
 from mainstem.metadata.records.record_schema import commit_schema
+from mainstem.options.metadata import METADATA
 from mainstem.publish.link_fence import note_newest
 from mainstem.publish.publisher import Published, Section
 from mainstem.readers.planning.table_state import TableState
@@ -274,7 +275,7 @@ class _Execution(Execution[CompactionStat, Compaction]):
             raise CorruptTable(
                 f"the compaction plan names {min(missing or strangers)!r}, which"
                 f" {'does not exist' if missing else f'is not of the file group {operation.file_id!r}'};"
-                " nothing was changed: drop the metadata table with Hudi (hoodie.metadata.enable=false), or"
+                f" nothing was changed: drop the metadata table with Hudi ({METADATA}=false), or"
                 " restore it from a copy",
                 path=self.outer(paths.timeline_file(f"{self.time}.{COMPACTION}.{REQUESTED}")),
             )

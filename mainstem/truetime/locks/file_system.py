@@ -41,14 +41,8 @@ from typing import TYPE_CHECKING
 
 from mainstem.errors import LeaseLost, Unavailable
 from mainstem.limits import LOCK_FILE_BYTES_MAX
-from mainstem.truetime.locks.options import (
-    EXPIRE_MS,
-    FOREIGN_EXPIRE_MIN,
-    LOCK_NAME,
-    RETRIES,
-    WAIT_MS,
-    LockOptions,
-)
+from mainstem.options.locks import EXPIRE_MS, FOLDER, FOREIGN_EXPIRE_MIN, PROVIDER, RETRIES, WAIT_MS
+from mainstem.truetime.locks.options import LOCK_NAME, LockOptions
 from mainstem.truetime.locks.owner_record import OwnerRecord, parse_owner_record
 from mainstem.truetime.locks.patience import Patience
 
@@ -154,7 +148,7 @@ def _missing_feature(path: str, error: OSError) -> str:
     return (
         f"lock file {path}: the file system gives no hard links or OS locks ({error.strerror}); "
         "without them a lock cannot be put in place whole: keep the lock folder on a local POSIX "
-        "file system (hoodie.write.lock.filesystem.path) or use the in-process lock"
+        f"file system ({FOLDER}) or use the in-process lock"
     )
 
 
@@ -435,7 +429,7 @@ class FileSystemLock:
     def __init__(self, options: LockOptions, *, clock: Clock, random: Randomness) -> None:
         if fcntl is None:
             raise Unavailable(
-                f"no POSIX file locks on {sys.platform}: set hoodie.write.lock.provider to the "
+                f"no POSIX file locks on {sys.platform}: set {PROVIDER} to the "
                 "in-process lock and let one process write"
             )
         self.identity = options.identity

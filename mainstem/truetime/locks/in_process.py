@@ -11,7 +11,8 @@ import threading
 from collections import deque
 
 from mainstem.errors import LeaseLost, LockUnavailable
-from mainstem.truetime.locks.options import RETRIES, WAIT_MS, LockOptions
+from mainstem.options.locks import RETRIES, WAIT_MS
+from mainstem.truetime.locks.options import LockOptions
 
 
 class _Room:

@@ -6,24 +6,18 @@ import re
 from collections.abc import Mapping
 
 from mainstem.errors import Invalid, Unsupported
+from mainstem.options.declared import Whole
 from mainstem.storage.backends import location_of, split_scheme
 
-_JAVA_INT_MAX = 2**31 - 1
 
-
-def whole(
-    props: Mapping[str, str],
-    key: str,
-    default: int,
-    unit: str,
-    low: int = 0,
-    high: int = _JAVA_INT_MAX,
-) -> int:
-    """A whole number of ``unit`` under ``key``; ``Invalid`` names key, value and bounds."""
-    text = str(props.get(key, default)).strip()
-    if re.fullmatch(r"[0-9]{1,10}", text) and low <= int(text) <= high:
+def whole(props: Mapping[str, str], option: Whole) -> int:
+    """The option's whole number; ``Invalid`` names key, value, unit and bounds."""
+    text = str(props.get(option, option.default)).strip()
+    if re.fullmatch(r"[0-9]{1,10}", text) and option.low <= int(text) <= option.high:
         return int(text)
-    raise Invalid(f"{key}={shown(text)}: expected a whole number of {unit}, {low} to {high}")
+    raise Invalid(
+        f"{option}={shown(text)}: expected a whole number of {option.unit}, {option.low} to {option.high}"
+    )
 
 
 def shown(value: str) -> str:

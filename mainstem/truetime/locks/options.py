@@ -1,9 +1,8 @@
 """Which table lock to take, and how long to wait for it, in Hudi's own words.
 
 Hudi: ``HoodieLockConfig`` (keys and defaults), ``LockManager`` (retries around the provider),
-``FileSystemBasedLockProvider`` (path and expiry); the ZooKeeper lock has ``zookeeper_options``. Defaults
-are those of Hudi 1.2, but for the provider: Hudi names none since 1.1, mainstem takes the file-system
-lock, because a lock inside one process (Hudi's silent fallback) does not order several writers.
+``FileSystemBasedLockProvider`` (path and expiry); the ZooKeeper lock has ``zookeeper_options``. Names,
+defaults and bounds are declared in ``options.locks``.
 """
 
 from __future__ import annotations
@@ -13,24 +12,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mainstem.errors import Unsupported
+from mainstem.options.locks import (
+    EXPIRE_MS,
+    EXPLICIT,
+    FILE_SYSTEM,
+    FOLDER,
+    FOREIGN_EXPIRE_MIN,
+    IMPLICIT,
+    IN_PROCESS,
+    PAUSE_MS,
+    PROVIDER,
+    RETRIES,
+    WAIT_MS,
+)
 from mainstem.truetime.locks.option_values import local_folder, shown, whole
-from mainstem.truetime.locks.zookeeper_options import EXPLICIT, IMPLICIT, ZooKeeperOptions
-
-PROVIDER = "hoodie.write.lock.provider"
-WAIT_MS = "hoodie.write.lock.wait_time_ms"
-RETRIES = "hoodie.write.lock.client.num_retries"
-PAUSE_MS = "hoodie.write.lock.client.wait_time_ms_between_retry"
-FOLDER = "hoodie.write.lock.filesystem.path"
-FOREIGN_EXPIRE_MIN = "hoodie.write.lock.filesystem.expire"
-EXPIRE_MS = "hoodie.mainstem.lock.expire_ms"
-
-FILE_SYSTEM = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
-IN_PROCESS = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
+from mainstem.truetime.locks.zookeeper_options import ZooKeeperOptions
 
 LOCK_NAME = "lock"
-# Below 200 ms a busy machine misses refreshes; above 10 minutes a dead holder blocks for too long.
-EXPIRE_MS_MIN = 200
-EXPIRE_MS_MAX = 600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +46,11 @@ class LockOptions:
     base: str
     folder: str
     identity: str
-    wait_ms: int = 60_000
-    retries: int = 50
-    pause_ms: int = 5_000
-    foreign_expire_ms: int = 0
-    expire_ms: int = 60_000
+    wait_ms: int = WAIT_MS.default
+    retries: int = RETRIES.default
+    pause_ms: int = PAUSE_MS.default
+    foreign_expire_ms: int = FOREIGN_EXPIRE_MIN.default
+    expire_ms: int = EXPIRE_MS.default
     zookeeper: ZooKeeperOptions | None = None
 
     @property
@@ -68,7 +66,7 @@ class LockOptions:
         ``Invalid`` for a value that does not parse (key, value and what was expected).
         """
         base = local_folder("base path", base)
-        provider = props.get(PROVIDER, FILE_SYSTEM).strip()
+        provider = props.get(PROVIDER, PROVIDER.default).strip()
         if provider not in (FILE_SYSTEM, IN_PROCESS, EXPLICIT, IMPLICIT):
             raise Unsupported(_unknown_provider(provider), table=base)
         folder = posixpath.join(base, ".hoodie")
@@ -83,13 +81,11 @@ class LockOptions:
             folder=folder,
             identity=zookeeper.identity if zookeeper else _identity(provider, base, folder),
             zookeeper=zookeeper,
-            wait_ms=whole(props, WAIT_MS, 60_000, "milliseconds"),
-            retries=whole(props, RETRIES, 50, "retries"),
-            pause_ms=whole(props, PAUSE_MS, 5_000, "milliseconds"),
-            foreign_expire_ms=60_000 * whole(props, FOREIGN_EXPIRE_MIN, 0, "minutes (0 = never)"),
-            expire_ms=whole(
-                props, EXPIRE_MS, 60_000, "milliseconds", EXPIRE_MS_MIN, EXPIRE_MS_MAX
-            ),
+            wait_ms=whole(props, WAIT_MS),
+            retries=whole(props, RETRIES),
+            pause_ms=whole(props, PAUSE_MS),
+            foreign_expire_ms=60_000 * whole(props, FOREIGN_EXPIRE_MIN),
+            expire_ms=whole(props, EXPIRE_MS),
         )
 
 

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 
 from mainstem.limits import LOCK_FILE_BYTES_MAX
-from mainstem.truetime.locks.options import EXPIRE_MS_MAX, EXPIRE_MS_MIN
+from mainstem.options.locks import EXPIRE_MS
 
 KIND = "mainstem-lock"
 VERSION = 1
@@ -49,7 +49,7 @@ class OwnerRecord:
     @property
     def patience_ms(self) -> int:
         """``expire_ms`` within sane bounds, whatever the file says."""
-        return min(max(self.expire_ms, EXPIRE_MS_MIN), EXPIRE_MS_MAX)
+        return min(max(self.expire_ms, EXPIRE_MS.low), EXPIRE_MS.high)
 
     def describe(self) -> str:
         """For messages: control characters of a hostile record are replaced."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from mainstem.options.locks import IN_PROCESS
 from mainstem.truetime.clock import Clock
-from mainstem.truetime.locks.options import IN_PROCESS, LockOptions
+from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.protocol import LockProvider
 from mainstem.truetime.seams import Randomness
 

@@ -34,10 +34,11 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from mainstem.errors import Invalid, LeaseLost, MainstemError
+from mainstem.options.locks import AUTH, RETRIES, WAIT_MS
 from mainstem.truetime.locks.option_values import shown
-from mainstem.truetime.locks.options import RETRIES, WAIT_MS, LockOptions
+from mainstem.truetime.locks.options import LockOptions
 from mainstem.truetime.locks.patience import Patience
-from mainstem.truetime.locks.zookeeper_options import AUTH, ZooKeeperOptions
+from mainstem.truetime.locks.zookeeper_options import ZooKeeperOptions
 from mainstem.truetime.locks.zookeeper_session import Away, ZooKeeperSession, import_kazoo
 
 if TYPE_CHECKING:

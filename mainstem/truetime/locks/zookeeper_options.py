@@ -12,24 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mainstem.errors import Invalid, Unsupported
+from mainstem.options.locks import AUTH, BASE_PATH, CONNECTION_MS, LOCK_KEY, PORT, SESSION_MS, TABLE_BASE, URL
+from mainstem.options.tables import TABLE_NAME
 from mainstem.truetime.locks.option_values import local_folder, shown, whole
 
-EXPLICIT = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
-IMPLICIT = "org.apache.hudi.client.transaction.lock.ZookeeperBasedImplicitBasePathLockProvider"
-
-URL = "hoodie.write.lock.zookeeper.url"
-PORT = "hoodie.write.lock.zookeeper.port"
-BASE_PATH = "hoodie.write.lock.zookeeper.base_path"
-LOCK_KEY = "hoodie.write.lock.zookeeper.lock_key"
-SESSION_MS = "hoodie.write.lock.zookeeper.session_timeout_ms"
-CONNECTION_MS = "hoodie.write.lock.zookeeper.connection_timeout_ms"
-AUTH = "hoodie.mainstem.lock.zookeeper.auth"
-TABLE_BASE = "hoodie.base.path"
-TABLE_NAME = "hoodie.table.name"
-
-#: what all writers must agree on, beside the provider; a table may carry it
-PLACE_KEYS = (URL, PORT, BASE_PATH, LOCK_KEY)
-DEFAULT_PORT = 2181
 _IMPLICIT_KEY = "lock_key"
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))?")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
@@ -79,8 +65,8 @@ class ZooKeeperOptions:
             hosts=hosts,
             chroot=chroot,
             folder=_node_path(f"{BASE_PATH} and {LOCK_KEY}", folder),
-            session_ms=whole(props, SESSION_MS, 60_000, "milliseconds", 100, 3_600_000),
-            connection_ms=whole(props, CONNECTION_MS, 15_000, "milliseconds", 1, 3_600_000),
+            session_ms=whole(props, SESSION_MS),
+            connection_ms=whole(props, CONNECTION_MS),
             digest=_digest(props.get(AUTH, "")),
         )
 
@@ -106,21 +92,21 @@ def _servers(props: Mapping[str, str]) -> tuple[tuple[tuple[str, int], ...], str
     url = _required(props, URL)
     servers, slash, rest = url.partition("/")
     chroot = _node_path(f"the chroot of {URL}", slash + rest) if rest else ""
-    port = whole(props, PORT, DEFAULT_PORT, "port", 1, 65_535)
+    port = whole(props, PORT)
     hosts = []
     for text in servers.split(","):
         match = _HOST.fullmatch(text.strip())
-        if not match or not 1 <= int(match[3] or DEFAULT_PORT) <= 65_535:
+        if not match or not 1 <= int(match[3] or PORT.default) <= 65_535:
             raise Invalid(
                 f"{URL}={shown(url)}: expected host:port,host:port/chroot (ports and chroot may be left"
                 f" out), found the server {shown(text)}"
             )
-        if not match[3] and port != DEFAULT_PORT:
+        if not match[3] and port != PORT.default:
             raise Invalid(
                 f"{PORT}={port} has no effect: Hudi takes servers and ports from {URL} alone, and"
                 f" {shown(text)} has none there; write {match[0]}:{port}"
             )
-        hosts.append((match[1] or match[2], int(match[3] or DEFAULT_PORT)))
+        hosts.append((match[1] or match[2], int(match[3] or PORT.default)))
     return tuple(hosts), chroot
 
 

@@ -20,7 +20,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mainstem.errors import Invalid, Unavailable
-from mainstem.truetime.locks.zookeeper_options import AUTH, URL, ZooKeeperOptions
+from mainstem.options.locks import AUTH, URL
+from mainstem.truetime.locks.zookeeper_options import ZooKeeperOptions
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient

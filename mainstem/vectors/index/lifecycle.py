@@ -23,7 +23,7 @@ from mainstem.indexing.first_rows import Run
 from mainstem.indexing.status import BUILDING, LEFT_OVER, READY, Index
 from mainstem.layout.properties import load_config
 from mainstem.limits import FILE_NAME_BYTES_MAX, VECTOR_CLUSTERS_MAX
-from mainstem.options import VECTOR, VECTOR_AFTER_COMPACTION, VECTOR_FRESH_PERCENT, flag, whole_number
+from mainstem.options import VECTOR, VECTOR_AFTER_COMPACTION, VECTOR_FRESH_PERCENT, whole_number
 from mainstem.readers.planning.table_state import TableState
 from mainstem.readers.queries.snapshot import read_spec, scan
 from mainstem.readers.rows.split import slices_of
@@ -402,9 +402,9 @@ def _is_due(ctx: WriterContext, status: Status) -> bool:
     state = TableState.load(storage, load_config(storage))
     if not _is_read_alike(state, version):
         return True
-    if flag(properties, VECTOR_AFTER_COMPACTION, True) and _newest_compaction(state) > version.view:
+    if VECTOR_AFTER_COMPACTION.read(properties) and _newest_compaction(state) > version.view:
         return True
-    percent = whole_number(properties, VECTOR_FRESH_PERCENT, 20, 0, 100)
+    percent = VECTOR_FRESH_PERCENT.read(properties)
     return bool(percent) and 100 * _written_since(state, version.view) > percent * max(version.rows, 1)
 
 

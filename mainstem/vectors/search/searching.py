@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from mainstem.errors import Unavailable
 from mainstem.forks import Mutex
 from mainstem.limits import VECTOR_DELTA_BYTES_MAX
+from mainstem.options.services import CLEAN_COMMITS
 from mainstem.readers.planning.query_times import instant_time
 from mainstem.readers.rows.split import Split
 from mainstem.readers.skipping.chooser import Use
@@ -104,7 +105,7 @@ class Searcher:
                     self._ready.pop(until, None)
         raise Unavailable(
             f"files of the view were removed while it was searched ({missing}); a clean retains too few"
-            " commits for searches of this length: search again, or raise hoodie.clean.commits.retained",
+            f" commits for searches of this length: search again, or raise {CLEAN_COMMITS}",
             table=self._storage.base,
         ) from missing
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 import mainstem
+from mainstem.api.write_request import write_spec
 from mainstem.errors import MainstemError
 from mainstem.layout.buckets import bucket_ids, file_id_bucket
 from mainstem.layout.partitions import list_partitions
@@ -167,7 +168,7 @@ class World:
     def placed(self, rows: Sequence[Values]) -> dict[Where, tuple[str, int]]:
         """Partition path and bucket of each row, by the engine's own hash."""
         ctx = self.table.writer_context()
-        spec = self.table._write_spec(ctx, "upsert")
+        spec = write_spec(self.table.opened, ctx, "upsert")
         table = self.arrow(rows, self.key_names)
         keys = spec.keys.record_keys(table)
         codes, partitions = spec.keys.partitions(table)
@@ -179,7 +180,7 @@ class World:
 
     def occupied(self) -> set[tuple[str, int]]:
         """Partition paths and buckets that have files."""
-        storage = self.table._seams.storage
+        storage = self.table.opened.seams.storage
         found = set()
         for listing in list_partitions(storage, partitioned=bool(self.shape.parts)):
             for name in listing.names:

@@ -32,7 +32,7 @@ def _in_place(
     storage: Storage, random: Any, config: TableConfig, contents: Mapping[str, Sequence[Group]], *,
     time: str, when: str,
 ) -> None:  # fmt: skip
-    put_table(storage, random, config, when)
+    put_table(storage, config, when)
     for partition, groups in contents.items():
         instant = first_instant(storage)
         done = put_partition(storage, partition, instant, groups, table_version=config.version)

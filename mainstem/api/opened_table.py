@@ -1,0 +1,211 @@
+"""One open table: what its facets share. Made by ``open_table`` and ``create_table``.
+
+It holds the real parts (``Seams``), the properties as they were read and the options that the process gave.
+It makes the ``WriterContext`` of transactions and services, and first checks whatever could place rows
+elsewhere than other writers do: options against the table, the bucket count, the lock, the identity.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from mainstem.api.opening import note_lock
+from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported
+from mainstem.layout.properties import TableConfig, load_config
+from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions
+from mainstem.options.placing import (
+    KEY_ENCODING,
+    NEW_ENCODING,
+    PARTITION_FIELDS,
+    PARTITION_OPTION,
+    RECORD_KEY_FIELDS,
+    RECORD_KEY_OPTION,
+)
+from mainstem.options.reading import DAMAGED
+from mainstem.options.tables import (
+    AUTO_UPGRADE,
+    CREATE_SCHEMA,
+    ORDERING_FIELDS,
+    ORDERING_OPTION,
+    PARTIAL_UPDATES,
+    TABLE_NAME,
+    TABLE_NAME_OPTION,
+    TABLE_VERSION,
+    TABLE_VERSION_OPTION,
+)
+from mainstem.publish.table_identity import check_table, note_identity
+from mainstem.storage import paths
+from mainstem.truetime.seams import Seams
+
+if TYPE_CHECKING:
+    from mainstem.readers.skipping.chooser import Use
+    from mainstem.services.after_commit import AfterCommits
+    from mainstem.services.progress import Progress
+    from mainstem.services.runner import Result
+    from mainstem.timeline.active import ActiveTimeline
+    from mainstem.writers.context import WriterContext
+
+
+class OpenedTable:
+    """Storage, clock, lock, properties and options of one open table; shared by all its facets.
+
+    ``identity``: which table was opened (``publish.table_identity``); None until a table of another engine
+    gets a note.
+    """
+
+    def __init__(
+        self, seams: Seams, config: TableConfig, given: Mapping[str, str], identity: str | None
+    ) -> None:
+        self.seams = seams
+        self.config = config
+        self.given = dict(given)
+        self.identity = identity
+        self._writer: WriterContext | None = None
+
+    @property
+    def path(self) -> str:
+        """Base path."""
+        return self.seams.storage.base
+
+    @property
+    def damaged(self) -> str:
+        """What a read does about a damaged file: ``error`` or ``skip``. Raises ``Invalid`` for others."""
+        return DAMAGED.read(self.given).lower()
+
+    @property
+    def use(self) -> Use:
+        """Whether reads leave files out by indexes, and whether they ask the metadata table."""
+        from mainstem.readers.skipping.chooser import Use
+
+        return Use(DATA_SKIPPING.read(self.given), METADATA.read(self.given))
+
+    def writer_context(self) -> WriterContext:
+        """What transactions and services of this process share; checks that the table can be written."""
+        if self._writer is None:
+            ctx = self._opened_for_writing(self.config.completed_by(self.given))
+            self._arrange_services(ctx)
+            self._writer = ctx
+        return self._writer
+
+    def index_context(self) -> WriterContext:
+        """As ``writer_context``, also where the table has indexes that mainstem does not maintain."""
+        from mainstem.indexing.index_lists import without
+
+        return self._opened_for_writing(without(self.config.completed_by(self.given)))
+
+    def _opened_for_writing(self, config: TableConfig) -> WriterContext:
+        from mainstem.formats.base_file import BaseFileFormat
+        from mainstem.layout.foreign_tables import check_buckets
+        from mainstem.merge.rules import merge_rules
+        from mainstem.writers.context import open_context
+
+        try:
+            options = WriterOptions.from_properties(self.given, self.config.raw)
+            BaseFileFormat.from_properties(self.given)
+            config.check_writable(self.path)
+            merge_rules(config.raw)
+            self._check_agreement()
+            check_table(self.seams.storage, self.identity)
+            buckets = check_buckets(self.seams.storage, config)
+            note_lock(self.seams)
+            self._identify()
+            return open_context(
+                self.seams, config, options, buckets=buckets, given=self.given, identity=self.identity
+            )
+        except MainstemError as error:
+            error.table = error.table or self.path
+            raise
+        except OSError as error:
+            raise Unavailable(
+                f"the table cannot be opened for writing: {error}; try again", table=self.path
+            ) from error
+
+    def _identify(self) -> None:
+        """Give a table of another engine or an older release its note, if it is the one that was opened."""
+        if self.identity is not None:
+            return
+        identity = note_identity(self.seams.storage, self.seams.random)
+        now = load_config(self.seams.storage)
+        changed = self.config.changed(now)
+        if changed or now.create_schema != self.config.create_schema:
+            what = "; ".join(changed) or f"{CREATE_SCHEMA} differs"
+            raise TableReplaced(
+                f"{paths.PROPERTIES} is not what it was when the table was opened ({what}): another table was"
+                " made at its path, or this one changed. Nothing was written; open the table again",
+                table=self.path,
+            )
+        self.identity = identity
+
+    def _check_agreement(self) -> None:
+        """An option that decides where rows land must not contradict the table."""
+        from mainstem.layout.key_generator import named_kind
+        from mainstem.layout.properties import DECISIVE
+
+        aliases = {
+            RECORD_KEY_OPTION: RECORD_KEY_FIELDS,
+            PARTITION_OPTION: PARTITION_FIELDS,
+            ORDERING_OPTION: ORDERING_FIELDS,
+            TABLE_NAME_OPTION: TABLE_NAME,
+            TABLE_VERSION_OPTION: TABLE_VERSION,
+        }
+        if AUTO_UPGRADE.read(self.given):
+            raise Unsupported(
+                f"{AUTO_UPGRADE}=true: mainstem never upgrades a table; upgrade it with Hudi",
+                table=self.path,
+            )
+        config = self.config
+        if config.version > 8 and config.single_field_complex and NEW_ENCODING.read(self.given):
+            warnings.warn(
+                f"{NEW_ENCODING} has no effect on a table of version {config.version}, as in Hudi: its keys"
+                f" are written as {KEY_ENCODING} or, without it, 'field:value'",
+                stacklevel=4,
+            )
+        kind = named_kind(self.given)
+        if kind not in (None, self.config.key_generator):
+            raise Invalid(
+                f"the options name the key generator {kind}, but the table has"
+                f" {self.config.key_generator}; drop the option or write to another table",
+                table=self.path,
+            )
+        for key, value in self.given.items():
+            name = aliases.get(key, key)
+            if name in DECISIVE and name in self.config.raw:
+                found = self.config.raw[name].strip()
+                given = value.strip()
+                # One mode is in capitals or wrong, everything else may be spelt in any case.
+                if given != found and (name == PARTIAL_UPDATES or given.upper() != found.upper()):
+                    raise Invalid(
+                        f"{key}={value!r} contradicts the table, whose {name} is {found!r}; drop the"
+                        " option or write to another table",
+                        table=self.path,
+                    )
+
+    def _arrange_services(self, ctx: WriterContext) -> None:
+        """Make commits run or wake the services that the options ask for (``services.run_options``), and
+        those of a metadata table that is made while the table is open."""
+        from mainstem.services.run_options import METADATA, RunOptions
+
+        options = RunOptions.from_properties({**ctx.config.raw, **ctx.given})
+
+        def arrange() -> AfterCommits:
+            from mainstem.services.after_commit import AfterCommits
+
+            ctx.after_commit = AfterCommits(ctx, options, _tend_vectors)
+            return ctx.after_commit
+
+        def look(timeline: ActiveTimeline) -> None:
+            if ctx.publisher.wrote_metadata:
+                arrange()(timeline)
+
+        if options.at_commits:
+            arrange()
+        elif METADATA not in options.off:
+            ctx.after_commit = look
+
+
+def _tend_vectors(ctx: WriterContext, if_due: bool, progress: Progress) -> Iterable[Result]:
+    from mainstem.vectors.index import lifecycle  # not loaded by writers that never get here
+
+    return lifecycle.tend(ctx, if_due, progress)

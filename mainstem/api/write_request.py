@@ -1,0 +1,109 @@
+"""What a write needs to know of a table: its ``WriteSpec``, from the properties, the newest schema and the
+options of the process."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+from mainstem.errors import Invalid, Unsupported
+from mainstem.merge.modes import FILL_UNAVAILABLE
+from mainstem.options import families
+from mainstem.options.tables import PARTIAL_UPDATES, UNAVAILABLE
+from mainstem.options.writing import LAYOUT_OPTIONS
+
+if TYPE_CHECKING:
+    from mainstem.api.opened_table import OpenedTable
+    from mainstem.merge.rules import MergeRules
+    from mainstem.writers.context import WriterContext
+    from mainstem.writers.write_spec import WriteSpec
+
+
+def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> WriteSpec:
+    """The spec of a write of the table as it is now; ``instant`` is empty until the transaction begins.
+
+    Reads the timeline and the newest schema. Raises ``Invalid`` where the table lacks a column that it names,
+    ``Unsupported`` for an ``update_columns`` that its merge rules cannot do.
+    """
+    from mainstem.formats.avro_schema import arrow_to_avro
+    from mainstem.layout.foreign_tables import check_key_encoding
+    from mainstem.layout.key_generator import KeyGenerator
+    from mainstem.layout.schema_fit import arrow_user_schema
+    from mainstem.merge.rules import merge_rules
+    from mainstem.metadata.fixed_column_types import held_columns
+    from mainstem.readers.planning.query_schema import schema_text
+    from mainstem.readers.planning.table_state import TableState
+    from mainstem.writers.transaction_schema import fills_missing
+    from mainstem.writers.write_spec import (
+        PARTIAL_BLOCKS_WARNING,
+        UPDATE_COLUMNS,
+        WriteSpec,
+        complete_rules,
+    )
+
+    config, options = ctx.config, ctx.options
+    rules = merge_rules(config.raw)
+    partial_blocks = operation == UPDATE_COLUMNS and options.partial_blocks
+    if partial_blocks:
+        warnings.warn(PARTIAL_BLOCKS_WARNING, stacklevel=4)
+    elif operation == UPDATE_COLUMNS:
+        _check_update_columns(opened, rules)
+    # Another writer's newer schema is met under the lock (``writers.transaction_schema``).
+    user_schema = schema_text(TableState.of(ctx.seams.storage, opened.config, ctx.publisher.timeline()))
+    arrow = arrow_user_schema(user_schema)
+    for role, names in (
+        ("record key", config.record_key),
+        ("partition", config.partition_fields),
+        ("ordering", config.ordering),
+    ):
+        for name in names:
+            if arrow.get_field_index(name) < 0:
+                raise Invalid(
+                    f"{role} field {name!r} is no column of the table, which has"
+                    f" {', '.join(arrow.names)}",
+                    table=opened.path,
+                )
+    keys = KeyGenerator.for_writing(config)
+    if not ctx.keys_agreed:
+        check_key_encoding(ctx.seams.storage, config)
+        ctx.keys_agreed = True
+    keys.check_schema(arrow)
+    held = held_columns(ctx.seams.storage)
+    log_schema = arrow_to_avro(arrow, table_name=config.name, meta_fields=True)
+    return WriteSpec(
+        location=opened.seams.storage.location,
+        instant="",
+        operation=operation,
+        table_name=config.name,
+        keys=keys,
+        fill_missing=fills_missing({**config.raw, **opened.given}),
+        hash_fields=config.hash_fields,
+        buckets=ctx.buckets,
+        rules=complete_rules(rules, user_schema, log_schema),
+        ordering=config.ordering,
+        user_schema=user_schema,
+        log_schema=log_schema,
+        fsync=options.fsync,
+        log_bytes_max=options.log_bytes_max,
+        block_format=options.block_format,
+        partial_blocks=partial_blocks,
+        layout={key: opened.given[key] for key in LAYOUT_OPTIONS if key in opened.given},
+        never_widened=held.kept,
+        whole_numbers=held.whole,
+    )
+
+
+def _check_update_columns(opened: OpenedTable, rules: MergeRules) -> None:
+    if rules.partial is None:
+        raise Unsupported(
+            f"update_columns needs a table with {PARTIAL_UPDATES}=IGNORE_DEFAULTS (or"
+            " FILL_UNAVAILABLE); this one has none: every upsert replaces the row",
+            table=opened.path,
+        )
+    if rules.partial == FILL_UNAVAILABLE and rules.unavailable is None:
+        raise Unsupported(
+            "update_columns under FILL_UNAVAILABLE needs the marker that stands for 'keep the older"
+            " value': the table has no"
+            f" {families.MERGE_PROPERTY}{UNAVAILABLE}",
+            table=opened.path,
+        )

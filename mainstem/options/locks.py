@@ -1,0 +1,85 @@
+"""Options of the table lock (HoodieLockConfig), with Hudi 1.2's defaults.
+
+But for the provider: Hudi names none since 1.1; mainstem takes the file-system lock, because a lock inside
+one process (Hudi's silent fallback) does not order several writers.
+"""
+
+from __future__ import annotations
+
+from mainstem.options.declared import Choice, Text, Whole
+
+_JAVA_INT_MAX = 2**31 - 1
+_READ_BY, _ZOOKEEPER = "truetime.locks", "truetime.locks.zookeeper"
+
+FILE_SYSTEM = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
+IN_PROCESS = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
+EXPLICIT = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
+IMPLICIT = "org.apache.hudi.client.transaction.lock.ZookeeperBasedImplicitBasePathLockProvider"
+
+PROVIDER = Choice(
+    "hoodie.write.lock.provider", FILE_SYSTEM, (FILE_SYSTEM, EXPLICIT, IMPLICIT, IN_PROCESS),
+    read_by=_READ_BY,
+    says="Hudi's class of the table lock; all writers of a table must take the same.",
+)  # fmt: skip
+WAIT_MS = Whole(
+    "hoodie.write.lock.wait_time_ms", 60_000, 0, _JAVA_INT_MAX, "milliseconds", read_by=_READ_BY,
+    says="How long one attempt waits for the lock.",
+)  # fmt: skip
+RETRIES = Whole(
+    "hoodie.write.lock.client.num_retries", 50, 0, _JAVA_INT_MAX, "retries", read_by=_READ_BY,
+    says="How many attempts follow the first.",
+)  # fmt: skip
+PAUSE_MS = Whole(
+    "hoodie.write.lock.client.wait_time_ms_between_retry", 5_000, 0, _JAVA_INT_MAX, "milliseconds",
+    read_by=_READ_BY, says="The pause between two attempts; Java looks for a free lock file so often.",
+)  # fmt: skip
+FOLDER = Text(
+    "hoodie.write.lock.filesystem.path", like="absolute local path", read_by=_READ_BY,
+    says="Folder of the lock file; by default the table's `.hoodie`.",
+)  # fmt: skip
+FOREIGN_EXPIRE_MIN = Whole(
+    "hoodie.write.lock.filesystem.expire", 0, 0, _JAVA_INT_MAX, "minutes (0 = never)", read_by=_READ_BY,
+    says="When a lock file of another engine counts as left over.",
+)  # fmt: skip
+EXPIRE_MS = Whole(
+    # Below 200 ms a busy machine misses refreshes; above 10 minutes a dead holder blocks for too long.
+    "hoodie.mainstem.lock.expire_ms", 60_000, 200, 600_000, "milliseconds", read_by=_READ_BY,
+    says="When a lock of ours whose holder no longer refreshes it may be taken.",
+)  # fmt: skip
+
+URL = Text(
+    "hoodie.write.lock.zookeeper.url", like="host:port,.../chroot", read_by=_ZOOKEEPER, says="The servers."
+)
+PORT = Whole(
+    "hoodie.write.lock.zookeeper.port", 2181, 1, 65_535, "port", read_by=_ZOOKEEPER,
+    says="Accepted and, as in Hudi, not used: ports are in the URL.",
+)  # fmt: skip
+BASE_PATH = Text(
+    "hoodie.write.lock.zookeeper.base_path", like="node path", read_by=_ZOOKEEPER,
+    says="Under which node the lock lies.",
+)  # fmt: skip
+LOCK_KEY = Text(
+    "hoodie.write.lock.zookeeper.lock_key", like="node name", read_by=_ZOOKEEPER,
+    says="The lock's node; by default the table's name.",
+)  # fmt: skip
+SESSION_MS = Whole(
+    "hoodie.write.lock.zookeeper.session_timeout_ms", 60_000, 100, 3_600_000, "milliseconds",
+    read_by=_ZOOKEEPER, says="When the servers give a silent holder's lock away.",
+)  # fmt: skip
+CONNECTION_MS = Whole(
+    "hoodie.write.lock.zookeeper.connection_timeout_ms", 15_000, 1, 3_600_000, "milliseconds",
+    read_by=_ZOOKEEPER, says="How long a connection is waited for.",
+)  # fmt: skip
+AUTH = Text(
+    "hoodie.mainstem.lock.zookeeper.auth", like="digest:user:password", read_by=_ZOOKEEPER,
+    says="Credentials; better given by the environment variable MAINSTEM_ZOOKEEPER_AUTH.",
+)  # fmt: skip
+TABLE_BASE = Text(
+    "hoodie.base.path", like="the table's path", read_by=_ZOOKEEPER,
+    says="The path as Java jobs spell it, of which the implicit lock node is a hash.",
+)  # fmt: skip
+
+#: what all writers must agree on, beside the provider; a table may carry it
+PLACE_KEYS = (URL, PORT, BASE_PATH, LOCK_KEY)
+#: what a table says about its lock and no writer may contradict
+LOCK_KEYS = (PROVIDER, FOLDER, FOREIGN_EXPIRE_MIN, *PLACE_KEYS)

@@ -1,0 +1,113 @@
+"""Options of writers: clocks, heartbeats, log files, base files, new columns."""
+
+from __future__ import annotations
+
+from mainstem.limits import MIB, TIMELINE_AHEAD_MS_DEFAULT
+from mainstem.options.declared import Choice, Flag, Text, Whole
+
+NBCC = "NON_BLOCKING_CONCURRENCY_CONTROL"
+_OPEN = "writers"
+
+SKEW_MS = Whole(
+    "hoodie.time.generator.max_expected_clock_skew_ms", 200, 0, 600_000, "ms", read_by="publish",
+    says="How far the clocks of two writers may differ; waited out under the lock by each commit.",
+)  # fmt: skip
+HEARTBEAT_MS = Whole(
+    "hoodie.client.heartbeat.interval_in_ms", 60_000, 100, 86_400_000, "ms", read_by="truetime.heartbeats",
+    says="How often a writer says that it lives.",
+)  # fmt: skip
+HEARTBEAT_MISSES = Whole(
+    "hoodie.client.heartbeat.tolerable.misses", 2, 1, 1_000, "heartbeats", read_by="truetime.heartbeats",
+    says="How many may be missing before a writer counts as dead.",
+)  # fmt: skip
+CONCURRENCY = Choice(
+    "hoodie.write.concurrency.mode", NBCC, (NBCC, "SINGLE_WRITER", "OPTIMISTIC_CONCURRENCY_CONTROL"),
+    read_by=_OPEN, says="The first alone is written; others are refused.",
+)  # fmt: skip
+#: the older name
+FAILED_WRITES_OLD = "hoodie.cleaner.policy.failed.writes"
+FAILED_WRITES = Choice(
+    "hoodie.clean.failed.writes.policy", "LAZY", ("LAZY", "NEVER", "EAGER"), aliases=(FAILED_WRITES_OLD,),
+    read_by="writers.rollback", says="Whether dead writers are rolled back; EAGER is refused.",
+)  # fmt: skip
+FSYNC = Flag(
+    "hoodie.mainstem.fsync", True, read_by="storage.local",
+    says="Files and folders are made durable before a commit shows them.",
+)  # fmt: skip
+AHEAD_MS = Whole(
+    "hoodie.mainstem.timeline.ahead.max.ms", TIMELINE_AHEAD_MS_DEFAULT, 0, 10**12, "ms", read_by="truetime",
+    says="How far the newest instant may lie ahead of this clock before writing is refused.",
+)  # fmt: skip
+CLOCK_OFFSET = Whole(
+    "hoodie.mainstem.clock.offset_ms", 0, -(10**12), 10**12, "ms", read_by="truetime.clock",
+    says="Shifts this process's clock, for tests and demos of skew.",
+)  # fmt: skip
+WRITER_NAME = Text(
+    "hoodie.mainstem.writer.name", read_by=_OPEN, says="Put into the metadata of each commit of this process."
+)
+LOG_MAX = Whole(
+    "hoodie.logfile.max.size", 1024**3, 1024, 2**40, "bytes", read_by="writers.append",
+    says="A log file that is larger is followed by another one.",
+)  # fmt: skip
+BLOCK_FORMAT = Choice(
+    "hoodie.logfile.data.block.format", "AVRO", ("AVRO", "PARQUET"), read_by="writers.append",
+    says="Format of the blocks of log files.",
+)  # fmt: skip
+PARTIAL_BLOCKS = Flag(
+    "hoodie.mainstem.write.partial.blocks", False, read_by="writers.append",
+    says="`update_columns` of any table by IS_PARTIAL blocks, on some of which Hudi's Java readers fail.",
+)  # fmt: skip
+
+# -- columns --------------------------------------------------------------------------------------------
+
+SET_NULL = Flag(
+    "hoodie.write.set.null.for.missing.columns", False, read_by="writers.transaction_schema",
+    says="Columns that a batch lacks are written as nulls.",
+)  # fmt: skip
+RECONCILE = Flag(
+    "hoodie.datasource.write.reconcile.schema", False, read_by="writers.transaction_schema",
+    says="Hudi's older word for the same.",
+)  # fmt: skip
+
+# -- base files -----------------------------------------------------------------------------------------
+
+COMPRESSION = Text(
+    "hoodie.parquet.compression.codec", "gzip", like="gzip, snappy, zstd, lz4, brotli, none",
+    read_by="formats.base_file", says="Codec of base files.",
+)  # fmt: skip
+GROUP_BYTES = Whole(
+    "hoodie.parquet.block.size", 120 * MIB, 1024, 2**40, "bytes", flink="write.parquet.block.size",
+    read_by="formats.base_file", says="Rows go to a new row group when they take so much memory.",
+)  # fmt: skip
+GZIP_LEVEL = Whole(
+    "hoodie.mainstem.parquet.gzip.level", 3, 1, 9, read_by="formats.base_file",
+    says="Java's level is 6: half as fast, and up to 16 % fewer bytes of texts.",
+)  # fmt: skip
+BLOOM = Text(
+    "hoodie.parquet.bloom.filter.enabled", "true", like="true or false", read_by="formats.base_file",
+    says="Base files have a Bloom filter of their record keys.",
+)  # fmt: skip
+BLOOM_ENTRIES = Text(
+    "hoodie.index.bloom.num_entries", "60000", like="whole number", read_by="formats.base_file",
+    says="Keys that a filter is made for.",
+)  # fmt: skip
+BLOOM_ERROR = Text(
+    "hoodie.index.bloom.fpp", "0.000000001", like="number", read_by="formats.base_file",
+    says="Share of keys that a filter takes for there by mistake.",
+)  # fmt: skip
+BLOOM_TYPE = Text(
+    "hoodie.bloom.index.filter.type", "DYNAMIC_V0", like="SIMPLE, DYNAMIC_V0", read_by="formats.base_file",
+    says="Whether a filter grows with its keys.",
+)  # fmt: skip
+BLOOM_ENTRIES_MAX = Text(
+    "hoodie.bloom.index.filter.dynamic.max.entries", "100000", like="whole number",
+    read_by="formats.base_file", says="Keys up to which it grows.",
+)  # fmt: skip
+
+#: what a table says about its writers' heartbeats, for those who were given nothing else: Hudi's Spark
+#: writers take it from the table, too
+SHARED = (HEARTBEAT_MS, HEARTBEAT_MISSES)
+#: how files are laid out; these travel to the workers as they were given
+LAYOUT_OPTIONS = (
+    COMPRESSION, BLOOM, BLOOM_ENTRIES, BLOOM_ERROR, BLOOM_TYPE, BLOOM_ENTRIES_MAX, GROUP_BYTES, GZIP_LEVEL,
+)  # fmt: skip
