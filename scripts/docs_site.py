@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_for_filename
@@ -23,8 +24,10 @@ from pygments.util import ClassNotFound
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("*.md", "docs/**/*.md", "benchmarks/README.md", "benchmarks/results/latest.md")
+WIDE = {"docs/interop.md", "docs/options.md"}
 COPIED = {".svg", ".png", ".css"}
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+LONG_CODE = re.compile(r"(?<=<code>)[^<>&]{20,}(?=</code>)")
 
 
 def pages() -> list[Path]:
@@ -42,6 +45,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path in sorted(set(_linked()) - set(whole)):
         chosen.append(_shown(path, config))
     return chosen
+
+
+def on_page_markdown(markdown: str, page: Page, **_: object) -> None:
+    """Pages with wide tables take the place of their table of contents."""
+    if page.file.src_uri in WIDE:
+        page.meta["hide"] = ["toc"]
+
+
+def on_page_content(content: str, **_: object) -> str:
+    """Let long names in code break behind their dots, so that columns of tables need not cut words."""
+    return LONG_CODE.sub(lambda found: found[0].replace(".", ".<wbr>"), content)
 
 
 def _linked() -> Iterator[Path]:

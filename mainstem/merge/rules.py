@@ -22,7 +22,7 @@ from mainstem.merge.modes import (
 )
 from mainstem.merge.payloads import KNOWN_PAYLOADS, PayloadRules
 from mainstem.merge.registry import merger_of
-from mainstem.options.declared import Option
+from mainstem.options.declaration import Option
 from mainstem.options.tables import (
     DELETE_FIELD,
     DELETE_MARKER,

@@ -41,15 +41,12 @@ _WORK_THREADS_MAX = 8
 _LARGE_PAGE = 2 * 1024 * 1024
 _sync_threads: ThreadPoolExecutor | None = None
 _NAMELESS = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
-# What systems answer that know no files without a name; older kernels take the flags for another wish.
-_NO_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
+# What systems answer that know no files without a name (older kernels take the flags for another wish), or do
+# not name them afterwards (no /proc, or it is guarded).
+_NO_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS)
+_NOT_NAMED = (*_NO_NAMELESS, errno.EPERM, errno.EACCES, errno.EXDEV)
 _hidden = count(1)
 
-
-class _Nameless:
-    """Whether files without a name are known here; found out by the first one."""
-
-    known = hasattr(os, "O_TMPFILE")
 
 
 def _forget_threads() -> None:
@@ -155,6 +152,8 @@ class LocalStorage:
     those in ``synced``."""
 
     links = True
+    #: whether files without a name are known here; found out by the first one
+    _nameless = hasattr(os, "O_TMPFILE")
 
     def __init__(self, base: str, *, sync: bool = True) -> None:
         self.base = os.path.abspath(base)
@@ -294,7 +293,7 @@ class LocalStorage:
 
     def _put_nameless(self, path: str, buffers: Sequence[bytes | memoryview], durable: bool) -> bool:
         """Write a file that has no name yet, and name it; False where the file system does not know such."""
-        if not _Nameless.known:
+        if not self._nameless:
             return False
 
         def make(full: str) -> bool:
@@ -303,18 +302,19 @@ class LocalStorage:
             except OSError as error:
                 if error.errno not in _NO_NAMELESS:
                     raise
-                _Nameless.known = False
+                self._nameless = False
                 return False
             try:
                 self._fill(fd, buffers, durable)
-                # With a descriptor of a folder the call follows the link, which it must.
-                os.link(f"/proc/self/fd/{fd}", full, src_dir_fd=fd, follow_symlinks=True)
-                return True
-            except FileNotFoundError:
-                if os.path.exists(f"/proc/self/fd/{fd}"):
-                    raise  # the folder went meanwhile
-                _Nameless.known = False
-                return False
+                try:
+                    # Given a descriptor, though it means nothing here, the call follows the link, as it must.
+                    os.link(f"/proc/self/fd/{fd}", full, src_dir_fd=fd, follow_symlinks=True)
+                except OSError as error:
+                    gone = error.errno == errno.ENOENT and os.path.exists(f"/proc/self/fd/{fd}")
+                    if gone or error.errno not in (*_NOT_NAMED, errno.ENOENT):
+                        raise  # the folder went meanwhile, or the name is taken
+                    self._nameless = False
+                return self._nameless
             finally:
                 os.close(fd)
 

@@ -30,8 +30,8 @@ WHOLE = b"ab" * 5000
 @pytest.fixture(params=["nameless", "hidden"])
 def storage(request, tmp_path: Path, monkeypatch) -> LocalStorage:
     if request.param == "hidden":
-        monkeypatch.setattr(local._Nameless, "known", False)
-    elif not local._Nameless.known:
+        monkeypatch.setattr(LocalStorage, "_nameless", False)
+    elif not LocalStorage._nameless:
         pytest.skip("no files without a name here")
     return LocalStorage(str(tmp_path))
 
@@ -122,12 +122,28 @@ def test_a_file_system_without_nameless_files_is_noticed(tmp_path: Path, monkeyp
             raise OSError(code, os.strerror(code), path)
         return real(path, flags, *given, **named)
 
-    monkeypatch.setattr(local._Nameless, "known", True)
     monkeypatch.setattr(os, "open", refusing)
     storage = LocalStorage(str(tmp_path))
     storage.put_new("a/f", WHOLE, durable=True)
     assert storage.read("a/f", max_bytes=10**6) == WHOLE and _files(storage) == ["f"]
-    assert not local._Nameless.known
+    assert not storage._nameless
+
+
+@pytest.mark.parametrize("code", [errno.ENOENT, errno.EPERM, errno.EACCES, errno.EXDEV])
+def test_a_system_that_gives_no_name_afterwards_is_noticed(tmp_path: Path, monkeypatch, code: int) -> None:
+    real, exists = os.link, os.path.exists
+
+    def refusing(source, target, **named):
+        if source.startswith("/proc/"):
+            raise OSError(code, os.strerror(code), source)
+        return real(source, target, **named)
+
+    monkeypatch.setattr(os, "link", refusing)
+    monkeypatch.setattr(os.path, "exists", lambda path: not str(path).startswith("/proc") and exists(path))
+    storage = LocalStorage(str(tmp_path))
+    storage.put_new("a/f", WHOLE, durable=True)
+    assert storage.read("a/f", max_bytes=10**6) == WHOLE and _files(storage) == ["f"]
+    assert not storage._nameless
 
 
 def test_a_file_keeps_the_rights_that_the_process_gives(storage) -> None:
