@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from mainstem.options.declared import Option  # noqa: E402
+from mainstem.options.declaration import Option  # noqa: E402
 
 PAGE = ROOT / "docs" / "options.md"
 GROUPS = (

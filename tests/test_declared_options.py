@@ -18,7 +18,7 @@ import pytest
 import mainstem.options
 from mainstem.errors import Invalid
 from mainstem.options import placing, services, writing
-from mainstem.options.declared import Flag, Whole, every_option
+from mainstem.options.declaration import Flag, Whole, every_option
 from scripts.options_table import GROUPS, PAGE, page
 
 PACKAGE = Path(mainstem.options.__file__).parent.parent
@@ -91,7 +91,7 @@ def test_every_declaration_says_who_reads_it_and_what_it_does() -> None:
 
 def test_every_group_of_declarations_is_on_the_page() -> None:
     groups = {path.stem for path in (PACKAGE / "options").glob("*.py")}
-    assert groups - {"__init__", "declared", "families"} == set(GROUPS)
+    assert groups - {"__init__", "declaration", "families"} == set(GROUPS)
     text = page()
     assert all(f"| `{option}` |" in text for option in every_option())
 

@@ -1,4 +1,4 @@
-"""Goal: imports inside the package go downwards only, and nothing forms a cycle.
+"""Goal: imports inside the package go downwards only, nothing forms a cycle, and ARCHITECTURE.md shows it so.
 
 Method: every ``import`` statement of every module (nested ones and those under ``TYPE_CHECKING``
 too) is read with ``ast`` and checked against the layers of ARCHITECTURE.md, written down here once.
@@ -7,6 +7,7 @@ too) is read with ``ast`` and checked against the layers of ARCHITECTURE.md, wri
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -170,3 +171,70 @@ def test_the_rule_itself_refuses_an_upward_import() -> None:
     assert not _allowed_inside("mainstem.readers.rows.split", "mainstem.readers.queries.snapshot")
     assert not _allowed_inside("mainstem.readers.rows.split", "mainstem.readers.planning.history")
     assert _allowed_inside("mainstem.readers.skipping.chooser", "mainstem.readers.rows.path_values")
+
+
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+
+
+def _drawn_floors() -> list[list[str]]:
+    """Rooms and sub-rooms as ARCHITECTURE.md draws them, floor by floor."""
+    drawing = ARCHITECTURE.partition("## Rooms")[2].split("```")[1]
+    return [[line.split()[0] for line in floor.splitlines()] for floor in drawing.strip().split("\n\n")]
+
+
+def test_architecture_draws_the_floors_as_they_are() -> None:
+    drawn = [tuple(room for room in floor if "/" not in room) for floor in _drawn_floors()]
+    assert [set(rooms) for rooms in drawn] == [set(rooms) for rooms in FLOORS]
+    assert all(len(line.split(maxsplit=1)) == 2 for line in _rooms_with_words()), "say what each room is"
+
+
+def _rooms_with_words() -> list[str]:
+    return [line for line in ARCHITECTURE.partition("## Rooms")[2].split("```")[1].splitlines() if line]
+
+
+def test_architecture_names_every_room_and_sub_room_and_none_that_is_gone() -> None:
+    folders = {
+        path.parent.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("__init__.py")
+    } - {"."}
+    single = {path.stem for path in PACKAGE.glob("*.py")} - {FRONT_DOOR}
+    drawn = [room for floor in _drawn_floors() for room in floor]
+    assert sorted(drawn) == sorted(folders | single)
+    for floor in _drawn_floors():
+        for room in floor:
+            assert room.split("/")[0] in floor, f"{room} stands on another floor than its room"
+
+
+def test_architecture_names_no_module_that_is_gone() -> None:
+    named = re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)", ARCHITECTURE)
+    there = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py")}
+    there |= {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")}
+    gone = [name for name in named if name not in there and not _beside(name, there)]
+    assert named and not gone
+
+
+def _beside(name: str, there: set[str]) -> bool:
+    """A bare file name, in a sentence that has named its folder."""
+    return "/" not in name and any(path.endswith(f"/{name}") for path in there)
+
+
+# A file name that several rooms have means the same thing in each.
+SHARED_NAMES = {
+    "__init__": "what lives in the room and what may not",
+    "options": "the options of this room, checked and read into values",
+    "protocol": "what every implementation in this room must do",
+    "services": "table services",
+    "indexes": "indexes of a table",
+    "vectors": "vectors and vector indexes",
+    "metadata": "the metadata table",
+    "source": "tables read by an engine",
+    "types": "an engine's types and Arrow's",
+}
+
+
+def test_rooms_share_a_file_name_only_where_it_means_the_same() -> None:
+    rooms: dict[str, set[Path]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        rooms.setdefault(path.stem, set()).add(path.parent)
+    shared = {name for name, folders in rooms.items() if len(folders) > 1}
+    assert shared - set(SHARED_NAMES) == set(), "rename one, or say what the name means"
+    assert set(SHARED_NAMES) - shared == set(), "no longer shared"

@@ -39,6 +39,9 @@ reveal_type(table.timeline()[0].completion)  # str | None
 reveal_type(table.file_slices()[0].log_files)  # tuple[str, ...]
 reveal_type(table.upsert({"id": ["a"], "fare": [1.0]}))  # Outcome
 reveal_type(table.delete(pa.table({"id": ["a"]})).completion_time)  # str | None
+reveal_type(table.services.compact())  # list[Compaction]
+reveal_type(table.indexes.create("column_stats", ["fare"]))  # Built | Refreshed
+reveal_type(table.vectors.search("place", [0.1, 0.2], k=3))  # Any
 reveal_type(table.compact())  # list[Compaction]
 reveal_type(table.clean())  # list[Cleaned]
 reveal_type(table.scan(["id"], as_of="20260101000000000").to_batches())  # Iterator[Any]

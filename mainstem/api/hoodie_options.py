@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from mainstem.errors import Invalid, Unsupported
 from mainstem.layout.key_generator import named_kind
 from mainstem.options import INDEX_KEYS, METADATA, OWN_KEYS, families
-from mainstem.options.declared import Option, every_option
+from mainstem.options.declaration import Option, every_option
 from mainstem.options.engines import OPERATION
 from mainstem.options.locks import PROVIDER, TABLE_BASE
 from mainstem.options.metadata import INDEX_SWITCHES

@@ -25,7 +25,7 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
     Reads the timeline and the newest schema. Raises ``Invalid`` where the table lacks a column that it names,
     ``Unsupported`` for an ``update_columns`` that its merge rules cannot do.
     """
-    from mainstem.formats.avro_schema import arrow_to_avro, avro_to_arrow
+    from mainstem.formats.avro_schema import arrow_to_avro
     from mainstem.layout.foreign_tables import check_key_encoding
     from mainstem.layout.key_generator import KeyGenerator
     from mainstem.layout.schema_fit import arrow_user_schema
@@ -38,6 +38,7 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
         PARTIAL_BLOCKS_WARNING,
         UPDATE_COLUMNS,
         WriteSpec,
+        complete_rules,
     )
 
     config, options = ctx.config, ctx.options
@@ -78,7 +79,7 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
         fill_missing=fills_missing({**config.raw, **opened.given}),
         hash_fields=config.hash_fields,
         buckets=ctx.buckets,
-        rules=rules.for_schema(user_schema, avro_to_arrow(log_schema)),
+        rules=complete_rules(rules, user_schema, log_schema),
         ordering=config.ordering,
         user_schema=user_schema,
         log_schema=log_schema,

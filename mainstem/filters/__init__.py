@@ -1,5 +1,5 @@
-"""What a filter says, apart from any table: read from text or from a pyarrow expression, told as predicates.
+"""Filters: parsing them from text or from pyarrow expressions, and reducing them to predicates on columns.
 
-Nothing here knows files, indexes or a timeline. A predicate is never stricter than the filter it was made
-of, so whatever a predicate rules out may stay unread.
+A predicate is never stricter than its filter, so readers may skip whatever a predicate rules out. Nothing
+here touches files or the timeline; of indexes only their definitions are known.
 """

@@ -1,5 +1,5 @@
-"""Filters as people type them, a part of SQL's conditions: ``price >= 10``, ``city in ('oslo', 'rome') and
-not (closed is null or name like 'a%')``.
+"""Parses filters written as text, a subset of SQL's conditions: ``price >= 10``, ``city in ('oslo', 'rome')
+and not (closed is null or name like 'a%')``.
 
     filter     all ("or" all)*
     all        one ("and" one)*
@@ -8,8 +8,8 @@ not (closed is null or name like 'a%')``.
                | ["not"] "between" VALUE "and" VALUE | ["not"] "like" VALUE
     OP         = == != <> < <= > >=
 
-A value is read in its column's type. It stands in quotes (two of them in it are one), or reaches to the next
-"and", "or" or bracket. Rows for which SQL would say neither true nor false are left out.
+A value is read in its column's type. It is either quoted (a doubled quote inside stands for one) or reaches
+to the next "and", "or" or closing bracket. Rows for which SQL says neither true nor false do not pass.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ import pyarrow.compute as pc
 from mainstem.errors import Invalid
 from mainstem.limits import FILTER_CONDITIONS_MAX, FILTER_DEPTH_MAX
 
-_END = r"(?=[\s()]|$)"  # of a word
+_END = r"(?=[\s()]|$)"  # end of a word
 _NAME = re.compile(r"`((?:[^`]|``)+)`|([^\s=!<>()`]+)")
 _OPERATOR = re.compile(r"==|=|!=|<>|<=|>=|<|>")
 _QUOTED = re.compile(r"(?:(?:date|timestamp)\s*)?(?:'((?:[^']|'')*)'|\"((?:[^\"]|\"\")*)\")", re.I)
-# Of a value without quotes: a text in quotes, the word that ends it, or anything else.
+# A piece of an unquoted value: a quoted text, the word that ends the value, or any other character.
 _PIECE = re.compile(rf"'[^']*'|\"[^\"]*\"|(?P<joint>(?<=\s)(?:and|or){_END})|.", re.I | re.S)
 _PLAIN_LIKE = re.compile(r"([^%_\\]*)(%?)", re.S)
 _OPERATIONS: dict[str, Callable[..., pc.Expression]] = {
     "=": operator.eq, "==": operator.eq, "!=": operator.ne, "<>": operator.ne, "<": operator.lt,
     "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
-#: Of values that are no NaN. Indexes understand a comparison, and no negation of one.
+#: Exact for all values except NaN. Indexes can use a comparison, but not the negation of one.
 _OPPOSITES = {
     operator.eq: operator.ne, operator.ne: operator.eq, operator.lt: operator.ge, operator.ge: operator.lt,
     operator.gt: operator.le, operator.le: operator.gt,
 }  # fmt: skip
 
-#: The expression of a condition, or, asked with True, of its negation. So only leaves are negated, and above
-#: them it does not matter whether SQL would say false or unknown: ``or`` and ``and`` let neither pass.
+#: Returns a condition's expression or, called with True, that of its negation. Negation thus reaches only
+#: leaves, and above them SQL's false and unknown need no telling apart: ``or`` and ``and`` pass neither.
 _Condition = Callable[[bool], pc.Expression]
 
 
 def conditions(text: str, schema: pa.Schema, what: str) -> pc.Expression:
-    """The filter that a text means on rows of ``schema``.
+    """The filter that a text means for rows of ``schema``.
 
-    Raises ``Invalid`` that begins with ``what``, the place that holds the text.
+    Raises ``Invalid``; its message begins with ``what``, the place that holds the text.
     """
     return _Reader(text, schema, what).filter()
 
@@ -92,7 +92,7 @@ class _Reader:
         if self._match(r"\("):
             self._depth += 1
             if self._depth > FILTER_DEPTH_MAX:
-                self._fail(f"at most {FILTER_DEPTH_MAX} brackets in one another")
+                self._fail(f"at most {FILTER_DEPTH_MAX} brackets nested")
             inner = self._any()
             self._close()
             self._depth -= 1
@@ -160,10 +160,10 @@ class _Reader:
         self._conditions += 1
         if self._conditions > FILTER_CONDITIONS_MAX:
             least = f"at most {FILTER_CONDITIONS_MAX} conditions"
-            self._fail(f"{least} ('in' is one, and of floating point one for each value)")
+            self._fail(f"{least} ('in' counts as one, or as one per value for a floating point column)")
 
     def _value(self, kind: pa.DataType, ends: str = "") -> pa.Scalar:
-        """``ends``: signs besides an unopened bracket that end a value without quotes."""
+        """The next value; ``ends``: characters that end an unquoted one, besides an unmatched ")"."""
         self._match("")
         quoted = _QUOTED.match(self._text, self._at)
         behind = "" if quoted is None else self._text[quoted.end() : quoted.end() + 1]
@@ -177,7 +177,7 @@ class _Reader:
             if not given:
                 self._fail("a value")
             if given.lower() == "null":
-                self._fail("a value ('is null' finds nulls; the text stands in quotes)")
+                self._fail("a value ('is null' finds nulls; quote the word to mean the text)")
             self._at += len(text)
         try:
             return pa.scalar(given).cast(kind)
@@ -187,7 +187,7 @@ class _Reader:
             raise Invalid(f"{self._what} {self._text!r}: {given!r} does not read as {kind}{hint}") from error
 
     def _upto_joint(self, ends: str = "") -> str:
-        """The text from here to what ends a value without quotes."""
+        """The text from here to the end of an unquoted value."""
         depth = 0
         for piece in _PIECE.finditer(self._text, self._at):
             content = piece.group()
@@ -224,7 +224,7 @@ class _Reader:
             self._fail(")")
 
     def _match(self, pattern: str) -> str:
-        """What stands here behind blanks, which are passed over, too, where it is not there."""
+        """Skip blanks, then take and return what matches ``pattern`` ("" if nothing does)."""
         found = re.compile(rf"\s*({pattern}|)", re.I).match(self._text, self._at)
         assert found is not None
         self._at = found.end()
@@ -248,7 +248,7 @@ def _joined(
     opposite: Callable[..., pc.Expression],
     negated: bool,
 ) -> pc.Expression:
-    """The parts in a tree that is as flat as can be: those who walk it do so by recursion."""
+    """Join the parts as a balanced tree: everything that walks an expression recurses."""
     found = [part(negated) for part in parts]
     join = opposite if negated else join
     while len(found) > 1:
@@ -269,7 +269,7 @@ def _compared(
 
 def _one_of(column: pc.Expression, values: Sequence[pa.Scalar], negated: bool) -> pc.Expression:
     kind = values[0].type
-    if pa.types.is_floating(kind):  # Arrow's lists tell 0.0 from -0.0
+    if pa.types.is_floating(kind):  # Arrow's is_in tells 0.0 from -0.0
         equal = [partial(_compared, column, operator.eq, value) for value in values]
         return _joined(equal, operator.or_, operator.and_, negated)
     found = column.isin(pa.array(values, kind))

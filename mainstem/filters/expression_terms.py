@@ -1,9 +1,9 @@
-"""Functions in filters that an expression index keeps ranges of.
+"""Matches functions in filters with the expression indexes that keep ranges of them.
 
-A function of Arrow stands for one of Spark's only where both give the same for every value that can decide.
-Calendar fields do for dates, not for timestamps: Java computes those in the time zone of its Spark session,
-which nothing on storage tells (so ``from_unixtime`` and ``date_format`` are never matched). Texts in upper or
-lower case do where they are compared for equality with ASCII texts: beyond ASCII the two differ.
+An Arrow function stands for a Spark function only where both agree on every value that can decide a match.
+Calendar fields agree for dates but not for timestamps: Java computes those in the time zone of its Spark
+session, which storage does not record (so ``from_unixtime`` and ``date_format`` never match). ``upper`` and
+``lower`` agree when compared for equality with ASCII texts; beyond ASCII the two engines differ.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mainstem.metadata.index_definitions import Definition
 
 _Column = Callable[[pa.DataType], bool]
 
-# Spark's function -> Arrow's names of it, the columns for which they agree, and the type of its values.
+# Spark's function -> Arrow's names for it, the column types on which they agree, and the result's type.
 _SAME: dict[str, tuple[tuple[str, ...], _Column, pa.DataType]] = {
     "year": (("year",), pa.types.is_date, pa.int32()),
     "month": (("month",), pa.types.is_date, pa.int32()),
@@ -31,7 +31,7 @@ _ASCII_ONLY = ("upper", "lower")
 
 
 def term_kind(index: Definition, term: Term, kind: pa.DataType) -> pa.DataType | None:
-    """Type of the index's values if ``term``, of a column of type ``kind``, is its expression; else None."""
+    """Type of the index's values if the index covers ``term`` (of a column of type ``kind``), else None."""
     if index.function == "identity":
         return kind if term.call is None else None
     if term.call is None or index.function not in _SAME:
@@ -42,7 +42,7 @@ def term_kind(index: Definition, term: Term, kind: pa.DataType) -> pa.DataType |
 
 
 def comparable_part(predicate: Predicate, index: Definition) -> Predicate:
-    """The predicate without what the index's values cannot decide."""
+    """The predicate with ``Anything`` in place of what the index's values cannot decide."""
     if index.function not in _ASCII_ONLY:
         return predicate
     if isinstance(predicate, AllOf | AnyOf):

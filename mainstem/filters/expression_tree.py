@@ -1,11 +1,11 @@
-"""The tree of a ``pyarrow.compute.Expression``: which functions, columns and values it is made of.
+"""The tree of a ``pyarrow.compute.Expression``: its functions, columns and values.
 
-pyarrow shows an expression as text only, in which long lists and texts are cut, from some release on in the
-middle of a character (``str()`` then fails), and names are not quoted. So nothing is decided by that text.
-What it pickles is exact: a record batch of one row with the values, and a list of pairs in the schema's
-metadata with the tree in prefix order (``Serialize`` of Arrow's ``expression.cc``, the same since Arrow 1).
-Python's view of that metadata is a dict, so the pairs are taken from the C data interface, whose layout is
-fixed. Whatever is not as expected makes the tree None, "not understood"; nothing is guessed.
+pyarrow shows an expression only as text. That text shortens long lists and strings (newer releases cut even
+within a character, and ``str()`` then fails) and does not quote names, so nothing here relies on it. The
+pickled form is exact: a record batch of one row holds the values, and the schema's metadata lists the tree
+in prefix order as pairs (``Serialize`` in Arrow's ``expression.cc``, unchanged since Arrow 1). Python shows
+that metadata as a dict, which would merge equal keys, so the pairs are read through the C data interface,
+whose layout is fixed. Anything unexpected makes the tree None, "not understood"; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Literal:
 
 @dataclass(frozen=True)
 class Call:
-    """A function of others; ``options`` are Arrow scalars by their names in C++."""
+    """A function call; ``options`` are Arrow scalars by their C++ names."""
 
     function: str
     arguments: tuple[Node, ...]
@@ -54,14 +54,14 @@ class _NotUnderstood(Exception):
     pass
 
 
-# What pyarrow and the steps below raise for an expression that is stored otherwise than expected.
+# What pyarrow and the steps below raise for an expression stored in another form than expected.
 _ODD = (pa.ArrowException, _NotUnderstood, StopIteration, TypeError, ValueError, OSError)
-_CUT = 60  # characters of a value that ``shown`` shows
+_CUT = 60  # characters of a value that ``shown`` keeps
 
 
 def tree(expression: pc.Expression) -> Node | None:
-    """The tree of an expression; None where it holds what has no place here (fields by number, nested
-    fields, functions of users) or is stored otherwise than expected."""
+    """The tree of an expression; None if it holds something unsupported (fields by position, nested
+    fields, user-defined functions) or is stored in another form than expected."""
     try:
         batch = _stored(expression)
         pairs = iter(_pairs(batch.schema))
@@ -74,8 +74,8 @@ def tree(expression: pc.Expression) -> Node | None:
 
 
 def names(expression: pc.Expression) -> frozenset[str] | None:
-    """Names of the columns that an expression looks at, of nested ones those on the way too; None where they
-    cannot be told (fields by number)."""
+    """Names of the columns that an expression uses, including each step of a nested reference; None if
+    they are unknown (fields by position)."""
     try:
         return frozenset(name for what, name in _pairs(_stored(expression).schema) if what == "field_ref")
     except _ODD:
@@ -83,7 +83,7 @@ def names(expression: pc.Expression) -> frozenset[str] | None:
 
 
 def shown(expression: pc.Expression) -> str:
-    """Text for people. Nothing may be decided by it."""
+    """The expression as text for people; never decide anything by it."""
     try:
         return str(expression)
     except UnicodeDecodeError:
@@ -92,7 +92,10 @@ def shown(expression: pc.Expression) -> str:
 
 
 def identity(expression: pc.Expression | None) -> bytes:
-    """The same for the same expression only. Raises what pickling raises for fields by number."""
+    """Bytes that two expressions share only if they are the same.
+
+    Raises what pickling raises for fields by position.
+    """
     return b"" if expression is None else bytes(expression.__reduce__()[1][0])
 
 
@@ -116,7 +119,10 @@ def _stored(expression: pc.Expression) -> pa.RecordBatch:
 
 
 def _pairs(schema: pa.Schema) -> list[_Pair]:
-    """Metadata of a schema in its order. ArrowSchema: format, name, metadata (counted, native endian)."""
+    """A schema's metadata in stored order.
+
+    ArrowSchema begins with three pointers: format, name, metadata (counted, native endian).
+    """
     capsule = schema.__arrow_c_schema__()
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -129,7 +135,7 @@ def _pairs(schema: pa.Schema) -> list[_Pair]:
         size = ctypes.c_int32.from_address(at).value
         texts.append(ctypes.string_at(at + 4, size).decode())
         at += 4 + size
-    del capsule  # it owned what was read
+    del capsule  # kept alive until here: it owns the memory just read
     return list(zip(texts[::2], texts[1::2], strict=True))
 
 

@@ -1,9 +1,9 @@
-"""What a filter asks of single columns: comparisons, lists of values, nulls, beginnings of texts, joined by
-and and or. Whatever else it asks may be true of any row (``Anything``).
+"""What a filter demands of single columns: comparisons, lists of values, nulls and text prefixes, joined by
+``and`` and ``or``. Any other condition becomes ``Anything``, which may hold for every row.
 
-A predicate here is never stricter than the filter: of a file in which no row can pass the predicate no row
-passes the filter. Comparisons of bounds are made by the very kernels that compare rows, with their implicit
-casts. A NaN passes no comparison but ``!=``, so ranges need not tell whether a column has any.
+A predicate is never stricter than its filter: if no row of a file can pass the predicate, no row passes the
+filter. Bounds are compared by the same kernels that compare rows, with the same implicit casts. A NaN passes
+no comparison except ``!=``, so ranges need not record whether a column has any.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mainstem.filters.expression_tree import Call, Column, Literal, Node, tree
 
 @dataclass(frozen=True)
 class Term:
-    """A column, or with ``call`` a function of that one column."""
+    """A column or, with ``call``, a function of that column."""
 
     column: str
     call: Call | None = None
@@ -28,7 +28,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Compare:
-    """``term operator value``; the value is no null and no NaN."""
+    """``term operator value``; the value is neither null nor NaN."""
 
     term: Term
     operator: str
@@ -37,7 +37,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class OneOf:
-    """The term is one of ``values`` (without nulls), or a null where ``null``."""
+    """The term is one of ``values`` (none of them null) or, if ``null``, is null."""
 
     term: Term
     values: pa.Array
@@ -46,7 +46,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class IsNull:
-    """The term is a null; ``negated``: is none."""
+    """The term is null or, if ``negated``, is not null."""
 
     term: Term
     negated: bool
@@ -76,7 +76,7 @@ class AnyOf:
 
 @dataclass(frozen=True)
 class Anything:
-    """Perhaps true of every row."""
+    """A condition that may hold for every row."""
 
 
 Leaf = Compare | OneOf | IsNull | StartsWith
@@ -89,7 +89,7 @@ _MATCH_NULLS, _SKIP_NULLS = 0, 1  # SetLookupOptions::NullMatchingBehavior
 
 
 def conjuncts(expression: pc.Expression | None) -> list[Predicate]:
-    """What every row that passes the filter satisfies; parts that say nothing are left out."""
+    """Predicates that every row passing the filter satisfies; parts that say nothing are left out."""
     found = None if expression is None else tree(expression)
     predicate = Anything() if found is None else _predicate(found)
     parts = predicate.parts if isinstance(predicate, AllOf) else (predicate,)
@@ -106,7 +106,7 @@ def leaves(predicate: Predicate) -> Iterable[Leaf]:
 
 
 def _predicate(node: Node) -> Predicate:
-    if isinstance(node, Column):  # a boolean column by itself
+    if isinstance(node, Column):  # a bare boolean column
         return Compare(Term(node.name), "==", pa.scalar(True))
     if not isinstance(node, Call):
         return Anything()
@@ -133,7 +133,7 @@ def _any(node: Call) -> Predicate:
 
 
 def _if_else(node: Call) -> Predicate:
-    """``if_else(condition, x, null)``, which DuckDB makes of IN: both must hold."""
+    """``if_else(condition, x, null)``, as DuckDB writes IN: both ``condition`` and ``x`` must hold."""
     condition, found, otherwise = node.arguments
     if not isinstance(otherwise, Literal) or otherwise.value.as_py() not in (None, False):
         return Anything()
@@ -141,7 +141,7 @@ def _if_else(node: Call) -> Predicate:
 
 
 def _not(node: Call) -> Predicate:
-    """Of what is negated only what has an exact opposite, nulls and NaN included."""
+    """The exact opposite, nulls and NaN included; ``Anything`` where there is none."""
     (argument,) = node.arguments
     if isinstance(argument, Column):
         return Compare(Term(argument.name), "==", pa.scalar(False))
@@ -166,7 +166,7 @@ def _one_of(node: Call) -> Predicate:
     if term is None or not isinstance(held, pa.ListScalar) or held.values is None or behavior is None:
         return Anything()
     values, how = held.values, behavior.as_py()
-    if how not in (_MATCH_NULLS, _SKIP_NULLS) or pa.types.is_floating(values.type):  # NaN equals NaN here
+    if how not in (_MATCH_NULLS, _SKIP_NULLS) or pa.types.is_floating(values.type):  # is_in equates NaNs
         return Anything()
     return OneOf(term, values.drop_null(), bool(values.null_count) and how == _MATCH_NULLS)
 
@@ -192,7 +192,7 @@ def _comparison(operator: str, left: Node, right: Node) -> Predicate:
 
 
 def _term(node: Node) -> Term | None:
-    """A column, or a function of one column and values."""
+    """The node as a column or a function of one column and constants; None for anything else."""
     if isinstance(node, Column):
         return Term(node.name)
     names = set(_columns(node))
@@ -217,7 +217,7 @@ _PREDICATES: dict[str, Callable[[Call], Predicate]] = {
 
 
 def listed(predicate: Predicate) -> tuple[Term, pa.Array] | None:
-    """The term and its possible values where a predicate leaves finitely many; floating point has none."""
+    """The term and its values if the predicate allows finitely many; None otherwise, and for floats."""
     if isinstance(predicate, Compare) and predicate.operator == "==":
         values = pa.repeat(predicate.value, 1)
         return None if pa.types.is_floating(values.type) else (predicate.term, values)
@@ -239,8 +239,8 @@ def listed(predicate: Predicate) -> tuple[Term, pa.Array] | None:
 class Ranges:
     """What is known of a term in each of several files.
 
-    ``low``, ``high``: bounds of the values, null where there is none. ``nulls``: the file may hold nulls;
-    ``values``: it may hold others. A file of which nothing is known has no bounds and may hold both.
+    ``low``, ``high``: bounds of the values, null where unknown. ``nulls``: the file may hold nulls;
+    ``values``: it may hold other values. A file with nothing known has no bounds and may hold both.
     """
 
     low: pa.Array
@@ -250,7 +250,7 @@ class Ranges:
 
 
 def may_match(predicate: Predicate, known: Mapping[Term, Ranges], files: int) -> np.ndarray:
-    """In which of the files a row may pass; a term without ranges may be anything."""
+    """Which files may hold a row that passes; a term without ranges may have any value."""
     if isinstance(predicate, AllOf | AnyOf):
         parts = [may_match(part, known, files) for part in predicate.parts]
         return np.logical_and.reduce(parts) if isinstance(predicate, AllOf) else np.logical_or.reduce(parts)
@@ -259,7 +259,7 @@ def may_match(predicate: Predicate, known: Mapping[Term, Ranges], files: int) ->
         return np.ones(files, bool)
     try:
         return _leaf(predicate, ranges)
-    except (pa.ArrowException, TypeError):  # values that do not compare: reading the rows will say so
+    except (pa.ArrowException, TypeError):  # values that do not compare: reading the rows will report it
         return np.ones(files, bool)
 
 
@@ -291,12 +291,12 @@ def _compared(operator: str, value: pa.Scalar, ranges: Ranges) -> np.ndarray:
     if operator == ">=":
         return _true(pc.greater_equal(high, value))
     if pa.types.is_floating(low.type) or pa.types.is_floating(value.type):
-        return np.ones(len(low), bool)  # a NaN is different from every value
+        return np.ones(len(low), bool)  # a NaN differs from every value
     return _true(pc.not_equal(low, value)) | _true(pc.not_equal(high, value))
 
 
 def _holds_one(values: pa.Array, ranges: Ranges) -> np.ndarray:
-    """Whether one of the values lies between the bounds of each file: file by file."""
+    """Whether any of the values lies within each file's bounds."""
     if not _alike(values.type, ranges.low.type):
         return np.ones(len(ranges.low), bool)
     values = pc.unique(values.cast(ranges.low.type))
@@ -325,11 +325,11 @@ def _alike(one: pa.DataType, other: pa.DataType) -> bool:
 
 
 def _successor(text: str) -> str | None:
-    """The least text behind all those that begin with ``text``; None where its last letter has none."""
+    """The least text greater than all that begin with ``text``; None if its last letter has no successor."""
     last = ord(text[-1]) + 1
     return None if last > 0x10FFFF or 0xD800 <= last < 0xE000 else text[:-1] + chr(last)
 
 
 def _true(mask: pa.Array) -> np.ndarray:
-    """A comparison with nothing may be true."""
+    """The mask as numpy; a comparison with an unknown bound (null) may be true."""
     return pc.fill_null(mask, True).to_numpy(zero_copy_only=False).astype(bool)

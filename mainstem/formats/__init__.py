@@ -1,6 +1,5 @@
-"""Bytes to columns and back: Avro schemas and records, log files, containers, properties.
+"""Bytes to columns and back: Avro schemas and records, log files, base files, HFiles, properties.
 
-Nothing in here opens a file or knows the timeline; input is text, bytes or memory views, output is
-Arrow. Damaged input raises ``CorruptTable`` and nothing else; see ``mainstem.limits`` for the
-bounds.
+Nothing here opens a file by its path or knows the timeline. Damaged input raises ``CorruptTable`` and
+nothing else; ``mainstem.limits`` has the bounds.
 """

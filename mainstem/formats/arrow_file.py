@@ -1,9 +1,9 @@
-"""Arrow IPC files from storage, read without copying: what is read takes no more memory than the file.
+"""Reads Arrow IPC files without copying; a file's rows take no more memory than the file itself.
 
-A compressed file names the size that each buffer is to have, and pyarrow takes that much memory before it
-looks at what there is: some bytes may ask for terabytes, or inflate to a thousand times their size. Ours are
-never compressed, so a compressed one is refused before any of it is inflated. The batches are read message by
-message, as they follow one another; the footer, which could name one batch a million times, is not needed.
+A compressed file names the size of each buffer, and pyarrow allocates that much before it looks at the data:
+a few bytes may ask for terabytes, or inflate to a thousand times their size. mainstem's own files are never
+compressed, so a compressed file is refused before any of it is inflated. Batches are read message by message
+in file order; the footer, which could list one batch a million times, is not used.
 """
 
 from __future__ import annotations
@@ -16,24 +16,23 @@ from mainstem.errors import CorruptTable
 
 _MAGIC = b"ARROW1"
 _START = _MAGIC + b"\0\0"
-# Places in the tables of Arrow's Message.fbs: of ``Message`` its ``header``, of ``RecordBatch`` its
-# ``compression``.
+# Numbers of fields in Arrow's Message.fbs: ``header`` of ``Message``, ``compression`` of ``RecordBatch``.
 _HEADER, _COMPRESSION = 2, 3
 
 
 def plain_table(data: memoryview, schema: pa.Schema, rows: int) -> pa.Table:
-    """The rows of a file that has this schema and so many rows, over its own bytes and checked in full.
+    """The file's rows over its own bytes, fully validated.
 
-    ``CorruptTable`` for anything else, compressed batches included.
+    Raises ``CorruptTable`` unless the file has exactly this schema and this many rows, uncompressed.
     """
     if bytes(data[: len(_START)]) != _START or bytes(data[-len(_MAGIC) :]) != _MAGIC:
-        raise CorruptTable("it is no Arrow file, or was cut")
+        raise CorruptTable("it is no Arrow file, or was cut off")
     try:
         reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(data[len(_START) :]))
         batches, held = [], 0
         for number, message in enumerate(reader):
             if number == 0:
-                # pyarrow takes a message of another kind for a schema, and dies.
+                # Given a message of another kind, pyarrow's ``read_schema`` crashes the process.
                 if message.type != "schema" or not pa.ipc.read_schema(message).equals(schema):
                     raise CorruptTable(f"it has other columns than {', '.join(schema.names)}")
                 continue
@@ -60,14 +59,16 @@ def _batch(message: pa.ipc.Message, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _is_compressed(metadata: bytes) -> bool:
-    """Whether a message of rows says that its buffers are compressed. pyarrow has checked that the tables lie
-    within ``metadata``."""
+    """Whether a record batch message has compressed buffers.
+
+    pyarrow has already checked that the message's tables lie within ``metadata``.
+    """
     header = _field(metadata, _reference(metadata, 0), _HEADER)
     return bool(header and _field(metadata, _reference(metadata, header), _COMPRESSION))
 
 
 def _field(data: bytes, table: int, number: int) -> int:
-    """Where a field of a FlatBuffers table is, 0 where it has none."""
+    """Position of a field of a FlatBuffers table; 0 if the table lacks it."""
     directory = table - _number("<i", data, table)
     place = 4 + 2 * number
     if place + 2 > _number("<H", data, directory):
@@ -81,6 +82,6 @@ def _reference(data: bytes, at: int) -> int:
 
 
 def _number(kind: str, data: bytes, at: int) -> int:
-    if at < 0:  # Python would count from the end
+    if at < 0:  # a negative offset would count from the end
         raise struct.error("a table before the beginning")
     return struct.unpack_from(kind, data, at)[0]

@@ -1,9 +1,9 @@
-"""Avro object containers with exactly one record: every non-empty file of a layout-2 timeline.
+"""Avro object containers with exactly one record: the form of every non-empty file of a layout-2 timeline.
 
-Java writes codec null and the schema in the header; readers resolve by field name. The bytes are
-untrusted: sizes, the schema's depth and zero-width array items (a few bytes that claim a billion
-elements) are refused before the Avro library sees them. Containers that mainstem writes carry the
-metadata key ``mainstem.writer``: Java ignores it, and it tells our instants from those of others.
+Java writes codec null and puts the schema into the header; readers resolve fields by name. The bytes are
+untrusted: excessive sizes, deep schemas and arrays of zero-width items (a few bytes that claim a billion
+elements) are refused before the Avro library sees them. Containers that mainstem writes carry the metadata
+key ``mainstem.writer``. Java ignores it; here it tells mainstem's instants from others.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "st
 def encode_container(
     schema_text: str, record: Mapping[str, Any], metadata: Mapping[str, bytes] | None = None
 ) -> bytes:
-    """One record as an Avro container (codec null), the header holding ``metadata`` too."""
+    """One record as an Avro container (codec null); its header also holds ``metadata``."""
     datum = datum_writer(schema_text)(record)
-    # Our mark comes first: a few hundred bytes of the file tell whose it is.
+    # ``metadata`` comes first, so mainstem's mark is within the file's first few hundred bytes.
     entries = {**(metadata or {}), "avro.schema": schema_text.encode()}
     out = [MAGIC, _long(len(entries))]
     for key, value in entries.items():
@@ -48,7 +48,7 @@ def encode_container(
 
 
 def read_header(data: bytes | memoryview, *, path: str) -> tuple[dict[str, bytes], int]:
-    """Header map of a container and the offset of the sync marker behind it."""
+    """Header map of a container, and the offset of the sync marker after it."""
     view = memoryview(data)
     if bytes(view[:4]) != MAGIC:
         raise CorruptTable(
@@ -76,9 +76,9 @@ def read_header(data: bytes | memoryview, *, path: str) -> tuple[dict[str, bytes
 
 
 def decode_container(data: bytes, *, path: str) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The single record of a container and its header map.
+    """The single record of a container, and its header map.
 
-    Raises ``CorruptTable`` with path and offset for anything that is not such a container.
+    Raises ``CorruptTable`` with path and offset for any other content.
     """
     import fastavro
 
@@ -107,7 +107,7 @@ def decode_container(data: bytes, *, path: str) -> tuple[dict[str, Any], dict[st
         record = fastavro.schemaless_reader(stream, _parsed(header.get("avro.schema", b"")), None)
     except CorruptTable as error:
         raise CorruptTable(error.message, path=path, offset=4) from None
-    except Exception as error:  # the library raises many kinds on damaged bytes
+    except Exception as error:  # fastavro raises many kinds of errors on damaged bytes
         raise CorruptTable(
             f"record does not decode ({type(error).__name__}: {error})", path=path, offset=body
         ) from error
@@ -117,9 +117,9 @@ def decode_container(data: bytes, *, path: str) -> tuple[dict[str, Any], dict[st
 
 
 def part(value: Any, kind: type, path: str) -> Any:
-    """A part of a decoded record, an empty one for null; ``CorruptTable`` for another type.
+    """A value from a decoded record, or an empty ``kind`` for null; ``CorruptTable`` for another type.
 
-    A container brings its own schema, so the types behind Hudi's names are whatever it says.
+    A container brings its own schema, so a field with one of Hudi's names may have any type.
     """
     if value is None:
         return kind()
@@ -170,7 +170,7 @@ def vet_schema(tree: Any) -> None:
 
 
 def _width(node: Any, named: dict[str, int], open_names: tuple, depth: int, state: dict) -> int:
-    """Smallest encoded size of a value in bytes (0 marks zero-width types)."""
+    """Smallest encoded size of a value, in bytes; 0 marks zero-width types."""
     if depth > SCHEMA_DEPTH_MAX:
         raise CorruptTable(f"Avro schema deeper than {SCHEMA_DEPTH_MAX}")
     state["fields"] += 1

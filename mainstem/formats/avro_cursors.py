@@ -1,4 +1,4 @@
-"""How far each of many records has been read, and numbers read for all of them at once."""
+"""Positions in many records at once, and the reading of one number per record."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _PAD = 16
 
 
 class Chunk:
-    """The first ``size`` bytes of ``raw``: those of one chunk of records.
+    """The first ``size`` bytes of ``raw``: the bytes of one chunk of records.
 
-    ``raw`` should have a few bytes more; where it has not and a gather reaches past the end, it is
-    copied once. What these bytes are does not matter: a value that reaches there is damage, and the
-    cursors' end is checked.
+    ``raw`` should extend a few bytes further. If it does not, and a gather reads past the end, it is copied
+    once with padding. The bytes after ``size`` do not matter: a value that reaches them is damage, and
+    ``check_end`` finds it.
     """
 
     __slots__ = ("padded", "raw", "size")
@@ -26,7 +26,7 @@ class Chunk:
         self.padded = len(raw) - size >= _PAD
 
     def gather(self, dtype: str, at: np.ndarray) -> np.ndarray:
-        """One unaligned number per position."""
+        """One unaligned number at each position."""
         try:
             return self._view(dtype)[at]
         except (IndexError, ValueError):
@@ -48,11 +48,10 @@ class Chunk:
 
 
 class Cursors:
-    """One position per record (or item of a list) of a chunk; a column moves all of them on.
+    """One position per record (or list item) of a chunk; reading a column advances all of them.
 
-    ``at`` holds offsets into the chunk, ``ends`` where the records end that they belong to. Where
-    ``live`` is False a value is absent because the struct around it is null: nothing is there to be
-    read. ``live`` None means that all are there.
+    ``at`` holds offsets into the chunk, ``ends`` the ends of the records. Where ``live`` is False, a value is
+    absent because the struct around it is null, and nothing is read. ``live`` None: all are present.
     """
 
     def __init__(self, data: memoryview, starts: np.ndarray, header: int = 4) -> None:
@@ -64,7 +63,7 @@ class Cursors:
         self.live: np.ndarray | None = None
 
     def others(self, at: np.ndarray, ends: np.ndarray) -> Cursors:
-        """Cursors at other places of the same chunk."""
+        """Cursors at other positions in the same chunk."""
         made = Cursors.__new__(Cursors)
         made.chunk, made.at, made.ends, made.live = self.chunk, at, ends, None
         return made
@@ -75,11 +74,11 @@ class Cursors:
 
     @property
     def size(self) -> int:
-        """Bytes of the chunk."""
+        """Size of the chunk, in bytes."""
         return self.chunk.size
 
     def gather(self, dtype: str, at: np.ndarray) -> np.ndarray:
-        """See ``Chunk.gather``."""
+        """``Chunk.gather`` for this chunk."""
         return self.chunk.gather(dtype, at)
 
     def check_end(self) -> None:
@@ -92,7 +91,7 @@ class Cursors:
             )
 
     def skip(self, sizes: np.ndarray | int) -> None:
-        """Move on; a size below zero or beyond the chunk is damage."""
+        """Advance by ``sizes``; a size below zero or larger than the chunk is damage."""
         many = sizes if isinstance(sizes, np.ndarray) else None
         if many is not None and len(many) and (int(many.min()) < 0 or int(many.max()) > self.size):
             raise Malformed("a length that is negative or exceeds its block")
@@ -100,7 +99,7 @@ class Cursors:
 
 
 def branches(cursors: Cursors, kind: AvroType) -> np.ndarray | None:
-    """Step over the union branch; the mask of what has a value, None when everything has."""
+    """Read and step over the union branch; return the mask of present values, None if all are present."""
     live = cursors.live
     if not kind.nullable:
         return live
@@ -120,9 +119,9 @@ def branches(cursors: Cursors, kind: AvroType) -> np.ndarray | None:
 
 
 def read_numbers(cursors: Cursors, valid: np.ndarray | None) -> np.ndarray:
-    """int64 per record from zigzag varints; 0 and no move where not ``valid``."""
+    """int64 per record from zigzag varints; 0, without advancing, where not ``valid``."""
     first = cursors.gather("u1", cursors.at)
-    if valid is not None:  # what follows a null belongs to the next column
+    if valid is not None:  # the byte after a null belongs to the next column
         first = np.where(valid, first, np.uint8(0))
     used: np.ndarray | int
     if not (first & 0x80).any():
@@ -140,13 +139,13 @@ def _u(number: int) -> np.uint64:
 
 
 def _long_varints(cursors: Cursors, valid: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Unsigned varints of up to 10 bytes and their sizes, all at once in 64-bit words."""
+    """Unsigned varints of up to 10 bytes and their sizes, computed in 64-bit words."""
     words = cursors.gather("<u8", cursors.at)
     if valid is not None:
         words = np.where(valid, words, _u(0))
     stops = ~words & _u(0x8080808080808080)
     lowest = stops & (~stops + _u(1))
-    below = lowest - _u(1)  # all ones when the varint has more than 8 bytes
+    below = lowest - _u(1)  # all ones if the varint has more than 8 bytes
     used = ((below & _u(0x0101010101010101)) * _u(0x0101010101010101)) >> _u(56)
     x = compress_varints(words & below)
     used = used.view(np.int64)
@@ -157,7 +156,7 @@ def _long_varints(cursors: Cursors, valid: np.ndarray | None) -> tuple[np.ndarra
 
 
 def compress_varints(words: np.ndarray) -> np.ndarray:
-    """The 7-bit groups of little-endian uint64 words put together, lowest byte first."""
+    """Join the 7-bit groups of little-endian uint64 words, lowest byte first."""
     x = words & _u(0x7F7F7F7F7F7F7F7F)
     x = (x & _u(0x007F007F007F007F)) | ((x & _u(0x7F007F007F007F00)) >> _u(1))
     x = (x & _u(0x00003FFF00003FFF)) | ((x & _u(0x3FFF00003FFF0000)) >> _u(2))
@@ -165,12 +164,12 @@ def compress_varints(words: np.ndarray) -> np.ndarray:
 
 
 def unzigzag(coded: np.ndarray) -> np.ndarray:
-    """uint64 zigzag codes as int64."""
+    """Decode uint64 zigzag codes to int64."""
     return (coded >> _u(1)).view(np.int64) ^ -(coded & _u(1)).view(np.int64)
 
 
 def _longest_varints(cursors: Cursors, rows: np.ndarray, coded: np.ndarray, used: np.ndarray) -> None:
-    """Bytes 9 and 10 of the few varints that have them."""
+    """Add bytes 9 and 10 of the few varints that have them."""
     tail = cursors.gather("<u2", cursors.at[rows] + 8).astype(np.uint64)
     ninth, tenth = tail & _u(0xFF), tail >> _u(8)
     more = ninth >= _u(0x80)

@@ -1,13 +1,11 @@
-"""Framed Avro records to Arrow columns, column by column (content of Hudi's AVRO_DATA log blocks).
+"""Decodes framed Avro records to Arrow columns, column by column (content of Hudi's AVRO_DATA log blocks).
 
-A chunk of records is read with one cursor per record: a column is decoded for all records at once
-and moves the cursors on. Strings are gathered by one Arrow ``take`` over an array that lies on the
-block's own bytes. In the end every cursor must stand exactly on the next record: Avro content has
-no checksum, and this is the check that comes free.
+A chunk of records is read with one cursor per record: each column is decoded for all records at once and
+advances the cursors. Strings are gathered by one Arrow ``take`` from an array over the block's own bytes. At
+the end every cursor must stand exactly at the next record. Avro content has no checksum; this check is free.
 
-Input is untrusted. Every length is compared with the bytes of the block before it is used, memory
-grows with the block's size only, text is checked to be UTF-8, and all damage becomes
-``CorruptTable``.
+Input is untrusted. Every length is compared with the block's size before it is used, memory grows only with
+that size, text is checked to be UTF-8, and all damage becomes ``CorruptTable``.
 """
 
 from __future__ import annotations
@@ -27,9 +25,9 @@ from mainstem.formats.avro_runs import read_run, run_end, sample_shapes
 from mainstem.formats.avro_schema import AvroType, avro_to_arrow, record_type
 from mainstem.formats.record_starts import joined_starts
 
-# From this many records on, looking for columns of one size is worth its fixed cost.
+# With at least this many records, looking for columns of constant size is worth its fixed cost.
 _RUNS_FROM = 256
-# Rows decoded together: their bytes should stay in the processor's cache from column to column.
+# Rows decoded together: few enough that their bytes stay in the processor's cache between columns.
 _ROWS = 16_384
 
 
@@ -42,12 +40,10 @@ def decode_records(
     path: str = "",
     offset: int = 0,
 ) -> pa.Table:
-    """``count`` framed records as a table; ``columns`` in the order asked for, or all of the
-    schema.
+    """``count`` framed records as a table of ``columns`` in that order, or of all columns of the schema.
 
-    A name that the schema has not is left out (older blocks lack newer columns; see
-    ``project_to``). ``path`` and ``offset`` (of ``content`` in its file) appear in the
-    ``CorruptTable`` that any damage raises.
+    Names that the schema lacks are left out (older blocks lack newer columns; see ``project_to``). Any damage
+    raises ``CorruptTable`` with ``path`` and ``offset`` (of ``content`` in its file).
     """
     return decode_many([(content, count)], schema_text, columns, path=path, places=[(path, offset)])
 
@@ -60,7 +56,7 @@ def decode_many(
     *,
     places: Sequence[tuple[str, int]] | None = None,
 ) -> pa.Table:
-    """Several contents of one schema, in order, as one table; small ones are decoded together.
+    """Several contents of one schema as one table, in order; small ones are decoded together.
 
     ``places`` are the (path, offset) of the parts, for error messages.
     """
@@ -90,8 +86,7 @@ def _no_columns(rows: int) -> pa.Table:
 
 
 def _groups(parts: Sequence[tuple[memoryview, int]]) -> list[list[int]]:
-    """Runs of parts that are joined before they are decoded: a copy of small ones saves fixed
-    cost."""
+    """Groups of parts to join before decoding: copying small parts costs less than decoding each alone."""
     groups: list[list[int]] = []
     rows = size = 0
     for i, (content, count) in enumerate(parts):
@@ -122,7 +117,7 @@ def _decode_group(
             for low, high in _chunks(starts)
         ]
     except Malformed as error:
-        if len(parts) > 1:  # decode one by one to say which part it is
+        if len(parts) > 1:  # decode them one by one to name the damaged part
             for part, place in zip(parts, places, strict=True):
                 _decode_group([part], [place], record, wanted, schema)
         path, offset = places[0]
@@ -161,7 +156,7 @@ def _decode_chunk(
 
 
 def _sampled(data: memoryview, starts: np.ndarray, record: AvroType) -> list:
-    """The shapes that columns probably have in all records; each is checked where it is used."""
+    """The shapes that columns probably have in all records; each is checked before it is used."""
     if len(starts) <= _RUNS_FROM:
         return [None] * len(record.fields)
     return sample_shapes(data, starts, record.fields)
@@ -173,9 +168,9 @@ def _read_columns(
     shapes: list,
     wanted: frozenset[str],
 ) -> dict[str, pa.Array | None]:
-    """All columns, runs of columns of one size first tried together (see ``avro_runs``).
+    """All columns; runs of columns of constant size are tried together first (see ``avro_runs``).
 
-    A column that did not have its sampled shape loses it, for the chunks that follow as well.
+    A column that does not have its sampled shape loses it, also for the following chunks.
     """
     made: dict[str, pa.Array | None] = {}
     done = 0

@@ -1,8 +1,8 @@
-"""Arrow columns to framed Avro records, column by column (content of Hudi's AVRO_DATA log blocks).
+"""Encodes Arrow columns as framed Avro records, column by column (content of Hudi's AVRO_DATA log blocks).
 
-A framed record is an int32 (big-endian) byte length and an Avro datum, as ``HoodieAvroDataBlock``
-writes it; the bytes equal what fastavro and Java write for the same values. ``avro_put`` turns
-columns of every type into bytes, ``avro_pieces`` lays them side by side.
+A framed record is an int32 byte length (big-endian) and an Avro datum, as ``HoodieAvroDataBlock`` writes it;
+the bytes equal those of fastavro and Java for the same values. ``avro_put`` turns columns of every type into
+bytes, ``avro_pieces`` joins them into rows.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ from mainstem.formats.avro_put import missing, put, put_nulls
 from mainstem.formats.avro_rows import Writer, storage_type, writer_of
 from mainstem.formats.avro_schema import AvroType, record_type
 
-# Below this many rows a plain loop is faster.
+# With fewer rows, a plain loop is faster.
 _FEW = 24
 
 
 def encode_records(batch: pa.RecordBatch | pa.Table, schema_text: str) -> list[memoryview]:
     """All rows as framed Avro records of ``schema_text``, in order, as one or more buffers.
 
-    Columns are matched by name; a column that the batch lacks is written as null. Numbers are
-    widened when nothing is lost (int to long, float to double, timestamps to microseconds).
-    ``Invalid`` names the column for anything else: unknown column, wrong type, null where the
-    schema has none, overflow.
+    Columns match by name; a column that the batch lacks is written as null. Numbers are widened if nothing
+    is lost (int to long, float to double, timestamps to microseconds). Anything else raises ``Invalid``,
+    naming the column: an unknown column, a wrong type, a null that the schema does not allow, an overflow.
     """
     return [part for part, _ in _encoded(batch, schema_text)]
 
@@ -39,11 +38,9 @@ def encode_records(batch: pa.RecordBatch | pa.Table, schema_text: str) -> list[m
 def encode_groups(
     batch: pa.RecordBatch | pa.Table, schema_text: str, bounds: Sequence[int]
 ) -> list[list[memoryview]]:
-    """Like ``encode_records`` for each range of rows ``bounds[i]:bounds[i + 1]``, at the cost of
-    one call.
+    """Like ``encode_records`` for each range of rows ``bounds[i]:bounds[i + 1]``, at the cost of one call.
 
-    ``bounds`` ascends from 0 to the number of rows: the way to encode a batch that is sorted by
-    bucket.
+    ``bounds`` ascends from 0 to the number of rows. Use this for a batch that is sorted by bucket.
     """
     if not len(bounds) or bounds[0] != 0 or bounds[-1] != batch.num_rows:
         raise Invalid(f"bounds must ascend from 0 to {batch.num_rows}, found {list(bounds)[:10]}")
@@ -81,7 +78,7 @@ def _check_columns(batch: pa.RecordBatch | pa.Table, record: AvroType) -> None:
     known = {name for name, _ in record.fields}
     alien = [name for name in names if name not in known]
     if alien:
-        raise Invalid(f"the batch has columns that the table has not: {', '.join(alien)}")
+        raise Invalid(f"the batch has columns that the table does not have: {', '.join(alien)}")
 
 
 def _chunks(batch: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
@@ -103,7 +100,7 @@ def _writers(schema_text: str) -> tuple[Writer, ...]:
 def _encode_few(
     batch: pa.RecordBatch, record: AvroType, writers: tuple[Writer, ...]
 ) -> tuple[memoryview, np.ndarray]:
-    """A plain loop over the rows: fewer than ``_FEW`` do not repay the fixed cost of columns."""
+    """Encode with a plain loop: fewer than ``_FEW`` rows do not repay the fixed cost of columns."""
     names = batch.schema.names
     columns = []
     for name, kind in record.fields:
@@ -125,7 +122,7 @@ def _encode_few(
 
 
 def _listed(column: pa.Array, kind: AvroType, name: str) -> list:
-    """Values as the row writers take them: times and dates as plain integers."""
+    """Values as the row writers expect them: times and dates as plain integers."""
     if column.null_count == len(column) and kind.nullable:
         return [None] * len(column)
     array = stored(column, kind, name)
@@ -164,7 +161,7 @@ def _encode_rows(batch: pa.RecordBatch, record: AvroType) -> tuple[memoryview, n
 def _halves(batch: pa.RecordBatch, record: AvroType) -> list[tuple[memoryview, np.ndarray]]:
     if batch.num_rows == 1:
         raise Invalid(
-            f"one row takes more than {limits.CHUNK_BYTES_MAX} bytes, more than a log block should hold"
+            f"one row takes more than {limits.CHUNK_BYTES_MAX} bytes, the most that a log block should hold"
         )
     middle = batch.num_rows // 2
     return _encode_chunk(batch.slice(0, middle), record) + _encode_chunk(batch.slice(middle), record)

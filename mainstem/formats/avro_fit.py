@@ -1,7 +1,7 @@
-"""Whether an Arrow column may be written as an Avro type, and the column in the type that is read.
+"""Checks that an Arrow column may be written as an Avro type, and casts it to the encoder's Arrow type.
 
-Arrow lets foreign code hand over anything as a string or a decimal; readers would refuse the block,
-so text and digits are checked here, before a byte is written.
+Arrow accepts any bytes from foreign code as a string or a decimal, but readers would refuse the block. So
+text and digits are checked here, before a byte is written.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mainstem.formats.avro_schema import AvroType, arrow_type, value_type
 
 
 def stored(column: pa.Array, kind: AvroType, name: str) -> pa.Array:
-    """The column in the Arrow type that the encoder reads, or ``Invalid`` naming it."""
+    """The column in the Arrow type that the encoder expects. Raises ``Invalid``, naming the column."""
     if column.type == arrow_type(kind):
         return column
     target = nullable_type(kind)
@@ -44,12 +44,12 @@ def stored(column: pa.Array, kind: AvroType, name: str) -> pa.Array:
 def _from_view(column: pa.Array, target: pa.DataType) -> pa.Array:
     try:
         return column.cast(target)
-    except pa.ArrowNotImplementedError:  # pyarrow 16 and 17 have views, but no cast from them
+    except pa.ArrowNotImplementedError:  # pyarrow 16 and 17 have views but cannot cast from them
         return pa.array(column.to_pylist(), target)
 
 
 def fits(source: pa.DataType, kind: AvroType) -> bool:
-    """Whether values of an Arrow type may be written to a column, range checks aside."""
+    """Whether values of an Arrow type may be written to a column, apart from checks of their range."""
     source, types = value_type(source), pa.types
     name = kind.logical or kind.kind
     if name == "decimal":
@@ -85,7 +85,7 @@ def _is_like(kind: pa.DataType, word: str) -> bool:
 
 
 def check_nulls(array: pa.Array, kind: AvroType, name: str) -> None:
-    """Raise ``Invalid`` with the row of a null that the schema does not allow."""
+    """Raise ``Invalid``, naming the row, for a null that the schema does not allow."""
     if array.null_count and not kind.nullable:
         row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
         raise Invalid(
@@ -94,7 +94,7 @@ def check_nulls(array: pa.Array, kind: AvroType, name: str) -> None:
 
 
 def check_text(array: pa.Array, offsets: np.ndarray, name: str) -> None:
-    """Arrow lets foreign code hand over anything as a string; readers would refuse the block."""
+    """Raise ``Invalid`` for text that is not UTF-8: Arrow takes it from foreign code, readers refuse it."""
     data = array.buffers()[2]
     first, last = int(offsets[0]), int(offsets[-1])
     if data is None or first == last:
@@ -108,7 +108,7 @@ def check_text(array: pa.Array, offsets: np.ndarray, name: str) -> None:
 
 
 def check_digits(array: pa.Array, kind: AvroType, name: str) -> None:
-    """Arrow does not look at what foreign code hands over as a decimal; readers would refuse it."""
+    """Raise ``Invalid`` for decimals out of range: Arrow takes such from foreign code, readers refuse it."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:

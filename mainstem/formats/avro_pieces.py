@@ -1,10 +1,9 @@
-"""Encoded columns laid side by side: the way from Arrow columns to bytes of rows.
+"""Joins encoded columns into the bytes of rows.
 
-Each column becomes pieces. Values that take the same number of bytes in every row (doubles,
-constants, keys of one length, small numbers) are put side by side into one row-major matrix; the
-others are Arrow binary arrays. One ``binary_join_element_wise`` lays all pieces end to end, and its
-data buffer is the content. A piece costs about 8 ns per row whatever it holds, so fewer pieces is
-what makes this fast.
+Each column becomes pieces. Values with the same number of bytes in every row (doubles, constants, keys of one
+length, small numbers) go side by side into one row-major matrix; all others are Arrow binary arrays. One
+``binary_join_element_wise`` joins all pieces row by row, and its data buffer is the content. A piece costs
+about 8 ns per row whatever it holds, so fewer pieces are faster.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ class Pieces:
         self._literal = b""
 
     def constant(self, data: bytes) -> None:
-        """The same bytes in every row."""
+        """Append the same bytes to every row."""
         self._literal += data
         self.lengths = self.lengths + len(data)
 
     def fixed(self, dtype: str, values: np.ndarray) -> None:
-        """``values.dtype.itemsize`` bytes in every row."""
+        """Append ``values.dtype.itemsize`` bytes to every row."""
         run = self._open_run()
         run.append((dtype, values))
         self.lengths = self.lengths + np.dtype(dtype).itemsize
 
     def varying(self, values: pa.Array, lengths: np.ndarray) -> None:
-        """A binary array without nulls; ``lengths`` are its value lengths."""
+        """Append a binary array without nulls; ``lengths`` are the lengths of its values."""
         self._flush_literal()
         self._runs.append(values)
         self.lengths = self.lengths + lengths.astype(np.int64)
@@ -102,7 +101,7 @@ def _fixed_width(matrix: np.ndarray, rows: int) -> pa.Array:
 
 
 def binary(offsets: np.ndarray, data: object, rows: int) -> pa.Array:
-    """A binary array of ``data`` cut at int32 ``offsets``; nothing is copied."""
+    """A binary array of ``data`` cut at int32 ``offsets``, without copying."""
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
@@ -115,7 +114,7 @@ def _data_of(array: pa.Array) -> pa.Buffer:
 
 
 def offsets_of(array: pa.Array) -> np.ndarray:
-    """int32[len + 1]: where the values of a string, binary, list or map array begin."""
+    """int32[len + 1]: where the values of a string, binary, list or map array begin, and the end."""
     buffer = array.buffers()[1]
     if buffer is None or len(array) == 0:
         return np.zeros(len(array) + 1, np.int32)

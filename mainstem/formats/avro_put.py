@@ -1,9 +1,9 @@
-"""Arrow columns of every type to Avro values, by columns: the dispatcher and the nested types.
+"""Arrow columns of any type to Avro values, by columns: the dispatch by type, and nested types.
 
-A list is the number of its items, the items and a zero. All items of a chunk are encoded as one
-column of their own; the bytes of one list are then a slice of that column's bytes, since items of a
-list are neighbours in Arrow. Maps are lists of entries. A struct without nulls is nothing but its
-fields; with nulls, the rows that have a value are encoded and spread.
+An Avro list is the number of its items, the items and a zero. All items of a chunk are encoded as one column;
+the items of one list are neighbours in Arrow, so the list's bytes are a slice of that column's bytes. Maps
+are lists of entries. A struct without nulls is just its fields. In a struct column with nulls, the rows with
+a value are encoded and then spread among the null ones.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from mainstem.formats.avro_put_flat import FLAT, branch, put_numbers, validity
 from mainstem.formats.avro_schema import AvroType
 
 _KEY = AvroType("string")
-# Maps with at most this many entries are compared entry by entry, larger ones are sorted.
+# Maps with up to this many entries are compared entry by entry; larger ones are sorted.
 _SMALL_MAP = 8
 
 
 def missing(name: str) -> Invalid:
-    """The error about a column that neither the batch has nor the schema lets be null."""
+    """The error for a column that the batch lacks although the schema does not allow nulls."""
     return Invalid(f"column {name!r} is missing and the schema declares it as not null")
 
 
 def put_nulls(pieces: Pieces, kind: AvroType, name: str) -> None:
-    """A column of nothing but nulls; ``Invalid`` where the schema has none."""
+    """Append a column of nulls only; ``Invalid`` if the schema does not allow nulls."""
     if not kind.nullable:
         raise missing(name)
     pieces.constant(bytes((kind.null_tag,)))
@@ -53,7 +53,7 @@ def put(pieces: Pieces, column: pa.Array, kind: AvroType, name: str) -> None:
 def _from_dictionary(
     pieces: Pieces, column: pa.DictionaryArray, kind: AvroType, name: str
 ) -> pa.Array | None:
-    """Encode the dictionary once and gather its bytes; None when that was possible."""
+    """Encode the dictionary once and gather its bytes; return the decoded column if that is impossible."""
     values = column.dictionary
     if len(values) > len(column) or values.null_count or kind.kind not in ("string", "bytes"):
         return column.dictionary_decode()
@@ -77,7 +77,7 @@ def _from_dictionary(
 
 
 def encode_column(column: pa.Array, kind: AvroType, name: str) -> tuple[pa.Buffer, np.ndarray]:
-    """``(bytes, where each value begins)`` of one column without record framing."""
+    """``(bytes, where each value begins)`` of one column, without record framing."""
     pieces = Pieces(len(column), framed=False)
     put(pieces, column, kind, name)
     return pieces.joined()
@@ -107,7 +107,7 @@ def _put_fields(pieces: Pieces, array: pa.StructArray, kind: AvroType, name: str
 def _put_spread(
     pieces: Pieces, data: pa.Buffer, starts: np.ndarray, valid: np.ndarray, kind: AvroType
 ) -> None:
-    """The encoded values of the rows that have one, null in the others."""
+    """Append the encoded values to the rows that have one, and null to the others."""
     end = len(data)
     whole = data.to_pybytes() + bytes((kind.null_tag,))
     entries = binary(np.append(starts, end + 1).astype(np.int32), whole, len(starts))
@@ -141,7 +141,7 @@ def _put_map(pieces: Pieces, array: pa.MapArray, valid: np.ndarray | None, kind:
 
 
 def _lengths(array: pa.ListArray, valid: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Items per row, and which of the stored items count: Arrow allows some behind a null."""
+    """Items per row, and a mask of the items to keep (None: all), since Arrow allows items under a null."""
     found = np.diff(offsets_of(array)).astype(np.int64)
     if valid is None or not found[~valid].any():
         return found, None
@@ -161,7 +161,7 @@ def _put_blocks(
     valid: np.ndarray | None,
     kind: AvroType,
 ) -> None:
-    """One block with a positive count, as Java's encoder writes it; a count of 0 ends the list."""
+    """Append lists as one block with a positive count, as Java's encoder does; a count of 0 ends the list."""
     put_numbers(pieces, lengths, valid, kind)
     if bodies is None:
         return
@@ -178,7 +178,7 @@ def _put_blocks(
 
 
 def _check_keys(keys: pa.Array, lengths: np.ndarray, name: str) -> None:
-    """Java reads a map with the same key twice as one that has it once."""
+    """Raise ``Invalid`` for a map with one key twice: Java reads it as a map that has the key once."""
     most = int(lengths.max())
     if most < 2:
         return

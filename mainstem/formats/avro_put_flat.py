@@ -1,7 +1,7 @@
-"""Flat Arrow columns to Avro values, column by column: numbers, text, bytes, decimals, enums.
+"""Flat Arrow columns to Avro values, column by column: numbers, text, bytes, decimals, enums, vectors.
 
-Every function appends one column to ``Pieces``; ``valid`` is the mask of its values, None when
-nothing is null. The bytes equal what fastavro and Java write for the same values.
+Every function appends one column to ``Pieces``; ``valid`` is the mask of present values, None if there are no
+nulls. The bytes equal those of fastavro and Java for the same values.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from mainstem.formats.avro_pieces import Pieces, binary, offsets_of
 from mainstem.formats.avro_rows import zigzag
 from mainstem.formats.avro_schema import AvroType
 
-# Values up to this length are copied into the row matrix when all rows have the same length.
+# Values up to this length are copied into the row matrix if all rows have the same length.
 _FIXED_BYTES_MAX = 64
-# Values below this many are encoded by table look-up.
+# Zigzag codes below this are encoded by table look-up.
 _SMALL_NUMBERS = 8192
 
 
 def validity(array: pa.Array) -> np.ndarray | None:
-    """The mask of the values, None when nothing is null."""
+    """The mask of present values, None if there are no nulls."""
     if array.null_count == 0:
         return None
     bits = np.frombuffer(array.buffers()[0], np.uint8)
@@ -40,7 +40,7 @@ def _values(array: pa.Array, dtype: str) -> np.ndarray:
 
 
 def branch(kind: AvroType) -> bytes:
-    """The union branch of a value; nothing outside a union."""
+    """The union branch byte of a value; empty outside a union."""
     return bytes((kind.value_tag,)) if kind.nullable else b""
 
 
@@ -65,7 +65,7 @@ def _put_text(pieces: Pieces, array: pa.Array, valid: np.ndarray | None, kind: A
 
 
 def _put_short_prefix(pieces: Pieces, lengths: np.ndarray, kind: AvroType) -> None:
-    if kind.nullable:  # union branch and length in one 16-bit number
+    if kind.nullable:  # union branch and length as one 16-bit number
         pieces.fixed("<u2", (lengths << 9) | kind.value_tag)
     else:
         pieces.fixed("u1", lengths << 1)
@@ -90,7 +90,7 @@ def _put_one_length(pieces: Pieces, array: pa.Array, first: int, size: int, kind
 
 def _all_equal(rows: np.ndarray) -> bool:
     first = rows[0]
-    few = rows[:: max(1, len(rows) // 8)]  # most columns differ here already
+    few = rows[:: max(1, len(rows) // 8)]  # in most columns, a few rows already differ
     return bool((few == first).all()) and bool((rows == first).all())
 
 
@@ -103,7 +103,7 @@ def _put_text_with_nulls(
 
 
 def _nothing_behind_nulls(array: pa.Array, valid: np.ndarray) -> pa.Array:
-    """The binary array without nulls; Arrow allows bytes behind a null."""
+    """The array with empty values for nulls, as an array without nulls; Arrow allows bytes under a null."""
     if bool((np.diff(offsets_of(array))[~valid] != 0).any()):
         return pc.fill_null(array, b"")
     return pa.Array.from_buffers(pa.binary(), len(array), [None, *array.buffers()[1:]], 0, array.offset)
@@ -118,7 +118,7 @@ def _put_long(pieces: Pieces, array: pa.Array, valid: np.ndarray | None, kind: A
 
 
 def put_numbers(pieces: Pieces, values: np.ndarray, valid: np.ndarray | None, kind: AvroType) -> None:
-    """Union branch and zigzag varint of int64 values."""
+    """Append union branch and zigzag varint of int64 values."""
     coded = ((values << 1) ^ (values >> 63)).view(np.uint64)
     if valid is not None:
         coded = np.where(valid, coded, np.uint64(0))
@@ -147,7 +147,7 @@ def _width(number: int) -> int:
 
 
 def _varints(coded: np.ndarray, width: int) -> np.ndarray:
-    """Varints of exactly ``width`` bytes; the continuation bit is set on all but the last."""
+    """Varints of exactly ``width`` bytes, with the continuation bit on all but the last."""
     body = np.empty((len(coded), width), np.uint8)
     for i in range(width):
         shifted = coded >> np.uint64(7 * i) if i else coded
@@ -166,7 +166,7 @@ def _put_small(pieces: Pieces, coded: np.ndarray, valid: np.ndarray | None, kind
 
 @lru_cache(maxsize=8)
 def _small_numbers(branch: bytes, null: int) -> tuple[np.ndarray, bytes]:
-    """Encoded forms of the zigzag codes 0 to 8191, then of null."""
+    """Encoded forms of the zigzag codes 0 to 8191, followed by that of null."""
     forms = [
         branch + (bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7))) for n in range(_SMALL_NUMBERS)
     ]
@@ -183,8 +183,7 @@ def _put_padded(
     valid: np.ndarray | None,
     kind: AvroType,
 ) -> None:
-    """Rows of a uint8 matrix of which the first ``used`` bytes count; null rows get the null
-    branch."""
+    """Append the first ``used`` bytes of each row of a uint8 matrix; null rows get the null branch."""
     if kind.nullable:
         whole = np.empty((len(body), body.shape[1] + 1), np.uint8)
         whole[:, 1:] = body
@@ -231,7 +230,7 @@ def _put_fixed(pieces: Pieces, array: pa.Array, valid: np.ndarray | None, kind: 
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         raise Invalid(
-            f"column {name!r} has {lengths[row]} bytes in row {row} of its batch, its schema wants "
+            f"column {name!r} has {lengths[row]} bytes in row {row} of its batch, its schema expects "
             f"{kind.size}"
         )
     if valid is None:
@@ -277,21 +276,20 @@ def _put_decimal(
 
 
 def decimal_matrix(array: pa.Array) -> np.ndarray:
-    """uint8[rows, 16]: big-endian two's complement of a decimal128 column; undefined where null."""
+    """uint8[rows, 16]: big-endian two's complement of a decimal128 column; undefined for nulls."""
     raw = np.frombuffer(array.buffers()[1], np.uint8, 16 * len(array), 16 * array.offset)
     return raw.reshape(-1, 16)[:, ::-1]
 
 
 def minimal_sizes(body: np.ndarray) -> np.ndarray:
-    """Bytes that ``BigInteger.toByteArray`` needs for each row of a big-endian matrix, at least
-    1."""
+    """Bytes that ``BigInteger.toByteArray`` needs for each row of a big-endian matrix, at least 1."""
     negative = body[:, :1] >= 0x80
     redundant = (body[:, :-1] == np.where(negative, 0xFF, 0)) & ((body[:, 1:] >= 0x80) == negative)
     return body.shape[1] - np.cumprod(redundant, axis=1).sum(axis=1)
 
 
 def _put_short_decimals(pieces: Pieces, body: np.ndarray, valid: np.ndarray | None, kind: AvroType) -> None:
-    """A decimal on ``bytes``: the length, then as few bytes as the value needs."""
+    """Append decimals of type ``bytes``: the length, then as few bytes as the value needs."""
     sizes = minimal_sizes(body)
     width = body.shape[1]
     left = np.zeros((len(body), width + 1), np.uint8)
@@ -302,13 +300,13 @@ def _put_short_decimals(pieces: Pieces, body: np.ndarray, valid: np.ndarray | No
 
 
 def _put_vector(pieces: Pieces, array: pa.Array, valid: np.ndarray | None, kind: AvroType, name: str) -> None:
-    """Elements one behind the other, little-endian, as they lie in an Arrow list of fixed size."""
+    """Append the elements of each vector, little-endian, as an Arrow list of fixed size stores them."""
     values = array.values.slice(array.offset * kind.precision, len(array) * kind.precision)
     whole = validity(values)
     if whole is not None:
         there = np.repeat(np.True_ if valid is None else valid, kind.precision)
         if (~whole & there).any():
-            raise Invalid(f"column {name!r} has a vector with a null element; Hudi has none")
+            raise Invalid(f"column {name!r} has a vector with a null element; Hudi allows none")
     width = kind.size // kind.precision
     raw = np.frombuffer(values.buffers()[1], np.uint8, len(values) * width, values.offset * width)
     rows = raw.reshape(len(array), kind.size)

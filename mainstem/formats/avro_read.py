@@ -1,14 +1,13 @@
-"""Avro columns of every type to Arrow, by columns: the dispatcher and the nested types.
+"""Avro columns of any type to Arrow, by columns: the dispatch by type, and nested types.
 
-A list is read in two passes. The first walks its items without building anything, to find where
-each begins: all records' first items in one step, then all second items, and so on; items of one
-size need no steps. In the second pass the items of all lists, in the order of their bytes, are a
-column like any other. Maps are lists of entries. The fields of a struct are read for all records,
-with those left alone where the struct is null.
+A list is read in two passes. The first finds where each item begins, without building anything: it steps over
+all records' first items at once, then over all second items, and so on; items of constant size need no steps.
+The second pass reads the items of all lists, in the order of their bytes, as one column. Maps are lists of
+entries. The fields of a struct are read for all records at once, skipping those where the struct is null.
 
-Row by row are read: fewer than ``_FEW`` records, the last items of few lists that are longer than
-all others, and a list column in which a record has more than ``_BLOCKS_MAX`` Avro blocks (Java and
-fastavro write one).
+Read row by row instead: fewer than ``_FEW`` records, the last items of the few lists that are longer than all
+others, and a list column in which a record has more than ``_BLOCKS_MAX`` Avro blocks (Java and fastavro write
+one).
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from mainstem.formats.avro_read_flat import FLAT, bitmap
 from mainstem.formats.avro_rows import Malformed, reader_of
 from mainstem.formats.avro_schema import AvroType, arrow_type
 
-# Below this many records the fixed cost of numpy and Arrow calls exceeds a plain loop.
+# With fewer records, the fixed cost of numpy and Arrow calls exceeds that of a plain loop.
 _FEW = 20
-# Below this many lists a step over their next items costs more than a plain loop over them.
+# With fewer lists, a step over their next items costs more than a plain loop over them.
 _LANES_MIN = 96
 _BLOCKS_MAX = 4
 _SIZES = {"boolean": 1, "float": 4, "double": 8}
@@ -34,7 +33,7 @@ _KEY = AvroType("string")
 
 
 class _Irregular(Exception):
-    """A list that the steps do not suit; nothing is wrong with it."""
+    """A valid list that reading in steps does not suit."""
 
 
 @overload
@@ -42,9 +41,9 @@ def read_column(cursors: Cursors, kind: AvroType, wanted: Literal[True]) -> pa.A
 @overload
 def read_column(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None: ...
 def read_column(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None:
-    """Decode one column for all records and move the cursors behind it.
+    """Decode one column for all records and move the cursors past it.
 
-    None when it is not ``wanted``. Damage raises ``Malformed``, ``IndexError`` or an Arrow error.
+    Returns None if it is not ``wanted``. Damage raises ``Malformed``, ``IndexError`` or an Arrow error.
     """
     if cursors.rows < _FEW:
         return _read_rows(cursors, kind, wanted)
@@ -60,7 +59,7 @@ _arrow_type = lru_cache(maxsize=1024)(arrow_type)
 
 
 def _read_rows(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None:
-    """A plain loop over the records."""
+    """Read the column with a plain loop over the records."""
     read = _reader(kind)
     if not cursors.rows:
         return pa.array([], _arrow_type(kind)) if wanted else None
@@ -92,7 +91,7 @@ def _read_record(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | N
 
 
 def _read_list(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None:
-    """Arrays and maps."""
+    """Read a column of arrays or maps."""
     at = cursors.at
     try:
         valid = branches(cursors, kind)
@@ -126,7 +125,7 @@ def _items(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """``(items per record, where each item begins, where the item's record ends)``.
 
-    Moves the cursors behind the lists.
+    Moves the cursors past the lists.
     """
     lengths = np.zeros(cursors.rows, np.int64)
     blocks: list[tuple[np.ndarray, np.ndarray]] = []
@@ -148,14 +147,14 @@ def _items(
 
 
 def _block_counts(cursors: Cursors, there: np.ndarray | None) -> np.ndarray:
-    """Items of the next block of each list, 0 at its end; compared with the bytes that are left."""
+    """Items in the next block of each list, 0 at the list's end; checked against the bytes left."""
     counts = read_numbers(cursors, there)
     negative = counts < 0
     if negative.any():  # Avro allows the block's size in bytes after a negative count
         read_numbers(cursors, negative)
         counts = np.abs(counts)
     left = cursors.ends - cursors.at
-    # Every item of a type that we read takes at least one byte; -2**63 stays negative.
+    # Every item of a supported type takes at least one byte; -2**63 stays negative.
     wrong = (counts > left) & (counts > 0) | (counts < 0)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
@@ -164,20 +163,20 @@ def _block_counts(cursors: Cursors, there: np.ndarray | None) -> np.ndarray:
 
 
 def _merged(blocks: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Starts of all blocks in the order of the records."""
+    """Starts of the items in all blocks, in the order of the records."""
     rows = np.concatenate([np.repeat(np.arange(len(c)), c) for c, _ in blocks])
     starts = np.concatenate([starts for _, starts in blocks])
     return starts[np.argsort(rows, kind="stable")]
 
 
 def _walk(cursors: Cursors, item: AvroType, counts: np.ndarray) -> np.ndarray:
-    """Where the next ``counts`` items of each record begin, in order; moves behind them."""
+    """Where the next ``counts`` items of each record begin, in order; moves the cursors past them."""
     before = np.cumsum(counts) - counts
     starts = _even_starts(cursors, item, counts, before)
     if starts is not None:
         return starts
     rows = np.flatnonzero(counts)
-    rows = rows[np.argsort(-counts[rows], kind="stable")]  # lists that end earlier come last
+    rows = rows[np.argsort(-counts[rows], kind="stable")]  # shorter lists come last
     longest, places = counts[rows], before[rows]
     step = cursors.others(cursors.at[rows], cursors.ends[rows])
     starts = np.empty(int(counts.sum()), np.int64)
@@ -194,7 +193,7 @@ def _walk(cursors: Cursors, item: AvroType, counts: np.ndarray) -> np.ndarray:
 
 
 def _lanes(longest: np.ndarray) -> list[int]:
-    """How many lists have a first, second, ... item, as long as these are not few."""
+    """How many lists have a first, second, ... item, for as long as there are at least ``_LANES_MIN``."""
     steps = int(longest[_LANES_MIN - 1]) if len(longest) >= _LANES_MIN else 0
     return np.searchsorted(-longest, -np.arange(steps), "left").tolist()
 
@@ -207,7 +206,7 @@ def _walk_rest(
     done: int,
     starts: np.ndarray,
 ) -> None:
-    """A plain loop over the items that the steps did not reach."""
+    """Read the items that the steps did not reach, with a plain loop."""
     few = int(np.searchsorted(-longest, -done, "left"))
     if not few:
         return
@@ -227,7 +226,7 @@ def _walk_rest(
 def _even_starts(
     cursors: Cursors, item: AvroType, counts: np.ndarray, before: np.ndarray
 ) -> np.ndarray | None:
-    """The starts when every item takes the same number of bytes and none is null, else None."""
+    """The starts if all items have the same number of bytes and none is null, else None."""
     size = item.size if item.kind == "fixed" else _SIZES.get(item.kind)
     if size is None:
         return None

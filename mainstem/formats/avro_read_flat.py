@@ -1,8 +1,8 @@
-"""Flat Avro columns to Arrow, one column of all records at a time.
+"""Flat Avro columns to Arrow, each for all records at once.
 
-Every reader takes the cursors, the type and whether the column is wanted, moves the cursors behind
-the value and gives the column, or None when it is not wanted. Strings are gathered by one Arrow
-``take`` over an array that lies on the block's own bytes.
+Every reader takes the cursors, the type and whether the column is wanted. It moves the cursors past the value
+and returns the column, or None if it is not wanted. Strings are gathered by one Arrow ``take`` from an array
+over the block's own bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mainstem.formats.avro_cursors import Cursors, branches, read_numbers
 from mainstem.formats.avro_rows import Malformed
 from mainstem.formats.avro_schema import AvroType, arrow_type
 
-# Bytes of the longest decimal that is read; more than 16 only repeat the sign.
+# Bytes of the longest decimal that is read; beyond 16 they only repeat the sign.
 _DECIMAL_BYTES_MAX = 64
 FlatReader = Callable[[Cursors, AvroType, bool], "pa.Array | None"]
 
@@ -42,7 +42,7 @@ def _read_int(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None
 
 
 def primitive(kind: AvroType, values: np.ndarray, valid: np.ndarray | None) -> pa.Array:
-    """An array of fixed-width values that lies on ``values``."""
+    """An array of fixed-width values over the memory of ``values``."""
     return pa.Array.from_buffers(arrow_type(kind), len(values), [bitmap(valid), pa.py_buffer(values)])
 
 
@@ -83,7 +83,7 @@ def _read_text(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | Non
 
 def _branch_and_length(cursors: Cursors, kind: AvroType) -> tuple[np.ndarray | None, np.ndarray]:
     if kind.nullable and cursors.live is None and cursors.size > 1:
-        # Branch and a length below 64 in one 16-bit number.
+        # Read the branch and a length below 64 as one 16-bit number.
         pair = cursors.gather("<u2", cursors.at)
         short = (pair & 0x81FF) == kind.value_tag
         if short.all():
@@ -103,7 +103,7 @@ def _gathered(
     valid: np.ndarray | None,
     kind: pa.DataType,
 ) -> pa.Array:
-    """The bytes between two ascending sets of offsets as an array of strings or binaries."""
+    """The bytes between two ascending sets of offsets, as an array of strings or binaries."""
     rows = cursors.rows
     if int(ends[-1]) > cursors.size or (begins[1:] < ends[:-1]).any():
         raise Malformed("a value reaches into the next record")
@@ -129,7 +129,7 @@ def arrow_of_bytes(
     offsets: pa.Buffer,
     data: pa.Buffer | None,
 ) -> pa.Array:
-    """A string or binary array from its buffers; text is checked to be UTF-8."""
+    """A string or binary array from its buffers; checks that text is UTF-8."""
     made = pa.Array.from_buffers(kind, rows, [bitmap(valid), offsets, data])
     if kind == pa.string():
         _check_text(made, data)
@@ -159,7 +159,7 @@ def _read_enum(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | Non
     valid = branches(cursors, kind)
     places = read_numbers(cursors, valid)
     if len(places) and (int(places.min()) < 0 or int(places.max()) >= len(kind.symbols)):
-        raise Malformed(f"an enum symbol beyond the {len(kind.symbols)} that there are")
+        raise Malformed(f"an enum symbol beyond the last of {len(kind.symbols)}")
     if not wanted:
         return None
     mask = None if valid is None else ~valid
@@ -185,7 +185,7 @@ def _read_decimal(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | 
 def _without_sign_bytes(
     cursors: Cursors, begins: np.ndarray, sizes: np.ndarray, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The last 16 bytes of longer numbers; the bytes in front may only repeat the sign."""
+    """Positions and sizes of at most the last 16 bytes; checks that bytes before them repeat the sign."""
     if most > _DECIMAL_BYTES_MAX:
         raise Malformed(f"a decimal of {most} bytes")
     for byte in range(most - 16):
@@ -204,7 +204,7 @@ def _decimals_of(
     valid: np.ndarray | None,
     kind: AvroType,
 ) -> pa.Array:
-    """Big-endian two's complement numbers of up to 16 bytes: read 16, shift, keep the sign."""
+    """Decode big-endian two's complement numbers of up to 16 bytes: read 16, shift, keep the sign."""
     high = cursors.gather(">i8", begins).astype(np.int64)
     short = np.minimum(sizes, 8)
     halves = np.empty((cursors.rows, 2), np.int64)  # low, high
@@ -225,13 +225,13 @@ def _decimals_of(
 
 
 def _signed(words: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """The first ``sizes`` (0 to 8) of 8 big-endian bytes as a number; 0 of 0 bytes."""
+    """The first ``sizes`` (0 to 8) of 8 big-endian bytes as a signed number; 0 for no bytes."""
     return np.where(sizes > 0, words >> np.minimum(64 - 8 * sizes, 63), 0)
 
 
 def _decimal_array(halves: np.ndarray, valid: np.ndarray | None, kind: pa.DataType) -> pa.Array:
     made = pa.Array.from_buffers(kind, len(halves), [bitmap(valid), pa.py_buffer(halves)])
-    if kind.precision <= 18:  # one look at the numbers themselves is faster than Arrow's
+    if kind.precision <= 18:  # comparing the numbers here is faster than Arrow's validation
         limit = 10**kind.precision
         low, high = halves[:, 0], halves[:, 1]
         if ((low >= limit) | (low <= -limit) | (high != low >> 63)).any():
@@ -245,7 +245,7 @@ def _decimal_array(halves: np.ndarray, valid: np.ndarray | None, kind: pa.DataTy
 
 
 def _read_vector(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | None:
-    """Hudi's VECTOR: the elements lie one behind the other, so an array of lists is a copy of them."""
+    """Read Hudi's VECTOR: the elements lie one after another, so their bytes are copied into a list array."""
     valid = branches(cursors, kind)
     begins = cursors.at
     cursors.skip(np.full(cursors.rows, kind.size) if valid is None else np.where(valid, kind.size, 0))
@@ -263,14 +263,13 @@ def _read_vector(cursors: Cursors, kind: AvroType, wanted: bool) -> pa.Array | N
 
 
 def vectors(raw: pa.Buffer, rows: int, valid: np.ndarray | None, kind: pa.DataType) -> pa.Array:
-    """An array of lists of fixed size on the bytes of ``rows`` vectors, nulls included."""
+    """An array of fixed-size lists over the bytes of ``rows`` vectors, nulls included."""
     values = pa.Array.from_buffers(kind.value_type, rows * kind.list_size, [None, raw])
     return pa.Array.from_buffers(kind, rows, [bitmap(valid)], children=[values])
 
 
 def decimals(raw: np.ndarray, size: int, valid: np.ndarray | None, kind: pa.DataType) -> pa.Array:
-    """A decimal128 array from uint8[rows, 16], big-endian, of which the last ``size`` bytes are
-    set."""
+    """A decimal128 array from big-endian uint8[rows, 16], of which the last ``size`` bytes are set."""
     if size < 16:
         raw[:, : 16 - size] = np.where(raw[:, 16 - size : 17 - size] >= 0x80, 0xFF, 0)
     little = np.ascontiguousarray(raw[:, ::-1]).view(np.int64)

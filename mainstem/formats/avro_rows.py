@@ -1,8 +1,8 @@
-"""Avro values of every type row by row, for the few rows that do not repay the cost of columns.
+"""Avro values of any type row by row, for rows too few to repay the fixed cost of columns.
 
-See ``avro_put`` and ``avro_read`` for who comes here. The readers check every length against the
-end of their record before they slice, refuse counts larger than the bytes that are left, and cannot
-recurse deeper than the schema, which is bounded.
+``avro_encode`` and ``avro_read`` decide which rows those are. The readers check every length against the end
+of its record before they slice, refuse counts larger than the number of bytes left, and recurse no deeper
+than the schema, whose depth is bounded.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _DOUBLE = struct.Struct("<d")
 
 
 class Malformed(ValueError):
-    """A value does not parse; callers add path and offset."""
+    """A value that does not parse; callers add path and offset."""
 
 
 def zigzag(value: int) -> bytes:
-    """An Avro int or long."""
+    """The number as an Avro int or long."""
     rest = (value << 1) ^ (value >> 63)
     if rest <= 0x7F:
         return bytes((rest,))
@@ -60,12 +60,12 @@ def read_long(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def storage_type(kind: AvroType) -> pa.DataType:
-    """The Arrow type whose Python values the writers take: dates and times as plain integers."""
+    """The Arrow type whose Python values the writers take, with dates and times as plain integers."""
     return nullable_type(kind, _plain_leaf)
 
 
 def nullable_type(kind: AvroType, leaf: Callable[[AvroType], pa.DataType] = arrow_type) -> pa.DataType:
-    """The Arrow type with every part nullable: Arrow casts nothing behind a null to "not null"."""
+    """The Arrow type with every part nullable: Arrow does not cast values under a null to "not null"."""
     if kind.kind == "array":
         return pa.list_(pa.field("element", nullable_type(kind.fields[0][1], leaf)))
     if kind.kind == "map":
@@ -184,7 +184,7 @@ def _vector_writer(kind: AvroType, column: str) -> Writer:
 
     def write(item: list, out: bytearray) -> None:
         if None in item:
-            raise Invalid(f"column {column!r} has a vector with a null element; Hudi has none")
+            raise Invalid(f"column {column!r} has a vector with a null element; Hudi allows none")
         out += layout.pack(*item)
 
     return write
@@ -193,7 +193,7 @@ def _vector_writer(kind: AvroType, column: str) -> Writer:
 def _fixed_writer(kind: AvroType, column: str) -> Writer:
     def write(item: bytes, out: bytearray) -> None:
         if len(item) != kind.size:
-            raise Invalid(f"column {column!r} holds {len(item)} bytes; its schema wants {kind.size}")
+            raise Invalid(f"column {column!r} holds {len(item)} bytes; its schema expects {kind.size}")
         out += item
 
     return write
@@ -213,7 +213,7 @@ def _array_writer(kind: AvroType, column: str) -> Writer:
     part = writer_of(kind.fields[0][1], f"{column}.element")
 
     def write(items: list, out: bytearray) -> None:
-        if items:  # one block with a positive count, as Java's encoder writes it
+        if items:  # one block with a positive count, as in Java's encoder
             out += zigzag(len(items))
             for item in items:
                 part(item, out)
@@ -246,7 +246,7 @@ def _map_writer(kind: AvroType, column: str) -> Writer:
 def reader_of(kind: AvroType) -> Reader:
     """A function ``(data, at, end) -> (value, next)`` for this type, union branch included.
 
-    Values are what ``pyarrow.array(..., arrow_type(kind))`` takes. Raises ``Malformed``.
+    Its values are what ``pyarrow.array(..., arrow_type(kind))`` accepts. It raises ``Malformed``.
     """
     plain = _plain_reader(kind)
     if not kind.nullable:
@@ -397,7 +397,7 @@ def _blocks_reader(kind: AvroType) -> Reader:
                 _, at = read_long(data, at, end)
             if count == 0:
                 return found, at
-            if count > end - at:  # every item of a type that we read takes at least one byte
+            if count > end - at:  # every item of a supported type takes at least one byte
                 raise Malformed(f"{count} items where {end - at} bytes are left")
             for _ in range(count):
                 item, at = part(data, at, end)

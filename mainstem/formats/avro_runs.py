@@ -1,10 +1,9 @@
-"""Neighbouring columns that take the same number of bytes in every record, decoded together.
+"""Decodes neighbouring columns together if each takes the same number of bytes in every record.
 
-Meta columns, keys of one length, nulls, doubles and numbers of one size make up most of a record.
-A few sampled records tell which columns these may be; their bytes are then gathered once for the
-whole run, and every column is *checked* in all records before it is believed (union branch, length
-prefix, continuation bits). A column that fails the check ends the run and is decoded the general
-way.
+Meta columns, keys of one length, nulls, doubles and numbers of one size make up most of a record. A few
+sampled records show which columns these may be. The bytes of such a run of columns are then gathered once,
+and every column is *checked* in all records before it is used (union branch, length prefix, continuation
+bits). A column that fails the check ends the run and is decoded the general way.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ _FIXED_SIZES = {"boolean": 1, "float": 4, "double": 8}
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How one value lies in a record: ``prefix`` (branch and length) bytes, ``size`` with the
-    value."""
+    """The layout of one value in a record: ``prefix`` (branch and length), ``size`` with the value."""
 
     prefix: bytes
     size: int
@@ -38,9 +36,9 @@ class Shape:
 def sample_shapes(
     data: memoryview, starts: np.ndarray, fields: Sequence[tuple[str, AvroType]]
 ) -> list[Shape | None]:
-    """Per column the shape that all sampled records share, None where they differ or it is nested.
+    """For each column the shape that all sampled records share; None if they differ or it is nested.
 
-    ``starts`` are those of the framed records in ``data``, then its end.
+    ``starts`` are the starts of the framed records in ``data``, followed by its end.
     """
     rows = len(starts) - 1
     picked = sorted({i * (rows - 1) // (_SAMPLES - 1) for i in range(_SAMPLES)})
@@ -55,7 +53,7 @@ def sample_shapes(
 
 
 def _narrow(shapes: list[Shape | None], data: bytes, fields: Sequence[tuple[str, AvroType]]) -> None:
-    """Drop the shapes that this record does not have."""
+    """Set to None the shapes that this record does not have."""
     at, end = 0, len(data)
     try:
         for i, (_, kind) in enumerate(fields):
@@ -80,7 +78,7 @@ def _shapes_of(data: bytes, fields: Sequence[tuple[str, AvroType]]) -> list[Shap
             shape, at = _shape(data, at, end, kind)
             found.append(shape)
     except (Malformed, IndexError):
-        pass  # the general decoder says what is wrong
+        pass  # the general decoder reports the damage
     return found + [None] * (len(fields) - len(found))
 
 
@@ -109,9 +107,9 @@ def _shape(data: bytes, at: int, end: int, kind: AvroType) -> tuple[Shape | None
 
 
 def run_end(shapes: Sequence[Shape | None], first: int, bytes_per_row: float) -> int:
-    """The end of the run that begins at ``first``; as wide as the average record at most.
+    """The end of the run that begins at ``first``; a run is no wider than the average record.
 
-    The limit keeps a few wide sampled records from making the gather larger than the block.
+    The limit keeps a few wide sampled records from making the gathered bytes larger than the block.
     """
     width, column = 0, first
     limit = min(_WIDTH_MAX, bytes_per_row)
@@ -132,11 +130,11 @@ class Run:
         self.cells = cursors.gather(f"V{self.width}", cursors.at)
 
     def view(self, dtype: str, at: int) -> np.ndarray:
-        """One value per record from byte ``at`` of the run, not copied."""
+        """One value per record from byte ``at`` of the run, without copying."""
         return np.ndarray((self.rows,), dtype, self.cells, at, (self.width,))
 
     def has(self, expected: bytes, at: int) -> bool:
-        """Whether every record has these bytes at ``at``."""
+        """Whether every record has these bytes at ``at`` of the run."""
         for i in range(0, len(expected), 2):
             part = expected[i : i + 2]
             found = self.view(f"<u{len(part)}", at + i)
@@ -151,7 +149,7 @@ def read_run(
     shapes: Sequence[Shape],
     wanted: Sequence[bool],
 ) -> list[pa.Array | None]:
-    """Decode as many of these columns as fit their shapes, and move the cursors behind them."""
+    """Decode columns for as long as they have their shapes, and move the cursors past these."""
     try:
         run = Run(cursors, shapes)
     except (IndexError, ValueError):
@@ -204,7 +202,7 @@ def _texts(run: Run, kind: AvroType, at: int, size: int) -> pa.Array:
 
 
 def _numbers(run: Run, kind: AvroType, at: int, size: int, keep: bool) -> tuple[bool, pa.Array | None]:
-    """Varints of ``size`` bytes in all records, or (False, None)."""
+    """Decode varints that have ``size`` bytes in all records; (False, None) if some have not."""
     if size > 8:
         return False, None
     if size == 1:

@@ -1,13 +1,12 @@
-"""Arrow schemas <-> the Avro schema text that Spark and Hudi 1.x write
-(``HoodieSchemaConverters``).
+"""Converts between Arrow schemas and the Avro schema text of Spark and Hudi 1.x (``HoodieSchemaConverters``).
 
-What Hudi stores: record ``<table>_record`` in namespace ``hoodie.<table>``, every column
-``["null", T]`` with default null, decimals as ``fixed`` types in a namespace of their own, structs
-as records named after their field. What is accepted on reading is wider: ``[T, "null"]`` (Spark
-SQL DDL of 1.0 and 1.1), plain ``T`` (Flink), named types used twice, enums, decimals on ``bytes``.
+What Hudi stores: record ``<table>_record`` in namespace ``hoodie.<table>``, every column ``["null", T]`` with
+default null, decimals as ``fixed`` types in namespaces of their own, structs as records named after their
+field. Reading accepts more: ``[T, "null"]`` (Spark SQL DDL of 1.0 and 1.1), plain ``T`` (Flink), named types
+used twice, enums, decimals of type ``bytes``.
 
-Schema text may come from a hostile table: its size, depth and number of fields are bounded before
-any recursion, and recursive types are refused (fastavro overflows the C stack on them).
+Schema text may come from a hostile table: its size, depth and number of fields are bounded before any
+recursion, and recursive types are refused (fastavro overflows the C stack on them).
 """
 
 from __future__ import annotations
@@ -59,11 +58,11 @@ _PLAIN_ARROW = {
 
 @dataclass(frozen=True, slots=True)
 class AvroType:
-    """One resolved Avro type: names are replaced by what they stand for.
+    """One resolved Avro type; names are replaced by the types they stand for.
 
-    ``null_branch`` is the position of ``"null"`` in the union with this type, None outside a
-    union. ``fields`` holds the fields of a record; the items of an array or the values of a map
-    are a single entry named ``item``/``value``. ``leaves`` counts the scalar columns below.
+    ``null_branch`` is the position of ``"null"`` in the union with this type, None outside a union.
+    ``fields`` holds the fields of a record; for an array or a map it has one entry, named ``item`` or
+    ``value``. ``leaves`` counts the scalar columns below.
     """
 
     kind: str
@@ -82,19 +81,19 @@ class AvroType:
 
     @property
     def null_tag(self) -> int:
-        """The byte that stands for null: its position in the union as Avro writes it."""
+        """The encoded union branch of null, one byte."""
         if self.null_branch is None:
             raise TypeError(f"an Avro {self.kind} that is not nullable has no byte for null")
         return 2 * self.null_branch
 
     @property
     def value_tag(self) -> int:
-        """The byte before a value that is there; meaningful only when ``nullable``."""
+        """The encoded union branch of a value, one byte; meaningful only if ``nullable``."""
         return 2 * (1 - (self.null_branch or 0))
 
 
 def sanitise(name: str) -> str:
-    """A table name as Avro allows it: every illegal character becomes ``__`` (HoodieAvroUtils)."""
+    """A table name in Avro's alphabet: every illegal character becomes ``__`` (HoodieAvroUtils)."""
     if not name:
         raise Invalid("the table name is empty: give a name with at least one character")
     if _NOT_FIRST.match(name):
@@ -103,7 +102,7 @@ def sanitise(name: str) -> str:
 
 
 def record_name(table_name: str) -> tuple[str, str]:
-    """``(name, namespace)`` of the Avro record of a table."""
+    """``(name, namespace)`` of a table's Avro record."""
     table = sanitise(table_name)
     return f"{table}_record", f"hoodie.{table}"
 
@@ -114,9 +113,9 @@ def record_name(table_name: str) -> tuple[str, str]:
 def arrow_to_avro(schema: pa.Schema, *, table_name: str, meta_fields: bool) -> str:
     """The Avro schema text of a table with these columns, byte for byte as Spark writes it.
 
-    Every column is nullable on storage whatever the Arrow flag says: partial updates and schema
-    evolution need the null. Meta columns in ``schema`` are left out, and added in front in Hudi's
-    order when ``meta_fields``. Raises ``Invalid`` naming the column that Hudi cannot hold.
+    Every column is nullable on storage, whatever the Arrow flag says: partial updates and schema evolution
+    need nulls. Meta columns in ``schema`` are left out; with ``meta_fields`` they come first, in Hudi's
+    order. Raises ``Invalid``, naming the column, for a type that Hudi cannot hold.
     """
     name, namespace = record_name(table_name)
     columns = [field for field in schema if field.name not in META_FIELDS]
@@ -149,7 +148,7 @@ _META_JSON = {
 
 
 def _column_json(field: pa.Field, parent: str, vectors: set[str]) -> dict:
-    """A column; ``vectors``: the types of vectors that columns before it have, named only from then on."""
+    """A column's JSON; ``vectors``: vector types already defined, which later columns refer to by name."""
     vector = vector_of(field)
     if vector is None:
         return _field_json(field.name, field.type, parent, field.name, 1)
@@ -262,7 +261,7 @@ def decimal_bytes(precision: int) -> int:
 
 
 def value_type(kind: pa.DataType) -> pa.DataType:
-    """The type of the values behind dictionary and run-end encoding."""
+    """The type of the values under dictionary and run-end encoding."""
     while pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         kind = kind.value_type
     return kind
@@ -307,7 +306,7 @@ def _check_names(names: list[str], where: str) -> None:
 
 
 def parse_schema(text: str, path: str = "") -> dict:
-    """The JSON of a record schema, bounded in size; ``CorruptTable`` when it is not one."""
+    """The JSON of a record schema, bounded in size; ``CorruptTable`` if the text is not one."""
     if len(text) > limits.SCHEMA_BYTES_MAX:
         raise CorruptTable(
             f"an Avro schema of {len(text)} characters; at most {limits.SCHEMA_BYTES_MAX} are read",
@@ -324,11 +323,11 @@ def parse_schema(text: str, path: str = "") -> dict:
 
 
 def avro_to_arrow(text: str, *, path: str = "") -> pa.Schema:
-    """The Arrow schema of a table or log block; plain ``T`` becomes a non-nullable field.
+    """The Arrow schema of a table or log block; a plain ``T`` becomes a non-nullable field.
 
-    Raises ``CorruptTable`` when the text is not a schema and ``Unsupported``, naming the column,
-    for a type without a counterpart (unions of several types, recursive records). A VECTOR column
-    of Hudi 1.2 is a list of fixed size, with Spark's column metadata ``hudi_type``.
+    Raises ``CorruptTable`` if the text is not a schema and ``Unsupported``, naming the column, for a type
+    without a counterpart (unions of several types, recursive records). A VECTOR column of Hudi 1.2 becomes a
+    fixed-size list with Spark's column metadata ``hudi_type``.
     """
     return pa.schema([arrow_field(name, kind) for name, kind in record_type(text, path).fields])
 
@@ -364,7 +363,7 @@ def arrow_type(kind: AvroType) -> pa.DataType:
 
 
 def record_type(text: str, path: str = "") -> AvroType:
-    """The resolved type of a record schema; parsed once per text."""
+    """The resolved type of a record schema; each text is parsed once."""
     try:
         return _parsed(text)
     except (CorruptTable, Unsupported) as error:
@@ -389,8 +388,7 @@ def _parsed(text: str) -> AvroType:
 
 
 class _Resolver:
-    """Replaces names by types; counts what it makes, since names let a short text grow without
-    end."""
+    """Resolves names to types, and counts the results: names let a short text grow without bound."""
 
     def __init__(self) -> None:
         self.named: dict[str, AvroType | None] = {}
@@ -464,7 +462,7 @@ class _Resolver:
         return self.resolve(kind, namespace, column, depth + 1)
 
     def _inner(self, node: object, namespace: str, column: str, depth: int) -> AvroType:
-        """A type inside another one; Hudi has vectors as columns only (``hoodie.vector.columns``)."""
+        """A type inside another; no vector, since Hudi supports them only as columns."""
         found = self.resolve(node, namespace, column, depth + 1)
         if found.logical == "vector":
             raise Unsupported(f"column {column!r} has a VECTOR inside another type, which is not read")

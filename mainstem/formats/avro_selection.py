@@ -1,4 +1,4 @@
-"""Some of the framed Avro records of log blocks as contents of their own, bytes unchanged."""
+"""Selects framed Avro records from log blocks, with their bytes unchanged."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def selected_records(
     *,
     places: Sequence[tuple[str, int]],
 ) -> list[tuple[memoryview, int]]:
-    """Per part the chosen records laid end to end, as ``decode_many`` takes them.
+    """For each part, the selected records joined, in the form that ``decode_many`` takes.
 
-    ``parts`` are (framed records, their number); ``rows`` ascending record numbers over all parts;
-    ``places`` the (path, offset) of the parts for the ``CorruptTable`` that damaged lengths raise.
+    ``parts`` are (framed records, their number), ``rows`` ascending record numbers over all parts, and
+    ``places`` the (path, offset) of the parts, for the ``CorruptTable`` that damaged lengths raise.
     """
     chosen, first = [], 0
     for (data, count), (path, offset) in zip(parts, places, strict=True):
@@ -45,7 +45,7 @@ def selected_records(
 
 
 def _gathered(data: memoryview, starts: np.ndarray, rows: np.ndarray) -> memoryview:
-    """One Arrow ``take`` over an array that lies on the block's bytes."""
+    """The records at ``rows``, by one Arrow ``take`` from an array over the block's bytes."""
     records = pa.Array.from_buffers(
         pa.large_binary(), len(starts) - 1, [None, pa.py_buffer(starts.astype(np.int64)), pa.py_buffer(data)]
     )

@@ -1,8 +1,8 @@
-"""Base files: Parquet with the footer that Hudi's writers leave (HoodieParquetWriter, format-core 6).
+"""Writes base files: Parquet with the footer of Hudi's writers (HoodieParquetWriter).
 
-The footer holds the Avro schema, the range of record keys (in Java's order of strings) and a bloom
-filter of them. Meta columns come first; lists have three levels, as Spark's row writer lays them
-out, since the two-level form of Hudi's Avro writer cannot hold null elements.
+The footer holds the Avro schema, the range of record keys (in Java's order of strings) and a bloom filter of
+them. Meta columns come first. Lists have three levels, as Spark's row writer lays them out, since the
+two-level form of Hudi's Avro writer cannot hold null elements.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ MAX_KEY = "hoodie_max_record_key"
 CODECS = ("gzip", "snappy", "zstd", "lz4", "brotli", "none")
 _PIECE_BYTES = 4 * MIB
 _GZIP_LEVEL = 3
-# pyarrow makes no larger row groups.
+# pyarrow does not write larger row groups.
 _GROUP_ROWS_MAX = 64 * MIB
-# Java names the absence of compression; its lz4 is Hadoop's, which pyarrow calls the same.
+# Java's names for the absence of compression and for Hadoop's lz4, and pyarrow's names for the same.
 _CODEC_NAMES = {"uncompressed": "none", "lz4_raw": "lz4"}
 
 
 def codec_level(compression: str) -> int | None:
-    """What to tell pyarrow for Java's level of a Parquet codec, where Arrow's own is another: gzip 6, not 9,
+    """The level to pass to pyarrow where Java's default differs from Arrow's, else None: gzip 6 instead of 9,
     which takes four times as long for the same bytes."""
     return gzip_level(6) if compression == "gzip" else None
 
 
 class Sink(Protocol):
-    """Where bytes go, in order."""
+    """Accepts bytes, in order."""
 
     def append(self, buffers: list[bytes | memoryview]) -> None: ...
 
@@ -67,10 +67,10 @@ class Sink(Protocol):
 class BaseFileFormat:
     """How base files are written; picklable.
 
-    ``bloom`` None leaves the filter out; ``group_bytes``: rows go to a new row group when they take so
-    many bytes in memory (Java counts encoded bytes, which are fewer); ``gzip_level``: None is 3, which
-    compresses twice as fast as Java's 6, to 2 % more bytes of random keys and up to 16 % more of texts,
-    and less for keys that it does not make smaller.
+    ``bloom`` None leaves the filter out. ``group_bytes``: a row group ends when its rows take this many bytes
+    in memory (Java counts encoded bytes, which are fewer). ``gzip_level`` None means 3: twice as fast as
+    Java's 6, with 2 % more bytes for random keys and up to 16 % more for texts. Keys that compression does
+    not make smaller then get a lower level.
     """
 
     compression: str = COMPRESSION.default
@@ -80,7 +80,7 @@ class BaseFileFormat:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BaseFileFormat:
-        """Hudi's options and defaults. Raises ``Invalid`` for a value that Hudi does not know."""
+        """Hudi's options and defaults. Raises ``Invalid`` for a value that Hudi does not have."""
         name = COMPRESSION.read(properties).lower()
         codec = _CODEC_NAMES.get(name, name)
         if codec not in CODECS:
@@ -106,7 +106,7 @@ class BaseFileFormat:
 
 
 def encode_base_file(rows: pa.Table, avro_schema: str, how: BaseFileFormat | None = None) -> pa.Buffer:
-    """One base file in memory; see ``write_base_file``."""
+    """A base file in memory; see ``write_base_file``."""
     collected = Collected()
     write_base_file([rows], avro_schema, collected, how)
     return collected.stream.getvalue()
@@ -118,11 +118,11 @@ def write_base_file(
     sink: Sink,
     how: BaseFileFormat | None = None,
 ) -> int:
-    """Write a base file, batches gathered to row groups; returns the number of rows.
+    """Write a base file, gathering batches into row groups; return the number of rows.
 
-    ``avro_schema`` is the writer schema with the meta fields, and decides names, types and order of
-    the columns; ``_hoodie_record_key`` must be filled. Raises ``Invalid`` for a null key or a null
-    in a column that the schema declares as not null.
+    ``avro_schema`` is the writer schema with meta fields. It decides names, types and order of the columns;
+    ``_hoodie_record_key`` must be filled. Raises ``Invalid`` for a null key, or a null in a column that the
+    schema declares as not null.
     """
     how = how or BaseFileFormat()
     schema = avro_to_arrow(avro_schema)
@@ -147,7 +147,7 @@ def write_base_file(
 
 
 def _opened(output: SinkFile, rows: pa.Table, how: BaseFileFormat) -> pq.ParquetWriter:
-    """A writer of files that begin with these rows."""
+    """A Parquet writer whose settings are chosen by the first rows."""
     import pyarrow.parquet as pq
 
     level = how.gzip_level or _GZIP_LEVEL if how.compression == "gzip" else None
@@ -163,7 +163,7 @@ def _opened(output: SinkFile, rows: pa.Table, how: BaseFileFormat) -> pq.Parquet
 
 
 def _row_groups(batches: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
-    """Neighbouring batches together, and large ones divided, to about ``size`` bytes."""
+    """Join neighbouring batches, and divide large ones, into tables of about ``size`` bytes."""
     run: list[pa.Table] = []
     waiting = 0
     for batch in batches:
@@ -183,14 +183,14 @@ def _row_groups(batches: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
 def _keys(batch: pa.Table) -> pa.ChunkedArray:
     column = batch.column(KEY_COLUMN)
     if column.null_count:
-        raise Invalid(f"{column.null_count} rows without {KEY_COLUMN}: a base file needs one in each")
+        raise Invalid(f"{column.null_count} rows without {KEY_COLUMN}: every row of a base file needs one")
     return column if column.type == pa.string() else column.cast(pa.string())
 
 
 def _laid_out(batch: pa.Table, schema: pa.Schema) -> pa.Table:
     alien = [name for name in batch.schema.names if name not in schema.names]
     if alien:
-        raise Invalid(f"the batch has columns that the table has not: {', '.join(alien)}")
+        raise Invalid(f"the batch has columns that the table does not have: {', '.join(alien)}")
     rows = project_to(batch, schema)
     for column, kind in zip(rows.columns, schema, strict=True):
         if column.null_count and not kind.nullable:
@@ -199,7 +199,7 @@ def _laid_out(batch: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 class _Notes:
-    """What the footer says about the rows, gathered while they are written."""
+    """What the footer says about the rows; gathered while they are written."""
 
     def __init__(self, avro_schema: str, vectors: dict[str, str], how: BaseFileFormat) -> None:
         self._said = {SCHEMA_KEY: avro_schema, "writer.model.name": "avro", **CALENDAR_NOTE, **vectors}
@@ -208,13 +208,13 @@ class _Notes:
         self._ends: list[str] = []
 
     def add(self, keys: pa.ChunkedArray) -> None:
-        """The keys of the next rows."""
+        """Take note of the next rows' keys."""
         if self._bloom is not None:
             self._bloom.add(keys)
         self._ends = list(key_range(pa.array([*self._ends, *key_range(keys)], pa.string())))
 
     def footer(self) -> dict[str, str]:
-        """Key and value pairs."""
+        """The footer's keys and values."""
         notes = dict(self._said)
         if self._bloom is not None:
             notes[BLOOM_KEY] = self._bloom.text()
@@ -226,23 +226,23 @@ class _Notes:
 
 
 def key_range(keys: pa.Array | pa.ChunkedArray) -> tuple[str, str]:
-    """Smallest and greatest key in the order of Java's ``String.compareTo`` (UTF-16 units)."""
+    """Smallest and greatest key in the order of Java's ``String.compareTo`` (by UTF-16 units)."""
     ends = pc.min_max(keys).as_py()
-    # The two orders differ only between characters beyond the basic plane and those from U+E000 up.
+    # UTF-8 and UTF-16 order differ only between characters outside the basic plane and those from U+E000 on.
     if any(_from_e000(chunk) for chunk in (keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys])):
-        texts = pc.unique(keys).to_pylist()  # rows by row: such keys are rare
+        texts = pc.unique(keys).to_pylist()  # row by row: such keys are rare
         in_order = {text.encode("utf-16-be", "surrogatepass"): text for text in texts}
         return in_order[min(in_order)], in_order[max(in_order)]
     return ends["min"], ends["max"]
 
 
 def _from_e000(keys: pa.Array) -> bool:
-    """Whether there are characters from U+E000 on: in UTF-8 no others begin with 0xEE or more."""
+    """Whether any character is U+E000 or greater: only those begin with a UTF-8 byte of 0xEE or more."""
     return int(text_bytes(keys)[1].max(initial=0)) >= 0xEE
 
 
 class SinkFile:
-    """What pyarrow writes to, page by page, handed on to a sink in larger pieces."""
+    """The file that pyarrow writes to, page by page; passes the bytes on to a sink in larger pieces."""
 
     closed = False
 
@@ -254,11 +254,11 @@ class SinkFile:
         self._held: list[bytes] | None = None
 
     def hold(self) -> None:
-        """Keep what is written from here on until ``held`` takes it back."""
+        """Keep back what is written from now on, until ``held`` takes it."""
         self._held = []
 
     def held(self) -> bytes:
-        """What was written since ``hold``; as if it had not been."""
+        """Take what was written since ``hold``, as if it had never been written."""
         taken = b"".join(self._held or ())
         self._held = None
         self._size -= len(taken)
@@ -280,7 +280,7 @@ class SinkFile:
         return self._size
 
     def flush(self) -> None:
-        """All to the sink; making it durable is the sink's business."""
+        """Pass everything on to the sink; making it durable is up to the sink."""
         if self._waiting:
             self._sink.append(self._waiting)
             self._waiting, self._waiting_bytes = [], 0

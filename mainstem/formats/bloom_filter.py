@@ -1,9 +1,9 @@
-"""Hudi's bloom filters of record keys (BloomFilter, InternalDynamicBloomFilter), written by columns.
+"""Hudi's bloom filters of record keys (BloomFilter, InternalDynamicBloomFilter), computed by columns.
 
-The bytes are those of Java's ``DYNAMIC_V0`` and ``SIMPLE`` filters with the Murmur hash: a header
-{int32 -1, int32 number of hashes, byte 1 = murmur, int32 bits}, for a dynamic filter the capacity of
-a row, the keys in the current row and the number of rows, then per row its own header and its bits,
-least significant first. All integers are big-endian.
+The bytes equal those of Java's ``DYNAMIC_V0`` and ``SIMPLE`` filters with the Murmur hash. A filter begins
+with a header {int32 -1, int32 number of hashes, byte 1 = murmur, int32 bits}. In a dynamic filter follow the
+capacity of a row, the number of keys in the current row and the number of rows. Then come the rows' bits,
+least significant first, in a dynamic filter each with a header of its own. All integers are big-endian.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ SIMPLE = "SIMPLE"
 TYPE_CODE_KEY = "hoodie_bloom_filter_type_code"
 _MURMUR = 1
 _VERSION = -1
-# Java makes 30 at a false positive rate of 1e-9; each is computed for every key.
+# Java's filters have 30 hashes at a false positive rate of 1e-9; a look-up computes each for every key.
 _HASHES_MAX = 1000
 _HEAD = struct.Struct(">iibi")
 _MULTIPLIER = np.uint32(0x5BD1E995)
-# Keys hashed at a time: the arrays of one round stay in the processor's cache.
+# Keys hashed at a time: few enough that the arrays stay in the processor's cache.
 _KEYS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True)
 class BloomSize:
-    """``hoodie.index.bloom.num_entries``, ``hoodie.index.bloom.fpp``,
+    """The options ``hoodie.index.bloom.num_entries``, ``hoodie.index.bloom.fpp``,
     ``hoodie.bloom.index.filter.type`` and ``hoodie.bloom.index.filter.dynamic.max.entries``."""
 
     entries: int = 60_000
@@ -62,7 +62,7 @@ class BloomSize:
 
 
 def bloom_text(keys: pa.Array | pa.ChunkedArray, size: BloomSize | None = None) -> str:
-    """Base64 of the filter that holds these keys, as Java puts it into a base file's footer.
+    """Base64 of a filter of these keys, as Java puts it into a base file's footer.
 
     ``keys``: strings without nulls, in the order of the rows.
     """
@@ -83,7 +83,7 @@ class BloomFilter:
         self._bits = np.zeros((1, size.bits), np.bool_)
 
     def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
-        """The keys of the next rows."""
+        """Add the keys of the next rows."""
         for chunk in keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]:
             for low in range(0, len(chunk), _KEYS_AT_ONCE):
                 part = chunk.slice(low, _KEYS_AT_ONCE)
@@ -95,10 +95,10 @@ class BloomFilter:
                 self._count += len(part)
 
     def _rows_of(self, count: int) -> np.ndarray:
-        """Row of each of the next keys.
+        """The filter's row for each of the next keys.
 
-        A full row is followed by a new one until together they hold ``entries_max``; from then on keys
-        go to the first row once more, then to all rows in turn.
+        A full row is followed by a new one until all rows together hold ``entries_max`` keys. The next key
+        goes to the first row, and all further keys to all rows in turn.
         """
         if self._rows_max == 1:
             return np.zeros(count, np.int64)
@@ -117,17 +117,17 @@ class BloomFilter:
         rows = [np.packbits(row, bitorder="little").tobytes() for row in self._bits]
         if size.kind == SIMPLE:
             return _encoded(head, *rows)
-        # The keys in the current row (currentNbRecord) count on when all rows are full.
+        # Once all rows are full, currentNbRecord goes on counting.
         current = self._count - (len(rows) - 1) * size.entries
         dynamic = head + struct.pack(">iii", size.entries, current, len(rows))
         return _encoded(dynamic, *(part for row in rows for part in (head, row)))
 
 
 class StoredFilter:
-    """A filter as a base file's footer or the metadata table holds it (base64), to be asked for keys.
+    """A filter from a base file's footer or the metadata table (base64), for look-ups of keys.
 
-    Raises ``CorruptTable`` for bytes that are no dynamic or simple filter. One of another hash may hold any
-    key.
+    Raises ``CorruptTable`` for bytes that are no dynamic or simple filter. A filter with an unknown hash may
+    hold any key.
     """
 
     def __init__(self, text: bytes, *, path: str = "") -> None:
@@ -143,7 +143,7 @@ class StoredFilter:
             raise CorruptTable(f"no bloom filter ({error}); read without the index", path=path) from None
 
     def may_contain(self, keys: pa.Array) -> np.ndarray:
-        """bool per key (strings without nulls): False only for keys that were never added."""
+        """bool per key (strings without nulls): False only for keys that were not added."""
         if not self._known:
             return np.ones(len(keys), np.bool_)
         found = np.zeros(len(keys), np.bool_)
@@ -158,12 +158,12 @@ class StoredFilter:
 
 
 def may_hold_one(text: bytes, keys: pa.Array, *, path: str = "") -> bool:
-    """Whether a stored filter may hold one of these keys; see ``StoredFilter``."""
+    """Whether a stored filter may hold any of these keys; see ``StoredFilter``."""
     return bool(StoredFilter(text, path=path).may_contain(keys).any())
 
 
 def _stored_rows(data: bytes, hashes: int, bits: int) -> list[np.ndarray]:
-    """The bits of each row, as bytes."""
+    """The bits of each row, packed into bytes."""
     size = (bits + 7) // 8
     if len(data) == _HEAD.size + size:
         return [np.frombuffer(data, np.uint8, size, _HEAD.size)]
@@ -180,7 +180,7 @@ def _stored_rows(data: bytes, hashes: int, bits: int) -> list[np.ndarray]:
 
 
 def _places(keys: np.ndarray, hashes: int, bits: int) -> np.ndarray:
-    """uint32[hashes, keys]: the bits of keys of one length."""
+    """uint32[hashes, keys]: the bit positions of keys of one length."""
     words, tail = _mixed_words(keys)
     seed, found = np.zeros(len(keys), np.uint32), []
     for _ in range(hashes):
@@ -213,7 +213,7 @@ def _add(bits: np.ndarray, keys: pa.Array, rows: np.ndarray, size: BloomSize) ->
 
 
 def text_bytes(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Where each text begins (and the last one ends) in the bytes of all of them, and these bytes."""
+    """Where each text begins (and the last one ends) in the joined bytes, and these bytes."""
     whole = texts.cast(pa.large_binary())
     ends = np.frombuffer(whole.buffers()[1], np.int64)[whole.offset :][: len(whole) + 1]
     data = np.frombuffer(whole.buffers()[2] or b"", np.uint8)
@@ -226,15 +226,15 @@ def _add_same_length(bits: np.ndarray, keys: np.ndarray, rows: np.ndarray, size:
     flat, first, divisor = bits.reshape(-1), rows * size.bits, np.uint32(size.bits)
     for _ in range(size.hashes):
         seed = _murmur(words, tail, keys.shape[1], seed)
-        # Java: Math.abs(hash % vectorSize), where % keeps the sign of the hash. Dividing by a
-        # constant and multiplying back is far cheaper here than a remainder.
+        # Java: Math.abs(hash % vectorSize), where % keeps the sign of the hash. Dividing by a constant and
+        # multiplying back is far cheaper here than a remainder.
         place = np.abs(seed.view(np.int32)).view(np.uint32)
         place -= place // divisor * divisor
         flat[first + place] = True
 
 
 def _mixed_words(keys: np.ndarray) -> tuple[list[np.ndarray], np.ndarray | None]:
-    """What of the hash does not depend on its seed: the mixed words, and the bytes left over."""
+    """The part of the hash that does not depend on its seed: mixed words, and the bytes left over."""
     whole = keys.shape[1] // 4
     words = []
     if whole:
@@ -243,11 +243,11 @@ def _mixed_words(keys: np.ndarray) -> tuple[list[np.ndarray], np.ndarray | None]
             word = numbers[:, number] * _MULTIPLIER
             word ^= word >> np.uint32(24)
             words.append(word * _MULTIPLIER)
-    left = keys[:, 4 * whole :].view(np.int8).astype(np.int32)  # Java's bytes have a sign
+    left = keys[:, 4 * whole :].view(np.int8).astype(np.int32)  # Java's bytes are signed
     if not left.shape[1]:
         return words, None
     tail = np.zeros(len(keys), np.int32)
-    for number in range(left.shape[1]):  # the last byte is the lowest
+    for number in range(left.shape[1]):  # the last byte is the least significant
         tail ^= left[:, number] << np.int32(8 * (left.shape[1] - 1 - number))
     return words, tail.view(np.uint32)
 

@@ -1,9 +1,9 @@
-"""Values of one type as values of another where Java goes by way of text.
+"""Converts values between types where Java converts them through text.
 
 ``HoodieAvroUtils.rewritePrimaryTypeWithDiffSchemaType`` and Spark's casts of base files agree: a float
-becomes the double of its shortest text (0.1, not 0.10000000149011612), numbers become text as
-``toString`` writes them, and decimals are rounded half up from such text. Plain Python works on the
-distinct texts only: a changed type is rare, and ends with the next compaction.
+becomes the double of its shortest text (0.1, not 0.10000000149011612), numbers become the text that
+``toString`` writes, and decimals are rounded half up from such text. Plain Python converts only the distinct
+texts: changed types are rare, and last until the next compaction.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import pyarrow.compute as pc
 
 _WIDE = Context(prec=100)
 _SPECIAL = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
-# Double.toString writes plain digits from 10^-3 up to below 10^7.
+# Double.toString writes plain digits from 10^-3 to below 10^7.
 _PLAIN_FROM, _PLAIN_BELOW = -3, 7
 
 
 def float_to_double(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """32-bit floats as the doubles that their shortest texts stand for."""
+    """32-bit floats as the doubles that their shortest texts denote."""
     return column.cast(pa.string()).cast(pa.float64())
 
 
 def real_to_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Floats or doubles as Java's ``toString`` writes them."""
+    """Floats or doubles as the texts that Java's ``toString`` writes."""
     return _by_text(column, _java_text, pa.string())
 
 
 def to_decimal(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
-    """Numbers or texts as decimals, rounded half up; ``ArrowInvalid`` for what does not fit."""
+    """Numbers or texts as decimals, rounded half up; ``ArrowInvalid`` for a value that does not fit."""
     step = Decimal(1).scaleb(-target.scale)
 
     def convert(text: str) -> Decimal:

@@ -1,8 +1,8 @@
-"""Content of DELETE log blocks: Avro ``HoodieDeleteRecordList``, as columns both ways.
+"""Encodes and decodes the content of DELETE log blocks, Avro ``HoodieDeleteRecordList``, by columns.
 
-One entry is the record key, the partition path and the ordering value in a wrapper record of its
-type. ``IntWrapper(0)`` means "no ordering value": the delete wins against everything before it
-(``HoodieDeleteBlock``, ``OrderingValues``). Several ordering fields are one ``ArrayWrapper``.
+An entry is a record key, a partition path and an ordering value in a wrapper record of its type.
+``IntWrapper(0)`` means "no ordering value": the delete wins against everything before it
+(``HoodieDeleteBlock``, ``OrderingValues``). Several ordering fields form one ``ArrayWrapper``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mainstem.formats.avro_schema import AvroType, arrow_type
 _TEXT = AvroType("string", null_branch=0)
 _DECIMAL = AvroType("bytes", logical="decimal", precision=30, scale=15)
 _BOOLEAN, _INT, _LONG = AvroType("boolean"), AvroType("int"), AvroType("long")
-# Union branches of ``orderingVal``; 0 is null, 12 an array of values with the branches 0 to 11.
+# Union branches of ``orderingVal``; 0 is null, 12 an array of values with branches 0 to 11.
 WRAPPERS: dict[int, AvroType] = {
     1: _BOOLEAN,
     2: _INT,
@@ -40,7 +40,7 @@ WRAPPERS: dict[int, AvroType] = {
     11: AvroType("long", logical="timestamp-micros"),
 }
 _ARRAY = 12
-# Bytes of the wrappers whose entries are found at once; 0 = one varint.
+# Bytes in wrappers whose entries can be found at once; 0 = one varint.
 _SIZES = {1: 1, 2: 0, 3: 0, 4: 4, 5: 8, 8: 0, 10: 0, 11: 0}
 _AT_ONCE_FROM = 64
 _NAMES = {"boolean": 1, "int": 2, "long": 3, "float": 4, "double": 5, "bytes": 6, "string": 7}
@@ -51,11 +51,11 @@ _DEFAULT = b"\x04\x00"  # IntWrapper, 0
 
 
 def encode_deletes(keys: pa.Array, partition_path: str, ordering: Sequence[pa.Array] | None) -> bytes:
-    """The Avro datum for these record keys, all of one partition.
+    """The Avro datum for deletes of these record keys, all of one partition.
 
-    ``ordering`` None writes the default that deletes unconditionally; one array writes its values
-    in the wrapper of their type, several arrays an ``ArrayWrapper``. Raises ``Invalid`` for a null
-    key, a null ordering value or a type without a wrapper.
+    ``ordering`` None writes the default, which deletes unconditionally. One array is written in the wrapper
+    of its type, several arrays as an ``ArrayWrapper``. Raises ``Invalid`` for a null key, a null ordering
+    value or a type without a wrapper.
     """
     count = len(keys)
     if keys.null_count:
@@ -123,9 +123,9 @@ def _branch_of(kind: pa.DataType) -> int:
 def decode_deletes(data: memoryview) -> pa.Table:
     """The entries as columns record_key, partition_path, ordering, ordering_is_default.
 
-    ``ordering`` has the type of the block's wrapper (a struct of fields ``0``, ``1``, ... for an
-    ``ArrayWrapper``) and is null where ``ordering_is_default``; int32 when every entry has the
-    default. Raises ``Malformed``.
+    ``ordering`` has the type of the block's wrapper (for an ``ArrayWrapper`` a struct with fields ``0``,
+    ``1``, ...), or int32 if every entry has the default. It is null where ``ordering_is_default``. Raises
+    ``Malformed``.
     """
     starts = _starts_at_once(data)
     if starts is None:
@@ -169,10 +169,10 @@ def _table(keys: pa.Array, paths: pa.Array, ordering: pa.Array | None, default: 
 
 
 def _starts_at_once(data: memoryview) -> np.ndarray | None:
-    """The result of ``_starts`` for one Avro block of plain entries, or None.
+    """Like ``_starts``, for one Avro block of plain entries; None for other content.
 
-    All entries of a log block have the same partition path, so its encoded form marks where each
-    key ends. What is found counts only if keys, marks and ordering values form one gapless chain.
+    All entries of a log block have the same partition path, so its encoded form marks where each key ends.
+    The marks found count only if keys, marks and ordering values form a gapless chain.
     """
     try:
         return _chain(data)
@@ -203,7 +203,7 @@ def _chain(data: memoryview) -> np.ndarray | None:
 
 
 def _mark(head: bytes, at: int) -> tuple[bytes, int]:
-    """Partition path and ordering branch of the first entry, as bytes, and that branch."""
+    """The bytes of the first entry's partition path and ordering branch, and that branch."""
     end = len(head)
     for _ in range(2):
         begin = at
@@ -215,7 +215,7 @@ def _mark(head: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _starts(data: bytes) -> np.ndarray:
-    """Where each entry begins, then the end of the last; entries have no length of their own."""
+    """Where each entry begins, and where the last ends; entries have no length prefix."""
     at, end, found = 0, len(data), []
     skip = _skipper()
     while True:
@@ -334,7 +334,7 @@ def _read_ordering(
 def _read_mixed(
     cursors: Cursors, branches: np.ndarray, data: memoryview, base: int
 ) -> tuple[np.ndarray, pa.Array | None]:
-    """Arrays, nulls and defaults among values: row by row."""
+    """Read row by row: arrays, nulls and defaults among values."""
     read = {branch: reader_of(kind) for branch, kind in WRAPPERS.items()} | {_ARRAY: _array_reader()}
     raw, rows = bytes(data[base : base + cursors.size]), []
     for branch, at, end in zip(branches.tolist(), cursors.at.tolist(), cursors.ends.tolist(), strict=True):

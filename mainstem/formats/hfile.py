@@ -1,12 +1,12 @@
-"""HFiles (version 3): base files and data blocks of Hudi's metadata table, read by columns.
+"""Reads HFiles (version 3), by columns: base files and data blocks of Hudi's metadata table.
 
-Order in the file: data blocks, meta blocks, then what is read when the file is opened (root index, meta
-index, file info), and a trailer of 4,096 bytes. Files of HBase's writer have leaf and intermediate index
-blocks between the others, and index keys that stand for no entry: a key of the index is a lower bound.
+A file consists of data blocks, meta blocks, the blocks to read on opening (root index, meta index, file info)
+and a trailer of 4,096 bytes. Files of HBase's writer have leaf and intermediate index blocks between the
+others, and index keys that are no entry's key: a key of the index is a lower bound.
 
-Opening reads the trailer and what belongs to it. A look-up reads the data blocks that may hold a key and no
-others. What is read is checked against what the file says about itself (sizes, counts, gzip's checksums);
-damage is ``CorruptTable`` with the path and the offset.
+Opening reads the trailer and the blocks it names. A look-up reads only data blocks that may hold a key. What
+is read is checked against what the file says about itself (sizes, counts, gzip's checksums). Damage raises
+``CorruptTable`` with path and offset.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from mainstem.formats.avro_rows import Malformed
 from mainstem.formats.bloom_filter import text_bytes
 from mainstem.formats.hfile_entries import Entries
 
-_TAIL_BYTES = 64 * limits.KIB  # read at first: the trailer and, of most files, all that opening needs
-_CHUNK_BYTES = limits.MIB  # plain bytes whose entries are taken apart at once: a block of Hudi is not copied
+_TAIL_BYTES = 64 * limits.KIB  # read first: the trailer and, in most files, all that opening needs
+_CHUNK_BYTES = limits.MIB  # uncompressed bytes parsed at once; a single block of Hudi is not copied
 _SIDE_BY_SIDE_FROM = 8  # blocks
 _CHUNKS_AT_ONCE = 16
 _FEW_KEYS = 8
-_FETCH_BYTES = 8 * limits.MIB  # of neighbouring blocks that are read at once
+_FETCH_BYTES = 8 * limits.MIB  # most bytes of neighbouring blocks in one read
 _LEVELS_MAX = 8
 _ENTRY = struct.Struct(">qi")
-_FIRST_BYTE_FROM_E000 = 0xEE  # of the UTF-8 of a character
+_FIRST_BYTE_FROM_E000 = 0xEE  # first UTF-8 byte of characters from U+E000 on
 Rows = tuple[pa.BinaryArray, pa.BinaryArray]
 Result = TypeVar("Result")
-#: work for each item, and the items -> the results, in their order
+#: takes a function and items; returns the function's results, in the items' order
 SideBySide = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """A file of ``size`` bytes of which ``read(offset, length)`` gives a part."""
+    """A file of ``size`` bytes, of which ``read(offset, length)`` returns a part."""
 
     size: int
     read: Callable[[int, int], bytes | memoryview]
@@ -55,7 +55,7 @@ class Ranges:
 
 @dataclass(frozen=True, slots=True)
 class DataBlock:
-    """A data block by the index: no entry in it has a smaller key than ``first`` (raw bytes)."""
+    """A data block as the index lists it: no entry in it has a key less than ``first`` (raw bytes)."""
 
     offset: int
     size: int
@@ -65,12 +65,12 @@ class DataBlock:
 def open_hfile(
     source: memoryview | bytes | Ranges, *, path: str, run: SideBySide | None = None
 ) -> HFile:
-    """An HFile in memory, or one of which ranges are read; ``path`` is named in errors.
+    """Open an HFile in memory, or one that is read by ranges; errors name ``path``.
 
-    ``run`` (``storage.side_by_side``) inflates many blocks and takes them apart; None: in turn.
+    ``run`` (``storage.side_by_side``) decompresses and parses many blocks in parallel; None: one by one.
 
-    Raises ``CorruptTable`` for what is no whole HFile, ``Unsupported`` for another version, an encrypted
-    file or a codec beside GZ and NONE (``hoodie.hfile.compression.algorithm``).
+    Raises ``CorruptTable`` for bytes that are no whole HFile, ``Unsupported`` for another version, an
+    encrypted file or a codec other than GZ and NONE (``hoodie.hfile.compression.algorithm``).
     """
     if not isinstance(source, Ranges):
         view = memoryview(source).cast("B")
@@ -94,12 +94,12 @@ class HFile:
 
     @property
     def entry_count(self) -> int:
-        """Entries in the whole file, by its trailer."""
+        """Number of entries in the whole file, from its trailer."""
         return self._trailer.entries
 
     @cached_property
     def schema_text(self) -> str:
-        """The Avro schema of the values, in which they must be decoded."""
+        """The Avro schema with which the values must be decoded."""
         found = self.info.get("schema")
         try:
             if found is not None:
@@ -109,7 +109,7 @@ class HFile:
         raise self._corrupt("an HFile without the schema of its values")
 
     def meta(self, name: str) -> bytes | None:
-        """The content of a meta block; None if there is none of that name. ``bloomFilter`` holds base64."""
+        """Content of a meta block; None if no block has that name. ``bloomFilter`` holds base64."""
         for found, offset, size in self._metas:
             if found == name.encode():
                 view = self._fetch(offset, offset + size)
@@ -118,7 +118,7 @@ class HFile:
 
     @cached_property
     def blocks(self) -> list[DataBlock]:
-        """All data blocks, in the order of the file and of their keys."""
+        """All data blocks, in file order, which is also key order."""
         found = self._root
         for depth in range(self._trailer.levels - 1, 0, -1):
             magic = layout.LEAF if depth == 1 else layout.INTERMEDIATE
@@ -129,14 +129,14 @@ class HFile:
     # ---------------------------------------------------------------------------------- its rows
 
     def rows(self) -> Rows:
-        """All keys and values, in the order of the file.
+        """All keys and values, in file order.
 
-        Raises ``Unsupported`` where they do not fit into one array (2 GiB): take ``batches``.
+        Raises ``Unsupported`` if they do not fit into one array (2 GiB): use ``batches`` then.
         """
         return self._joined(list(self.batches()))
 
     def batches(self) -> Iterator[Rows]:
-        """Keys and values of the whole file, in pieces of some MiB."""
+        """Keys and values of the whole file, in pieces of a few MiB."""
         count = 0
         for keys, values in self._worked(self.blocks, lambda found: (found.keys(), found.values())):
             count += len(keys)
@@ -145,9 +145,9 @@ class HFile:
             raise self._corrupt(f"an HFile with {count} entries, its trailer says {self.entry_count}")
 
     def lookup(self, keys: pa.Array) -> Rows:
-        """The entries with one of these keys (strings or binaries, in any order).
+        """The entries with these keys (strings or binaries, in any order).
 
-        Only blocks that may hold one of them are read.
+        Reads only blocks that may hold one of them.
         """
         keys = _sorted(keys)
         if _order_unknown(keys):
@@ -159,7 +159,7 @@ class HFile:
         return self._matching(blocks, lambda found: pc.is_in(found, value_set=_within(keys, found)))
 
     def prefixes(self, prefixes: pa.Array) -> Rows:
-        """The entries whose key begins with one of these (strings or binaries, in any order)."""
+        """The entries whose keys begin with any of these (strings or binaries, in any order)."""
         prefixes = _sorted(prefixes)
         sizes = pc.binary_length(prefixes)
         sets = {size: prefixes.filter(pc.equal(sizes, size)) for size in pc.unique(sizes).to_pylist()}
@@ -173,12 +173,12 @@ class HFile:
         return self._matching(self._beginning(prefixes), match)
 
     def _holding(self, keys: pa.BinaryArray) -> list[DataBlock]:
-        """The blocks in whose range one of these keys lies."""
+        """The blocks whose range contains any of these keys."""
         if len(keys) < _FEW_KEYS:
             firsts = [block.first for block in self.blocks]
             chosen = {bisect.bisect_right(firsts, key) - 1 for key in keys.to_pylist()}
             return [self.blocks[i] for i in sorted(chosen) if i >= 0]
-        # How many of the wanted keys lie before each block.
+        # Number of wanted keys before each block.
         before = [_count_below(keys, block.first) for block in self.blocks] + [len(keys)]
         pairs = zip(self.blocks, before, before[1:], strict=False)
         return [block for block, low, high in pairs if high > low]
@@ -227,7 +227,7 @@ class HFile:
     def _worked(
         self, blocks: Sequence[DataBlock], work: Callable[[Entries], Result]
     ) -> Iterator[Result]:
-        """``work`` of the entries of these blocks, those of several small blocks at once."""
+        """``work`` on the entries of these blocks; small blocks are handled together."""
 
         def entries(chunk: Sequence[tuple[DataBlock, memoryview]]) -> Result:
             plain = [self._plain(view, block, layout.DATA) for block, view in chunk]
@@ -241,7 +241,7 @@ class HFile:
             yield from self._run(entries, some)
 
     def _chunks(self, blocks: Sequence[DataBlock]) -> Iterator[list[tuple[DataBlock, memoryview]]]:
-        """Blocks and their stored bytes, as many as say that they have a chunk's plain bytes."""
+        """Groups of blocks with their stored bytes; a group has about ``_CHUNK_BYTES`` uncompressed bytes."""
         waiting: list[tuple[DataBlock, memoryview]] = []
         plain = 0
         for run in _neighbours(blocks):
@@ -267,7 +267,7 @@ class HFile:
         return found.data
 
     def _children(self, parent: DataBlock, magic: bytes) -> list[DataBlock]:
-        """What a leaf or intermediate index block lists."""
+        """The blocks that a leaf or intermediate index block lists."""
         view = self._fetch(parent.offset, parent.offset + parent.size)
         data = memoryview(self._plain(view, parent, magic))
         return self._guarded(_read_node, parent.offset, data)
@@ -309,7 +309,7 @@ class HFile:
         at = 0
         for block in blocks:
             if block.offset < at or block.size < layout.HEADER.size:
-                raise Malformed(f"an index that lists {block.size} bytes at {block.offset} behind byte {at}")
+                raise Malformed(f"an index that lists {block.size} bytes at {block.offset} after byte {at}")
             at = block.offset + block.size
         if at > self._trailer.load_on_open:
             raise Malformed(f"an index that lists blocks up to {at} of {self._trailer.load_on_open}")
@@ -350,7 +350,7 @@ def _read_trailer(data: memoryview) -> _Trailer:
     values = [found.get(field, default) for field, default in _TRAILER_FIELDS]
     numbers = [value for value in values if isinstance(value, int) and value < 2**63]
     if len(numbers) < len(values):
-        raise Malformed("an HFile trailer whose numbers are none")
+        raise Malformed("an HFile trailer with fields that are no numbers")
     trailer = _Trailer(*numbers)
     layout.check_codec(trailer.codec)
     if not 1 <= trailer.levels <= _LEVELS_MAX:
@@ -358,7 +358,7 @@ def _read_trailer(data: memoryview) -> _Trailer:
     return trailer
 
 
-# Numbers of the fields in TrailerProto, in the order of _Trailer, and what their absence means.
+# Field numbers in TrailerProto, in the order of _Trailer, with the values of absent fields.
 _TRAILER_FIELDS = ((1, 0), (2, 0), (5, 0), (6, 0), (7, 0), (8, 1), (12, layout.NONE))
 
 
@@ -384,8 +384,8 @@ def _read_info(data: memoryview) -> dict[str, bytes]:
 
 
 def _read_root(data: memoryview, count: int) -> list[DataBlock]:
-    """Java 1.1 wrote the length of a key as a protobuf varint (apache/hudi#18465), which differs from
-    Hadoop's for keys of 126 bytes and more."""
+    """Read the root index. Java 1.1 wrote a key's length as a protobuf varint (apache/hudi#18465), which
+    differs from Hadoop's for keys of 126 bytes and more; Hadoop's form is tried first."""
     try:
         return _with_rows(_read_index(data, count, layout.read_hadoop_vint))
     except Malformed:
@@ -395,7 +395,7 @@ def _read_root(data: memoryview, count: int) -> list[DataBlock]:
 def _read_index(
     data: memoryview, count: int, number: Callable[[memoryview, int], tuple[int, int]]
 ) -> list[tuple[bytes, int, int]]:
-    """``(key, offset, size)`` of each entry; 16 bytes about the middle key may follow (HBase)."""
+    """``(key, offset, size)`` of each entry; HBase may append 16 bytes about the middle key."""
     found, at = [], 0
     for _ in range(count):
         if at + _ENTRY.size > len(data):
@@ -403,16 +403,16 @@ def _read_index(
         offset, size = _ENTRY.unpack_from(data, at)
         length, at = number(data, at + _ENTRY.size)
         if at + length > len(data):
-            raise Malformed(f"an index key of {length} bytes, {len(data) - at} are there")
+            raise Malformed(f"an index key of {length} bytes, but only {len(data) - at} are left")
         found.append((bytes(data[at : at + length]), offset, size))
         at += length
     if len(data) - at not in (0, 16):
-        raise Malformed(f"{len(data) - at} bytes behind the last of {count} entries of an index")
+        raise Malformed(f"{len(data) - at} bytes after the last of {count} entries of an index")
     return found
 
 
 def _read_node(data: memoryview) -> list[DataBlock]:
-    """A leaf or intermediate block: the number of entries, their offsets, the entries."""
+    """Read a leaf or intermediate block: the number of entries, their offsets, the entries."""
     count = int.from_bytes(data[:4], "big")
     base = 4 + 4 * (count + 1)
     if len(data) < base:
@@ -432,7 +432,7 @@ def _with_rows(entries: Sequence[tuple[bytes, int, int]]) -> list[DataBlock]:
 
 
 def _row_of(key: bytes) -> bytes:
-    """The row of a key of the index: its length, itself, and with HBase what follows in an entry's key."""
+    """The row in an index key: two bytes of length, the row, and from HBase the rest of an entry's key."""
     size = int.from_bytes(key[:2], "big", signed=True)
     if size < 0 or len(key) - 2 - size not in (0, 10):
         raise Malformed(f"an index key of {len(key)} bytes with a row of {size}")
@@ -440,7 +440,7 @@ def _row_of(key: bytes) -> bytes:
 
 
 def _neighbours(blocks: Sequence[DataBlock]) -> Iterator[list[DataBlock]]:
-    """Blocks that lie next to each other, to be read at once."""
+    """Runs of adjacent blocks, to be read at once."""
     run: list[DataBlock] = []
     for block in blocks:
         if run:
@@ -466,21 +466,21 @@ def _count_below(keys: pa.BinaryArray, bound: bytes) -> int:
 
 
 def _within(keys: pa.BinaryArray, found: pa.BinaryArray) -> pa.BinaryArray:
-    """Those of the wanted keys that may be among the found ones, which are in the same order."""
+    """The wanted keys that may be among the found ones; both are in the same order."""
     low = _count_below(keys, found[0].as_py())
     return keys.slice(low, _count_below(keys, found[-1].as_py() + b"\0") - low)
 
 
 def _count_up_to(firsts: Sequence[bytes], prefix: bytes) -> int:
-    """How many of the blocks begin before the last key that may have this prefix."""
+    """How many of the blocks begin no later than the last key that this prefix can have."""
     return bisect.bisect_right(firsts, prefix, key=lambda first: first[: len(prefix)])
 
 
 def _order_unknown(keys: pa.BinaryArray) -> bool:
-    """Whether one of these keys may be in another place than the order of bytes says.
+    """Whether any of these keys may be out of byte order in the file.
 
-    Java up to 1.2 sorted by UTF-16 in places. That differs for characters from U+E000 on, and for no key
-    without them, whatever it is compared with.
+    Java up to 1.2 sorted by UTF-16 in places. The two orders can differ only for keys with characters from
+    U+E000 on.
     """
     return bool((text_bytes(keys)[1] >= _FIRST_BYTE_FROM_E000).any())
 

@@ -1,12 +1,12 @@
-"""The entries of an HFile's data blocks, by columns both ways.
+"""Reads and builds the entries of an HFile's data blocks, by columns.
 
-An entry is the length of its key (int32), of its value (int32), of its row (int16: the key less 12), the
-row, which is what Hudi calls the key, ten bytes that are the same in all files of Hudi (no column
-family, the timestamp 2^63 - 1, the type Put), the value, and a zero (MVCC).
+An entry is the length of its key (int32), the length of its value (int32), the length of its row (int16: the
+key's less 12), the row, which Hudi calls the key, ten bytes that are the same in all of Hudi's files (no
+column family, timestamp 2^63 - 1, type Put), the value, and a zero (MVCC).
 
-Where entries begin is found as for Avro records (``record_starts``): many lanes start at once, one where
-each block begins and more inside of the blocks, behind the ten constant bytes; they count only if each
-lands on the next one's start.
+The starts of entries are found as for Avro records (``record_starts``): many lanes start at once, one at the
+beginning of each block and more within blocks, found by the ten constant bytes. They count only if each lane
+lands on the start of the next.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from mainstem.formats.record_starts import walk_lanes
 
 _HEAD = 10
 _TAIL = b"\x00\x7f\xff\xff\xff\xff\xff\xff\xff\x04"
-ENTRY_BYTES = _HEAD + len(_TAIL) + 1  # of an entry beside row and value
-_EXTRA = 12  # of a key's length: the row's length, the family's, timestamp and type
+ENTRY_BYTES = _HEAD + len(_TAIL) + 1  # bytes of an entry apart from row and value
+_EXTRA = 12  # bytes of a key apart from its row: lengths of row and family, timestamp, type
 _HEAD_TYPE = np.dtype([("key", ">i4"), ("value", ">i4"), ("row", ">i2")])
 _TAIL_FIRST, _TAIL_LAST = (int.from_bytes(_TAIL[place : place + 8], "big") for place in (0, 2))
 _ENTRY = struct.Struct(">iih")
@@ -39,14 +39,14 @@ ROW_BYTES_MAX = 32_767  # the length of a row is a signed int16
 
 _LANES_FROM = 512
 _LANES_MAX = 512
-_ROWS_TRIED = 256  # lengths of a row that are tried around a lane's start
+_ROWS_TRIED = 256  # row lengths tried around a lane's start
 
 
 # ---------------------------------------------------------------------------------------- reading
 
 
 class Entries:
-    """The entries of some blocks; keys and values are gathered, and checked, when they are asked for."""
+    """The entries of some blocks; keys and values are checked and gathered on demand."""
 
     def __init__(self, blocks: Sequence[bytes | memoryview]) -> None:
         sizes = np.array([len(block) for block in blocks], np.int64)
@@ -65,13 +65,13 @@ class Entries:
         return self._cells.take(pa.array(np.arange(0, 4 * self.count, 4)))
 
     def values(self, rows: np.ndarray | None = None) -> pa.BinaryArray:
-        """All values, or those of these entries."""
+        """All values, or those of the entries ``rows``."""
         chosen = np.arange(self.count) if rows is None else rows.astype(np.int64)
         return self._cells.take(pa.array(4 * chosen + 2))
 
     def of(self, keys: Iterable[bytes]) -> tuple[pa.BinaryArray, pa.BinaryArray]:
-        """Keys and values of the entries with one of a few keys; no others are checked. The keys' order must
-        be that of their bytes."""
+        """Keys and values of the entries with any of a few keys; only these are checked. The entries must be
+        in the byte order of their keys."""
         rows = sorted({row for key in keys for row in self._rows_of(key)})
         cells = [_cells(self._data, self._starts[row : row + 2]).to_pylist() for row in rows]
         return tuple(pa.array([one[place] for one in cells], pa.binary()) for place in (0, 2))
@@ -89,7 +89,7 @@ class Entries:
 
 
 def _cells(data: bytes | memoryview, starts: np.ndarray) -> pa.BinaryArray:
-    """Four cells for each entry (the last has three): key, the constant bytes, value, what is between."""
+    """Four cells per entry (three for the last): key, constant bytes, value, the bytes up to the next key."""
     raw = np.frombuffer(data, np.uint8)
     keys, values, rows = _heads(raw, starts[:-1])
     begins, ends = starts[:-1] + _HEAD, starts[1:] - 1
@@ -99,7 +99,7 @@ def _cells(data: bytes | memoryview, starts: np.ndarray) -> pa.BinaryArray:
         raise Malformed(f"entry {int(np.flatnonzero(wrong)[0])} of an HFile's chunk: lengths that do not fit")
     first, last = _gathered(raw, ">u8", tails), _gathered(raw, ">u8", tails + 2)
     if (first != _TAIL_FIRST).any() or (last != _TAIL_LAST).any() or raw[ends].any():
-        raise Malformed("an HFile entry with a family, a timestamp, a type or a version that Hudi has not")
+        raise Malformed("an HFile entry with a family, a timestamp, a type or a version unknown to Hudi")
     offsets = np.empty(4 * len(rows), np.int32)
     offsets[0::4], offsets[1::4], offsets[2::4], offsets[3::4] = begins, tails, tails + len(_TAIL), ends
     return pa.Array.from_buffers(
@@ -108,19 +108,19 @@ def _cells(data: bytes | memoryview, starts: np.ndarray) -> pa.BinaryArray:
 
 
 def _heads(raw: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lengths of key, value and row of the entries there."""
+    """Lengths of key, value and row of the entries at these places."""
     rows = _gathered(raw, ">i2", at + 8).astype(np.int64)
     both = _gathered(raw, ">i8", at).astype(np.int64)
     return both >> 32, both.astype(np.int32).astype(np.int64), rows
 
 
 def _gathered(raw: np.ndarray, kind: str, at: np.ndarray) -> np.ndarray:
-    """One unaligned number at each place; callers know that all of it lies inside."""
+    """One unaligned number at each place; callers check that it lies within ``raw``."""
     return np.ndarray((len(raw) - int(kind[-1]) + 1,), kind, raw, strides=(1,))[at]
 
 
 def _starts(data: memoryview, ends: np.ndarray) -> np.ndarray:
-    """int64[entries + 1]: where each entry begins, then the end; every block ends where an entry does."""
+    """int64[entries + 1]: where each entry begins, and the end; each block must end where an entry does."""
     size = len(data)
     if not size:
         return np.zeros(1, np.int64)
@@ -141,7 +141,7 @@ def _starts(data: memoryview, ends: np.ndarray) -> np.ndarray:
 
 
 def _step(data: memoryview) -> Callable[[np.ndarray], np.ndarray]:
-    """The way from the start of each entry to the next one's; behind the end, any way on."""
+    """A function from the starts of entries to the next starts; beyond the end it just moves on."""
     lengths = np.ndarray((len(data) - 7,), ">i8", data, strides=(1,))
     last = len(data) - ENTRY_BYTES
 
@@ -169,7 +169,7 @@ def _walk_plain(data: memoryview) -> np.ndarray:
 
 
 def _seeds(data: memoryview) -> np.ndarray:
-    """Ascending places that look like the start of an entry."""
+    """Places that look like the start of an entry, ascending."""
     size = len(data)
     lanes = min(_LANES_MAX, max(16, size // 2048))
     whole = data.obj if isinstance(data.obj, bytes) and len(data.obj) == size else bytes(data)
@@ -184,7 +184,7 @@ def _seeds(data: memoryview) -> np.ndarray:
 
 
 def _before(raw: np.ndarray, tails: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Where the entries begin whose constant bytes are there, if their rows have one of these lengths."""
+    """Where the entries with these constant bytes begin, if their rows have one of these lengths."""
     begins = tails[:, None] - (_HEAD + rows)
     said = _gathered(raw, ">i2", np.maximum(begins, 0) + 8)
     lane, which = np.nonzero((said == rows) & (begins >= 0))
@@ -196,7 +196,7 @@ def _before(raw: np.ndarray, tails: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def _changed(ascending: np.ndarray) -> np.ndarray:
-    """Each number once."""
+    """An ascending array without repeats."""
     return ascending[np.append(True, np.diff(ascending) > 0)[: len(ascending)]]
 
 
@@ -204,14 +204,14 @@ def _changed(ascending: np.ndarray) -> np.ndarray:
 
 
 def lengths_of(values: pa.BinaryArray | pa.DictionaryArray) -> np.ndarray:
-    """int64 per value: its bytes."""
+    """int64 per value: its length in bytes."""
     if isinstance(values, pa.DictionaryArray):
         return lengths_of(values.dictionary)[values.indices.to_numpy()]
     return pc.binary_length(values).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def entries_of(keys: pa.BinaryArray, values: pa.BinaryArray | pa.DictionaryArray) -> pa.Buffer:
-    """The entries with these keys and values, one after another; of a dictionary each value is laid out
+    """The entries with these keys and values, one after another; each value of a dictionary is laid out
     once."""
     rows, sizes = lengths_of(keys), lengths_of(values)
     tail, end, separator = _constant(_TAIL), _constant(b"\0"), _constant(b"")
@@ -226,7 +226,7 @@ def entries_of(keys: pa.BinaryArray, values: pa.BinaryArray | pa.DictionaryArray
 
 
 def _alike(keys: pa.BinaryArray, ends: pa.BinaryArray, which: np.ndarray) -> pa.Buffer:
-    """Entries of one size: ``ends[which[i]]`` comes behind each key."""
+    """Entries of one size; ``ends[which[i]]`` follows key ``i``."""
     first = int(offsets_of(keys)[0])
     width, end = len(keys[0].as_py()), len(ends[0].as_py())
     made = np.empty(len(keys), [("head", f"V{_HEAD}"), ("key", f"V{width}"), ("end", f"V{end}")])
@@ -256,9 +256,9 @@ def _constant(data: bytes) -> pa.Scalar:
 def in_order(
     keys: pa.Array | pa.ChunkedArray, values: pa.Array | pa.ChunkedArray
 ) -> tuple[pa.BinaryArray, pa.BinaryArray]:
-    """Keys and values as binary arrays, by the unsigned bytes of the keys.
+    """Keys and values as binary arrays, sorted by the unsigned bytes of the keys.
 
-    Raises ``Invalid`` for nulls, a key that is there twice, and a key that HFiles cannot hold.
+    Raises ``Invalid`` for nulls, repeated keys and keys too long for an HFile.
     """
     if len(keys) != len(values):
         raise Invalid(f"{len(keys)} keys and {len(values)} values")
@@ -271,7 +271,7 @@ def in_order(
         if not _ascending(keys):
             same = pc.equal(keys.slice(1), keys.slice(0, len(keys) - 1))
             twice = keys.filter(pa.concat_arrays([same, pa.array([False])]))
-            raise Invalid(f"{len(twice)} keys of an HFile are there twice, {twice[0].as_py()[:200]!r} is one")
+            raise Invalid(f"{len(twice)} keys of an HFile occur twice, such as {twice[0].as_py()[:200]!r}")
     longest = int(lengths_of(keys).max(initial=0))
     if longest > ROW_BYTES_MAX:
         raise Invalid(f"a key of {longest} bytes; an HFile holds keys of {ROW_BYTES_MAX} bytes at most")

@@ -1,11 +1,11 @@
-"""What an HFile v3 is made of: blocks, numbers, the protobuf messages of trailer and file info.
+"""The parts of an HFile v3: blocks, numbers, and the protobuf messages of trailer and file info.
 
-A block is a header of 33 bytes, the compressed data and checksums. The header: magic (8), bytes that
-follow it (int32), plain bytes (int32), offset of the previous block of the kind (int64), kind of
-checksum (byte), bytes per checksum (int32), bytes of header and data without checksums (int32). All
-integers are big-endian. Every block is compressed with the file's codec, index and file info too.
-The format is HBase's (``HFileBlock``, ``FixedFileTrailer``) as Hudi's own classes in
-``org.apache.hudi.io.hfile`` read and write it.
+A block is a header of 33 bytes, the compressed data and checksums. The header holds: magic (8), bytes after
+the header (int32), uncompressed bytes (int32), offset of the previous block of this kind (int64), kind of
+checksum (byte), bytes per checksum (int32), bytes of header and data without checksums (int32). All integers
+are big-endian. Every block is compressed with the file's codec, index and file info too. The format is
+HBase's (``HFileBlock``, ``FixedFileTrailer``), as Hudi's own classes in ``org.apache.hudi.io.hfile`` read and
+write it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from mainstem import limits
 from mainstem.errors import Unsupported
 from mainstem.formats.avro_rows import Malformed
 
-try:  # Intel's ISA-L inflates three times as fast as zlib and deflates four times as fast, to a tenth more
+try:  # Intel's ISA-L inflates three times as fast as zlib; it deflates four times as fast, a tenth larger
     from isal import isal_zlib as fastest
 
     _LEVEL, _FAST = 3, 1
-except ImportError:  # a machine that it has no wheel for
+except ImportError:  # no wheel for this machine
     import zlib as fastest
 
-    _LEVEL, _FAST = 6, 1  # 6 as Java's GZIPOutputStream
+    _LEVEL, _FAST = 6, 1  # Java's GZIPOutputStream uses 6
 
 DATA, META, ROOT, LEAF, INTERMEDIATE, INFO = (
     b"DATABLK*", b"METABLKc", b"IDXROOT2", b"IDXLEAF2", b"IDXINTE2", b"FILEINF2",
@@ -41,14 +41,14 @@ _CODEC_NAMES = {0: "LZO", 3: "SNAPPY", 4: "LZ4", 5: "BZIP2", 6: "ZSTD"}
 HEADER = struct.Struct(">8siiqBii")
 NULL_CHECKSUM, CRC32 = 0, 1
 PROTOBUF = b"PBUF"
-_GZIP = 31  # zlib's number for a gzip member of any window
-# A gzip member cannot inflate more than this, so a larger claim is refused before memory is taken.
+_GZIP = 31  # zlib's wbits for a gzip member with any window
+# A gzip member cannot inflate more than this; a larger claim is refused before memory is allocated.
 _GZIP_RATIO_MAX = 1040
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block: its plain ``data`` and how many bytes of the file it takes."""
+    """A block's uncompressed ``data``, and ``size``, the bytes that it takes in the file."""
 
     magic: bytes
     data: bytes | memoryview
@@ -56,15 +56,15 @@ class Block:
 
 
 def plain_size(view: memoryview) -> int:
-    """What the block that begins there says of its plain size; ``read_block`` checks it."""
+    """The uncompressed size that a block's header declares; ``read_block`` checks it."""
     return max(0, HEADER.unpack_from(view)[2]) if len(view) >= HEADER.size else 0
 
 
 def read_block(view: memoryview, codec: int, *expected: bytes) -> Block:
     """The block that begins at the first byte of ``view``.
 
-    CRC32 checksums are verified. Those of the kinds NULL (all that Hudi writes) and CRC32C (HBase's) are
-    not, as in Java; a compressed block has gzip's own checksum besides.
+    CRC32 checksums are verified. As in Java, those of the kinds NULL (all that Hudi writes) and CRC32C
+    (HBase's) are not; a compressed block has gzip's own checksum besides.
     """
     if len(view) < HEADER.size:
         raise Malformed("an HFile block that is cut off in its header")
@@ -96,7 +96,7 @@ def _check_crc(covered: memoryview, sums: memoryview, chunk: int) -> None:
 def _inflated(data: memoryview, plain: int, codec: int) -> bytes | memoryview:
     if codec == NONE:
         if len(data) != plain:
-            raise Malformed(f"an HFile block of {plain} plain bytes, {len(data)} are there")
+            raise Malformed(f"an HFile block of {plain} uncompressed bytes that holds {len(data)}")
         return data
     if plain > _GZIP_RATIO_MAX * len(data):
         raise Malformed(f"an HFile block that claims to inflate {len(data)} bytes to {plain}")
@@ -111,7 +111,7 @@ def _inflated(data: memoryview, plain: int, codec: int) -> bytes | memoryview:
 
 
 def check_codec(codec: int) -> None:
-    """Java's own reader knows GZ and NONE, and so do we."""
+    """Accept GZ and NONE, as Java's own reader does."""
     if codec in _CODEC_NAMES:
         raise Unsupported(f"an HFile compressed with {_CODEC_NAMES[codec]}; GZ and NONE are read")
     if codec not in (GZ, NONE):
@@ -121,8 +121,7 @@ def check_codec(codec: int) -> None:
 def make_block(
     magic: bytes, data: bytes | memoryview, codec: int, previous: int = -1, known: bytes = b""
 ) -> list[bytes | memoryview]:
-    """The buffers of one block of ``data`` and ``known``, which is compressed once for all blocks that
-    have it."""
+    """The buffers of a block of ``data`` followed by ``known``; the latter is compressed once and cached."""
     stored: bytes | memoryview
     if codec == GZ and known:
         stored = _deflated_before(data, known)
@@ -132,7 +131,7 @@ def make_block(
 
 
 def stored_data(data: bytes | memoryview, codec: int, *, fast: bool = False) -> bytes | memoryview:
-    """A block's data as it is stored; ``fast``: with zlib in a third of the time, a tenth larger."""
+    """A block's data as stored; ``fast``: in a third of zlib's usual time, but a tenth larger."""
     if codec != GZ:
         return data
     if len(data) <= _SMALL_BYTES:
@@ -145,11 +144,10 @@ def stored_data(data: bytes | memoryview, codec: int, *, fast: bool = False) -> 
 def framed(
     magic: bytes, stored: bytes | memoryview, plain: int, previous: int
 ) -> list[bytes | memoryview]:
-    """The buffers of one block, with one empty checksum of the kind NULL.
+    """The buffers of a block, with one empty checksum of the kind NULL per gigabyte.
 
-    One checksum for a gigabyte: Java up to 1.2 does not see entries that begin in the last bytes of a block,
-    as many as the block has checksum bytes (apache/hudi#19146), and hudi-rs 0.5 miscounts checksums of
-    16 KiB.
+    More checksums would do harm: Java up to 1.2 does not see entries that begin in a block's last bytes, as
+    many as the block has checksum bytes (apache/hudi#19146), and hudi-rs 0.5 miscounts checksums of 16 KiB.
     """
     size = HEADER.size + len(stored)
     sums = bytes(4 * -(-size // _CHECKSUM_BYTES))
@@ -158,7 +156,7 @@ def framed(
 
 
 def _deflated_before(data: bytes | memoryview, known: bytes) -> bytes:
-    """A gzip member of both, whose second part is the same whatever the first is."""
+    """A gzip member of both, in which the bytes of ``known`` do not depend on ``data``."""
     if len(data) <= _SMALL_BYTES:
         first = _plain_part(data, last=False)
     else:
@@ -170,7 +168,7 @@ def _deflated_before(data: bytes | memoryview, known: bytes) -> bytes:
 
 
 def _plain_part(data: bytes | memoryview, *, last: bool) -> bytes:
-    """A deflate block that holds its data as it is."""
+    """A deflate block that stores its data uncompressed."""
     return b"".join((bytes((last,)), struct.pack("<HH", len(data), 0xFFFF ^ len(data)), data))
 
 
@@ -181,9 +179,9 @@ def _last_part(known: bytes) -> bytes:
 
 
 _KNOWN_LEVEL = 6
-# Making a compressor takes longer than what it saves of so few bytes, which index and file info have.
+# Creating a compressor takes longer than it saves for so few bytes, as index and file info have.
 _SMALL_BYTES = 512
-_RAW = -15  # zlib's number for deflate without a frame
+_RAW = -15  # zlib's wbits for deflate without a frame
 _GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\x03"
 _CHECKSUM_BYTES = 1 << 30
 
@@ -192,7 +190,7 @@ _CHECKSUM_BYTES = 1 << 30
 
 
 def put_hadoop_vint(value: int) -> bytes:
-    """``WritableUtils.writeVInt`` of a number that is not negative."""
+    """``WritableUtils.writeVInt`` of a non-negative number."""
     if value <= 127:
         return bytes((value,))
     data = value.to_bytes((value.bit_length() + 7) // 8, "big")
@@ -200,7 +198,7 @@ def put_hadoop_vint(value: int) -> bytes:
 
 
 def read_hadoop_vint(data: memoryview, at: int) -> tuple[int, int]:
-    """``(value, where it ends)``; a negative number is damage here."""
+    """``(value, next position)``; a negative number is damage here."""
     if at >= len(data):
         raise Malformed("a number that is cut off")
     first = data[at]
@@ -213,7 +211,7 @@ def read_hadoop_vint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def put_varint(value: int) -> bytes:
-    """A protobuf varint of an unsigned number of up to 64 bits."""
+    """An unsigned number of up to 64 bits as a protobuf varint."""
     if value <= 127:
         return bytes((value,))
     made = bytearray()
@@ -224,7 +222,7 @@ def put_varint(value: int) -> bytes:
 
 
 def read_varint(data: memoryview, at: int) -> tuple[int, int]:
-    """``(value, where it ends)``."""
+    """``(value, next position)``."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(data):
@@ -241,14 +239,14 @@ def read_varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def put_field(number: int, value: int | bytes) -> bytes:
-    """One field of a protobuf message: a varint, or bytes with their length."""
+    """A field of a protobuf message: a varint, or bytes after their length."""
     if isinstance(value, int):
         return bytes((number << 3,)) + put_varint(value)
     return bytes((number << 3 | 2,)) + put_varint(len(value)) + value
 
 
 def put_numbers(fields: Iterable[tuple[int, int]]) -> bytes:
-    """Fields with unsigned numbers of up to 64 bits, as ``put_field`` makes each of them."""
+    """Several fields with unsigned numbers of up to 64 bits, as ``put_field`` encodes each."""
     made = bytearray()
     for number, value in fields:
         made.append(number << 3)
@@ -260,7 +258,7 @@ def put_numbers(fields: Iterable[tuple[int, int]]) -> bytes:
 
 
 def read_fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """``(number, value)`` of every field; fixed-width fields, which HFiles have not, are left out."""
+    """``(number, value)`` of every field; skips fixed-width fields, which HFiles do not use."""
     at = 0
     while at < len(data):
         tag, at = read_varint(data, at)
@@ -273,15 +271,15 @@ def read_fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
             raise Malformed(f"a protobuf field of the wire type {wire}")
         length, at = read_varint(data, at) if wire == 2 else (8 if wire == 1 else 4, at)
         if at + length > len(data):
-            raise Malformed(f"a protobuf field of {length} bytes, {len(data) - at} are there")
+            raise Malformed(f"a protobuf field of {length} bytes, but only {len(data) - at} are left")
         if wire == 2:
             yield number, data[at : at + length]
         at += length
 
 
 def read_delimited(data: memoryview) -> memoryview:
-    """The message behind a varint with its length."""
+    """The message after a varint with its length."""
     length, at = read_varint(data, 0)
     if at + length > len(data):
-        raise Malformed(f"a protobuf message of {length} bytes, {len(data) - at} are there")
+        raise Malformed(f"a protobuf message of {length} bytes, but only {len(data) - at} are left")
     return data[at : at + length]

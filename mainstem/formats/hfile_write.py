@@ -1,9 +1,9 @@
-"""Writing HFiles as Hudi's own writer makes them (``HFileWriterImpl``), by columns.
+"""Writes HFiles as Hudi's own writer does (``HFileWriterImpl``), by columns.
 
-One index level with the real first key of every block, lengths of index keys as Hadoop writes them, a meta
-index even if it is empty, entries of type Put without family, with the greatest timestamp and version 0, one
-checksum for a gigabyte: what every reader of Hudi from 1.0 on and hudi-rs understand. Keys are in the order
-of their UTF-8 bytes; none is there twice.
+The files have one index level with the real first key of every block, lengths of index keys in Hadoop's form,
+a meta index even if it is empty, entries of type Put without family, with the greatest timestamp and version
+0, and one checksum per gigabyte. All readers of Hudi from 1.0 on, and hudi-rs, understand this. Keys are
+sorted by their UTF-8 bytes, without repeats.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def write_hfile(
 ) -> bytes:
     """An HFile with these entries; keys are strings or binaries in any order.
 
-    ``base_file`` files say their smallest and greatest key, which the content of a log block does not, and
-    may hold a bloom filter of the keys (``hoodie.metadata.bloom.filter.*``; no reader needs it). A log block,
-    which a compaction rewrites soon, is compressed less.
-    ``schema_text`` is the Avro schema of the values. ``compression`` is
-    ``hoodie.hfile.compression.algorithm`` (GZ or NONE), ``block_bytes`` is ``hoodie.hfile.block.size``.
-    ``run`` (``storage.side_by_side``) lays out and compresses the blocks; None: in turn.
+    With ``base_file`` the file names its smallest and greatest key, which a log block does not, and may hold
+    a bloom filter of the keys (``hoodie.metadata.bloom.filter.*``; no reader needs it). A log block is
+    compressed less, since a compaction soon rewrites it. ``schema_text`` is the Avro schema of the values,
+    ``compression`` is ``hoodie.hfile.compression.algorithm`` (GZ or NONE), ``block_bytes`` is
+    ``hoodie.hfile.block.size``. ``run`` (``storage.side_by_side``) encodes and compresses blocks in parallel;
+    None: one by one.
 
-    Raises ``Invalid`` for nulls, a key twice (Java's writer refuses that too), and keys over 32,767 bytes.
+    Raises ``Invalid`` for nulls, repeated keys (Java's writer refuses them too), and keys over 32,767 bytes.
     """
     if compression not in layout.CODECS:
         raise Invalid(f"an HFile compressed with {compression!r}; {' and '.join(layout.CODECS)} are written")
@@ -80,8 +80,10 @@ def write_hfile(
 def write_log_hfiles(
     keys: pa.Array, values: pa.Array, bounds: Sequence[int], *, schema_text: str
 ) -> Iterator[bytes]:
-    """``write_hfile`` of each range of rows ``bounds[i]:bounds[i + 1]``, as contents of log blocks: the cheap
-    way where many of them have some rows each, all of which are laid out at once."""
+    """``write_hfile`` for each range of rows ``bounds[i]:bounds[i + 1]``, as contents of log blocks.
+
+    Cheaper than single calls for many ranges of few rows: all entries are encoded at once.
+    """
     alone = len(bounds) < 3 or len(keys) <= _FEW
     together = None if alone else _together(keys, values, bounds)
     for place, (low, high) in enumerate(pairwise(bounds)):
@@ -96,8 +98,8 @@ def write_log_hfiles(
 
 
 def _together(keys: pa.Array, values: pa.Array, bounds: Sequence[int]) -> list[_Content | None] | None:
-    """The contents of ranges; None for what ``_many`` sorts or refuses, and for more than is laid out at
-    once."""
+    """The contents of the ranges (None for an empty one), or None if they need ``_many``: entries to be
+    sorted or refused, or too many to encode at once."""
     if len(keys) > limits.CHUNK_ROWS or len(values) != len(keys) or keys.null_count or values.null_count:
         return None
     keys = keys.cast(pa.binary())
@@ -125,13 +127,13 @@ def _together(keys: pa.Array, values: pa.Array, bounds: Sequence[int]) -> list[_
     return [content(low, high) if low < high else None for low, high in pairwise(bounds)]
 
 
-#: makes the first key of a block and its entries
+#: returns a block's first key and its entries
 _Block = Callable[[], tuple[bytes, "bytes | memoryview"]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What data blocks hold; ``size``: bytes of all entries."""
+    """The content of data blocks; ``size``: bytes of all entries."""
 
     keys: pa.Array
     count: int
@@ -157,8 +159,10 @@ def _many(keys: pa.Array, values: pa.Array, block_bytes: int) -> _Content:
 
 
 def _few(keys: pa.Array, values: pa.Array, block_bytes: int) -> _Content | None:
-    """A few entries that fit into one block, as a log block of a small commit has them, without columns;
-    None for others, and for what ``_many`` refuses."""
+    """A few entries that fit into one block, such as a small commit's log block, built without columns.
+
+    None for more entries, and for what ``_many`` refuses.
+    """
     if not 0 < len(keys) <= _FEW or len(values) != len(keys) or keys.null_count or values.null_count:
         return None
     keys = keys.cast(pa.binary())
@@ -207,7 +211,7 @@ def _index_entry(offset: int, size: int, key: bytes) -> bytes:
 
 
 class _File:
-    """The parts of a file so far."""
+    """The parts of a file written so far."""
 
     def __init__(self, codec: int, *, fast: bool) -> None:
         self._codec = codec
@@ -261,7 +265,7 @@ class _File:
         return self._add(layout.make_block(magic, data, self._codec, known=known))
 
     def _add(self, parts: list[bytes | memoryview]) -> tuple[int, int]:
-        """``(offset, size)`` of the new block."""
+        """Append a block; return its ``(offset, size)``."""
         offset, size = self._at, sum(len(part) for part in parts)
         self._parts += parts
         self._at += size
@@ -269,7 +273,7 @@ class _File:
 
 
 def _info_message(info: dict[str, bytes], follows: int) -> bytes:
-    """The message up to its last ``follows`` bytes."""
+    """The file info message without its last ``follows`` bytes."""
     pairs = (_short_pair if len(value) <= _SHORT else _pair for value in info.values())
     message = b"".join(pair(name, value) for pair, (name, value) in zip(pairs, info.items(), strict=True))
     return layout.PROTOBUF + layout.put_varint(len(message) + follows) + message
@@ -279,7 +283,7 @@ def _pair(name: str, value: bytes) -> bytes:
     return layout.put_field(1, layout.put_field(1, name.encode()) + layout.put_field(2, value))
 
 
-#: numbers, of which the file groups of a commit have the same
+#: pairs with values up to this many bytes are cached: numbers, often equal in all file groups of a commit
 _SHORT = 8
 _short_pair = lru_cache(maxsize=1024)(_pair)
 

@@ -1,4 +1,4 @@
-"""``java.util.Properties`` text: ``hoodie.properties`` and partition metafiles."""
+"""``java.util.Properties`` text: the form of ``hoodie.properties`` and partition metafiles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
 
 
 def parse_properties(data: bytes, *, path: str) -> dict[str, str]:
-    """Key/value pairs by the rules of ``Properties.load`` (comments, continuation, ``\\uXXXX``)."""
+    """Keys and values by the rules of ``Properties.load`` (comments, continuation lines, ``\\uXXXX``)."""
     result: dict[str, str] = {}
     lines = iter(re.split(r"\r\n|\n|\r", data.decode("latin-1")))
     for raw in lines:
@@ -63,12 +63,12 @@ def _unescape(text: str, path: str) -> str:
         else:
             out.append(_ESCAPES.get(char, char))
     joined = "".join(out)
-    # Surrogate pairs stand as two escapes; Python wants one character.
+    # A surrogate pair is written as two escapes; in Python it is one character.
     return joined.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def format_properties(pairs: Mapping[str, str], *, comments: tuple[str, ...] = ()) -> bytes:
-    """Text as ``Properties.store`` escapes it, keys sorted."""
+    """The text that ``Properties.store`` writes, with sorted keys."""
     lines = [f"#{text}" for text in comments]
     lines += [f"{_escape(k, True)}={_escape(v, False)}" for k, v in sorted(pairs.items())]
     return ("\n".join(lines) + "\n").encode("latin-1")

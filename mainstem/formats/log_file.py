@@ -1,13 +1,12 @@
-"""Hudi log files: framing of blocks (``HoodieLogFormat``) and the content of each kind of block.
+"""Hudi log files: the framing of blocks (``HoodieLogFormat``) and the content of each kind of block.
 
-A block is ``#HUDI#``, int64 size (of what follows this field), int32 log version 1, int32 kind,
-header map, int64 content length, content, footer map (empty), int64 distance back to the magic.
-All integers are big-endian. Blocks follow one another without padding; the file has no header of
-its own.
+A block is ``#HUDI#``, int64 size (of all that follows this field), int32 log version 1, int32 kind, header
+map, int64 content length, content, footer map (empty), int64 distance back to the magic. All integers are
+big-endian. Blocks follow one another without padding; the file has no header of its own.
 
-Reading is strict by default. ``damaged="skip"`` does what Java's ``HoodieLogFileReader`` does with
-a block whose size, trailer or successor is wrong: it looks for the next magic and goes on, so the
-rows of the damaged block are missing without a word.
+Reading is strict by default. ``damaged="skip"`` treats a block whose size, trailer or successor is wrong like
+Java's ``HoodieLogFileReader``: it continues at the next magic, so the rows of the damaged block are silently
+missing.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ _PREFIX = struct.Struct(">6sqiii")  # magic, size, log version, kind, number of 
 _ENTRY = struct.Struct(">ii")
 _LONG = struct.Struct(">q")
 _INT = struct.Struct(">i")
-# A parquet block that inflates more than this is refused (dictionary and run-length bombs).
+# A parquet block that would inflate more than this is refused (dictionary and run-length bombs).
 _PARQUET_RATIO_MAX = 200
 _PARQUET_ALWAYS_BYTES = 64 * limits.MIB
 
 
 class BlockKind(IntEnum):
-    """``HoodieLogBlockType``; CORRUPT is made by ``damaged="skip"``, never written."""
+    """``HoodieLogBlockType``; CORRUPT results from ``damaged="skip"`` and is never written."""
 
     COMMAND = 0
     DELETE = 1
@@ -66,8 +65,7 @@ _BLOCK_KINDS = {"avro": BlockKind.AVRO_DATA, "parquet": BlockKind.PARQUET_DATA}
 
 
 class Header(IntEnum):
-    """``HeaderMetadataType``: keys of a block's header map. Unknown numbers are kept as they
-    are."""
+    """``HeaderMetadataType``: keys of a block's header map. Unknown numbers are kept as they are."""
 
     INSTANT_TIME = 0
     TARGET_INSTANT_TIME = 1
@@ -82,7 +80,7 @@ class Header(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogBlock:
-    """One block. ``content`` lies on the file's bytes; ``offset`` is that of the block's magic."""
+    """A block. ``content`` is a view of the file's bytes; ``offset`` is that of the block's magic."""
 
     kind: BlockKind
     instant: str
@@ -94,7 +92,7 @@ class LogBlock:
 
     @property
     def schema_text(self) -> str:
-        """The Avro schema that the block was written with, meta fields included."""
+        """The Avro schema with which the block was written, meta fields included."""
         text = self.headers.get(Header.SCHEMA)
         if text is None:
             raise self._corrupt("a data block without its schema header")
@@ -102,12 +100,11 @@ class LogBlock:
 
     @property
     def partial(self) -> bool:
-        """IS_PARTIAL: the block holds only the columns that an update set (Spark MERGE INTO)."""
+        """IS_PARTIAL: the block holds only the columns that an update set (Spark's MERGE INTO)."""
         return self.headers.get(Header.IS_PARTIAL, "").lower() == "true"
 
     def records(self) -> tuple[memoryview, int]:
-        """``(framed records, their number)`` of an AVRO_DATA or CDC_DATA block, for
-        ``decode_many``."""
+        """``(framed records, their number)`` of an AVRO_DATA or CDC_DATA block, for ``decode_many``."""
         if self.kind not in (BlockKind.AVRO_DATA, BlockKind.CDC_DATA):
             raise Unsupported(f"a {self.kind.name} block has no Avro records")
         if len(self.content) < 8:
@@ -119,7 +116,7 @@ class LogBlock:
         return self.content[8:], count
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Rows of a data block in its own schema; names that the schema has not are left out."""
+        """Rows of a data block in its own schema; names that the schema lacks are left out."""
         if self.kind == BlockKind.PARQUET_DATA:
             return self._parquet(columns)
         if self.kind in (BlockKind.AVRO_DATA, BlockKind.CDC_DATA):
@@ -132,13 +129,13 @@ class LogBlock:
         )
 
     def hfile(self) -> HFile:
-        """The HFile of an HFILE_DATA block; offsets in its errors count from the block's content on."""
+        """The HFile of an HFILE_DATA block; offsets in its errors count from the start of the content."""
         if self.kind != BlockKind.HFILE_DATA:
             raise Unsupported(f"a log block of kind {self.kind.name} is no HFile")
         return open_hfile(self.content, path=f"{self.path}, from offset {self.content_offset} on")
 
     def deletes(self) -> pa.Table:
-        """Columns record_key, partition_path, ordering, ordering_is_default of a DELETE block."""
+        """A DELETE block as columns record_key, partition_path, ordering, ordering_is_default."""
         if self.kind != BlockKind.DELETE:
             raise Unsupported(f"a log block of kind {self.kind.name} holds no deletes")
         if len(self.content) < 8:
@@ -177,13 +174,13 @@ class LogBlock:
             footer = pq.read_metadata(source)
             _check_parquet(footer, len(self.content))
             _check_names(footer.schema.to_arrow_schema().names)
-            # Strings stay behind their dictionaries until it is known how large they would become.
+            # Strings stay dictionary-encoded until their full size is known.
             texts = [c.path for c in map(footer.schema.column, range(footer.num_columns)) if _flat(c)]
             file = pq.ParquetFile(source, read_dictionary=texts, page_checksum_verification=True)
             found = [name for name in wanted if name in file.schema_arrow.names]
             rows = file.read(columns=found, use_threads=False)
             _check_texts(rows, len(self.content))
-            rows.validate(full=True)  # parquet does not look at what it calls text
+            rows.validate(full=True)  # parquet does not check that a string column is UTF-8
             return rows
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             raise self._corrupt(f"a damaged parquet block: {error}") from None
@@ -212,7 +209,7 @@ def _check_names(names: list[str]) -> None:
 
 
 def _check_texts(rows: pa.Table, size: int) -> None:
-    """What the strings take once they are written out, one copy per row."""
+    """Check the size of the strings once they are decoded, one copy per row."""
     total = 0
     for column in rows.columns:
         for chunk in column.chunks:
@@ -239,7 +236,7 @@ def data_block(
     compression: str = "gzip",
     extra: Mapping[Header, str] | None = None,
 ) -> list[bytes | memoryview]:
-    """One data block with these rows, as buffers to be written one after another.
+    """One data block with these rows, as buffers to write one after another.
 
     See ``data_blocks`` for the options.
     """
@@ -267,13 +264,13 @@ def data_blocks(
     extra: Mapping[Header, str] | None = None,
     keep_empty: bool = False,
 ) -> list[list[bytes | memoryview]]:
-    """One data block per range of rows ``bounds[i]:bounds[i + 1]``, encoded in one go.
+    """One data block per range of rows ``bounds[i]:bounds[i + 1]``, all encoded in one pass.
 
-    The cheap way to write a batch that is sorted by bucket; an empty range gives an empty list.
-    ``block_format`` is ``hoodie.logfile.data.block.format``: "avro" makes AVRO_DATA blocks,
-    "parquet" PARQUET_DATA blocks, each a complete Parquet file compressed with ``compression``
-    (``hoodie.parquet.compression.codec``). ``extra`` are further headers of every block, such as
-    IS_PARTIAL. Raises ``Invalid``, naming the column, for rows that ``schema_text`` cannot hold.
+    This is the cheap way to write a batch that is sorted by bucket; an empty range gives an empty list.
+    ``block_format`` is ``hoodie.logfile.data.block.format``: "avro" makes AVRO_DATA blocks, "parquet"
+    PARQUET_DATA blocks, each a complete Parquet file compressed with ``compression``
+    (``hoodie.parquet.compression.codec``). ``extra`` are further headers of every block, such as IS_PARTIAL.
+    Raises ``Invalid``, naming the column, for rows that ``schema_text`` cannot hold.
     """
     if block_format not in _BLOCK_KINDS:
         raise Invalid(
@@ -301,13 +298,13 @@ def _avro_contents(
 def _parquet_contents(
     schema_text: str, batch: pa.RecordBatch | pa.Table, bounds: Sequence[int], compression: str
 ) -> Iterator[list[bytes | memoryview]]:
-    """Complete Parquet files with the footer keys that Java's Avro writer leaves."""
+    """Complete Parquet files with the footer entries of Java's Avro writer."""
     import pyarrow.parquet as pq
 
     schema = avro_to_arrow(schema_text)
     alien = [name for name in batch.schema.names if name not in schema.names]
     if alien:
-        raise Invalid(f"the batch has columns that the table has not: {', '.join(alien)}")
+        raise Invalid(f"the batch has columns that the table does not have: {', '.join(alien)}")
     table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
     table = project_to(table, schema)
     for field, column in zip(schema, table.columns, strict=True):
@@ -342,7 +339,7 @@ def delete_block(
     ordering: Sequence[pa.Array] | None,
     extra: Mapping[Header, str] | None = None,
 ) -> list[bytes | memoryview]:
-    """A DELETE block; ``ordering`` None deletes whatever was written before (``IntWrapper(0)``).
+    """A DELETE block; without ``ordering`` it deletes whatever was written before (``IntWrapper(0)``).
 
     ``extra``: further headers.
     """
@@ -355,9 +352,9 @@ def delete_block(
 def hfile_block(
     instant: str, schema_text: str, keys: pa.Array, values: pa.Array, *, compression: str = "GZ"
 ) -> list[bytes | memoryview]:
-    """An HFILE_DATA block: what a delta commit adds to a file group of the metadata table.
+    """An HFILE_DATA block, which a delta commit adds to a file group of the metadata table.
 
-    Keys and values as for ``write_hfile``; ``schema_text`` is the Avro schema of the values.
+    Keys and values are those of ``write_hfile``; ``schema_text`` is the Avro schema of the values.
     """
     content = write_hfile(keys, values, schema_text=schema_text, base_file=False, compression=compression)
     return _block(BlockKind.HFILE_DATA, {Header.INSTANT_TIME: instant, Header.SCHEMA: schema_text}, [content])
@@ -366,21 +363,20 @@ def hfile_block(
 def hfile_blocks(
     instant: str, schema_text: str, keys: pa.Array, values: pa.Array, bounds: Sequence[int]
 ) -> Iterator[list[bytes | memoryview]]:
-    """``hfile_block`` of each range of rows ``bounds[i]:bounds[i + 1]``, which is cheaper for all at once."""
+    """``hfile_block`` for each range of rows ``bounds[i]:bounds[i + 1]``; cheaper than single calls."""
     headers = _entries({Header.INSTANT_TIME: instant, Header.SCHEMA: schema_text})
     for content in write_log_hfiles(keys, values, bounds, schema_text=schema_text):
         yield _framed(BlockKind.HFILE_DATA, headers, [content])
 
 
 def empty_group_block(instant: str) -> list[bytes | memoryview]:
-    """The delete block without deletes in the first log file of a file group of the metadata table."""
+    """The empty delete block in the first log file of a file group of the metadata table."""
     content = struct.pack(">ii", _CONTENT_VERSION, 1) + b"\0"
     return _block(BlockKind.DELETE, {Header.INSTANT_TIME: instant}, [content])
 
 
 def rollback_block(instant: str, target: str) -> list[bytes | memoryview]:
-    """A COMMAND block that takes back the blocks of ``target``; ``instant`` is the rollback's
-    own."""
+    """A COMMAND block that rolls back the blocks of ``target``; ``instant`` is the rollback's own."""
     headers = {
         Header.INSTANT_TIME: instant,
         Header.TARGET_INSTANT_TIME: target,
@@ -396,7 +392,7 @@ def _block(
 
 
 def _entries(headers: Mapping[Header, str]) -> tuple[int, bytes]:
-    """How many headers there are, and their bytes."""
+    """The number of headers, and their bytes."""
     texts = ((key, headers[key].encode()) for key in sorted(headers))
     return len(headers), b"".join(_ENTRY.pack(key, len(text)) + text for key, text in texts)
 
@@ -422,13 +418,12 @@ def _framed(
 def read_blocks(
     view: memoryview, *, path: str, damaged: str = "error"
 ) -> list[LogBlock]:
-    """All blocks of a log file, in order; contents are views, nothing is decoded yet.
+    """All blocks of a log file, in order; contents are views, not decoded yet.
 
-    A file of zero bytes has no blocks. With ``damaged="error"`` anything that is not a whole block
-    raises ``CorruptTable`` with path and offset, a begun block at the end included. With
-    ``damaged="skip"`` damage becomes a block of kind CORRUPT that reaches to the next magic, as in
-    Java, and fewer than six bytes at the end are ignored; a boundary without magic is an error
-    there too.
+    A file of zero bytes has no blocks. With ``damaged="error"`` anything but a whole block raises
+    ``CorruptTable`` with path and offset, an unfinished block at the end included. With ``damaged="skip"``
+    damage becomes a block of kind CORRUPT that reaches to the next magic, as in Java, and fewer than six
+    bytes at the end are ignored; a boundary without magic is an error even then.
     """
     if damaged not in ("error", "skip"):
         raise Invalid(f"damaged={damaged!r}: 'error' and 'skip' are possible")
@@ -440,7 +435,7 @@ class _Walk:
         self.view = view if view.format == "B" and view.ndim == 1 else view.cast("B")
         self.size = len(self.view)
         self.path = path
-        self.texts: dict[bytes, str] = {}  # one schema string for all blocks that carry it
+        self.texts: dict[bytes, str] = {}  # one string object per schema, shared by all its blocks
 
     def strict(self) -> list[LogBlock]:
         blocks, at = [], 0
@@ -478,7 +473,7 @@ class _Walk:
             raise self._corrupt(f"no log block begins here: {MAGIC!r} expected, found {found!r}", at)
 
     def _end(self, at: int) -> int:
-        """The end of the block at ``at``, its size and trailer checked."""
+        """The end of the block at ``at``; checks its size and trailer."""
         if at + 14 > self.size:
             raise self._corrupt("a log block that is cut off in its size field", at)
         size = _LONG.unpack_from(self.view, at + 6)[0]
@@ -501,7 +496,7 @@ class _Walk:
         return end
 
     def _java_end(self, at: int) -> int | None:
-        """``HoodieLogFileReader.isBlockCorrupted``: None when the block counts as damaged."""
+        """``HoodieLogFileReader.isBlockCorrupted``: None if the block counts as damaged."""
         if at + 14 > self.size:
             return None
         size = _INT.unpack_from(self.view, at + 10)[0]  # Java casts the int64 to int
@@ -542,7 +537,7 @@ class _Walk:
         place += 8
         if length < 0 or length > end - 12 - place:
             raise self._corrupt(
-                f"a log block with a content of {length} bytes, {end - 12 - place} are there", at
+                f"a log block with a content of {length} bytes, but only {end - 12 - place} are left", at
             )
         self._check_footer(at, place + length, end - 8)
         instant = headers.get(Header.INSTANT_TIME)
@@ -555,7 +550,7 @@ class _Walk:
         count = _INT.unpack_from(self.view, place)[0]
         _, place = self._headers(at, place + 4, count, end)
         if place != end:
-            raise self._corrupt(f"a log block with {end - place} bytes behind its footer", at)
+            raise self._corrupt(f"a log block with {end - place} bytes after its footer", at)
 
     def _headers(self, at: int, place: int, count: int, end: int) -> tuple[dict[int, str], int]:
         if not 0 <= count <= limits.LOG_HEADER_COUNT_MAX:

@@ -1,7 +1,7 @@
-"""How the columns of a base file are encoded and compressed, where the same for all would waste time.
+"""Chooses encoding and compression for each column of a base file.
 
-A dictionary of values that are all different is built in vain, and a higher level of gzip gains nothing on
-random keys or vectors. Both are decided by the first rows of a file.
+A dictionary of values that all differ is useless, and a higher gzip level gains nothing on random keys or
+vectors. Both decisions are made from the first rows of a file.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from typing import Any
 
 import pyarrow as pa
 
-# What is looked at: rows that say whether two columns are the same, and bytes of the keys.
+# Sample sizes: rows that show whether two columns are equal, and bytes of keys to compress.
 _SAMPLE_ROWS = 2048
 _SAMPLE_BYTES = 64 * 1024
-# Keys get the fastest level where the usual one would make them smaller by less than this share.
+# Keys get the fastest level if the usual one would save less than this share.
 _GAIN_MIN = 0.02
-# Vectors are not compressed by gzip where it would make them smaller by less than this share: of floating
-# point numbers it finds the exponents, about 8 %, and takes a hundred times as long as writing them.
+# Vectors stay uncompressed if gzip would save less than this share. Of floating point numbers it compresses
+# only the exponents, about 8 %, and takes a hundred times as long as writing them.
 _VECTOR_GAIN_MIN = 0.15
 _FASTEST = 1
-# Before pyarrow 22 the level of gzip was taken for the size of zlib's tables, and the level was always 6
-# (apache/arrow#47591): a low one takes ten times as long, for more bytes. 8 is zlib's own size.
+# Before version 22, pyarrow passed gzip's level on as the size of zlib's tables, and the level was always 6
+# (apache/arrow#47591): a low number takes ten times as long and more bytes. 8 is zlib's default size.
 _LEVELS_SINCE = 22
 _TABLES = 8
 
 
 def gzip_level(level: int) -> int:
-    """What to tell pyarrow for a level of gzip."""
+    """The number to pass to pyarrow for a gzip level."""
     return level if int(pa.__version__.split(".")[0]) >= _LEVELS_SINCE else _TABLES
 
 
 def column_settings(
     rows: pa.Table, unique: Sequence[str], codec: str, level: int | None, *, for_all: bool
 ) -> dict[str, Any]:
-    """``use_dictionary``, ``compression`` and so on of ``pyarrow.parquet.ParquetWriter``.
+    """Arguments of ``pyarrow.parquet.ParquetWriter``: ``use_dictionary``, ``compression`` and so on.
 
-    ``rows``: the file's first, in all its columns, vectors as bytes; ``unique``: names of text columns
-    whose values are all different, the keys first (columns with the same values as the keys count as
-    such); ``level`` of gzip, None for another codec; ``for_all``: also where it gains nothing.
+    ``rows``: the file's first rows, with all its columns and vectors as bytes. ``unique``: names of text
+    columns whose values all differ, the keys first; columns equal to the keys count as such. ``level``: of
+    gzip, None for another codec. ``for_all``: use the level even where it gains nothing.
     """
     keys = rows.column(unique[0]).slice(0, _SAMPLE_ROWS)
     same = [name for name in rows.schema.names if rows.column(name).slice(0, _SAMPLE_ROWS).equals(keys)]
@@ -49,7 +49,7 @@ def column_settings(
         "use_dictionary": [path for path in leaves if path not in {*unique, *same, *vectors}],
         "compression": codec,
     }
-    if vectors:  # an order of vectors says nothing
+    if vectors:  # least and greatest bytes of vectors mean nothing
         settings["write_statistics"] = [path for path in leaves if path not in vectors]
     if level is None:
         return settings
@@ -63,18 +63,18 @@ def column_settings(
 
 
 def dictionary_columns(schema: pa.Schema) -> list[str] | bool:
-    """``use_dictionary`` where nothing is known of the values: all columns but vectors as bytes."""
+    """``use_dictionary`` if nothing is known about the values: all columns except vectors as bytes."""
     vectors = _vectors(schema)
     return [path for path in _leaves(schema) if path not in vectors] if vectors else True
 
 
 def _vectors(schema: pa.Schema) -> list[str]:
-    """Nothing else has a fixed number of bytes here."""
+    """Names of vector columns: here only they have a fixed number of bytes."""
     return [field.name for field in schema if pa.types.is_fixed_size_binary(field.type)]
 
 
 def _leaves(schema: pa.Schema) -> list[str]:
-    """Paths of all columns as Parquet has them, those inside of nested ones too."""
+    """Parquet's paths of all leaf columns, including nested ones."""
     import pyarrow.parquet as pq
 
     made = pa.BufferOutputStream()

@@ -1,7 +1,7 @@
-"""Footer entries that are known only when all rows are written: the bloom filter and the range of keys.
+"""Adds footer entries that are known only after the last row: the bloom filter and the range of keys.
 
-pyarrow 17 and newer take them at the end. pyarrow 16, the newest that PyFlink allows, does not: there the
-entries are put into the footer that it wrote, as one more field of Parquet's ``FileMetaData`` (a struct in
+pyarrow from 17 on accepts them at the end. pyarrow 16, the newest that PyFlink allows, does not. There the
+entries are added to the finished footer, as one more field of Parquet's ``FileMetaData`` (a struct in
 Thrift's compact protocol, whose fields may come in any order).
 """
 
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-# Spark asks this of a file with dates before 1582-10-15 or times before 1900, which its version 2 counted in
-# another calendar: without it Java's readers refuse such rows by default (READ_ANCIENT_DATETIME). Any version
-# from 3.1.0 on says what we write, the Gregorian calendar for all times; this one is that of Java's files.
+# Spark looks for this entry in files with dates before 1582-10-15 or times before 1900, which Spark 2 counted
+# in another calendar. Without it, Java's readers refuse such rows by default (READ_ANCIENT_DATETIME). Any
+# version from 3.1.0 on means the Gregorian calendar everywhere, as written here; Java's files say this one.
 CALENDAR_NOTE = {"org.apache.spark.version": "3.5.9"}
 _STRUCT_END = b"\x00"
-# A field header with its number written out: type list, then 5 (key_value_metadata) in zigzag form.
+# A field header that spells out its number: type list, then 5 (key_value_metadata) in zigzag form.
 _ENTRIES_FIELD = b"\x09\x0a"
-# The next field (number one more than the last one), of type binary.
+# The header of the next field (its number is the last one plus one), of type binary.
 _NEXT_BINARY = b"\x18"
 _STRUCT = 0x0C
 _SHORT_LIST_MAX = 14
@@ -34,7 +34,7 @@ class _Output(Protocol):
 
 
 def close_with_notes(writer: pq.ParquetWriter, output: _Output, notes: Mapping[str, str]) -> None:
-    """Close the file that ``writer`` writes to ``output``, with key and value pairs in its footer."""
+    """Close the file that ``writer`` writes to ``output``, with these entries in its footer."""
     if hasattr(writer, "add_key_value_metadata"):
         writer.add_key_value_metadata(dict(notes))
         writer.close()
@@ -45,7 +45,7 @@ def close_with_notes(writer: pq.ParquetWriter, output: _Output, notes: Mapping[s
 
 
 def with_notes(data: bytes, notes: Mapping[str, str]) -> bytes:
-    """The end of a Parquet file (at least its footer) whose footer has no entries yet, with ``notes``."""
+    """The end of a Parquet file (at least its footer, without entries so far), with ``notes`` added."""
     at = len(data) - _TAIL_BYTES - int.from_bytes(data[-_TAIL_BYTES:-4], "little")
     footer = data[at:-_TAIL_BYTES]
     count = len(notes)

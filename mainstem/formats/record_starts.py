@@ -1,11 +1,10 @@
-"""Where each of many length-prefixed items begins, without walking them one by one.
+"""Finds where each of many length-prefixed items begins, without walking them one by one.
 
-The chain of lengths is sequential: item i+1 begins where item i ends. To walk it with numpy, many
-*lanes* start at once at places that look like the beginning of an item (the bytes there equal the
-first item's first bytes; records of one instant all begin with their commit time). All lanes walk
-in step, and the result counts only if each lane lands exactly on the next lane's start, which
-proves the whole chain from the known first item to the known end. Otherwise the chain is walked in
-a plain loop.
+The chain of lengths is sequential: item i+1 begins where item i ends. To walk it with numpy, many *lanes*
+start at once, at places that look like the beginning of an item: their bytes equal the first item's first
+bytes (the records of one instant all begin with their commit time). All lanes advance in step. The result
+counts only if each lane lands exactly on the next lane's start, which proves the whole chain from the known
+first item to the known end. Otherwise a plain loop walks the chain.
 """
 
 from __future__ import annotations
@@ -20,13 +19,12 @@ from mainstem.formats.avro_rows import Malformed
 
 _LENGTH = struct.Struct(">i")
 _LANES_MAX = 1024
-_LANES_FROM = 512  # below this many records a plain loop is as fast
+_LANES_FROM = 512  # with fewer records, a plain loop is as fast
 _PATTERN_BYTES = 24
 
 
 def framed_starts(data: memoryview, count: int) -> np.ndarray:
-    """int64[count + 1]: offsets of the int32 length of every framed record, then the end of
-    ``data``.
+    """int64[count + 1]: where the int32 length of each framed record is, then the end of ``data``.
 
     Raises ``Malformed`` unless exactly ``count`` records fill ``data``.
     """
@@ -41,7 +39,7 @@ def framed_starts(data: memoryview, count: int) -> np.ndarray:
 
 
 def joined_starts(data: memoryview, parts: Sequence[tuple[int, int]]) -> np.ndarray:
-    """The same for several contents that were laid end to end; ``parts`` are (bytes, records)."""
+    """``framed_starts`` for several contents in one buffer; ``parts`` are (bytes, records) of each."""
     count = sum(records for _, records in parts)
     if len(parts) == 1:
         return framed_starts(data, count)
@@ -67,7 +65,7 @@ def joined_starts(data: memoryview, parts: Sequence[tuple[int, int]]) -> np.ndar
 
 
 def _alike(data: memoryview, begins: Sequence[int]) -> bool:
-    """Whether all parts begin with what seeds are looked for by, as those of one instant do."""
+    """Whether all parts begin with the pattern by which seeds are found, as parts of one instant do."""
     pattern = _pattern(data)
     firsts = (data[begin + 4 : begin + 4 + len(pattern)] for begin in begins)
     return len(pattern) >= 4 and all(first == pattern for first in firsts)
@@ -100,7 +98,7 @@ def _walk_plain(data: memoryview, count: int) -> np.ndarray:
 
 
 def _seeds(data: memoryview, count: int) -> np.ndarray:
-    """Ascending candidate positions of record starts, the first one 0."""
+    """Candidates for record starts, ascending from 0."""
     pattern = _pattern(data)
     if len(pattern) < 4:
         return np.zeros(1, np.int64)
@@ -114,15 +112,14 @@ def _seeds(data: memoryview, count: int) -> np.ndarray:
         hit = search(data, place, min(len(data), place + window))
         if hit is None:
             if lane == 4 and len(found) == 1:
-                break  # the first field is not the same in all records
+                break  # the first field varies between records
             continue
         found.append(hit.start() - 4)
     return np.asarray(found, np.int64)
 
 
 def _pattern(data: memoryview) -> bytes:
-    """The first field of the first record when it is a short string, else the record's first
-    bytes."""
+    """The first record's first field if that is a short string, else the record's first bytes."""
     length = _LENGTH.unpack_from(data, 0)[0]
     size = 12
     if length > 2 and data[4] == 2 and data[5] < 0x80:
@@ -151,10 +148,10 @@ def _walk_lanes(data: memoryview, seeds: np.ndarray, count: int) -> np.ndarray |
 def walk_lanes(
     seeds: np.ndarray, size: int, step: Callable[[np.ndarray], np.ndarray], limit: int, smallest: int
 ) -> np.ndarray | None:
-    """All starts of items, then ``size``; None where a lane does not land on the next one's seed.
+    """The starts of all items, followed by ``size``; None if a lane does not land on the next lane's seed.
 
-    ``seeds`` ascend, the first one is 0. ``step`` leads from each item to the one that would follow it;
-    no item has fewer than ``smallest`` bytes. No lane makes more than about ``limit`` steps.
+    ``seeds`` ascend from 0. ``step`` leads from each item to the next; no item has fewer than ``smallest``
+    bytes. A lane makes about ``limit`` steps at most.
     """
     stops = np.append(seeds[1:], size)
     table = _positions(step, seeds, stops, limit)
@@ -171,10 +168,9 @@ def walk_lanes(
 def _positions(
     step: Callable[[np.ndarray], np.ndarray], seeds: np.ndarray, stops: np.ndarray, limit: int
 ) -> np.ndarray | None:
-    """int64[lanes, steps]: where each lane stands after each step, until all have passed their
-    stop.
+    """int64[lanes, steps]: each lane's position after each step, until all have passed their stops.
 
-    Lanes walk on behind their stop; positions there do not count. None when that takes too long.
+    Lanes continue beyond their stops; positions there do not count. None if that takes too many steps.
     """
     at = seeds
     steps = [at]

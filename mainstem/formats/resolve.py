@@ -1,9 +1,9 @@
-"""Rows in the schema that they were written with -> rows in the table's schema (Avro resolution).
+"""Converts rows from the schema in which they were written to the table's schema (Avro resolution).
 
-Columns are matched by name. What a writer did not know is null; numbers are widened (int, long,
-float, double, decimal), bytes and strings exchanged, numbers, dates and decimals become text and text
-becomes a date or a decimal where the table's column is that by now, as
-``HoodieAvroUtils.rewriteRecordWithNewSchema`` does. Everything else is refused.
+Columns match by name. A column that the writer did not know is null. If the table's column has that type by
+now, numbers are widened (int, long, float, double, decimal), bytes and strings are exchanged, numbers, dates
+and decimals become text, and text becomes a date or a decimal, as in
+``HoodieAvroUtils.rewriteRecordWithNewSchema``. Everything else is refused.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from mainstem.formats.vectors import as_bytes, as_lists, vector_bytes
 def project_to(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """``table`` with exactly the columns of ``schema``, in its order and types.
 
-    Raises ``Unsupported``, naming the column, when Hudi has no promotion between the two types,
-    and for a column that is missing although the schema declares it as not null.
+    Raises ``Unsupported``, naming the column, if Hudi has no promotion between two types, or if a column is
+    missing although the schema declares it as not null.
     """
     names = table.schema.names
     made = []
@@ -41,7 +41,7 @@ def project_to(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def promote(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    """One column in the type of ``field``."""
+    """The column in the type of ``field``. Raises ``Unsupported`` if there is no promotion."""
     source, target = column.type, field.type
     if source == target:
         return column
@@ -79,12 +79,12 @@ def _converted(column: pa.ChunkedArray, source: pa.DataType, target: pa.DataType
     if types.is_decimal(target) and not types.is_decimal(source):
         return to_decimal(column, target)
     if types.is_integer(source) and types.is_floating(target):
-        return column.cast(target, safe=False)  # Java rounds, too
+        return column.cast(target, safe=False)  # Java rounds too
     return pc.cast(column, target)
 
 
 def promotes(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether rows written with one type can be read as another, values aside."""
+    """Whether rows written with one type can be read as another; single values may still not fit."""
     source, types = value_type(source), pa.types
     if source == target:
         return True
@@ -98,7 +98,7 @@ def promotes(source: pa.DataType, target: pa.DataType) -> bool:
         number = types.is_integer(source) or types.is_floating(source) or types.is_decimal(source)
         return textual or number or types.is_date(source)
     if types.is_fixed_size_list(target):  # a VECTOR column
-        if types.is_fixed_size_list(source):  # a type that was pickled forgets the name of its elements
+        if types.is_fixed_size_list(source):  # pickling loses the name of the elements: compare without it
             return (source.list_size, source.value_type) == (target.list_size, target.value_type)
         return types.is_fixed_size_binary(source) and source == vector_bytes(target)
     if _is_binary(target):
@@ -135,7 +135,7 @@ def _nested_promotes(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _is_two_level(source: pa.DataType, target: pa.DataType) -> bool:
-    """Java's two-level list of lists; pyarrow before 18 reads the inner one as a struct."""
+    """Java's two-level list of lists, whose inner list pyarrow before 18 reads as a struct."""
     wrapped = pa.types.is_struct(source) and source.num_fields == 1
     return wrapped and source.field(0).name == "array" and pa.types.is_list(target)
 
@@ -173,7 +173,7 @@ def _nested(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
 
 
 def _with_child(array: pa.Array, child: pa.Array, target: pa.DataType) -> pa.Array:
-    """The same lists or maps around other values; ``child`` covers the array before its slicing."""
+    """The same lists or maps with other values; ``child`` covers the array as it was before slicing."""
     validity, offsets = array.buffers()[:2]
     return pa.Array.from_buffers(
         target, len(array), [validity, offsets], -1, array.offset, children=[child]

@@ -1,9 +1,10 @@
-"""Hudi's VECTOR columns (``HoodieSchema.Vector``, Hudi 1.2): their type, their bytes, and lists made vectors.
+"""Hudi's VECTOR columns (``HoodieSchema.Vector``, Hudi 1.2): their type, their bytes, and conversion of
+lists.
 
-A VECTOR(n, element) is n numbers one behind the other, little-endian: an Avro fixed in schemas and log
-blocks, FIXED_LEN_BYTE_ARRAY in Parquet, and here an Arrow list of fixed size whose field has the mark
-``hudi_type``, Spark's column metadata of Hudi. An Arrow list of fixed size without the mark is a plain
-list to Hudi. Bytes and lists are the same memory; nothing is copied between them.
+A VECTOR(n, element) is n numbers one after another, little-endian: an Avro fixed in schemas and log blocks,
+FIXED_LEN_BYTE_ARRAY in Parquet. Here it is an Arrow list of fixed size whose field has the metadata
+``hudi_type``, as in Hudi's Spark columns. To Hudi, such a list without this mark is a plain list. Bytes and
+lists share memory; nothing is copied between them.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from mainstem import limits
 from mainstem.errors import Invalid, Unsupported
 from mainstem.options.placing import VECTOR_COLUMNS
 
-# Spark's column metadata of a type that Arrow and Avro have no word for.
+# Key of Spark's column metadata for types that neither Arrow nor Avro can name.
 VECTOR_MARK = "hudi_type"
-#: which columns of a Parquet file are vectors (HoodieSchema.VECTOR_COLUMNS_METADATA_KEY)
+#: footer entry that names a Parquet file's vector columns (HoodieSchema.VECTOR_COLUMNS_METADATA_KEY)
 #: element types (HoodieSchema.VectorElementType)
 ELEMENTS = {"FLOAT": pa.float32(), "DOUBLE": pa.float64(), "INT8": pa.int8()}
 BACKING = "FIXED_BYTES"
@@ -31,21 +32,21 @@ _TEXT = re.compile(
     rf"VECTOR\s*\(\s*(\d{{1,9}})\s*(?:,\s*({'|'.join(ELEMENTS)})\s*(?:,\s*{BACKING}\s*)?)?\)\Z",
     re.IGNORECASE | re.ASCII,
 )
-# Integers up to here are exact.
+# Ranges of integers that convert without loss.
 _INTEGERS = {"FLOAT": (-(2**24), 2**24), "DOUBLE": (-(2**53), 2**53), "INT8": (-128, 127)}
-# Elements that are looked at together: they stay in the processor's cache.
+# Elements checked at a time: few enough to stay in the processor's cache.
 _ELEMENTS_AT_ONCE = 1 << 18
 
 
 class VectorRefused(Invalid):
-    """A value that is no vector of its column. ``column`` and ``row`` of the batch that was given."""
+    """A value that is no vector of its column; ``column`` and ``row`` locate it in the given batch."""
 
     def __init__(self, column: str, row: int, what: str) -> None:
         super().__init__(f"column {column!r}, row {row}: {what}")
         self.column, self.row, self.what = column, row, what
 
     def with_key(self, key: str) -> Invalid:
-        """The error, with the record key of its row."""
+        """The same error, with the record key of its row added."""
         return Invalid(f"column {self.column!r}, row {self.row} (record key {key!r:.200}): {self.what}")
 
 
@@ -57,26 +58,26 @@ class Vector:
     element: str = "FLOAT"
 
     def __str__(self) -> str:
-        """As Hudi spells it; FLOAT is left out."""
+        """The type in Hudi's spelling, which omits FLOAT."""
         return f"VECTOR({self.dimension}{'' if self.element == 'FLOAT' else f', {self.element}'})"
 
     @property
     def size(self) -> int:
-        """Bytes of one vector."""
+        """Bytes per vector."""
         return self.dimension * ELEMENTS[self.element].bit_width // 8
 
     @property
     def avro_name(self) -> str:
-        """Name of the Avro type."""
+        """The name of the Avro type."""
         return f"vector_{self.element.lower()}_{self.dimension}"
 
     @property
     def arrow(self) -> pa.DataType:
-        """The Arrow type that readers give."""
+        """The Arrow type that readers return."""
         return pa.list_(pa.field("element", ELEMENTS[self.element], nullable=False), self.dimension)
 
     def node(self) -> dict[str, object]:
-        """The Avro type as Java writes it."""
+        """The Avro type, as Java writes it."""
         return {
             "type": "fixed",
             "name": self.avro_name,
@@ -89,14 +90,14 @@ class Vector:
         }
 
     def field(self, name: str, *, nullable: bool = True) -> pa.Field:
-        """An Arrow column of this type, with the mark."""
+        """An Arrow field of this type, with the mark."""
         return pa.field(name, self.arrow, nullable, {VECTOR_MARK: str(self)})
 
 
 def parse_vector(text: str, column: str) -> Vector:
-    """The type that ``VECTOR(384)``, ``VECTOR(384, DOUBLE)`` or ``VECTOR(384, INT8)`` names.
+    """The type named by ``VECTOR(384)``, ``VECTOR(384, DOUBLE)`` or ``VECTOR(384, INT8)``.
 
-    Raises ``Unsupported`` for Hudi's other types of this kind (BLOB, VARIANT), ``Invalid`` for the rest.
+    Raises ``Unsupported`` for Hudi's other types of this kind (BLOB, VARIANT), ``Invalid`` for other texts.
     """
     if not text.strip().upper().startswith("VECTOR"):
         raise Unsupported(f"column {column!r} has {VECTOR_MARK}={text!r:.80}; VECTOR is written")
@@ -110,9 +111,9 @@ def parse_vector(text: str, column: str) -> Vector:
 
 
 def vector_of(field: pa.Field) -> Vector | None:
-    """The VECTOR type that a field's mark says; None without a mark.
+    """The VECTOR type in a field's mark; None without a mark.
 
-    Raises ``Invalid`` where the field's Arrow type cannot hold such vectors, ``Unsupported`` for other marks.
+    Raises ``Invalid`` if the field's Arrow type cannot hold such vectors, ``Unsupported`` for other marks.
     """
     text = (field.metadata or {}).get(VECTOR_MARK.encode())
     if text is None:
@@ -129,7 +130,7 @@ def vector_of(field: pa.Field) -> Vector | None:
 
 
 def check_same(given: pa.Field, held: pa.Field) -> None:
-    """Rows that say themselves of which VECTOR type they are must be of the table's; ``Invalid``."""
+    """Raise ``Invalid`` if a given column is marked with another VECTOR type than the table's column has."""
     theirs = vector_of(given)
     if theirs is None:
         return
@@ -153,21 +154,21 @@ def vector_columns(schema: pa.Schema) -> dict[str, Vector]:
 
 
 def plain_lists(schema: pa.Schema) -> dict[str, int]:
-    """Columns of lists of fixed size that nothing marks as vectors, and that size."""
+    """Sizes of fixed-size list columns that are not marked as vectors."""
     lists = [field for field in schema if pa.types.is_fixed_size_list(field.type)]
     return {field.name: field.type.list_size for field in lists if vector_of(field) is None}
 
 
 def footer_note(schema: pa.Schema) -> dict[str, str]:
-    """What a Parquet file says about its vectors; nothing where it has none."""
+    """The Parquet footer entry about vector columns; empty if there are none."""
     found = vector_columns(schema)
     return {VECTOR_COLUMNS: ",".join(f"{name}:{vector}" for name, vector in found.items())} if found else {}
 
 
 def with_vectors(schema: pa.Schema, vectors: Mapping[str, str]) -> pa.Schema:
-    """The schema with its columns of these names (list columns, or new ones) as ``VECTOR(...)``.
+    """The schema with the named columns (lists, or new ones) as ``VECTOR(...)``.
 
-    Raises ``Invalid`` for another text, and for columns that hold no such numbers.
+    Raises ``Invalid`` for other texts, and for columns that cannot hold such numbers.
     """
     for name, text in vectors.items():
         vector = parse_vector(text, name)
@@ -178,7 +179,7 @@ def with_vectors(schema: pa.Schema, vectors: Mapping[str, str]) -> pa.Schema:
             schema = schema.append(vector.field(name))
             continue
         field = schema.field(places[0])
-        vector_of(field.with_metadata({VECTOR_MARK: text}))  # refuses what cannot hold such vectors
+        vector_of(field.with_metadata({VECTOR_MARK: text}))  # raises if the column cannot hold such vectors
         schema = schema.set(places[0], vector.field(name, nullable=field.nullable))
     return schema
 
@@ -187,12 +188,12 @@ def with_vectors(schema: pa.Schema, vectors: Mapping[str, str]) -> pa.Schema:
 
 
 def vector_bytes(kind: pa.DataType) -> pa.DataType:
-    """The type of binaries that hold vectors of an Arrow type."""
+    """The fixed-size binary type for vectors of an Arrow type."""
     return pa.binary(kind.list_size * kind.value_type.bit_width // 8)
 
 
 def as_bytes(array: pa.Array) -> pa.Array:
-    """Vectors as binaries of fixed size."""
+    """Vectors as fixed-size binaries."""
     values = array.values
     data = values.buffers()[1]
     if values.offset:
@@ -202,7 +203,7 @@ def as_bytes(array: pa.Array) -> pa.Array:
 
 
 def as_lists(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Binaries of fixed size as the vectors that they hold."""
+    """Fixed-size binaries as the vectors they hold."""
     validity, raw = array.buffers()
     rows = array.offset + len(array)
     values = pa.Array.from_buffers(kind.value_type, rows * kind.list_size, [None, raw])
@@ -210,7 +211,7 @@ def as_lists(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def stored_as_bytes(table: pa.Table) -> pa.Table:
-    """The table with vectors as Parquet stores them."""
+    """The table with its vectors as Parquet stores them."""
     for at, field in enumerate(table.schema):
         if pa.types.is_fixed_size_list(field.type):
             chunks = [as_bytes(chunk) for chunk in table.column(at).chunks]
@@ -220,7 +221,7 @@ def stored_as_bytes(table: pa.Table) -> pa.Table:
 
 
 def taken(table: pa.Table, rows: pa.Array) -> pa.Table:
-    """``table.take(rows)``, four times as fast for vectors: Arrow takes them element by element."""
+    """``table.take(rows)``, four times as fast for vectors, which Arrow takes element by element."""
     found = stored_as_bytes(table).take(rows)
     for at, field in enumerate(table.schema):
         if pa.types.is_fixed_size_list(field.type):
@@ -233,7 +234,7 @@ def taken(table: pa.Table, rows: pa.Array) -> pa.Table:
 
 
 def rows_of(numbers: np.ndarray, name: str) -> pa.Array:
-    """A NumPy matrix (rows, dimension) as lists of fixed size; numbers that lie in rows are not copied."""
+    """A NumPy matrix (rows, dimension) as fixed-size lists; a row-major matrix is not copied."""
     if numbers.ndim != 2 or not numbers.shape[1]:
         raise Invalid(
             f"column {name!r} is an array of the shape {numbers.shape}; expected (rows,), or"
@@ -245,9 +246,9 @@ def rows_of(numbers: np.ndarray, name: str) -> pa.Array:
 def fitted(column: pa.ChunkedArray, vector: Vector, name: str) -> pa.ChunkedArray:
     """Any lists of numbers as vectors of the type, by columns.
 
-    Integers are converted where nothing is lost, wider floats rounded to FLOAT; nulls stay. Raises
-    ``VectorRefused`` with the first row that has another dimension, a null element, NaN, infinity or a
-    number out of range, ``Invalid`` for a type that holds no such numbers.
+    Integers are converted if nothing is lost, wider floats are rounded to FLOAT, nulls stay. Raises
+    ``VectorRefused``, naming the first such row, for another dimension, a null element, NaN, infinity or a
+    number out of range, ``Invalid`` for a type without such numbers.
     """
     made, first = [], 0
     for chunk in column.chunks:
@@ -257,7 +258,7 @@ def fitted(column: pa.ChunkedArray, vector: Vector, name: str) -> pa.ChunkedArra
 
 
 def _fitted(chunk: pa.Array, vector: Vector, name: str, first: int) -> pa.Array:
-    if isinstance(chunk, pa.ExtensionArray):  # a fixed shape tensor
+    if isinstance(chunk, pa.ExtensionArray):  # a fixed-shape tensor
         chunk = chunk.storage
     if pa.types.is_null(chunk.type):
         return pa.nulls(len(chunk), vector.arrow)
@@ -278,7 +279,7 @@ def _fitted(chunk: pa.Array, vector: Vector, name: str, first: int) -> pa.Array:
 
 
 def _elements(chunk: pa.Array, vector: Vector, name: str, first: int, valid: np.ndarray | None) -> pa.Array:
-    """All elements of all rows, ``dimension`` for each, also for a null."""
+    """All elements of all rows: ``dimension`` per row, for null rows too."""
     if pa.types.is_fixed_size_list(chunk.type):
         if chunk.type.list_size == vector.dimension:
             return chunk.values.slice(chunk.offset * vector.dimension, len(chunk) * vector.dimension)
@@ -290,12 +291,12 @@ def _elements(chunk: pa.Array, vector: Vector, name: str, first: int, valid: np.
     wrong = np.flatnonzero(lengths != vector.dimension)
     if len(wrong):
         raise VectorRefused(name, first + int(wrong[0]), _wrong_length(int(lengths[wrong[0]]), vector))
-    found = chunk.flatten()  # without what lies behind nulls
+    found = chunk.flatten()  # leaves out elements under nulls
     if valid is None or valid.all():
         return found
     if not len(found):
         return _zeros(chunk, len(chunk) * vector.dimension)
-    row = np.where(valid, np.cumsum(valid) - 1, 0)  # a null gets the elements of the first row
+    row = np.where(valid, np.cumsum(valid) - 1, 0)  # a null row gets the first row's elements
     places = row[:, None] * vector.dimension + np.arange(vector.dimension)
     return found.take(pa.array(places.reshape(-1)))
 
@@ -317,7 +318,7 @@ def _without_nulls(
 ) -> pa.Array:
     gone = values.is_null().to_numpy(zero_copy_only=False).reshape(-1, vector.dimension)
     rows = gone.any(axis=1) if valid is None else gone.any(axis=1) & valid
-    _refuse(rows, name, first, "a vector with a null element; Hudi has none")
+    _refuse(rows, name, first, "a vector with a null element; Hudi allows none")
     return pc.fill_null(values, pa.scalar(0, values.type))
 
 
@@ -333,7 +334,7 @@ def _cast(
         low, high = _INTEGERS[vector.element]
         same = (numbers <= high) if numbers.dtype.kind == "u" else (low <= numbers) & (numbers <= high)
     else:
-        same = np.isfinite(made) | ~np.isfinite(numbers)  # those are named by what they are
+        same = np.isfinite(made) | ~np.isfinite(numbers)  # NaN and infinity are reported by _check_finite
     wrong = ~same.reshape(-1, vector.dimension).all(axis=1)
     what = f"a vector with a number that {vector.element} cannot hold"
     _refuse(wrong if valid is None else wrong & valid, name, first, what)
@@ -370,6 +371,6 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _number_fits(kind: pa.DataType, element: str) -> bool:
-    if pa.types.is_null(kind):  # of empty lists
+    if pa.types.is_null(kind):  # the element type of empty lists
         return True
     return pa.types.is_integer(kind) or (element != "INT8" and pa.types.is_floating(kind))

@@ -1,5 +1,5 @@
 """How a table lies on storage: properties, keys, buckets, partitions, schemas and file slices.
 
-These are rules, mostly pure functions of names, rows and properties. Who writes, reads or merges is no
-business of this room.
+The modules here are rules, mostly pure functions of names, rows and properties. Writing, reading and merging
+rows belong in other rooms.
 """

@@ -1,7 +1,7 @@
-"""The simple bucket index: Java's hash of a record key, by columns (BucketIdentifier, KeyGenUtils).
+"""The simple bucket index: Java's hash of record keys, computed by columns (BucketIdentifier, KeyGenUtils).
 
 ``h = 1; h = 31*h + hash(value)`` over the hash fields' values (``List.hashCode`` of ``String.hashCode``),
-``bucket = (h & 0x7FFFFFFF) % count``. Checked against ids that Java wrote (tables ``bucket_hash_*``).
+``bucket = (h & 0x7FFFFFFF) % count``. Tests compare it with ids that Java wrote (tables ``bucket_hash_*``).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def file_id_bucket(file_id: str) -> int | None:
 
 
 def java_string_hash(values: pa.Array, lengths: np.ndarray | None = None) -> np.ndarray:
-    """``String.hashCode`` of each value as uint32 (wrapping); null gives 0. UTF-16 code units.
+    """``String.hashCode`` of each value as uint32 (wrapping), over UTF-16 code units; null gives 0.
 
-    ``lengths``: of how many of its first bytes, which end with a character.
+    ``lengths``: hash only this many bytes from each value's start; each must end at a character boundary.
     """
     values = _string_array(values)
     count = len(values)
@@ -49,7 +49,7 @@ def java_string_hash(values: pa.Array, lengths: np.ndarray | None = None) -> np.
     result = np.zeros(count, np.uint32)
     result[ascii_rows] = _hash_units(units, starts[ascii_rows], sizes[ascii_rows])
     wide = np.flatnonzero(~ascii_rows)
-    # Non-ASCII keys are rare: they alone are turned into UTF-16.
+    # Non-ASCII keys are rare; only they are converted to UTF-16.
     pieces = (units[at : at + size].tobytes() for at, size in zip(starts[wide], sizes[wide], strict=True))
     encoded = [piece.decode().encode("utf-16-le") for piece in pieces]
     wide_lengths = np.array([len(e) // 2 for e in encoded], np.int64)
@@ -59,14 +59,14 @@ def java_string_hash(values: pa.Array, lengths: np.ndarray | None = None) -> np.
     return result
 
 
-# What is laid out at once: rows, and units of a matrix in which each row is as long as the longest text.
+# Most rows hashed at once, and most units of their matrix, in which every row is as long as the longest text.
 _ROWS_AT_ONCE, _UNITS_AT_ONCE = 1 << 14, 1 << 20
-# Units of a text beyond which it is gone along piece by piece.
+# A text of more units than this is hashed piece by piece.
 _LONG = 1 << 12
 
 
 def _hash_units(units: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The hash is a sum of units times powers of 31, of which the last unit has the lowest."""
+    """Each text's hash: the sum of its units times powers of 31, the last unit with the power 0."""
     result = np.zeros(len(starts), np.uint32)
     waiting = [(low, min(low + _ROWS_AT_ONCE, len(starts))) for low in range(0, len(starts), _ROWS_AT_ONCE)]
     while waiting:
@@ -89,9 +89,9 @@ def _hash_few(units: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.
         return np.array([_hash_long(units[at : at + size]) for at, size in each], np.uint32)
     rows, first, end = len(starts), int(starts[0]), int(starts[-1] + lengths[-1])
     if longest == shortest and end - first == longest * rows:
-        block = units[first:end].reshape(rows, longest)  # ids, dates: values that lie side by side
+        block = units[first:end].reshape(rows, longest)  # ids, dates: values of one length, side by side
     else:
-        # The units up to the end of each; what lies before a text counts as nought.
+        # Each row holds the ``longest`` units up to its text's end; units before the text are zeroed.
         begin = int(starts.min())
         room = np.concatenate([np.zeros(longest, units.dtype), units[begin : int((starts + lengths).max())]])
         whole = np.ndarray((len(room) - longest + 1,), f"V{longest * room.itemsize}", room, 0, room.strides)
@@ -112,7 +112,7 @@ def _hash_long(units: np.ndarray) -> int:
 
 @lru_cache(maxsize=256)
 def _powers(count: int) -> np.ndarray:
-    """uint32: falling powers of 31, wrapping, down to 1."""
+    """uint32: descending powers of 31 (wrapping), the last one 1."""
     found = np.full(count, 31, np.uint32)
     found[0] = 1
     return np.multiply.accumulate(found, dtype=np.uint32)[::-1].copy()
@@ -127,10 +127,10 @@ def _string_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def hash_parts(record_key: str, fields: Sequence[str]) -> list[str | None]:
-    """Values that Java hashes for one key text (KeyGenUtils.extractRecordKeysByFields).
+    """Values that Java hashes for a record key (KeyGenUtils.extractRecordKeysByFields).
 
-    A text without ``,`` or without ``:`` is one value. Java loops for ever on a plain key with a comma
-    before the first of two or more colons; here such a key is one value.
+    A key without ``,`` or without ``:`` is one value. Java loops for ever on a plain key with a comma before
+    the first of two or more colons; here such a key is one value.
     """
     if "," not in record_key or ":" not in record_key:
         return [record_key]
@@ -162,8 +162,8 @@ def endless_for_java(
 ) -> int | None:
     """First row whose key sends Java's parser into an endless loop; None if there is none.
 
-    Arguments as of ``bucket_ids``. Java hangs where it skips a pair, because its name is no hash field,
-    and no comma follows between this pair's colon and a later one (KeyGenUtils.extractRecordKeysByFields).
+    Arguments are those of ``bucket_ids``. Java hangs when it skips a pair whose name is no hash field and no
+    comma follows between this pair's colon and a later one (KeyGenUtils.extractRecordKeysByFields).
     """
     if parts is None:
         odd = _and(_contains(record_keys, ","), _contains(record_keys, ":"))
@@ -178,7 +178,7 @@ def endless_for_java(
 
 
 def _endless(record_key: str, fields: Sequence[str]) -> bool:
-    """Follows Java pair by pair; only keys that hold both separators come here."""
+    """Follows Java pair by pair; called only for keys that hold both separators."""
     at = 0
     while at < len(record_key):
         colon = record_key.find(":", at)
@@ -207,8 +207,8 @@ def bucket_ids(
 ) -> np.ndarray:
     """Bucket of each row, int32.
 
-    ``record_keys`` are key texts. ``parts`` gives (field, text) columns of a composite key in key order
-    (null = null part), or None for a key of one plain value.
+    ``record_keys`` are the keys' texts. ``parts`` gives the (field, text) columns of a composite key in key
+    order (a null is a null part), or None if a key is one plain value.
     """
     if parts is None:
         hashed = np.uint32(31) + java_string_hash(record_keys)
@@ -219,7 +219,7 @@ def bucket_ids(
         if not any(name in hash_fields for name, _ in parts):
             hashed = np.uint32(31) + java_string_hash(record_keys)
         for name, texts in parts:
-            # A separator inside a value shifts Java's parser: those rows go the slow way.
+            # A separator inside a value shifts Java's parser: such rows take the slow path.
             odd |= _contains(texts, ",") | _contains(texts, ":")
             odd |= _equals(texts, "__null__") | _equals(texts, "__empty__")
             if name in hash_fields:
@@ -256,7 +256,7 @@ def _equals(values: pa.Array, text: str) -> np.ndarray:
 
 
 def _anywhere(values: pa.Array, text: str) -> bool:
-    """Whether the bytes of all values together hold ``text``: one fast search, mostly in vain."""
+    """Whether the bytes of all values together hold ``text``: one fast search, which rarely finds any."""
     values = _string_array(values)
     data = values.buffers()[2] if len(values) else None
     if data is None:

@@ -1,11 +1,11 @@
-"""The files that committed instants say they wrote, against those that are there.
+"""Compares the files that committed instants name with the files that are there.
 
-What a folder happens to hold does not say what is committed: a file that vanished, or was cut off by a crash
-of the machine, would be rows that nobody misses. The metadata of a completed write names its files and their
-sizes; what a query needs of them and does not find is damage, unless a clean has removed it.
+A listing does not show what is committed: if a file vanished, or a machine's crash cut it off, its rows would
+go missing unnoticed. The metadata of a completed write names its files and their sizes. A file that a query
+needs and does not find is damage, unless a clean has removed it.
 
-Each completed instant's metadata is read once per process: its file never changes. ``TABLES_MAX`` tables and
-their active instants are remembered.
+A process reads each completed instant's metadata once, since its file never changes. It remembers
+``TABLES_MAX`` tables with their active instants.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TABLES_MAX = 64
 
 
 class Written(NamedTuple):
-    """A base or log file as the metadata of its instant names it; ``size`` in bytes, 0: not told."""
+    """A base or log file as its instant's metadata names it; ``size`` in bytes, 0 if not recorded."""
 
     name: str
     size: int
@@ -46,7 +46,7 @@ _others: WeakKeyDictionary[Storage, dict[str, dict[str, Files]]] = WeakKeyDictio
 
 
 def files_of(metadata: CommitMetadata, parse_base: ParseBase = paths.parse_base_name) -> Files:
-    """Base and log files that a write's metadata names; change logs, which hold no rows, are left out."""
+    """Base and log files that a write's metadata names, without change logs, which hold no table rows."""
     found: dict[str, list[Written]] = {}
     for stats in metadata.stats.values():
         for stat in stats:
@@ -62,7 +62,7 @@ def files_of(metadata: CommitMetadata, parse_base: ParseBase = paths.parse_base_
 
 
 def _known(storage: Storage) -> dict[str, Files]:
-    """What this process has read of a table: name of the completed file -> files."""
+    """What this process has read of a table: name of the completed instant's file -> files."""
     inner, folder = storage, ""
     while not reopens(inner) and hasattr(inner, "inner"):
         inner, folder = inner.inner, f"{inner.base}/{folder}"
@@ -76,13 +76,13 @@ def _known(storage: Storage) -> dict[str, Files]:
 
 
 def forget() -> None:
-    """Read everything again: for whoever changes files behind a table's back, such as a test."""
+    """Forget all local tables, for a test (or the like) that changes files behind a table's back."""
     _tables.clear()
 
 
 @dataclass
 class CommittedFiles:
-    """Partition -> name -> file, as completed writes name them."""
+    """Partition -> file name -> file, as completed writes name them."""
 
     by_partition: dict[str, dict[str, Written]] = field(default_factory=dict)
     _by_group: dict[tuple[str, str], dict[str, Written]] = field(default_factory=dict)
@@ -95,8 +95,8 @@ class CommittedFiles:
         load: Load,
         parse_base: ParseBase = paths.parse_base_name,
     ) -> CommittedFiles:
-        """Those of ``instants``; ``load`` gives the metadata of one that is not known yet, None if it has
-        none. Raises what ``load`` raises."""
+        """The files of ``instants``. ``load`` reads the metadata of an instant not known yet (None: it has
+        none). Raises what ``load`` raises."""
         known, found = _known(storage), cls()
         for instant in instants:
             files = known.get(instant.file_name)
@@ -104,19 +104,19 @@ class CommittedFiles:
                 metadata = load(instant)
                 files = known[instant.file_name] = {} if metadata is None else files_of(metadata, parse_base)
             found.add(files)
-        if len(known) > 2 * len(instants) + 1000:  # archived ones must not pile up
+        if len(known) > 2 * len(instants) + 1000:  # archived instants must not pile up
             names = {instant.file_name for instant in instants}
             for name in [n for n in list(known) if n not in names]:
                 known.pop(name, None)
         return found
 
     def add(self, files: Files) -> None:
-        """Files of one more instant."""
+        """Add the files of one more instant."""
         for partition, written in files.items():
             self.by_partition.setdefault(partition, {}).update((file.name, file) for file in written)
 
     def group(self, partition: str, file_id: str) -> Mapping[str, Written]:
-        """The files of one file group by name."""
+        """The files of one file group, by name."""
         if not self._by_group:
             for each, files in self.by_partition.items():
                 for name, file in files.items():
@@ -135,10 +135,10 @@ class CommittedFiles:
         replaced: Container[tuple[str, str]] = (),
         parse_base: ParseBase = paths.parse_base_name,
     ) -> list[Written]:
-        """Files that the newest slices of a partition (or one group) need and that are not in ``names``.
+        """Files that the newest slices of a partition (or of one group) need and ``names`` lacks.
 
-        What a newer base file of its group stands for is not needed, nor are groups in ``replaced``.
-        ``until``: as of that requested time; ``base_only``: log files are not needed.
+        Not needed: files that a newer base file of their group supersedes, and groups in ``replaced``.
+        ``until``: as of that requested time; ``base_only``: log files are not needed either.
         """
         whole = file_id is None
         expected = self.by_partition.get(partition, {}) if whole else self.group(partition, file_id or "")
@@ -146,7 +146,7 @@ class CommittedFiles:
         if not absent:
             return []
         groups = {expected[name].file_id for name in absent}
-        # Sorted: which completion times are looked up must not depend on the order of a set.
+        # Sorted, so that the order of look-ups of completion times does not depend on a set.
         newest = _newest_bases(groups, sorted(names), completion, until, parse_base)
         found = []
         for file in (expected[name] for name in sorted(absent)):

@@ -1,10 +1,9 @@
 """Schemas whose columns have ids: ``hoodie.schema.on.read.enable`` (Hudi's InternalSchema).
 
-A column keeps its id when it is renamed or moved, and a new column gets a new id, also under a name that
-was used before. So a column of the table is found in an older file by id: the file's schema is that of
-its instant, which the history in ``.hoodie/.schema`` tells (InternalSchemaCache, InternalSchemaMerger).
-Without ids an old file would give null for a renamed column, and the old values of a dropped column
-for a new one of the same name.
+A column keeps its id when it is renamed or moved. A new column gets a new id, even under a name used before.
+Readers therefore find a table's column in an older file by id. The file's schema is that of its instant,
+taken from the history in ``.hoodie/.schema`` (InternalSchemaCache, InternalSchemaMerger). Without ids, an old
+file would give nulls for a renamed column, and a dropped column's old values for a new one of the same name.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _NO_FIELDS = "\0none"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A field of a record; ``inner`` is the record below it, through lists and maps."""
+    """A field of a record; ``inner`` is the record inside it, also inside its lists and maps."""
 
     id: int
     name: str
@@ -35,7 +34,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The fields of a record in their order."""
+    """The fields of a record, in order."""
 
     columns: tuple[Column, ...]
 
@@ -48,14 +47,14 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class VersionedSchema:
-    """One version: ``version`` is the requested time of the instant that made it, as a number."""
+    """One version of a schema; ``version`` is the requested time of its instant, as a number."""
 
     version: int
     record: Record
 
 
 def parse_schema(text: str, path: str) -> VersionedSchema:
-    """A schema as commit metadata hold it (``latest_schema``). Raises ``CorruptTable``."""
+    """A schema as commit metadata holds it (``latest_schema``). Raises ``CorruptTable``."""
     return _versioned(_json(text, path), path)
 
 
@@ -83,7 +82,7 @@ def _versioned(node: Any, path: str) -> VersionedSchema:
 
 
 class _Parser:
-    """SerDeHelper's JSON; only ids, names and nesting count here, types are in the Avro schema."""
+    """Parses SerDeHelper's JSON. Only ids, names and nesting matter here; types are in the Avro schema."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -127,7 +126,7 @@ class _Parser:
 
 @dataclass(frozen=True)
 class FieldIds:
-    """The schema of a query, and the schemas that files may have been written with."""
+    """The schema of a query, and the schemas with which files may have been written."""
 
     query: Record
     history: tuple[VersionedSchema, ...]
@@ -140,13 +139,13 @@ class FieldIds:
         history: Iterable[VersionedSchema],
         written: Mapping[str, VersionedSchema],
     ) -> FieldIds:
-        """``written``: instant -> schema that its own metadata name; it wins over the history."""
+        """``written``: instant -> schema in its own metadata, which takes precedence over the history."""
         versions = {schema.version: schema for schema in (*history, *written.values(), query)}
         ordered = tuple(versions[number] for number in sorted(versions))
         return cls(query.record, ordered, written)
 
     def file(self, instant: str) -> FileColumns:
-        """How the columns of the query are called in files of this instant."""
+        """The names that the query's columns have in files of this instant."""
         found = self.written.get(instant)
         if found is None and instant.isdecimal():
             at = bisect_right([schema.version for schema in self.history], int(instant))
@@ -163,18 +162,18 @@ class FileColumns:
 
     @property
     def same(self) -> bool:
-        """Whether names mean the same columns on both sides."""
+        """Whether every name means the same column on both sides."""
         return self.query == self.stored
 
     def names(self, wanted: Iterable[str]) -> list[str]:
-        """The names in the file of the wanted columns; those that it cannot have are left out."""
+        """Names in the file of the wanted columns; columns that the file cannot have are left out."""
         known, ids = self.query.by_name(), self.stored.by_id()
         columns = ((name, known.get(name)) for name in wanted)
         found = [name if c is None else ids[c.id].name for name, c in columns if c is None or c.id in ids]
         return list(dict.fromkeys(found))
 
     def shown(self, table: pa.Table) -> pa.Table:
-        """Rows of the file under the query's names, also inside structs; types stay as they are."""
+        """The file's rows under the query's names, also inside structs; types are unchanged."""
         if self.same:
             return table
         ids, known = self.query.by_id(), self.stored.by_name()
@@ -183,7 +182,7 @@ class FileColumns:
             stored = known.get(name)
             target = None if stored is None else ids.get(stored.id)
             if stored is not None and target is None:
-                continue  # dropped since
+                continue  # dropped since the file was written
             names.append(name if target is None else target.name)
             inner = None if stored is None else stored.inner
             query = None if target is None else target.inner
@@ -197,7 +196,7 @@ class FileColumns:
 
 
 def _renamed(array: pa.Array, stored: Record, query: Record) -> pa.Array:
-    """A nested column with the structs inside it renamed, and without fields dropped since."""
+    """A nested column with its structs' fields renamed and without fields dropped since."""
     kind = array.type
     if pa.types.is_struct(kind):
         return _struct(array, stored, query)
@@ -211,7 +210,7 @@ def _renamed(array: pa.Array, stored: Record, query: Record) -> pa.Array:
         values = _renamed(array.values, stored, query)
         element = kind.value_field.with_type(values.type)
         return _around(array, values, pa.list_(element) if pa.types.is_list(kind) else pa.large_list(element))
-    return array  # not what the schema says: the promotion to the table's type refuses it by name
+    return array  # not the type in the schema: promoting it to the table's type raises, naming it
 
 
 def _around(array: pa.Array, child: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -235,14 +234,14 @@ def _struct(array: pa.Array, stored: Record, query: Record) -> pa.Array:
             child = _renamed(child, column.inner, target.inner)
         children.append(child)
         names.append(target.name)
-    if not children:  # a struct must have a field to keep its nulls
+    if not children:  # a struct needs a field to keep its nulls
         children, names = [pa.nulls(len(array))], [_NO_FIELDS]
     mask = pc.is_null(array) if array.null_count else None
     return pa.StructArray.from_arrays(children, names=names, mask=mask)
 
 
 def check_names(ids: FieldIds, names: Sequence[str], where: str) -> None:
-    """``CorruptTable`` if a column of the table's schema has no id: it could not be found in old files."""
+    """Raise ``CorruptTable`` if a column has no id: it could not be found in old files."""
     known = ids.query.by_name()
     missing = [name for name in names if name not in known]
     if missing:

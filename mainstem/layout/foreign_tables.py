@@ -1,8 +1,8 @@
-"""Checks of a table that another engine filled: bucket count, file ids, the text of keys.
+"""Checks a table that another engine filled: its bucket count, its file ids, the form of its keys.
 
-The bucket count is not reliably stored by Hudi (Flink's default is 4, Spark's 256), and two writers
-with different counts double rows without an error. So a count is believed only if every file id and a
-sample of the keys fit it.
+Hudi does not store the bucket count reliably (Flink's default is 4, Spark's 256), and two writers with
+different counts double rows without an error. So a count is trusted only if it fits every file id and a
+sample of the keys.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _SHAPES = {FIELD_PREFIXED: "'field:value'", VALUE_ONLY: "'value'"}
 
 
 def check_buckets(storage: Storage, config: TableConfig) -> int:
-    """The bucket count to write with; ``config`` is completed by what the caller gave.
+    """The bucket count to write with; ``config`` already includes what the caller gave.
 
-    Raises ``Invalid`` when it is nowhere to be had or does not fit what the table holds, and
-    ``Unsupported`` for tables with replaced file groups or with another index than the simple bucket index.
+    Raises ``Invalid`` if the count is unknown or does not fit the table's files, and ``Unsupported`` for
+    a table with replaced file groups or with another index than the simple bucket index.
     """
     count = config.buckets
     if count is None:
@@ -76,8 +76,8 @@ def check_buckets(storage: Storage, config: TableConfig) -> int:
 
 
 def made_here(storage: Storage, config: TableConfig) -> bool:
-    """Whether mainstem created the table, and it still is what was created: its bucket count and file ids are
-    known. The note holds the properties of then; in tables of older releases nothing."""
+    """Whether mainstem created the table and its decisive properties have not changed since: its bucket count
+    and file ids are then known. The note holds the properties at creation; older releases left it empty."""
     try:
         noted = storage.read(_MADE_HERE, max_bytes=PROPERTIES_BYTES_MAX)
     except FileNotFoundError:
@@ -86,7 +86,7 @@ def made_here(storage: Storage, config: TableConfig) -> bool:
 
 
 def _check_index(storage: Storage, config: TableConfig) -> None:
-    """``Unsupported`` if a file id of the table is none of a bucket index; its first one tells."""
+    """Raise ``Unsupported`` if the table's first file id is not that of a bucket."""
     for path, file_id in _file_ids(storage, config):
         if not _is_bucket(file_id):
             raise _other_index(storage, config, file_id, path)
@@ -115,7 +115,7 @@ def _other_index(storage: Storage, config: TableConfig, file_id: str, path: str)
 
 
 def _index_of(storage: Storage, config: TableConfig) -> str:
-    """What can be known of the index of a table whose file ids are none of buckets."""
+    """What can be told of the index of a table whose file ids are not those of buckets."""
     if storage.stat(paths.CONSISTENT_HASHING) is not None:
         return f"{INDEX_TYPE}=BUCKET with {BUCKET_ENGINE}=CONSISTENT_HASHING"
     if "record_index" in config.metadata_partitions:
@@ -153,11 +153,11 @@ def _check_files(storage: Storage, config: TableConfig, count: int) -> None:
 
 
 def check_key_encoding(storage: Storage, config: TableConfig) -> None:
-    """Record keys of one field under a COMPLEX key generator must be written as all others write them.
+    """Check that this writer's keys look like the stored ones: one key field under a COMPLEX key generator.
 
-    Java believes its option; here a sample of the stored keys has to agree with it, and so has the first
-    writer that came by where ``hoodie.properties`` does not say. Raises ``Invalid`` where they do not,
-    ``Unsupported`` for a table that holds keys of both kinds.
+    Java trusts its option. Here a sample of the stored keys must agree with it, and where
+    ``hoodie.properties`` is silent, so must the note of the first writer. Raises ``Invalid`` if they
+    disagree, ``Unsupported`` for a table that holds keys of both kinds.
     """
     if not config.single_field_complex or (config.version != 8 and made_here(storage, config)):
         return
@@ -168,7 +168,7 @@ def check_key_encoding(storage: Storage, config: TableConfig) -> None:
     if len(seen) > 1:
         raise Unsupported(
             f"the table holds record keys as 'field:value' ({seen[FIELD_PREFIXED]}) and as 'value'"
-            f" ({seen[VALUE_ONLY]}; HUDI-7001): rows may be there twice, and any write would double others."
+            f" ({seen[VALUE_ONLY]}; HUDI-7001): some rows may exist twice, and any write would double others."
             " Write its rows into a new table, or repair it as Hudi's guide says"
             " (https://hudi.apache.org/docs/deployment#complex-key-generator)",
             table=storage.base,
@@ -189,7 +189,7 @@ def check_key_encoding(storage: Storage, config: TableConfig) -> None:
 
 
 def _note_encoding(storage: Storage, wanted: str) -> None:
-    """The first writer says how keys are written; a later one of another mind is refused (``Invalid``)."""
+    """Note how the first writer writes keys; raise ``Invalid`` for a later writer that would differ."""
     try:
         storage.put_new(paths.KEY_ENCODING_NOTE, wanted.encode(), durable=True)
         return
@@ -199,14 +199,14 @@ def _note_encoding(storage: Storage, wanted: str) -> None:
     if found != wanted:
         raise Invalid(
             f"this writer's record keys would be {_SHAPES[wanted]}, but other writers of the table write"
-            f" {_SHAPES.get(found, found)}: every row would be doubled (HUDI-7001). Set {NEW_ENCODING} alike"
-            f" in all of them (if no rows were ever written, delete {paths.KEY_ENCODING_NOTE})",
+            f" {_SHAPES.get(found, found)}: every row would be doubled (HUDI-7001). Set {NEW_ENCODING} to"
+            f" one value in all of them (if no rows were ever written, delete {paths.KEY_ENCODING_NOTE})",
             table=storage.base,
         )
 
 
 def _sampled(storage: Storage, config: TableConfig) -> Iterator[str]:
-    """Files of the newest commits, and of a table from elsewhere the first ones in its folders."""
+    """Files of the newest commits and, for a table made elsewhere, the first files in its folders."""
     writes = (i for i in load_timeline(storage).instants if i.action in (COMMIT, DELTACOMMIT))
     done = [i for i in writes if i.is_completed]
     for instant in sorted(done, key=lambda i: i.completion or "")[-_SAMPLED_INSTANTS:]:
@@ -222,12 +222,12 @@ def _sampled(storage: Storage, config: TableConfig) -> Iterator[str]:
 
 
 def _encodings(storage: Storage, path: str, field: str) -> Iterator[tuple[str, str]]:
-    """(encoding, a key of it) of the first rows of a file; nothing of a file that is gone or has no rows."""
+    """(encoding, an example key) of a file's first rows; nothing for a file that is gone or empty."""
     try:
         for columns in _columns_of(storage, path, [_KEY, field]):
             keys = columns[0].slice(0, _SAMPLED_KEYS).cast(pa.string())
             bare = pc.invert(pc.starts_with(keys, f"{field}:"))
-            if len(columns) > 1 and columns[1].type == pa.string():  # values may begin like a field's name
+            if len(columns) > 1 and columns[1].type == pa.string():  # a value may itself begin with "field:"
                 bare = pc.or_kleene(bare, pc.equal(keys, columns[1].slice(0, _SAMPLED_KEYS)))
             bare = pc.fill_null(bare, False)
             for encoding, rows in ((VALUE_ONLY, bare), (FIELD_PREFIXED, pc.invert(bare))):
@@ -254,7 +254,7 @@ def _check_keys(
             raise Invalid(
                 f"record key {key!r} hashes to bucket {found[wrong[0]]} of {count} over"
                 f" {list(config.hash_fields)}, but lies in bucket {bucket} (file {path}): the bucket"
-                " count, the hash fields or the index of the table are others. Nothing was written;"
+                " count, the hash fields or the index of the table differ from these. Nothing was written;"
                 f" give the {BUCKETS} and {HASH_FIELD} of its other writers",
                 table=storage.base,
             )
@@ -266,7 +266,7 @@ def _keys_of(storage: Storage, path: str) -> Iterator[pa.Array]:
 
 
 def _columns_of(storage: Storage, path: str, names: Sequence[str]) -> Iterator[list[pa.Array]]:
-    """The first of these columns, and those of the others that are there, of a file's first rows."""
+    """The first of these columns, and the others if present, of a file's first rows."""
     if path.endswith(".parquet"):
         import pyarrow.parquet as pq
 

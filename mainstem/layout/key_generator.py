@@ -1,7 +1,7 @@
-"""A table's key generator: what makes record keys and partition paths of rows (Hudi's KeyGenerator).
+"""A table's key generator: how rows get their record keys and partition paths (Hudi's KeyGenerator).
 
-Which one a table has is said by ``hoodie.properties``; the texts that it makes are in ``keys`` and, for
-times, in ``time_partitions``. Classes that a table or an option names are looked up here, never loaded.
+``hoodie.properties`` says which one a table has. ``keys`` makes the texts, ``time_partitions`` those of
+times. Classes named by a table or an option are only looked up here, never loaded.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CLASSES = {
     "TimestampBasedKeyGenerator": TIMESTAMP, "TimestampBasedAvroKeyGenerator": TIMESTAMP,
     "CustomKeyGenerator": CUSTOM, "CustomAvroKeyGenerator": CUSTOM,
 }  # fmt: skip
-#: option -> the table property that it stands for
+#: options that name a key generator, with the table property that stores the choice
 TYPE_OPTIONS = (*KEY_GENERATOR.aliases, KEY_GENERATOR)
 CLASS_OPTIONS = (*KEY_GENERATOR_CLASS.aliases, KEY_GENERATOR_CLASS)
 _SLASH_EXTRACTOR = "SlashEncodedDayPartitionValueExtractor"
@@ -51,8 +51,8 @@ _SLASH_EXTRACTOR = "SlashEncodedDayPartitionValueExtractor"
 def named_kind(properties: Mapping[str, str]) -> str | None:
     """The kind that options name, by type or by class; None if they name none.
 
-    Raises ``Unsupported`` for a kind or class that is not Hudi's or not written here, ``Invalid`` when
-    the options disagree.
+    Raises ``Unsupported`` for a kind or class that is not Hudi's or not supported here, ``Invalid`` if the
+    options disagree.
     """
     found: dict[str, str] = {}
     for key in (*TYPE_OPTIONS, *CLASS_OPTIONS):
@@ -65,8 +65,8 @@ def named_kind(properties: Mapping[str, str]) -> str | None:
             kind = _CLASSES.get(value.removeprefix(_PACKAGE), "")
         if kind not in KINDS:
             raise Unsupported(
-                f"{key}={value!r}: expected one of Hudi's key generators {', '.join(KINDS)}; classes of"
-                " one's own are never loaded"
+                f"{key}={value!r}: expected one of Hudi's key generators {', '.join(KINDS)}; custom classes"
+                " are never loaded"
             )
         found[key] = kind
     if len(set(found.values())) > 1:
@@ -89,11 +89,11 @@ class KeyGenerator:
 
     key_fields: tuple[str, ...]
     partition_fields: tuple[str, ...] = ()
-    #: keys are ``field:value,field:value``, mostly with a single field too (COMPLEX, see ``key_encoding``)
+    #: keys are ``field:value,field:value``; usually even with a single field (COMPLEX, see ``key_encoding``)
     composite: bool = False
     hive_style: bool = False
     url_encode: bool = False
-    #: those of the partition fields whose folder is a formatted time, and how
+    #: partition fields whose folder is a formatted time, and the format
     time_fields: tuple[str, ...] = ()
     time: TimeFormat | None = None
     #: ``2026-01-10`` becomes the folders ``2026/01/10``
@@ -101,7 +101,7 @@ class KeyGenerator:
 
     @classmethod
     def of(cls, config: TableConfig) -> KeyGenerator:
-        """The key generator of a table that is read: of time fields it knows that they are formatted."""
+        """The key generator of a table being read; it knows which fields are formatted times, not how."""
         fields, keys = config.partition_fields, config.record_key
         return cls(
             key_fields=keys,
@@ -118,10 +118,10 @@ class KeyGenerator:
 
     @classmethod
     def for_writing(cls, config: TableConfig) -> KeyGenerator:
-        """The key generator of a table, checked.
+        """The key generator of a table being written, checked.
 
-        Raises ``Invalid`` or ``Unsupported`` when its properties do not fit together, or make paths that
-        Java cannot read.
+        Raises ``Invalid`` or ``Unsupported`` if the table's properties contradict each other or make paths
+        that Java cannot read.
         """
         kind, made = config.key_generator, cls.of(config)
         _check_counts(kind, made.key_fields, made.partition_fields)
@@ -136,14 +136,14 @@ class KeyGenerator:
         _check_slash_dates(config, kind)
         if config.consistent_timestamps:
             raise Unsupported(
-                f"{CONSISTENT_TIMESTAMP}=true makes keys of the local time of each writing JVM; timestamps"
-                " in keys and partitions are written as numbers, as without the option"
+                f"{CONSISTENT_TIMESTAMP}=true makes keys from the local time of each writing JVM; here"
+                " timestamps in keys and partitions are written as numbers, as without the option"
             )
         return replace(made, time=time)
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> KeyGenerator:
-        """Back from ``dataclasses.asdict``, also by way of JSON. Raises ``TypeError`` or ``KeyError``."""
+        """The inverse of ``dataclasses.asdict``, even through JSON. Raises ``TypeError`` or ``KeyError``."""
         made = _with_tuples(record)
         if made.get("time") is not None:
             made["time"] = TimeFormat(**_with_tuples(made["time"]))
@@ -151,16 +151,16 @@ class KeyGenerator:
 
     @property
     def needed_columns(self) -> tuple[str, ...]:
-        """Columns that a row needs for its key and its partition, each once."""
+        """Columns that a row's key and partition are made from, without repeats."""
         return tuple(dict.fromkeys((*self.key_fields, *self.partition_fields)))
 
     @property
     def plain_key(self) -> str | None:
-        """The column whose text is the record key; None where keys are ``field:value`` texts."""
+        """The column whose text is the record key; None if keys are ``field:value`` texts."""
         return None if self.composite else self.key_fields[0]
 
     def check_schema(self, schema: pa.Schema) -> None:
-        """``Invalid`` where a column's type has no key or partition text."""
+        """Raise ``Invalid`` if a column's type has no key or partition text."""
         for name in self.needed_columns:
             field = schema.field(name)
             if name in self.key_fields or name not in self.time_fields:
@@ -169,12 +169,12 @@ class KeyGenerator:
                 self.time.check_column(field)
 
     def record_keys(self, rows: pa.Table | pa.RecordBatch) -> KeyColumns:
-        """Key of each row; needs the key fields only. Raises ``Invalid`` for a row without a key."""
+        """Key of each row; needs only the key fields. Raises ``Invalid`` for a row without a key."""
         return record_keys(rows, self.key_fields, composite=self.composite)
 
     def check_for_java(self, keys: KeyColumns, hash_fields: Sequence[str]) -> None:
-        """``Invalid`` for a key on which Java's bucket index never ends; a warning for one that two
-        different rows can have."""
+        """Raise ``Invalid`` for a key on which Java's bucket index never returns; warn of a key that two
+        different rows can share."""
         row = endless_for_java(keys.texts, hash_fields, keys.parts)
         if row is not None:
             raise Invalid(
@@ -186,7 +186,7 @@ class KeyGenerator:
             _warn_of_equal_keys(keys.parts)
 
     def partitions(self, rows: pa.Table | pa.RecordBatch) -> tuple[np.ndarray, list[str]]:
-        """Partition of each row: (codes into, partition paths); one path "" without partition fields.
+        """Partition of each row: (codes into, partition paths); the one path "" without partition fields.
 
         Raises ``Invalid`` for a value that makes no usable folder name.
         """
@@ -222,7 +222,7 @@ def _check_counts(kind: str, keys: Sequence[str], fields: Sequence[str]) -> None
 
 
 def _check_encoding(config: TableConfig) -> None:
-    """As Java: the text of keys must be known, or two writers double every row between them."""
+    """As in Java: the form of keys must be known, or two writers double each other's rows."""
     if config.key_encoding_in_doubt:
         raise Unsupported(
             "a version 8 table with a COMPLEX key generator and a single record key field: Hudi 0.14.1 to"
@@ -241,7 +241,7 @@ def _check_encoding(config: TableConfig) -> None:
 
 
 def _with_tuples(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Lists, as JSON makes them, as the tuples that they were."""
+    """Turn lists, as JSON makes them, back into tuples."""
     return {k: tuple(v) if isinstance(v, list) else v for k, v in record.items()}
 
 
@@ -262,7 +262,7 @@ def _check_slash_dates(config: TableConfig, kind: str) -> None:
 
 
 def _warn_of_equal_keys(parts: Sequence[tuple[str, pa.Array]]) -> None:
-    """Values that look like the text between two parts: rows with other values can get the same key."""
+    """Warn of values that look like the text between two parts: rows that differ can share a key."""
     for (name, texts), (following, _) in zip(parts, parts[1:], strict=False):
         if pc.any(pc.match_substring(texts, f",{following}:")).as_py():
             warnings.warn(

@@ -1,4 +1,4 @@
-"""Record keys and partition paths as Java's key generators write them, by columns.
+"""Record keys and partition paths, written by columns as Java's key generators write them.
 
 SIMPLE and NON_PARTITION: the value's text. COMPLEX: ``f1:v1,f2:v2`` (KeyGenUtils, BuiltinKeyGenerator).
 """
@@ -28,21 +28,21 @@ _ENCODED = {c: f"%{c:02X}" for c in [*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\
 
 @dataclass(frozen=True)
 class KeyColumns:
-    """Key texts and, for composite keys, the parts they are made of (see ``bucket.bucket_ids``)."""
+    """Texts of keys and, for composite keys, the parts they are made of (see ``buckets.bucket_ids``)."""
 
     texts: pa.Array
     parts: list[tuple[str, pa.Array]] | None
 
 
 def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The column in one piece."""
+    """The column as one array."""
     if isinstance(column, pa.ChunkedArray):
         return pa.concat_arrays(column.chunks) if column.num_chunks > 1 else column.combine_chunks()
     return column
 
 
 def value_texts(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
-    """Java's ``toString`` of each value; nulls stay null. Raises ``Invalid`` for types without one."""
+    """Java's ``toString`` of each value; nulls stay null. Raises ``Invalid`` for a type that has none."""
     column = as_array(column)
     kind = column.type
     if pa.types.is_dictionary(kind):
@@ -56,7 +56,7 @@ def value_texts(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
     if pa.types.is_date32(kind):
         return column.cast(pa.string())
     if pa.types.is_timestamp(kind):
-        # The stored number; its unit is the table's (timestamp-micros or timestamp-millis).
+        # The stored number, in the table's unit (timestamp-micros or timestamp-millis).
         return column.cast(pa.int64()).cast(pa.string())
     if pa.types.is_floating(kind):
         single = pa.types.is_float32(kind)
@@ -74,7 +74,7 @@ def value_texts(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
 
 
 def java_double_text(value: float, *, single: bool = False) -> str:
-    """``Double.toString`` / ``Float.toString``: shortest digits, ``1.0E10`` outside 1e-3..1e7."""
+    """``Double.toString`` or ``Float.toString``: shortest digits, ``1.0E10`` outside 1e-3 to 1e7."""
     if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):
@@ -95,12 +95,12 @@ def java_double_text(value: float, *, single: bool = False) -> str:
 
 
 def _decimal_text(value: Decimal) -> str:
-    # BigDecimal.toString and Python agree but for the exponent's sign and letter case.
+    # BigDecimal.toString and Python's str give the same text.
     return str(value)
 
 
 def record_keys(table: pa.Table | pa.RecordBatch, fields: Sequence[str], *, composite: bool) -> KeyColumns:
-    """Key text of each row. Raises ``Invalid`` naming column and row for a null or empty key."""
+    """Record key of each row. Raises ``Invalid``, naming column and row, for a null or empty key."""
     columns = [(name, value_texts(table.column(name), name)) for name in fields]
     if not composite:
         name, texts = columns[0]
@@ -124,7 +124,7 @@ def record_keys(table: pa.Table | pa.RecordBatch, fields: Sequence[str], *, comp
         raise Invalid(
             f"all record key fields {list(fields)} are null or empty in row {row}; every row needs a key"
         )
-    # Java hashes a single `field:value` text as one value.
+    # Java hashes a single ``field:value`` text as one value.
     return KeyColumns(
         pc.binary_join_element_wise(*pieces, ""), columns if len(columns) > 1 else None
     )
@@ -144,9 +144,9 @@ def partition_paths(
     url_encode: bool,
     slash_dates: bool = False,
 ) -> tuple[np.ndarray, list[str]]:
-    """Partition of each row: (codes into, list of partition paths). One path "" without fields.
+    """Partition of each row: (codes into, partition paths); the one path "" without fields.
 
-    ``levels`` has for each field (codes into, list of value texts); "" stands for no value.
+    ``levels`` gives (codes into, value texts) for each field; the text "" stands for no value.
     """
     if not fields:
         return np.zeros(rows, np.int64), [""]
@@ -166,7 +166,7 @@ def partition_paths(
             parts.append(choices[index])
         found.append("/".join(reversed(parts)))
     paths_of = dict.fromkeys(found)
-    if len(paths_of) < len(found):  # no value and an empty text: rows of one folder keep their order
+    if len(paths_of) < len(found):  # null and "" share a folder: give them one code, so rows keep their order
         places = {path: place for place, path in enumerate(paths_of)}
         codes, found = np.array([places[path] for path in found], np.int64)[codes], list(paths_of)
     return codes, found
@@ -182,8 +182,8 @@ def _segment(
     if slash_dates and value:
         if not _DATE.fullmatch(value):
             raise Invalid(
-                f"partition value {value!r} of column {name!r} is no date such as 2026-01-10, as slash-"
-                "separated date partitions need"
+                f"partition value {value!r} of column {name!r} is no date such as 2026-01-10, which"
+                " slash-separated date partitions need"
             )
         text = text.replace("-", "/")
     parts = text.split("/")
@@ -194,8 +194,8 @@ def _segment(
             f" {URL_ENCODE}=true when the table is created, or change"
             " the value"
         )
-    # Hadoop's Path refuses a colon, and Spark's reader takes "a=b" for a Hive-style column: one such
-    # folder makes Java's reads of the whole table fail, or return another value.
+    # Hadoop's Path refuses a colon, and Spark's reader takes "a=b" for a Hive-style column: one such folder
+    # makes Java fail on the whole table, or return other values.
     foreign = ":" in text or ("=" in text and not hive_style)
     bad = any(s in ("", ".", "..") for s in parts) or len(parts) > PARTITION_DEPTH_MAX
     if bad or not paths.is_path_text(text) or text.startswith(".hoodie") or foreign:

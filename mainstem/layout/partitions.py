@@ -1,4 +1,4 @@
-"""Partition discovery: folders that hold a partition metafile (FileSystemBackedTableMetadata); its text."""
+"""Finds partitions, folders with a partition metafile (FileSystemBackedTableMetadata); encodes metafiles."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from mainstem.limits import PARTITION_DEPTH_MAX
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 
-#: of a partition metafile: requested time of the instant that made the partition
+#: property of a partition metafile: requested time of the instant that made the partition
 MADE_BY = "commitTime"
 
 
 @dataclass(frozen=True)
 class PartitionListing:
-    """A partition (relative path, "" for the table folder) and the names of the files in it.
+    """A partition (relative path, "" for the table folder) and the names of its files.
 
-    ``sizes``: where names come from the metadata table, what it says of each file's size in bytes.
+    ``sizes``: file name -> size in bytes, if the names come from the metadata table.
     """
 
     partition: str
@@ -29,17 +29,17 @@ class PartitionListing:
 
 
 def metafile_text(instant: str, depth: int, more: Mapping[str, str] = MappingProxyType({})) -> bytes:
-    """The metafile of a partition that ``instant`` makes, ``depth`` folders below the table's; with ``more``
-    properties (``HoodiePartitionMetadata``)."""
+    """The metafile of a partition (``HoodiePartitionMetadata``) that ``instant`` makes, ``depth`` folders
+    below the table's folder; ``more`` are further properties."""
     told = {MADE_BY: instant, "partitionDepth": str(depth), **more}
     return format_properties(told, comments=("partition metadata", instant))
 
 
 def list_partitions(storage: Storage, *, partitioned: bool) -> Iterator[PartitionListing]:
-    """Every partition with its file names, in path order; one listing per folder.
+    """Every partition with its file names, in path order; lists each folder once.
 
-    A folder with a metafile is a partition. Java's listing of folders ends there; here folders in it are
-    searched, too: partitions ``a`` and ``a/b`` may stand in one table (``nested``). The table's own
+    A folder with a metafile is a partition. Java searches no further below it; here folders inside are
+    searched too, since a table may have partitions ``a`` and ``a/b`` (see ``nested``). The table's own
     ``.hoodie`` is never entered. A non-partitioned table keeps its files in the table folder itself.
     """
     if not partitioned:
@@ -53,7 +53,7 @@ def _search(storage: Storage, folder: str, depth: int) -> Iterator[PartitionList
     if depth > PARTITION_DEPTH_MAX:
         raise CorruptTable(
             f"folders nested deeper than {PARTITION_DEPTH_MAX} below the table without a partition"
-            f" metafile ({paths.PARTITION_METAFILE}); remove what does not belong to the table",
+            f" metafile ({paths.PARTITION_METAFILE}); remove folders that do not belong to the table",
             path=folder,
         )
     entries = storage.entries(folder)
@@ -66,10 +66,10 @@ def _search(storage: Storage, folder: str, depth: int) -> Iterator[PartitionList
 
 
 def nested(storage: Storage, partition: str) -> str | None:
-    """The partition above or below this one, if there is one; for a partition that is about to be made.
+    """The existing partition above or below ``partition``, which is about to be made; None if there is none.
 
-    Java finds partitions by their metafiles, and looks no further below one: rows in ``a/b`` are not read
-    by it where ``a`` is a partition, unless the table has a metadata table.
+    Java finds partitions by their metafiles and searches no further below one: where ``a`` is a partition,
+    it does not read rows in ``a/b``, unless the table has a metadata table.
     """
     above = partition.rpartition("/")[0]
     while above:

@@ -1,7 +1,7 @@
-"""``hoodie.properties``: read, judged, written (HoodieTableConfig; format-core section 1).
+"""Reads, checks and encodes ``hoodie.properties`` (Hudi's HoodieTableConfig).
 
-Unknown keys are kept. Unknown versions, layouts and features are refused by name: reading or writing
-such a table on a guess would lose or double rows.
+Unknown keys are kept. Unknown versions, layouts and features are refused, naming the property: guessing
+while reading or writing such a table would lose or double rows.
 """
 
 from __future__ import annotations
@@ -75,35 +75,35 @@ from mainstem.storage.protocol import Storage
 MERGE_ON_READ = "MERGE_ON_READ"
 COPY_ON_WRITE = "COPY_ON_WRITE"
 
-#: ``field:value``, which Hudi 0.14.0 and before and 1.1 and later write; ``value``: 0.14.1 to 1.0.2
+#: ``field:value``, written by Hudi up to 0.14.0 and from 1.1 on; ``value``, written by 0.14.1 to 1.0.2
 FIELD_PREFIXED, VALUE_ONLY = "FIELD_PREFIXED", "VALUE_ONLY"
-#: what can be done about a table with another index
+#: what to do about a table with another index
 WITHOUT_BUCKETS = (
-    "Such a table can be read; writing to it is not supported yet: without a lock, writers of a key meet in"
-    " one file group only where the key's hash names it. Write it with Hudi, or copy its rows into a new"
-    " table (create_table, bulk_insert)"
+    "Such a table can be read; writing to it is not supported yet: without a lock, writers of one key meet"
+    " in one file group only where the key's hash determines it. Write it with Hudi, or copy its rows into"
+    " a new table (create_table, bulk_insert)"
 )
 
-#: kinds of partitions of the metadata table that every action maintains
+#: kinds of metadata table partitions that every action maintains
 MAINTAINED = frozenset(
     (
         "files", "column_stats", "partition_stats", "bloom_filters", "record_index", "secondary_index",
         "expr_index",
     )
 )  # fmt: skip
-#: kinds of which a table may have several, each with a name
+#: kinds of which a table may have several, each with a name of its own
 _NAMED = ("secondary_index", "expr_index")
 
-#: what a table of ours with a metadata table says to Java's Spark writers, which take it as their defaults:
-#: they keep the metadata table up, build no other partition of it by themselves, and remove none that their
-#: own options do not name (apache/hudi#18180)
+#: What mainstem writes into the properties of a table with a metadata table. Java's Spark writers take these
+#: as their defaults: they maintain the metadata table, build no further partitions of it on their own, and
+#: remove none that their options do not name (apache/hudi#18180).
 FOR_JAVA: dict[str, str] = {
     METADATA: "true",
     COLUMN_STATS: "false",
     AUTO_DELETE: "false",
 }
 
-# Properties that decide where a row lands and who wins: they may not change under a transaction.
+# Properties that decide where a row lands or which row wins: they must not change under a transaction.
 DECISIVE = (
     TABLE_NAME, TABLE_TYPE, TABLE_VERSION,
     LAYOUT_VERSION, RECORD_KEY_FIELDS,
@@ -123,7 +123,7 @@ DECISIVE = (
 
 
 def table_checksum(database: str, name: str) -> str:
-    """CRC32 of ``<database>.<table>`` as Java stores it."""
+    """CRC32 of ``<database>.<table>``, in the form that Java stores."""
     return str(zlib.crc32(f"{database}.{name}".encode()))
 
 
@@ -173,7 +173,7 @@ class TableConfig:
 
     @property
     def partition_kinds(self) -> tuple[str, ...]:
-        """For each partition field SIMPLE or TIMESTAMP: how its folder is made of its value."""
+        """For each partition field SIMPLE or TIMESTAMP: how its value becomes a folder."""
         if self.key_generator != "CUSTOM":
             kind = "TIMESTAMP" if self.key_generator == "TIMESTAMP" else "SIMPLE"
             return (kind,) * len(self.partition_fields)
@@ -190,22 +190,22 @@ class TableConfig:
 
     @property
     def slash_dates(self) -> bool | None:
-        """Partitions ``2026/01/10`` of dates; None if the table does not say (Hudi 1.2 never does)."""
+        """Whether dates become partitions ``2026/01/10``; None if unknown (Hudi 1.2 never stores it)."""
         return self._flag(SLASH_DATES) if self._get(SLASH_DATES) else None
 
     @property
     def consistent_timestamps(self) -> bool:
-        """Timestamps in keys as local texts."""
+        """Whether timestamps in keys are written as local times."""
         return self._flag(CONSISTENT_TIMESTAMP)
 
     @property
     def single_field_complex(self) -> bool:
-        """Tables in which Hudi releases disagree about the text of a record key (HUDI-7001)."""
+        """Whether Hudi releases disagree about the form of this table's record keys (HUDI-7001)."""
         return self.key_generator == "COMPLEX" and len(self.record_key) == 1
 
     @property
     def key_encoding(self) -> str:
-        """How a table of ``single_field_complex`` writes its record keys, as Java decides it."""
+        """How a table with ``single_field_complex`` writes its record keys; decided as in Java."""
         stored = self._get(KEY_ENCODING).upper()
         if stored not in ("", FIELD_PREFIXED, VALUE_ONLY):
             raise Invalid(f"{KEY_ENCODING}={stored!r}, expected {FIELD_PREFIXED} or {VALUE_ONLY}")
@@ -215,25 +215,25 @@ class TableConfig:
 
     @property
     def encoding_option(self) -> str | None:
-        """What ``NEW_ENCODING`` asks for; None if it is not set."""
+        """The encoding that ``NEW_ENCODING`` asks for; None if it is not set."""
         if not self._get(NEW_ENCODING):
             return None
         return VALUE_ONLY if self._flag(NEW_ENCODING) else FIELD_PREFIXED
 
     @property
     def key_encoding_in_doubt(self) -> bool:
-        """Nobody has said yet how this table writes its keys: Java 1.1 and later refuse to write it."""
+        """Whether nothing says how this table writes its keys: Java 1.1 and later then refuse to write it."""
         told = self._get(KEY_ENCODING) or not self._flag(ENCODING_VALIDATION, True)
         return self.version == 8 and self.single_field_complex and not told
 
     @property
     def ordering(self) -> tuple[str, ...]:
-        """Ordering fields: the v9 key, else the spelling of 1.0.x writers."""
+        """Ordering fields: the property of version 9, else the one of 1.0.x writers."""
         return modes.ordering_fields(self.raw)
 
     @property
     def merge_mode(self) -> str:
-        """Hudi's name of the merge mode, also where the table does not say it."""
+        """Hudi's name of the merge mode; inferred if the table does not store it."""
         return modes.merge_mode(self.raw)
 
     @property
@@ -279,7 +279,7 @@ class TableConfig:
 
     @property
     def ready_metadata_partitions(self) -> tuple[str, ...]:
-        """Those that readers use; the others are being built."""
+        """Metadata table partitions that readers may use, without those still being built."""
         return self._fields(PARTITIONS)
 
     @property
@@ -290,11 +290,11 @@ class TableConfig:
 
     @property
     def is_utc(self) -> bool:
-        """Whether instants are in UTC, not in the local zone of the table's writers."""
+        """Whether instants are in UTC instead of the local zone of the table's writers."""
         return self._get(TIMEZONE, "LOCAL").upper() == "UTC"
 
     def zone(self, given: str | None = None) -> tzinfo | None:
-        """UTC; or the zone given for a LOCAL table; None where it must be given and was not."""
+        """The zone of the table's instants: UTC, or the given one; None if it is needed but not given."""
         try:
             zone = None if not given else UTC if given.upper() == "UTC" else ZoneInfo(given)
             return UTC if self.is_utc else zone
@@ -304,10 +304,10 @@ class TableConfig:
             ) from error
 
     def completed_by(self, given: Mapping[str, str]) -> TableConfig:
-        """With what a caller says about the buckets where the table itself is silent.
+        """This config plus what a caller says about buckets and keys where the table is silent.
 
-        Hudi keeps neither the index nor its settings reliably in ``hoodie.properties``; all writers of
-        such a table must be told the same.
+        Hudi stores neither the index nor its settings reliably in ``hoodie.properties``, so all writers of
+        such a table must be given the same.
         """
         silent: dict[str, str] = {
             key: given[key]
@@ -319,12 +319,12 @@ class TableConfig:
 
     @property
     def history(self) -> str:
-        """Folder of the archived timeline (``hoodie.timeline.history.path``); stays inside the table."""
+        """Folder of the archived timeline (``hoodie.timeline.history.path``), always inside the table."""
         name = self._get(HISTORY_PATH) or "history"
         return f"{paths.TIMELINE}/{paths.inside(name, source=self.path)}"
 
     def changed(self, other: TableConfig) -> list[str]:
-        """Decisive properties in which ``other`` differs, as ``key: old -> new``."""
+        """Decisive properties that differ in ``other``, as ``key: old -> new``."""
         return [
             f"{key}: {self.raw.get(key)!r} -> {other.raw.get(key)!r}"
             for key in DECISIVE
@@ -332,7 +332,7 @@ class TableConfig:
         ]
 
     def check_readable(self, table: str) -> None:
-        """Refuse what mainstem cannot read right (``Unsupported``, ``CorruptTable``)."""
+        """Refuse what mainstem cannot read correctly (``Unsupported``, ``CorruptTable``)."""
         version = self._get(TABLE_VERSION)
         if not version.isdecimal():
             raise CorruptTable(
@@ -371,7 +371,7 @@ class TableConfig:
             )
 
     def check_writable(self, table: str) -> None:
-        """Refuse what non-blocking concurrency control, or mainstem, cannot write safely."""
+        """Refuse what mainstem, or non-blocking concurrency control, cannot write safely."""
         self.check_readable(table)
         self.check_metadata(table)
         needs = (
@@ -398,7 +398,7 @@ class TableConfig:
                     f" {' or '.join(repr(a) for a in allowed if a)}{way}",
                     table=table,
                 )
-        modes.partial_update_mode(self.raw)  # refuses a mode that it does not know
+        modes.partial_update_mode(self.raw)  # refuses an unknown mode
         if self.version == 8:
             self._check_version_8(table)
         if not self.record_key:
@@ -418,19 +418,19 @@ class TableConfig:
 
 
     def check_metadata(self, table: str) -> None:
-        """Refuse what mainstem cannot maintain: readers that use it would miss rows that are written."""
+        """Refuse metadata table partitions that mainstem does not maintain: their readers would miss rows."""
         other = [name for name in self.metadata_partitions if _kind_of_partition(name) not in MAINTAINED]
         if other:
             raise Unsupported(
                 f"the table has a metadata table ({PARTITIONS}="
                 f"{','.join(self.metadata_partitions)}), of which mainstem does not maintain"
-                f" {', '.join(other)}; readers that use it would not see our rows. Write once from Hudi with"
+                f" {', '.join(other)}; its readers would miss rows written here. Write once from Hudi with"
                 f" {METADATA}=false on every Java writer: it drops the metadata table",
                 table=table,
             )
 
     def _check_version_8(self, table: str) -> None:
-        """What Hudi 1.0 would merge in another way than we and Hudi 1.1."""
+        """Refuse what Hudi 1.0 would merge differently from mainstem and Hudi 1.1."""
         names = [self._fields(key) for key in (ORDERING_FIELDS, PRECOMBINE)]
         if names[0] and names[1] and names[0] != names[1]:
             raise Invalid(
@@ -440,8 +440,8 @@ class TableConfig:
             )
         if len(self.ordering) > 1:
             raise Unsupported(
-                f"{len(self.ordering)} ordering fields in a table of version 8, which has one (Hudi 1.0"
-                " knows no more); upgrade the table to version 9 with Hudi",
+                f"{len(self.ordering)} ordering fields in a table of version 8, which allows one (Hudi 1.0"
+                " supports no more); upgrade the table to version 9 with Hudi",
                 table=table,
             )
         payload = self._get(PAYLOAD_CLASS).rpartition(".")[2]
@@ -451,8 +451,8 @@ class TableConfig:
             same.append("EventTimeAvroPayload")
         if same and payload and payload not in same:
             raise Unsupported(
-                f"{PAYLOAD_CLASS}={payload} does not mean {self.merge_mode}, which a table of"
-                f" version 8 needs to be written here; expected {' or '.join(same)}",
+                f"{PAYLOAD_CLASS}={payload} does not mean {self.merge_mode}, as it must for"
+                f" mainstem to write a table of version 8; expected {' or '.join(same)}",
                 table=table,
             )
 
@@ -463,12 +463,12 @@ def _kind_of_partition(name: str) -> str:
 
 @lru_cache(maxsize=16)
 def parsed_config(data: bytes, path: str) -> TableConfig:
-    """Every transaction reads the file twice under the lock; its bytes are nearly always the same."""
+    """The parsed file, cached: every transaction reads it twice under the lock, nearly always unchanged."""
     return TableConfig(parse_properties(data, path=path), path)
 
 
 def load_config(storage: Storage) -> TableConfig:
-    """Read ``hoodie.properties``, else its backup while a writer replaces it.
+    """Read ``hoodie.properties``, or its backup while a writer replaces the file.
 
     Raises ``Invalid`` if there is no table, ``CorruptTable`` if the checksum is wrong.
     """
@@ -501,6 +501,6 @@ def _verify_checksum(config: TableConfig, base: str) -> None:
 
 
 def encode_config(raw: Mapping[str, str], date_text: str, *, updated: bool = False) -> bytes:
-    """Bytes of ``hoodie.properties``, new or changed; ``date_text`` is the comment that Java writes."""
+    """Bytes of ``hoodie.properties``, new or changed; ``date_text`` is for the comment that Java writes."""
     said = "Updated at" if updated else "Properties saved on"
     return format_properties(raw, comments=(f"{said} {date_text}", date_text))

@@ -1,21 +1,21 @@
-"""Changing ``hoodie.properties`` of a table in use, in one step and under the table lock.
+"""Changes ``hoodie.properties`` of a table in use, in one step and under the table lock.
 
 Java's rules (``HoodieTableConfig.modify``): a writer saves the old file as ``hoodie.properties.backup``,
-deletes it, writes the new one and deletes the backup; readers that find no valid file take the backup.
-Whoever changes the properties first repairs what a dead writer left. Here a rename replaces the old file,
-so there is always a whole one, and a backup is nothing but what a dead Java writer left:
+deletes the file, writes the new one and deletes the backup; readers that find no valid file read the backup.
+The next writer that changes the properties first repairs what a dead writer left. Here a rename replaces the
+file, so there is always a whole one, and a backup can only be left over from a dead Java writer:
 
   1. read the properties, from the backup if the file itself is missing or damaged
   2. write the new ones to a private file, durable
-  3. remove the checksum that Hadoop keeps beside a file that Java wrote: it would not match
+  3. remove the checksum that Hadoop keeps beside a file written by Java: it would no longer match
   4. rename the fence's ticket, which is that private file, over ``hoodie.properties``
-  5. make the folder durable, then remove a backup that was there at step 1
+  5. make the folder durable, then remove the backup if there was one at step 1
 
-A crash leaves: before 4 the old properties (without Hadoop's checksum nothing is verified, which is
-harmless), after 4 the new ones, perhaps beside an old backup, which nobody reads while the file itself is
-there and which whoever changes the properties next removes. A process that stopped anywhere and wakes up
-has lost its ticket if somebody had the lock meanwhile, so step 4 does nothing; steps 3 and 5 remove what
-at most saves a check or was stale already.
+A crash before step 4 leaves the old properties (without Hadoop's checksum nothing is verified, which is
+harmless). A crash after it leaves the new ones, perhaps beside an old backup; readers ignore the backup while
+the file is there, and the next change removes it. A process that stalls at any step and resumes has lost its
+ticket if another took the lock meanwhile, so its step 4 does nothing; its steps 3 and 5 remove at most a
+checksum, or a backup that was already stale.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mainstem.publish.staging import replace_guarded
 from mainstem.storage import paths
 from mainstem.truetime.seams import Randomness
 
-_OWNER = "properties"  # whose private files
+_OWNER = "properties"  # owner in the names of private files
 
 
 def change_properties(
@@ -38,12 +38,12 @@ def change_properties(
     change: Callable[[TableConfig], Mapping[str, str | None]],
     when: str,
 ) -> TableConfig:
-    """Apply what ``change`` says about the properties found under the lock: key -> new value, None to remove
-    it. Returns the table's properties from now on.
+    """Apply ``change`` to the properties found under the lock; return the table's properties afterwards.
 
-    ``when``: a text for people, the date that Java puts into the first lines. Nothing is written if nothing
-    changes. Raises ``LeaseLost`` when the lock was taken over (nothing changed, or the change is visible to
-    whoever took it over), ``Unavailable`` for trouble with storage.
+    ``change`` maps keys to new values, None to remove a key. ``when``: the date, as text, that Java writes
+    into the file's first lines. Writes nothing if nothing changes. Raises ``LeaseLost`` if the lock was taken
+    over (nothing has changed, or the new holder of the lock sees the change), ``Unavailable`` for trouble
+    with storage.
     """
     storage = section.storage
     before = load_config(storage)
@@ -66,7 +66,7 @@ def _replace(section: Guarded, random: Randomness, raw: Mapping[str, str], data:
     try:
         replace_guarded(section, random, _OWNER, paths.PROPERTIES, data)
     except OSError as error:
-        # Either the reply was lost, or the effect: what is there now tells.
+        # Either the request or only its reply was lost: the file's content tells which.
         if dict(load_config(section.storage).raw) != dict(raw):
             raise Unavailable(
                 f"{paths.PROPERTIES} could not be replaced: {error}; nothing changed, try again",

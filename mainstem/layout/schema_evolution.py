@@ -1,8 +1,8 @@
-"""How a table's schema follows the rows that are written: new columns, wider numbers.
+"""Evolves a table's schema to hold the rows that are written: new columns, wider numbers.
 
-As Hudi without schema on read (AvroSchemaCompatibility, HoodieSchemaUtils.deduceWriterSchema): columns are
-matched by name, new ones are nullable and stand at the end, ``int`` may become ``long`` and numbers
-``double``, nested too. Nothing is dropped or renamed. A column stays as it is while the values fit it.
+As in Hudi without schema on read (AvroSchemaCompatibility, HoodieSchemaUtils.deduceWriterSchema): columns
+match by name, new ones are nullable and go to the end, ``int`` may become ``long`` and numbers ``double``,
+also when nested. Nothing is dropped or renamed. A column keeps its type while the values fit it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ _OWN = ("_hoodie_is_deleted", "_hoodie_operation")
 def needed_fields(
     schema: pa.Schema, batch: pa.Table, *, fixed: Collection[str], whole: Collection[str] = (), fill: bool
 ) -> list[pa.Field]:
-    """Columns that the table must have new, or wider, to hold the batch; none if it fits or lacks columns.
+    """Columns that the table must add or widen to hold the batch.
 
-    ``fixed`` columns (keys, partitions, ordering) are never widened, ``whole`` ones never to fractions:
-    ``Invalid``. With ``fill`` a batch may lack columns and still bring new ones.
+    Empty if the batch fits, or if it lacks columns and ``fill`` is not set; with ``fill`` a batch may lack
+    columns and still bring new ones. Raises ``Invalid`` if one of the ``fixed`` columns (keys, partitions,
+    ordering) would be widened, or one of the ``whole`` columns to fractions.
     """
     given = [n for n in batch.column_names if n not in META_FIELDS]
     if not fill and any(name not in given for name in schema.names):
@@ -47,9 +48,9 @@ def needed_fields(
             if name in fixed:
                 raise Invalid(
                     f"column {name!r} of type {column.type} has values that the table's {field.type} cannot"
-                    " hold, and a key, partition or ordering column is never widened: its texts and order"
-                    " would change. Nor is a column with partition_stats, of which Java cannot merge"
-                    " rows of two types; cast it before writing, or drop that index first"
+                    " hold. Key, partition and ordering columns are never widened: their texts and order"
+                    " would change; nor are columns with partition_stats, of which Java cannot merge rows"
+                    " of two types. Cast the column before writing, or drop that index first"
                 )
             if name in whole and pa.types.is_floating(wider):
                 raise Invalid(
@@ -64,8 +65,11 @@ def needed_fields(
 def declared_fields(
     schema: pa.Schema, declared: pa.Schema, *, fixed: Collection[str], whole: Collection[str] = (), fill: bool
 ) -> list[pa.Field]:
-    """As ``needed_fields``, by the types of rows that are still to come; what cannot be held is left to
-    whoever sees the rows, but a VECTOR type that is not the column's."""
+    """Like ``needed_fields``, but from the declared types of rows still to come.
+
+    What the table cannot hold is left for the rows themselves to show, except a VECTOR type other than
+    the column's, which is refused (``Invalid``).
+    """
     given = [f for f in declared if f.name not in META_FIELDS and not pa.types.is_null(f.type)]
     if not fill and any(declared.get_field_index(name) < 0 for name in schema.names):
         return []
@@ -86,9 +90,9 @@ def declared_fields(
 
 
 def merged_fields(schema: pa.Schema, other: pa.Schema) -> list[pa.Field]:
-    """Columns that ``schema`` must get, or widen, to hold all that ``other`` holds.
+    """Columns that ``schema`` must add or widen to hold all that ``other`` holds.
 
-    Raises ``Invalid`` where one column has two types that do not meet.
+    Raises ``Invalid`` if a column has two types with no common one.
     """
     needed = []
     for theirs in other:
@@ -100,8 +104,8 @@ def merged_fields(schema: pa.Schema, other: pa.Schema) -> list[pa.Field]:
         wider = _meeting(ours.type, theirs.type)
         if wider is None:
             raise Invalid(
-                f"column {theirs.name!r} was made a {theirs.type} by another writer meanwhile, and a"
-                f" {ours.type} here: nothing was published; cast the column and write the data again"
+                f"another writer has meanwhile made column {theirs.name!r} a {theirs.type}, but here it is a"
+                f" {ours.type}: nothing was published; cast the column and write the data again"
             )
         if wider != ours.type:
             needed.append(ours.with_type(wider))
@@ -109,7 +113,7 @@ def merged_fields(schema: pa.Schema, other: pa.Schema) -> list[pa.Field]:
 
 
 def evolved(text: str, fields: Iterable[pa.Field], table_name: str) -> str:
-    """Avro JSON of the schema with these columns added or widened; the others stay word for word."""
+    """The schema's Avro JSON with these columns added or widened; all others stay word for word."""
     record = json.loads(text)
     places = {field["name"]: place for place, field in enumerate(record["fields"])}
     named = _vector_types(record)
@@ -118,7 +122,7 @@ def evolved(text: str, fields: Iterable[pa.Field], table_name: str) -> str:
         made = json.loads(one)["fields"][0]
         if field.name not in places:
             vectors = _vector_types({"fields": [made]})
-            if vectors & named:  # a type of Avro is defined once, and named from then on
+            if vectors & named:  # Avro defines a named type once, and refers to it by name after that
                 made["type"] = ["null", *vectors]
             named |= vectors
             record["fields"].append(made)
@@ -128,12 +132,12 @@ def evolved(text: str, fields: Iterable[pa.Field], table_name: str) -> str:
         union = old["type"]
         old["type"] = [b if b == "null" else kind for b in union] if isinstance(union, list) else kind
     result = json.dumps(record, separators=(",", ":"), ensure_ascii=False)
-    avro_to_arrow(result)  # names that differ by case, depth, size: refused here and not by readers
+    avro_to_arrow(result)  # refuse names that differ only by case, depth or size here, not in every reader
     return result
 
 
 def _vector_types(record: dict) -> set[str]:
-    """Names of the types of vectors that a record defines."""
+    """Names of the vector types that a record defines."""
     branches = (
         branch
         for field in record["fields"]
@@ -144,12 +148,12 @@ def _vector_types(record: dict) -> set[str]:
         for branch in branches
         if isinstance(branch, dict)
         and branch.get("logicalType") == "vector"
-        and branch.get("namespace") == ""  # another one would be another type
+        and branch.get("namespace") == ""  # in another namespace it is another type
     }
 
 
 def _type_for(kind: pa.DataType, column: pa.Array | pa.ChunkedArray) -> pa.DataType:
-    """The type that holds the column's old and new values: ``kind`` itself where it can."""
+    """The type that holds the column's old and new values: ``kind`` itself if it can."""
     found, types = value_type(column.type), pa.types
     if found == kind or types.is_null(found):
         return kind
@@ -200,18 +204,18 @@ def _fits(column: pa.Array | pa.ChunkedArray, found: pa.DataType, kind: pa.DataT
     if not cut:
         return True
     same = pc.or_(pc.equal(cast.cast(found), column), pc.is_nan(column))
-    return pc.all(same).as_py() is not False  # nulls are passed over
+    return pc.all(same).as_py() is not False  # nulls are ignored
 
 
 def _wider(kind: pa.DataType, found: pa.DataType) -> pa.DataType:
-    """Integers become ``long``; a fraction makes ``double``, which holds every ``int`` exactly."""
+    """``long`` for integers; with a fraction ``double``, which holds every ``int`` exactly."""
     if pa.types.is_integer(kind) and pa.types.is_integer(found):
         return pa.int64()
     return pa.float64()
 
 
 def _meeting(ours: pa.DataType, theirs: pa.DataType) -> pa.DataType | None:
-    """The narrowest type that both can be read as; None if there is none."""
+    """The narrowest type as which both can be read; None if there is none."""
     types = pa.types
     if ours == theirs:
         return ours

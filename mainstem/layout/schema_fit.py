@@ -1,4 +1,4 @@
-"""Fitting a batch to the table's schema."""
+"""Fits a batch of rows to the table's schema."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def fit_batch(
 ) -> pa.Table:
     """Columns of ``batch`` in the order and types of ``schema``; Hudi's meta columns are dropped.
 
-    ``required`` limits the columns (a delete needs the key only, ``update_columns`` a few); None asks
-    for all. Nullable columns of ``fill`` that the batch lacks are null. Raises ``Invalid``
-    for unknown, missing or doubled columns and for values that do not fit the column's type; of
-    vectors ``VectorRefused``, which says the row.
+    ``required`` names the columns to keep (a delete needs only the key, ``update_columns`` a few); None
+    keeps all. Nullable columns in ``fill`` that the batch lacks become null. Raises ``Invalid`` for unknown,
+    missing or repeated columns and for values that do not fit the column's type, ``VectorRefused``, which
+    names the row, for a vector that does not.
     """
     names = [n for n in batch.column_names if n not in META_FIELDS]
     doubled = sorted({n for n in names if names.count(n) > 1})
@@ -61,7 +61,7 @@ def fit_batch(
 def _fit_column(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.ChunkedArray:
     if not field.nullable and column.null_count:
         raise Invalid(
-            f"column {field.name!r} has {column.null_count} nulls, but the table says it has none",
+            f"column {field.name!r} has {column.null_count} nulls, but the table's schema allows none",
             table=table,
         )
     vector = vector_of(field)

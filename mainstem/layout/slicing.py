@@ -1,15 +1,14 @@
 """File slices: which base file and which log files of a file group belong together.
 
-Pure functions on names. Rules of Hudi 1.x (HoodieFileGroup, CompletionTimeQueryView, RFC-66):
-barriers are the instants of base files and of pending compactions; a log file belongs to the newest
-barrier that is not later than the *completion* time of the log's instant; log files inside a slice
-are merged by *requested* time. Two deliberate differences from Java 1.2:
+Pure functions of names. They follow Hudi 1.x (HoodieFileGroup, CompletionTimeQueryView, RFC-66): barriers are
+the instants of base files and of pending compactions. A log file belongs to the newest barrier that is not
+later than the *completion* time of the log's instant. Within a slice, log files are merged by *requested*
+time. Two deliberate differences from Java 1.2:
 
-* A log-only file group is anchored at its first log of a *completed* instant (Hudi issue 19774:
-  anchored at a failed write's log, the group's later committed rows vanish from snapshots).
-* An instant counts as completed only if the active timeline or the archive says so. Java takes
-  every instant before the active timeline's start for completed and so shows files of dead writers
-  again.
+* A file group without base files starts at its first log of a *completed* instant (Hudi issue 19774: started
+  at a failed write's log, the group loses its later committed rows in snapshots).
+* An instant counts as completed only if the active timeline or the archive says so. Java considers every
+  instant before the start of the active timeline completed, and so shows files of dead writers again.
 """
 
 from __future__ import annotations
@@ -27,17 +26,16 @@ CompletionTime = Callable[[str], "str | None"]
 """Requested time -> completion time; None for an instant that is pending, failed or unknown."""
 
 WrittenFiles = Callable[[str], "frozenset[str] | None"]
-"""Requested time -> paths that the instant's metadata names; None where it names none."""
+"""Requested time -> paths that the instant's metadata names; None if it names none."""
 
 
 @dataclass(frozen=True)
 class FileSlice:
-    """One version of a file group: at most one base file and the log files written onto it.
+    """One version of a file group: at most one base file, and the log files that belong to it.
 
-    ``base_instant`` is the base file's requested time, of a log-only slice the requested time of
-    its first log, under a pending compaction the compaction's. ``log_files`` are bare names in
-    merge order. ``pending`` marks a slice whose base instant is not completed. ``latest`` marks
-    the newest slice of its group that is not pending.
+    ``base_instant`` is the requested time of the base file, of the first log in a slice without a base file,
+    or of a pending compaction. ``log_files`` are bare names in merge order. ``pending`` marks a slice whose
+    base instant is not completed, ``latest`` the newest slice of its group that is not pending.
     """
 
     partition: str
@@ -75,13 +73,13 @@ def group_files(
 ) -> list[FileGroup]:
     """File groups of one partition, ordered by file id.
 
-    ``pending_compactions`` maps file id -> requested time of the pending compaction it is planned
-    in. ``visible_only`` leaves out every file whose instant is not completed (what a query sees);
-    otherwise such files, and change logs (``.cdc``), are shown where Java's file system view shows
-    them. Names that are no data files are ignored.
-    ``written`` is asked where one instant has several files in a group: a task attempt that lost
-    the race may leave a file behind, even after the commit (Hudi issue 10803); what the instant's
-    metadata does not name is not visible. ``parse_base``: another one for the metadata table.
+    ``pending_compactions`` maps file id -> requested time of the pending compaction that plans it.
+    ``visible_only`` leaves out every file whose instant is not completed (what a query sees). Otherwise such
+    files, and change logs (``.cdc``), appear where Java's file system view shows them. Names that are not
+    those of data files are ignored.
+    ``written`` is asked if one instant has several files in a group: a task attempt that lost the race may
+    leave a file behind, even after the commit (Hudi issue 10803); a file that the instant's metadata does not
+    name is not visible. ``parse_base``: the parser of base file names, another one for the metadata table.
     """
     bases: dict[str, list[BaseName]] = {}
     logs: dict[str, list[LogName]] = {}
@@ -149,7 +147,7 @@ def _group(
 
 
 def _committed(files: list[DataFile], partition: str, written: WrittenFiles) -> list[DataFile]:
-    """Without files beside those that their instant's metadata names."""
+    """The files without extra ones beside those that their instant's metadata names."""
     if len(files) < 2:
         return files
     count = Counter(file.instant for file in files)
@@ -165,7 +163,7 @@ def _committed(files: list[DataFile], partition: str, written: WrittenFiles) -> 
 def _assign(
     logs: list[LogName], times: Mapping[str, str | None], barriers: set[str]
 ) -> dict[str, list[LogName]]:
-    """Slice instant -> its logs. Completed logs first: only they may open a slice (issue 19774)."""
+    """Slice instant -> its logs. Completed logs come first: only they may start a slice (issue 19774)."""
     keys = set(barriers)
     placed: dict[str, list[LogName]] = {}
     waiting = []
@@ -177,7 +175,7 @@ def _assign(
         key = max((k for k in keys if k <= done), default=log.instant)
         keys.add(key)
         placed.setdefault(key, []).append(log)
-    for log in waiting:  # not completed: after every barrier, so in the newest slice
+    for log in waiting:  # not completed: later than every barrier, so in the newest slice
         key = max(keys, default=log.instant)
         keys.add(key)
         placed.setdefault(key, []).append(log)
@@ -193,11 +191,10 @@ def _mark_latest(slices: list[FileSlice]) -> tuple[FileSlice, ...]:
 
 
 def query_slice(group: FileGroup, until: str | None) -> FileSlice | None:
-    """The slice that a query as of requested time ``until`` (None: newest) reads of a visible
-    group.
+    """The slice of a visible group that a query as of requested time ``until`` (None: now) reads.
 
-    Under a pending compaction the compaction's own slice has no base file yet: its logs are read
-    together with the slice before it (HoodieFileGroup's merged file slice). None: nothing to read.
+    Under a pending compaction, the compaction's own slice has no base file yet: its logs are read together
+    with the slice before it (HoodieFileGroup's merged file slice). None if there is nothing to read.
     """
     candidates = [s for s in group.slices if until is None or s.base_instant <= until]
     candidates = [s for s in candidates if not s.is_empty or s.pending]
@@ -215,7 +212,7 @@ def query_slice(group: FileGroup, until: str | None) -> FileSlice | None:
 
 
 def base_slice(group: FileGroup, until: str | None) -> FileSlice | None:
-    """The newest slice with a completed base file as of ``until`` (read optimized queries)."""
+    """The newest slice with a completed base file as of ``until``, for read optimized queries."""
     for slice_ in group.slices:
         fits = until is None or slice_.base_instant <= until
         if fits and slice_.base_file is not None and not slice_.pending:

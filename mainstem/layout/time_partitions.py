@@ -1,8 +1,8 @@
-"""Partition texts of Hudi's TimestampBasedKeyGenerator: a time value, formatted.
+"""Partition texts of Hudi's TimestampBasedKeyGenerator: formatted times.
 
-Patterns are Joda's (DateTimeFormat), of which the numeric letters are known here; texts that depend on
-the locale of a JVM (month names, zone names) are refused. The zone must be set: without one Java takes
-that of the JVM that happens to write (HoodieDateTimeParser).
+Patterns are Joda's (DateTimeFormat). Only their numeric letters are supported; texts that depend on a JVM's
+locale (names of months or zones) are refused. The zone must be set: without it Java takes that of whichever
+JVM writes (HoodieDateTimeParser).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.errors import Invalid, Unsupported
-from mainstem.options.declared import Text
+from mainstem.options.declaration import Text
 from mainstem.options.placing import (
     TIME_INPUT_DELIMITER,
     TIME_INPUT_FORMAT,
@@ -37,18 +37,18 @@ _TEXTS = ("DATE_STRING", "MIXED")
 _UNITS = {
     "EPOCHMILLISECONDS": "MILLISECONDS", "EPOCHMICROSECONDS": "MICROSECONDS", "UNIX_TIMESTAMP": "SECONDS",
 }  # fmt: skip
-# Milliseconds in a unit, or (negative) units in a millisecond.
+# Milliseconds per unit or, if negative, units per millisecond.
 _MILLIS = {
     "NANOSECONDS": -1_000_000, "MICROSECONDS": -1_000, "MILLISECONDS": 1, "SECONDS": 1_000,
     "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": 86_400_000,
 }  # fmt: skip
-# Letters of a pattern that can be written, and the milliseconds within which their text is the same.
+# Letters that an output pattern may have, and the span in milliseconds within which their text is constant.
 _DAY = 86_400_000
 _WRITTEN = {"y": _DAY, "Y": _DAY, "M": _DAY, "d": _DAY, "D": _DAY, "H": 3_600_000, "k": 3_600_000,
             "K": 3_600_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "S": 1}  # fmt: skip
 _PARSED = "yYMdHmsSZ"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Times that Python's calendar has: years 1 to 9999, a day from either end for the zones.
+# Range of times in Python's calendar: years 1 to 9999, less a day at either end for time zones.
 _FIRST_MS = -62_135_596_800_000 + _DAY
 _LAST_MS = 253_402_300_799_999 - _DAY
 _FAR = 2**62
@@ -67,7 +67,7 @@ class TimeFormat:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> TimeFormat:
-        """Checked: patterns, zones and units. Raises ``Invalid``, ``Unsupported`` for what only Java has."""
+        """Reads and checks the options. Raises ``Invalid``, ``Unsupported`` for what only Java supports."""
         given = {key: _text(properties, key) for key in TIME_OPTIONS}
         parser = properties.get(TIME_PARSER, TIME_PARSER.default)
         if parser != TIME_PARSER.default:
@@ -115,11 +115,11 @@ class TimeFormat:
 
     @property
     def depth(self) -> int:
-        """Folders that a formatted time makes."""
+        """Number of folders that a formatted time makes."""
         return self.output.count("/") + 1
 
     def check_column(self, field: pa.Field) -> None:
-        """``Invalid`` for a column whose values Java would fail on."""
+        """Raise ``Invalid`` for a column on whose values Java would fail."""
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
         wanted = text if self.kind in _TEXTS else (
@@ -133,14 +133,14 @@ class TimeFormat:
             )
 
     def texts(self, column: pa.Array, name: str) -> tuple[np.ndarray, list[str]]:
-        """Formatted time of each value: (codes into, texts). Nulls are Java's 1, in the column's unit.
+        """Formatted time of each value: (codes into, texts). A null counts as 1 of the unit, as in Java.
 
-        Raises ``Invalid`` for a text that fits no input pattern and for a year outside 1 to 9999.
+        Raises ``Invalid`` for a text that fits no input pattern, or a year outside 1 to 9999.
         """
         if self.kind in _TEXTS:
             encoded = column.dictionary_encode()
             values = encoded.dictionary.to_pylist()
-            # Per distinct text, of which a partition column has few.
+            # Parse each distinct text once; a partition column has few.
             times = np.array([*(self._parse(v, name) for v in values), 1], np.int64)
             codes = encoded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
             return self._written(times, codes, name)
@@ -148,7 +148,7 @@ class TimeFormat:
         return self._written(times, codes, name)
 
     def _millis(self, column: pa.Array) -> np.ndarray:
-        """Milliseconds since the epoch, as ``MILLISECONDS.convert`` makes them (towards zero)."""
+        """Milliseconds since the epoch, rounded towards zero as by Java's ``MILLISECONDS.convert``."""
         if pa.types.is_date(column.type):
             column = column.cast(pa.date32()).cast(pa.int32())
         elif pa.types.is_floating(column.type):
@@ -158,7 +158,7 @@ class TimeFormat:
         numbers = column.cast(pa.int64(), safe=False).fill_null(1).to_numpy(zero_copy_only=False)
         factor = _MILLIS[self.unit]
         if factor > 0:
-            largest = _LAST_MS // factor + 2  # beyond it the year is refused anyway
+            largest = _LAST_MS // factor + 2  # years beyond it are refused anyway
             return np.clip(numbers, -largest, largest) * factor
         numbers = np.clip(numbers, -_FAR, _FAR)
         whole = np.abs(numbers) // -factor
@@ -171,7 +171,7 @@ class TimeFormat:
                 f"partition column {name!r} holds {int(times[outside][0])} ms since 1970, outside the"
                 f" years 1 to 9999: is {TIME_TYPE}={self.kind} the column's unit?"
             )
-        # Times of one text lie side by side: one of each step is formatted.
+        # A text is constant within one step, so only one time per step is formatted.
         step = min([_WRITTEN[t] for t, _ in _tokens(self.output, TIME_OUTPUT_FORMAT) if t] or [_DAY])
         local = _local_millis(times, self.output_zone)
         steps, again = np.unique(local // step * step, return_inverse=True)
@@ -191,7 +191,7 @@ class TimeFormat:
 
 
 def time_options(properties: Mapping[str, str]) -> dict[str, str]:
-    """The options of this module among ``properties``, under their present names."""
+    """This module's options among ``properties``, under their current names."""
     found = {key: _text(properties, key) for key in TIME_OPTIONS}
     return {key: text for key, text in found.items() if text}
 
@@ -202,7 +202,7 @@ def _text(properties: Mapping[str, str], option: Text) -> str:
 
 @lru_cache(maxsize=64)
 def _zone(name: str) -> tzinfo:
-    """The zone, by its IANA name or as ``GMT+8:00``. Java takes GMT for a name it does not know."""
+    """The zone of an IANA name or ``GMT+8:00``; ``Invalid`` for other names, which Java takes for GMT."""
     if name.upper() in ("UTC", "GMT", "Z"):
         return UTC
     offset = re.fullmatch(r"GMT([+-])(\d{1,2})(?::?(\d{2}))?", name)
@@ -254,7 +254,7 @@ def _tokens(pattern: str, option: str) -> tuple[tuple[str, str], ...]:
 
 
 def _local_millis(times: np.ndarray, name: str) -> np.ndarray:
-    """Times of day and date in the zone, as milliseconds since 1970-01-01 there."""
+    """The local times in the zone, as milliseconds since 1970-01-01 there."""
     zone = _zone(name)
     fixed = zone.utcoffset(None)
     if fixed is not None:
@@ -264,7 +264,7 @@ def _local_millis(times: np.ndarray, name: str) -> np.ndarray:
 
 
 def format_time(pattern: str, moment: datetime) -> str:
-    """``DateTime.toString(pattern)`` of Joda for the letters that can be written."""
+    """Joda's ``DateTime.toString(pattern)``, for the letters in ``_WRITTEN``."""
     parts = []
     for letter, run in _tokens(pattern, TIME_OUTPUT_FORMAT):
         width = len(run)
@@ -289,10 +289,10 @@ def _number(letter: str, moment: datetime) -> int:
 
 @lru_cache(maxsize=64)
 def _parser(pattern: str) -> re.Pattern[str]:
-    """A regular expression of an input pattern, one group per letter, as Joda parses it.
+    """A regular expression for an input pattern, one group per letter; it accepts what Joda accepts.
 
-    A number before another number takes as many digits as the pattern has letters, else up to two (a
-    year up to nine, a fraction as many as letters).
+    A number directly before another takes exactly as many digits as the pattern has letters, others up to
+    two (a year up to nine, a fraction as many as its letters).
     """
     tokens = _tokens(pattern, TIME_INPUT_FORMAT)
     pieces, seen = [], ""
@@ -335,5 +335,5 @@ def _parsed(pattern: str, text: str, zone: tzinfo | None) -> datetime | None:
         back = found.astimezone(UTC).astimezone(given)
     except (ValueError, OverflowError):
         return None
-    # A time that the zone leaves out in spring is an error in Java too.
+    # In Java, too, a time that the zone skips in spring is an error.
     return found if back.replace(tzinfo=None) == found.replace(tzinfo=None) else None

@@ -1,6 +1,7 @@
-"""One data file of the archive, read by row groups; what the file says of itself is checked.
+"""Reads one data file of the archive by row groups, and checks what the file says of itself.
 
-Times come out as fixed-width numpy bytes: compared, searched and sorted without a Python object per row.
+Times come out as fixed-width numpy bytes, so they are compared, searched and sorted without a Python object
+per row.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 ARCHIVED_INSTANTS_MAX = 50_000_000
 TIME_BYTES = 20
-# A file may hold as many instants as it has bytes, or this many (each has a blob of its metadata).
+# A file may hold as many instants as it has bytes, or this many (each instant has a blob of metadata).
 _ROWS_ALWAYS = 100_000
 _TIMES = ("instantTime", "completionTime")
 _BATCH_ROWS = 4096
@@ -27,9 +28,10 @@ _BATCH_BYTES = 64 * 1024 * 1024
 
 
 class DataFile:
-    """An open data file. Its bytes stay readable when a newer version of the archive removed its name.
+    """An open data file. Its bytes stay readable after a newer version of the archive removes its name.
 
-    Raises ``FileNotFoundError`` if it is gone, ``CorruptTable`` for what is no ``HoodieLSMTimelineInstant``.
+    Raises ``FileNotFoundError`` if the file is gone, ``CorruptTable`` if its rows are no
+    ``HoodieLSMTimelineInstant``.
     """
 
     def __init__(self, storage: Storage, path: str) -> None:
@@ -38,7 +40,7 @@ class DataFile:
         self.path = path
         with self._decoding():
             data = storage.open_input(path)
-            # The file, so that it can be closed; the reader's thread pool is for larger columns.
+            # A ParquetFile can be closed; the thread pool of ``read_table`` pays only for larger columns.
             self._source = pq.ParquetFile(data)
             self.rows = self._source.metadata.num_rows
             self.groups = self._source.metadata.num_row_groups
@@ -48,17 +50,17 @@ class DataFile:
                 )
             if self.rows > ARCHIVED_INSTANTS_MAX:
                 raise CorruptTable(
-                    f"archive file of {self.rows} instants, at most {ARCHIVED_INSTANTS_MAX} are believed",
+                    f"archive file of {self.rows} instants, at most {ARCHIVED_INSTANTS_MAX} are accepted",
                     path=path,
                 )
             self._names = self._source.schema_arrow.names
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._source.close()
 
     def ranges(self, column: str) -> list[tuple[str, str] | None]:
-        """Least and greatest value of a column per row group; None where the file does not tell."""
+        """Least and greatest value of a column per row group; None where statistics are missing."""
         return self._requested_ranges if column == _TIMES[0] else self._completion_ranges
 
     @cached_property
@@ -76,14 +78,14 @@ class DataFile:
             found = []
             for group in range(self.groups):
                 told = self._source.metadata.row_group(group).column(at).statistics
-                # A legacy row without completion time counts with its requested time.
+                # A legacy row without a completion time counts with its requested time.
                 whole = told is not None and told.has_min_max and told.null_count == 0
                 ends = (told.min, told.max) if whole else ()
                 found.append(ends if ends and all(map(_is_time, ends)) else None)
             return found
 
     def times(self, group: int | None = None) -> tuple[Any, Any]:
-        """Requested and completion times of a row group (None: of all), as numpy bytes, in file order."""
+        """Requested and completion times of a row group (None: of the file), as numpy bytes in file order."""
         import pyarrow.compute as pc
 
         with self._decoding():
@@ -93,14 +95,14 @@ class DataFile:
             return _as_bytes(requested, self.path), _as_bytes(completion, self.path)
 
     def texts(self, group: int) -> pa.Table:
-        """Requested time, completion time and action of a row group, as text, checked."""
+        """Requested time, completion time and action of a row group, as validated text."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         names = (*_TIMES, "action")
         with self._decoding():
             found = self.table(names, group).cast(pa.schema([(name, pa.string()) for name in names]))
-            found.validate(full=True)  # parquet does not look at what it calls text
+            found.validate(full=True)  # parquet does not check that a string column is UTF-8
             requested, completion, action = found.columns
             if completion.null_count:
                 completion = pc.coalesce(completion, requested)
@@ -109,7 +111,7 @@ class DataFile:
         return pa.table([requested, completion, action.fill_null("")], names=list(names))
 
     def blobs(self, group: int) -> pa.ChunkedArray:
-        """The metadata of a row group's instants; a blob beyond its bound is an error."""
+        """The metadata of a row group's instants; raises ``CorruptTable`` for an oversized blob."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -124,7 +126,7 @@ class DataFile:
         return found
 
     def table(self, columns: tuple[str, ...], group: int | None = None) -> pa.Table:
-        """Columns of a row group, or of the whole file, in this order."""
+        """The given columns of a row group, or of the whole file, in this order."""
         self._check(columns)
         with self._decoding():
             if group is None:
@@ -134,7 +136,7 @@ class DataFile:
             return found.select(columns)
 
     def batches(self, schema: pa.Schema) -> Iterator[pa.Table]:
-        """The whole file in batches of bounded rows and bytes."""
+        """The whole file as ``schema``, in batches of bounded rows and bytes."""
         import pyarrow as pa
 
         self._check(schema.names)
@@ -156,7 +158,7 @@ class DataFile:
 
     @contextmanager
     def _decoding(self) -> Iterator[None]:
-        """What pyarrow says about bytes that do not decode becomes ``CorruptTable``."""
+        """Turn pyarrow's errors about bytes that do not decode into ``CorruptTable``."""
         import pyarrow as pa
 
         try:
@@ -174,7 +176,7 @@ def _is_time(value: Any) -> bool:
 
 
 def time_key(text: str) -> Any:
-    """A time as the arrays of ``DataFile.times`` hold it; None for what can be no time."""
+    """A time in the form of ``DataFile.times``; None for a text that cannot be a time."""
     import numpy as np
 
     if not text.isascii() or len(text) > TIME_BYTES:
@@ -183,7 +185,7 @@ def time_key(text: str) -> Any:
 
 
 def places_of(keys: Any, key: Any) -> list[int]:
-    """Where a time stands among the requested times of a row group, which are sorted as a rule."""
+    """Places of a time among the requested times of a row group (normally sorted, but not always)."""
     first, last = int(keys.searchsorted(key)), int(keys.searchsorted(key, "right"))
     if first < last and keys[first] == key and last - first == 1:
         return [first]
@@ -210,16 +212,16 @@ def _as_bytes(column: pa.ChunkedArray, path: str) -> Any:
 
 
 def _fixed_width(texts: pa.Array, path: str) -> Any:
-    """Every text must be 14 to 20 digits: what follows compares and joins them without looking."""
+    """Texts as fixed-width bytes. Checks that each has 14 to 20 digits: later steps rely on it."""
     import numpy as np
 
     offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
     lengths = np.diff(offsets)
     least, most = int(lengths.min()), int(lengths.max())
     data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
-    # Below "0" wraps round to above 9.
+    # uint8: a character below "0" wraps around to a number above 9.
     if least < 14 or most > TIME_BYTES or int((data - 48).max()) > 9:
         raise CorruptTable("archived instant whose time is not 14 to 20 digits", path=path)
     if least == most:
         return data.view(f"S{most}")
-    return np.array(texts.to_pylist(), dtype=f"S{TIME_BYTES}")  # legacy times among others
+    return np.array(texts.to_pylist(), dtype=f"S{TIME_BYTES}")  # legacy times of other lengths

@@ -1,7 +1,7 @@
-"""Which data files make up the archive: ``_version_`` -> ``manifest_<N>`` -> file names.
+"""The list of the archive's data files: ``_version_`` -> ``manifest_<N>`` -> file names.
 
-Java switches by writing a new manifest and then replacing ``_version_``; between the two steps
-``_version_`` may be missing, and the newest manifest counts (format rules of LSMTimeline).
+Java switches versions by writing a new manifest and then replacing ``_version_``. Between the two steps
+``_version_`` may be missing; the newest manifest then counts (Hudi's LSMTimeline).
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ _VERSION_BYTES_MAX = 4096
 
 @dataclass(frozen=True)
 class Manifest:
-    """One version of the archive; ``version`` 0 stands for an archive without manifest (empty)."""
+    """One version of the archive; ``version`` 0 stands for an archive without a manifest (empty)."""
 
     version: int
     files: tuple[ArchiveFile, ...]
 
 
 def load_manifest(storage: Storage, folder: str) -> Manifest:
-    """The newest manifest. ``FileNotFoundError`` if a switch or a clean took it away meanwhile."""
+    """The newest manifest. ``FileNotFoundError`` if a switch or a clean has just removed it."""
     version = current_version(storage, folder)
     return Manifest(0, ()) if version is None else read_manifest(storage, folder, version)
 
 
 def read_manifest(storage: Storage, folder: str, version: int) -> Manifest:
-    """One manifest. ``FileNotFoundError`` if it is not there, ``CorruptTable`` if it is none."""
+    """One manifest. ``FileNotFoundError`` if it is missing, ``CorruptTable`` if it does not parse."""
     path = f"{folder}/{manifest_name(version)}"
     return Manifest(version, parse_manifest(storage.read(path, max_bytes=MANIFEST_BYTES_MAX), path))
 
 
 def parse_manifest(data: bytes, path: str) -> tuple[ArchiveFile, ...]:
-    """File list of a manifest's JSON; every name is checked, so none can leave the folder."""
+    """Files listed in a manifest's JSON. Every name is checked, so none can lead out of the folder."""
     try:
         tree = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -58,7 +58,7 @@ def parse_manifest(data: bytes, path: str) -> tuple[ArchiveFile, ...]:
 
 
 def encode_manifest(files: Iterable[ArchiveFile]) -> bytes:
-    """A manifest's JSON, laid out as Java's."""
+    """A manifest's JSON, formatted like Java's."""
     entries = [
         f'{{\n  "fileName" : {json.dumps(file.name)},\n  "fileLen" : {file.size}\n}}' for file in files
     ]
@@ -79,7 +79,7 @@ def _entry(entry: Any, path: str) -> ArchiveFile:
 
 
 def current_version(storage: Storage, folder: str) -> int | None:
-    """What ``_version_`` says, else the newest manifest's number; None without any manifest."""
+    """The number in ``_version_``, else that of the newest manifest; None without any manifest."""
     try:
         text = storage.read(f"{folder}/{VERSION_FILE}", max_bytes=_VERSION_BYTES_MAX)
     except (FileNotFoundError, CorruptTable):

@@ -1,4 +1,4 @@
-"""Names in the history folder (Hudi's LSMTimeline)."""
+"""File names in the history folder (Hudi's LSMTimeline)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MANIFEST = re.compile(r"^manifest_([0-9]{1,18})\Z")
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFile:
-    """One data file; ``first``/``last`` are the requested times in its name, ``size`` in bytes."""
+    """A data file; ``first`` and ``last`` are the requested times in its name, ``size`` is in bytes."""
 
     name: str
     first: str
@@ -24,7 +24,7 @@ class ArchiveFile:
 
 
 def parse_data_name(name: str, size: int) -> ArchiveFile | None:
-    """None for what is not ``<min>_<max>_<level>.parquet``: such a name is never opened."""
+    """The file's parts; None for a name other than ``<min>_<max>_<level>.parquet``, which is never opened."""
     match = _DATA.match(name)
     if match is None:
         return None
@@ -32,12 +32,12 @@ def parse_data_name(name: str, size: int) -> ArchiveFile | None:
 
 
 def data_name(first: str, last: str, level: int) -> str:
-    """Name of a data file; readers skip it for times outside ``[first, last]``."""
+    """Name of a data file; readers skip the file for times outside ``[first, last]``."""
     return f"{first}_{last}_{level}.parquet"
 
 
 def parse_manifest_name(name: str) -> int | None:
-    """Version of a manifest, None for other names (``manifest_7.tmp`` included)."""
+    """Version of a manifest, None for any other name (``manifest_7.tmp`` included)."""
     match = _MANIFEST.match(name)
     return int(match.group(1)) if match else None
 

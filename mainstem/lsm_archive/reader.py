@@ -1,13 +1,14 @@
-"""Reading the archived timeline: completion times of old instants, and their metadata.
+"""Reads the archived timeline: completion times of old instants, and their metadata.
 
-Nothing is read before the first question, and of a large archive little at any time: names of files tell
-the range of their requested times, statistics that of each row group. A reader that asks for very many
-instants one by one is given the two time columns of all files at once.
+Nothing is read before the first question, and of a large archive only a little after that: file names give
+the range of their requested times, and statistics that of each row group. A reader that asks for very many
+instants one by one gets the two time columns of all files at once.
 
-Readers come before writers of the archive: while it is merged and cleaned, an open file stays readable,
-and the files of a version stay for some versions more; should one be gone, the manifest is read again.
-Ask the archive *after* the active timeline was listed: what was archived meanwhile is then in both, what
-was asked for in the other order may be in neither.
+Readers keep working while others merge and clean the archive: an open file stays readable, and a version's
+files stay for some versions more. If one is gone all the same, the manifest is read again.
+
+List the active timeline first, then ask the archive. An instant archived in between is then in both; in the
+other order it may be in neither.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ from mainstem.timeline.instant import COMMIT, DELTACOMMIT, REPLACECOMMIT
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: readings of one and the same version before a missing file counts as lost, and of versions in all
+#: how often one version is read before a missing file counts as lost, and how many versions are tried
 SAME_VERSION_MAX = 3
 SWITCHES_MAX = 1000
-# Answers that are remembered.
+# Bounds of what is remembered: answers, open files, and rows of row groups.
 _ANSWERS_MAX = 65_536
 _OPEN_FILES_MAX = 256
 _KEPT_ROWS = 262_144
-# After so many row groups read for single look-ups, reading all times is cheaper.
+# After this many row groups read for single look-ups, reading all times is cheaper.
 _SINGLE_READS_MAX = 400
 
 Result = TypeVar("Result")
@@ -51,7 +52,7 @@ _REQUESTED, _COMPLETION, _ = _ROW = ("instantTime", "completionTime", "action")
 
 @dataclass(frozen=True, slots=True)
 class ArchivedInstant:
-    """A row of the archive without its blobs. Times as on the timeline."""
+    """A row of the archive without its blobs; times as on the timeline."""
 
     requested: str
     completion: str
@@ -59,19 +60,19 @@ class ArchivedInstant:
 
 
 class Archive:
-    """The archive of one table. Nothing is read before the first question is asked."""
+    """The archive of one table. Reads nothing before the first question."""
 
     def __init__(self, storage: Storage, folder: str) -> None:
         self._storage = storage
         self._folder = folder
         self._manifest: Manifest | None = None
         self._open: OrderedDict[str, DataFile] = OrderedDict()
-        #: (file, row group) -> its times; the latest ones
+        #: (file, row group) -> its times, for the row groups used last
         self._kept: OrderedDict[tuple[str, int], tuple[Any, Any]] = OrderedDict()
         self._blobs: tuple[tuple[str, int], Any] | None = None
         self._single_reads = 0
         self._times: tuple[Any, Any] | None = None
-        #: completion times that were asked for and found in this version
+        #: requested time -> completion time, found in this version before
         self._answers: dict[str, str] = {}
 
     @classmethod
@@ -80,7 +81,7 @@ class Archive:
         return cls(storage, folder)
 
     def refresh(self) -> None:
-        """Look at the newest version from now on; what is known of its files stays known."""
+        """Switch to the newest version; what is known of its files stays known."""
         if self._manifest is not None and current_version(self._storage, self._folder) != (
             self._manifest.version or None
         ):
@@ -89,7 +90,7 @@ class Archive:
 
     @property
     def manifest(self) -> Manifest:
-        """The version that is read."""
+        """The version being read."""
         if self._manifest is None:
             self._manifest = self._retrying(lambda: load_manifest(self._storage, self._folder))
             listed = {file.name for file in self._manifest.files}
@@ -127,11 +128,11 @@ class Archive:
     def completed(self, after: str, until: str | None = None) -> pa.Table:
         """Instants with ``after < completion <= until``: columns ``instantTime``, ``completionTime`` and
         ``action``, oldest request first."""
-        # An instant completes after it was requested, so names of files bound the range above.
+        # An instant completes after it is requested, so the file names bound the range from above.
         return self._retrying(lambda: self._select(("", until), _COMPLETION, after, until, open_below=True))
 
     def of_action(self, action: str, after: str = "") -> list[str]:
-        """Requested times of instants of an action that completed after that time, oldest first."""
+        """Requested times of an action's instants that completed after ``after``, oldest first."""
         found = self.completed(after)
         pairs = zip(found["instantTime"].to_pylist(), found["action"].to_pylist(), strict=True)
         return [requested for requested, its in pairs if its == action]
@@ -145,7 +146,7 @@ class Archive:
     def newest_first(self, after: str = "", last: str | None = None) -> Iterator[ArchivedInstant]:
         """Instants with ``after < requested <= last``, newest request first.
 
-        Read row group by row group as they are drawn, so the first ones cost little in any archive.
+        Reads one row group at a time as the iterator advances, so the first ones are cheap in any archive.
         """
         below: str | None = None
         while True:
@@ -156,7 +157,7 @@ class Archive:
             below = low
 
     def metadata(self, requested: str, action: str | None = None) -> bytes | None:
-        """Bytes of the completed instant's file, None if not archived (or archived without)."""
+        """Bytes of the completed instant's file; None if it is not archived, or archived without them."""
         return self._retrying(lambda: next(self._found(requested, action), None))
 
     def with_bytes(self, needle: bytes) -> Iterator[tuple[str, bytes]]:
@@ -177,7 +178,10 @@ class Archive:
                     yield rows[_REQUESTED][at].as_py(), blobs[at].as_py()
 
     def times(self) -> tuple[Any, Any]:
-        """Requested and completion times of all instants, each once, as numpy bytes sorted by requested."""
+        """Requested and completion times of all instants, without repeats, sorted by requested time.
+
+        Both are numpy arrays of fixed-width bytes.
+        """
         if self._times is None:
             self._times = self._retrying(self._read_times)
         return self._times
@@ -216,12 +220,15 @@ class Archive:
         *,
         open_below: bool = False,
     ) -> pa.Table:
-        """Rows whose ``column`` lies in the range, of files with requests in ``named``, each once."""
+        """Rows whose ``column`` lies in the range, without repeats.
+
+        Only files whose names overlap the requested times in ``named`` are read.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
         found = []
-        # All are opened first: however long the rest takes, no switch can take them away.
+        # Open all files first: however long the rest takes, no switch of versions can then remove them.
         for opened in [self._file(file) for file in self._files(*named)]:
             for group in _overlapping(opened, column, low, high):
                 rows = opened.texts(group)
@@ -236,7 +243,7 @@ class Archive:
     def _newest_rows(
         self, after: str, last: str | None, below: str | None
     ) -> tuple[str | None, list[ArchivedInstant]]:
-        """The next rows of ``newest_first`` and how far they reach down; None: there are no more."""
+        """The next rows of ``newest_first`` and the time they reach down to; None at the end."""
         files = [
             f for f in self._files(after, last) if f.last > after and (below is None or f.first < below)
         ]
@@ -244,7 +251,7 @@ class Archive:
             return None, []
         newest = max(files, key=lambda file: file.last)
         low = newest.first
-        for told in self._file(newest).ranges(_REQUESTED):  # none may tell: then the whole file
+        for told in self._file(newest).ranges(_REQUESTED):  # without statistics: the whole file
             if told is not None and (last is None or told[0] <= last) and (below is None or told[0] < below):
                 low = max(low, told[0])
         found = self._select((low, last), _REQUESTED, low, last)
@@ -259,7 +266,7 @@ class Archive:
         opened = [self._file(file) for file in sorted(self.manifest.files, key=lambda f: f.first)]
         if (total := sum(file.rows for file in opened)) > ARCHIVED_INSTANTS_MAX:
             raise CorruptTable(
-                f"{total} archived instants, at most {ARCHIVED_INSTANTS_MAX} are believed", path=self._folder
+                f"{total} archived instants, at most {ARCHIVED_INSTANTS_MAX} are accepted", path=self._folder
             )
         parts = [file.times() for file in opened]
         if not parts:
@@ -283,10 +290,10 @@ class Archive:
         return self._kept[where]
 
     def _group_blobs(self, opened: DataFile, group: int) -> Any:
-        """The metadata of one row group; neighbours are asked for one after another."""
+        """The metadata of one row group. Keeps the last one, since callers ask for neighbours in turn."""
         where = opened.path, group
         if self._blobs is None or self._blobs[0] != where:
-            self._blobs = None  # two at once would double the memory
+            self._blobs = None  # freed first: two at once would double the memory
             self._blobs = where, opened.blobs(group)
         return self._blobs[1]
 
@@ -303,7 +310,7 @@ class Archive:
         return opened
 
     def _retrying(self, attempt: Callable[[], Result]) -> Result:
-        """Again with a newer version while files of the one that is read are gone."""
+        """``attempt``, repeated with a newer version while files of the current one are gone."""
         same, before = 0, -1
         for _ in range(SWITCHES_MAX):
             try:
@@ -321,7 +328,7 @@ class Archive:
 
 
 def _each_once(rows: pa.Table) -> pa.Table:
-    """Sorted by requested time and action; an archiver that died may have left an instant twice."""
+    """Rows sorted by requested time and action, without repeats: an archiver that died may leave some."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -336,7 +343,7 @@ def _each_once(rows: pa.Table) -> pa.Table:
 
 
 def _overlapping(opened: DataFile, column: str, low: str, high: str | None) -> Iterator[int]:
-    """Row groups that may hold a value of ``[low, high]``."""
+    """Row groups that may hold a value in ``[low, high]``."""
     for group, told in enumerate(opened.ranges(column)):
         if told is None or (told[1] >= low and (high is None or told[0] <= high)):
             yield group

@@ -1,8 +1,8 @@
-"""Data files of the archive, as Java's LSMTimelineWriter lays them out, and merging of levels.
+"""Writes data files of the archive as Java's LSMTimelineWriter does, and plans merges of levels.
 
-Parquet of ``HoodieLSMTimelineInstant``, rows in the order they are given. Times and actions are neither
-compressed nor dictionary-coded, so that a look-up reads them as they lie; row groups are small and carry
-the range of their times, so that it reads few. Java 1.2.0 reads, extends and merges such files.
+A file is parquet of ``HoodieLSMTimelineInstant``, with rows in the order given. Times and actions are neither
+compressed nor dictionary-encoded, so a look-up reads them in place. Row groups are small and carry the range
+of their times, so it reads few of them. Java 1.2.0 reads, extends and merges these files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SCHEMA = pa.schema(
         pa.field("version", pa.int32(), nullable=False),
     ]
 )
-# The text in the footers of Java's files.
+# The Avro schema in the footers of Java's files.
 AVRO_SCHEMA = (
     '{"type":"record","name":"HoodieLSMTimelineInstant","namespace":"org.apache.hudi.avro.model",'
     '"fields":[{"name":"instantTime","type":["null",{"type":"string","avro.java.string":"String"}],'
@@ -45,7 +45,7 @@ _BLOBS = ("metadata", "plan")
 
 @dataclass(frozen=True)
 class LevelOptions:
-    """When levels are merged, and how many old versions stay for readers."""
+    """When levels are merged, and how many old versions are kept for readers."""
 
     batch_size: int = LEVEL_FILES.default
     target_bytes: int = LEVEL_BYTES.default
@@ -63,7 +63,7 @@ class LevelOptions:
 
 @dataclass(frozen=True)
 class ArchiveRow:
-    """One instant with the bytes of its completed file, and of its plan where it has one."""
+    """An instant with the bytes of its completed file and, if it has one, of its plan."""
 
     requested: str
     completion: str
@@ -73,7 +73,7 @@ class ArchiveRow:
 
 
 def rows_table(rows: Sequence[ArchiveRow]) -> pa.Table:
-    """Rows as a table of ``SCHEMA`` (a bounded batch of instants, so row by row)."""
+    """Rows as a table of ``SCHEMA``; row by row, since a batch of instants is small."""
     return pa.table(
         [
             pa.array([r.requested for r in rows], pa.string()),
@@ -88,7 +88,7 @@ def rows_table(rows: Sequence[ArchiveRow]) -> pa.Table:
 
 
 def write_data_file(tables: Iterable[pa.Table], sink: Sink) -> int:
-    """Write the tables (of ``SCHEMA``) as one data file; returns the number of rows."""
+    """Write the tables (of ``SCHEMA``) as one data file; return the number of rows."""
     import pyarrow.parquet as pq
 
     output = SinkFile(sink)
@@ -129,7 +129,7 @@ def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 @dataclass(frozen=True)
 class Merge:
-    """Files of one level that become one file of the next, with the range of their requested times."""
+    """Files of one level to merge into one file of the next, and the range of their requested times."""
 
     sources: tuple[ArchiveFile, ...]
     first: str
@@ -139,10 +139,10 @@ class Merge:
 def next_merge(
     files: Sequence[ArchiveFile], level: int, options: LevelOptions
 ) -> Merge | None:
-    """The merge that a level is due for, as Java chooses it (LSMTimelineWriter.compactFiles).
+    """The merge that is due at a level, chosen as in Java (LSMTimelineWriter.compactFiles), or None.
 
-    Oldest files first, until there are enough or they are too large together; a file that is too large
-    alone stays where it is.
+    Takes the oldest files first, until there are enough of them or their total size is over the target. A
+    file that alone exceeds the target stays where it is.
     """
     present = sorted((f for f in files if f.level == level), key=lambda f: f.name)
     if len(present) < options.batch_size or level + 1 >= LEVELS_MAX:

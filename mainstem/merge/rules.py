@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from mainstem.merge.modes import (
 )
 from mainstem.merge.payloads import KNOWN_PAYLOADS, PayloadRules
 from mainstem.merge.registry import merger_of
-from mainstem.options.declared import Option
+from mainstem.options.declaration import Option
 from mainstem.options.tables import (
     DELETE_FIELD,
     DELETE_MARKER,
@@ -57,8 +58,10 @@ class MergeRules:
     merger: str | None = None
     full_schema: pa.Schema | None = None
 
-    def for_schema(self, text: str, schema: pa.Schema) -> MergeRules:
-        """The rules with what a schema says: ``text`` in Avro, ``schema`` its columns behind Hudi's own."""
+    def for_schema(self, text: str, schema: pa.Schema | None) -> MergeRules:
+        """The rules with what a schema says: ``text`` in Avro, ``schema`` its columns behind Hudi's own
+        (None will do where there is no ``merger``)."""
+        assert schema is not None or self.merger is None
         full = None if self.merger is None else schema
         return replace(self, defaults=column_defaults(text), full_schema=full)
 
@@ -97,12 +100,14 @@ _RECORDED = tuple(f.name for f in fields(MergeRules) if f.name not in _OF_THE_SC
 
 def column_defaults(text: str) -> dict[str, Any]:
     """Non-null plain Avro defaults per column (what IGNORE_DEFAULTS takes for "not set")."""
-    found = {}
-    for one in parse_schema(text)["fields"]:
-        default = one.get("default")
-        if isinstance(default, (bool, int, float, str)):
-            found[one["name"]] = default
-    return found
+    return dict(_plain_defaults(text))
+
+
+@lru_cache(maxsize=64)
+def _plain_defaults(text: str) -> tuple[tuple[str, Any], ...]:
+    """Every transaction asks for them, and a table's schema is nearly always the same."""
+    told = ((one["name"], one.get("default")) for one in parse_schema(text)["fields"])
+    return tuple((name, value) for name, value in told if isinstance(value, (bool, int, float, str)))
 
 
 def merge_rules(properties: Mapping[str, str]) -> MergeRules:

@@ -1,14 +1,14 @@
-"""What a compaction of the metadata table does: at which instant, to which file groups, with which rows.
+"""Plans a compaction of the metadata table and makes its base files: which instant, file groups and rows.
 
-Pure of locks and publication, which are ``services.metadata.metadata_compaction``'s.
+Locks and publication are in ``services.metadata.metadata_compaction``.
 
-**The instant.** Where an instant is completed on the metadata table and pending on the data table (its writer
-died between the two, or stands still there), it may yet be rolled back, so its rows must stay out of base
-files: the compaction's instant lies one millisecond before the earliest such. Log files that completed
-later, its own among them, stay logs. Else the instant is a fresh one.
+**The instant.** An instant that is completed on the metadata table but pending on the data table (its writer
+died or stalled in between) may still be rolled back, so its rows must not get into base files. If there are
+such instants, the compaction's instant is one millisecond before the earliest of them. Log files that
+completed later, its own included, remain log files. Otherwise the compaction gets a fresh instant.
 
-**The file groups.** Of every READY partition all groups with log files; partitions under construction are
-left to those who build them (format 4.7, RFC-45).
+**The file groups.** All groups with log files, of every partition that readers use. Partitions being built
+are left to their builders (RFC-45).
 
 Hudi: ``HoodieBackedTableMetadataWriter.compactIfNecessary``.
 """
@@ -38,7 +38,7 @@ _TIME = "%Y%m%d%H%M%S%f"
 
 @dataclass(frozen=True)
 class MetadataCompactionOptions:
-    """Checked options, under Hudi's names and with its defaults."""
+    """Checked options, with Hudi's names and defaults."""
 
     delta_commits: int = METADATA_COMMITS.default
     trigger: str = METADATA_TRIGGER.default
@@ -55,19 +55,19 @@ class MetadataCompactionOptions:
 
 
 def earliest_unsure(table: MetadataTable) -> str | None:
-    """The earliest instant that is completed on the metadata table and does not count (yet)."""
+    """The earliest instant that is completed on the metadata table but does not count (yet)."""
     deltas = (i.requested for i in table.timeline.completed if i.action == DELTACOMMIT)
     return min((t for t in deltas if not table.validity.counts(t)), default=None)
 
 
 def before(instant: str) -> str:
-    """One millisecond before an instant."""
+    """The instant one millisecond earlier."""
     return (parse_wall(instant) - timedelta(milliseconds=1)).strftime(_TIME)[:17]
 
 
 def operations(table: MetadataTable, until: str | None) -> list[CompactionOperation]:
-    """What a compaction merges: of every group's newest slice the log files that completed before ``until``
-    (None: all). Groups that a pending compaction has are left out."""
+    """The operations of a compaction: in every group's newest slice, the log files that completed before
+    ``until`` (None: all). Groups of a pending compaction are left out."""
     taken = {
         (o.partition, o.file_id)
         for time in pending(table.timeline)
@@ -99,7 +99,7 @@ def _completed_before(table: MetadataTable, name: str, until: str | None) -> boo
 def compacted(
     table: MetadataTable, operation: CompactionOperation, file_name: str, created_ms: int
 ) -> bytes:
-    """The base file that merges the operation's files; the entries are Java's, byte for byte, but for the
+    """The base file that merges the operation's files. Its entries equal Java's byte for byte, except for the
     order of names in a ``files`` row."""
     found = FileSlice(
         operation.partition,
@@ -120,8 +120,8 @@ def _order(name: str) -> tuple[str, int, str, bool]:
 
 
 def _schema(table: MetadataTable, operation: CompactionOperation) -> str:
-    """The schema with most fields that one of the files has, so that nothing in them is lost: Java 1.2 writes
-    its newest one into tables of version 8, too."""
+    """The longest schema found in the files, so that no field is lost: Java 1.2 writes its newest schema even
+    into tables of version 8."""
     texts = [schema_of_version(table.config.version)]
     if operation.base_file is not None:
         path = paths.in_partition(operation.partition, operation.base_file)
@@ -137,7 +137,7 @@ def _blocks(table: MetadataTable, operation: CompactionOperation) -> Iterator[Lo
 
 
 def log_rows(table: MetadataTable, operation: CompactionOperation) -> int:
-    """Rows and deletes in the operation's log files."""
+    """Number of rows and deletes in the operation's log files."""
     total = 0
     for block in _blocks(table, operation):
         deletes = block.kind == BlockKind.DELETE

@@ -1,19 +1,19 @@
-"""Making the metadata table of a table, and a new partition of it
-(HoodieBackedTableMetadataWriter.initialize).
+"""Makes a table's metadata table, and new partitions of it (HoodieBackedTableMetadataWriter.initialize).
 
-A partition's first files belong to an instant of its own, ``00000000000000000`` + k for the first free k,
-or that of the indexing action that builds it. Every file group gets a log file with one empty delete block,
-so that the number of groups is there before any row; groups with rows get a base file.
+A partition's first files belong to an instant of their own: ``00000000000000000`` + k with the first free k,
+or that of the indexing action that builds the partition. Every file group gets a log file with one empty
+delete block, so that the number of groups is fixed before any row exists; groups with rows also get a base
+file.
 
-  1. ``put_table``: folders, then the metadata table's ``hoodie.properties``, whole
-  2. ``put_partition``: partition metafile, marker logs, base files
+  1. ``put_table``: make folders, then put the metadata table's whole ``hoodie.properties``
+  2. ``put_partition``: make partition metafile, first log files, base files
   3. [[ the caller publishes the instant: its requested and inflight files, then its completed file ]]
-  4. [[ the caller puts the partition into a list of the table's ``hoodie.properties`` ]]
+  4. [[ the caller adds the partition to a list in the table's ``hoodie.properties`` ]]
 
-A new table's metadata table is there before the table itself (``put_with_table``): made aside, put in its
-place by one rename, and never removed by whoever makes the table at the same moment.
+A new table's metadata table exists before the table itself (``put_with_table``): it is made aside and put in
+place by one rename. Another process that creates the same table at the same moment never removes it.
 
-Until 4 nobody looks for the partition: a crash leaves files that whoever makes it again removes first
+Until step 4 the partition is invisible: a crash leaves files that the next attempt removes first
 (``remove_partition``). Readers honour log blocks of these instants whatever the data table's timeline says.
 """
 
@@ -73,7 +73,7 @@ _PROPERTIES = f"{paths.METADATA}/{paths.PROPERTIES}"
 
 @dataclass(frozen=True)
 class Group:
-    """A file group of a new partition: its file id, and its first rows (None: it has none)."""
+    """A file group of a new partition: its file id, and its first rows, if any."""
 
     file_id: str
     content: Content
@@ -81,7 +81,7 @@ class Group:
 
 
 class BaseFileStat(WriteStat):
-    """A first base file, as Java reports it."""
+    """Write statistics of a first base file, in Java's form."""
 
     def record(self) -> dict[str, object]:
         return super().record() | {
@@ -91,7 +91,7 @@ class BaseFileStat(WriteStat):
 
 
 def metadata_properties(config: TableConfig) -> dict[str, str]:
-    """``hoodie.properties`` of the metadata table of a table."""
+    """``hoodie.properties`` of a table's metadata table."""
     name, version = f"{config.name}_metadata", str(config.version)
     return {
         TABLE_NAME: name,
@@ -115,7 +115,7 @@ def metadata_properties(config: TableConfig) -> dict[str, str]:
 
 
 def put_table(storage: Storage, config: TableConfig, when: str) -> None:
-    """Step 1; does nothing where the metadata table is there. ``when``: a date for people."""
+    """Step 1; does nothing if the metadata table exists. ``when``: a date for people to read."""
     if storage.stat(_PROPERTIES) is not None:
         return
     for folder in paths.INITIAL_FOLDERS:
@@ -126,7 +126,7 @@ def put_table(storage: Storage, config: TableConfig, when: str) -> None:
 
 
 def first_instant(storage: Storage) -> str:
-    """The first free instant of an initialisation."""
+    """The first free instant for an initialisation."""
     taken = {
         i.requested
         for i in load_timeline(storage, paths.METADATA_TIMELINE).instants
@@ -174,11 +174,11 @@ def put_with_table(
     time: str,
     when: str,
 ) -> None:
-    """Steps 1 to 3 for a table that does not exist yet: all of it is made in a folder of this attempt, which
-    then becomes the metadata table's in one step. ``time``: now.
+    """Steps 1 to 3 for a table that does not exist yet. ``time``: the completion time of their instants.
 
-    Several may do so at once, and one of them may have died: of the same table they make the same, so the
-    first one's stays, and is not touched. Raises ``Invalid`` if what is there is something else.
+    Everything is made in a folder of this attempt, which then becomes the metadata table's in one step.
+    Several processes may do so at once, and some may have died: for the same table they make the same, so the
+    first one's folder stays and is not touched. Raises ``Invalid`` if the existing folder is something else.
     """
     attempt = paths.creating(f"{random.getrandbits(64):016x}")
     inner = FolderStorage(storage, attempt)
@@ -199,14 +199,14 @@ def put_with_table(
         except FileExistsError:
             _check_alike(storage, config, contents)
     finally:
-        with suppress(OSError):  # a writer's sweep finds it
+        with suppress(OSError):  # otherwise a writer's sweep removes it
             storage.delete_tree(attempt)
 
 
 def _check_alike(
     storage: Storage, config: TableConfig, contents: Mapping[str, Sequence[Group]]
 ) -> None:
-    """The metadata table that is there, while no table is, must be what this attempt would make."""
+    """Check that the existing metadata table, while there is no table, is what this attempt would make."""
     expected, found = metadata_properties(config), {}
     with suppress(FileNotFoundError):
         data = storage.read(_PROPERTIES, max_bytes=PROPERTIES_BYTES_MAX)
@@ -223,12 +223,12 @@ def _check_alike(
         differing = sorted(key for key in {*found, *expected} if found.get(key) != expected.get(key))
         what = f"other {', '.join(differing[:3])}" if found and differing else "it is not new and whole"
         raise Invalid(
-            f"{paths.METADATA} holds what another creation left, or goes on with ({what}). No table was made;"
-            " when nobody creates one here any more, remove that folder and create the table again",
+            f"{paths.METADATA} holds what another creation left or is still making ({what}). No table was"
+            " made; when no process creates one here any more, remove that folder and create the table again",
             table=storage.base,
         )
 
 
 def remove_partition(storage: Storage, partition: str) -> None:
-    """What an earlier attempt at a partition left; before ``put_partition``, while no list names it."""
+    """Remove what an earlier attempt left; call this before ``put_partition``, while no list names it."""
     storage.delete_tree(metadata_partition(partition))

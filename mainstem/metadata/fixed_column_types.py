@@ -1,5 +1,6 @@
-"""Columns whose type indexes of the table hold fast, asked when a transaction begins: rows that would change
-it are refused when they are written. What an index that came later cannot hold is refused at commit."""
+"""Finds columns whose type the table's indexes fix. A transaction looks when it begins, and refuses rows that
+would change such a type when they are written. What an index created later cannot hold is refused at
+commit."""
 
 from __future__ import annotations
 
@@ -13,16 +14,16 @@ from mainstem.storage.protocol import Storage
 
 @dataclass(frozen=True)
 class HeldColumns:
-    """``kept``: columns that keep their type, since Java cannot merge statistics of partitions of two types;
-    those of structs by the struct. ``whole``: whole numbers that stay such, since fractions have no text in a
-    secondary index."""
+    """``kept``: columns that keep their type, since Java cannot merge partition statistics of two types; a
+    struct's field is named by the struct. ``whole``: columns that stay integers, since a secondary index has
+    no text for fractions."""
 
     kept: tuple[str, ...] = ()
     whole: tuple[str, ...] = ()
 
 
 def held_columns(storage: Storage) -> HeldColumns:
-    """Of the table as it is now. Raises ``CorruptTable`` for damaged definitions."""
+    """The fixed columns of the table as it is now. Raises ``CorruptTable`` for damaged definitions."""
     config = load_config(storage)
     listed = config.metadata_partitions
     secondary = [name for name in listed if name.startswith(SECONDARY_PREFIX)]

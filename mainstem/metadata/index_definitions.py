@@ -1,17 +1,17 @@
-"""``index.json``: which indexes there are beside ``files``, and what they are made of (HoodieIndexMetadata).
+"""``index.json``: the definitions of all indexes except ``files`` (HoodieIndexMetadata).
 
     {"indexDefinitions": {"<partition>": {"indexName", "indexType", "indexFunction", "sourceFields": [...],
                                           "indexOptions": {...}, "version": "V1" | "V2"}}}
 
-``files``, ``partition_stats`` and ``bloom_filters`` have no entry. Java rewrites the whole file at every
-change and judges every entry when it does, so one bad entry blocks all later changes: nothing is written
-that does not pass ``check``. Fields that we do not know are kept. A file that names a class (Java's JSON
-readers may be told to make objects of it) is refused, whoever wrote it.
+``files``, ``partition_stats`` and ``bloom_filters`` have no entry. At every change Java rewrites the whole
+file and checks every entry, so one bad entry blocks all later changes: nothing is written that does not pass
+``check``. Unknown fields are kept. A file that names a class (Java's JSON readers may be told to instantiate
+it) is refused, whichever engine wrote it.
 
-It is replaced in one step under the table lock (``replace_definitions``): readers find it whole, and a
-process that lost the lock replaces nothing. Whoever adds an index writes its definition before its name
-is put into ``hoodie.table.metadata.partitions``, and whoever drops one takes the name out first: a listed
-index always has its definition.
+The file is replaced in one step under the table lock (``replace_definitions``): readers find it whole, and a
+process that has lost the lock replaces nothing. A new index's definition is written before its name is added
+to ``hoodie.table.metadata.partitions``, and a dropped index's name is removed first: a listed index always
+has its definition.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from mainstem.truetime.seams import Randomness
 
 PARTITIONED = "isPartitioned"
 _ALL = "indexDefinitions"
-_OWNER = "definitions"  # whose private files
+_OWNER = "definitions"  # owner in the names of private files
 # Java empties the file and writes it again (HoodieIndexMetadata through FileIOUtils.createFileInPath), which
-# takes milliseconds: a file without its end is read again so often, some 50 ms, before it counts as damaged.
+# takes milliseconds. A file without its end is read again up to this often, some 50 ms, before it is damaged.
 _WHILE_JAVA_WRITES = 1000
 _NAMES_OF_CLASSES = ("class", "@class", "classname", "@type", "@c")
 
 
 @dataclass(frozen=True)
 class Definition:
-    """One index. ``partition``: that of the metadata table, which is its name here; ``fields``: the columns
-    that it is made of; ``version``: "V1", "V2" or None; ``other``: fields that are not known here."""
+    """One index. ``partition``: its partition of the metadata table, which is also its name; ``fields``: its
+    source columns; ``version``: "V1", "V2" or None; ``other``: unknown fields of the entry."""
 
     partition: str
     index_type: str
@@ -65,52 +65,52 @@ class Definition:
 
 @dataclass(frozen=True)
 class Definitions:
-    """All indexes by partition; ``other``: fields of the file that are not known here."""
+    """All indexes by partition; ``other``: unknown fields of the file."""
 
     by_partition: Mapping[str, Definition] = field(default_factory=dict)
     other: Mapping[str, Any] = field(default_factory=dict)
 
     def get(self, partition: str) -> Definition | None:
-        """None where the file has no entry."""
+        """The definition of an index; None if the file has no entry."""
         return self.by_partition.get(partition)
 
     def stats_version(self, partition: str, table_version: int) -> str:
-        """Index version of statistics: its own, for ``partition_stats`` else that of ``column_stats``, else
-        what the table's version stands for."""
+        """Index version of statistics: its own, else for ``partition_stats`` that of ``column_stats``, else
+        the one that the table version implies."""
         names = (partition, COLUMN_STATS) if partition == PARTITION_STATS else (partition,)
         found = (d.version for d in map(self.get, names) if d is not None and d.version)
         return next(found, V2 if table_version >= 9 else V1)
 
     def secondary_version(self, partition: str) -> str:
-        """V2 only where the definition says so (HoodieIndexVersion.getCurrentVersion of version 8: V1)."""
+        """V2 only if the definition says so (HoodieIndexVersion.getCurrentVersion of version 8: V1)."""
         found = self.get(partition)
         return found.version or V1 if found is not None else V1
 
     @property
     def partitioned_record_index(self) -> bool | None:
-        """Whether the record index is one per partition; None where no definition tells."""
+        """Whether each partition has a record index of its own; None if no definition tells."""
         found = self.get(RECORD_INDEX)
         text = None if found is None else found.options.get(PARTITIONED)
         return None if text is None else text.lower() == "true"
 
     def with_definition(self, definition: Definition) -> Definitions:
-        """These and one more, or another in its place."""
+        """A copy with this definition added or replaced."""
         return Definitions({**self.by_partition, definition.partition: definition}, self.other)
 
     def without(self, partitions: Iterable[str]) -> Definitions:
-        """Without those of some partitions."""
+        """A copy without the definitions of these partitions."""
         gone = set(partitions)
         return Definitions({p: d for p, d in self.by_partition.items() if p not in gone}, self.other)
 
 
 def definitions_path(config: TableConfig) -> str:
-    """Path of the file (``hoodie.table.index.defs.path``), which stays inside the table."""
+    """Path of the file (``hoodie.table.index.defs.path``), always inside the table."""
     found = config.raw.get(DEFINITIONS_PATH, "").strip()
     return paths.inside(found, source=config.path) if found else paths.INDEX_DEFINITIONS
 
 
 def read_definitions(storage: Storage, config: TableConfig) -> Definitions:
-    """What the file says; nothing where there is none. Errors as of ``parse_definitions``."""
+    """The definitions in the file; none if it does not exist. Raises like ``parse_definitions``."""
     path = definitions_path(config)
     data = b""
     try:
@@ -125,12 +125,12 @@ def read_definitions(storage: Storage, config: TableConfig) -> Definitions:
 
 @lru_cache(maxsize=16)
 def _parsed(data: bytes, path: str) -> Definitions:
-    """Every commit reads the file twice, once under the lock; its bytes are nearly always the same."""
+    """The parsed file, cached: every commit reads it twice, once under the lock, and it rarely changes."""
     return parse_definitions(data, path=path)
 
 
 def parse_definitions(data: bytes, *, path: str) -> Definitions:
-    """``CorruptTable`` for what is no such file or defines an index twice, ``Unsupported`` for a class."""
+    """Parse the file. ``CorruptTable`` for other content or a repeated index, ``Unsupported`` for a class."""
     try:
         found = json.loads(data, object_pairs_hook=lambda pairs: _object(pairs, path))
     except (ValueError, RecursionError) as error:
@@ -142,12 +142,12 @@ def parse_definitions(data: bytes, *, path: str) -> Definitions:
 
 
 def _object(pairs: list[tuple[str, Any]], path: str) -> dict[str, Any]:
-    """Refuses what a plain ``dict`` would let pass: two entries of one name, and names of classes."""
+    """Refuse what a plain ``dict`` would let pass: repeated names, and names of classes."""
     made = dict(pairs)
     if len(made) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise _corrupt(f"{twice!r:.100} is there twice", path)
+        raise _corrupt(f"{twice!r:.100} occurs twice", path)
     for name in made:
         if name.rpartition(".")[2].lower() in _NAMES_OF_CLASSES:
             raise Unsupported(
@@ -179,8 +179,8 @@ def _corrupt(what: str, path: str) -> CorruptTable:
 
 
 def check(definitions: Definitions, table_version: int) -> None:
-    """Rules that Java enforces whenever it rewrites the file (HoodieIndexVersion). ``Invalid`` names the
-    definition that breaks one."""
+    """Apply the rules that Java enforces whenever it rewrites the file (HoodieIndexVersion). Raises
+    ``Invalid``, naming the definition that breaks one."""
     for name, definition in definitions.by_partition.items():
         if table_version >= 9 and definition.version not in (V1, V2):
             raise Invalid(f"index {name!r} has the version {definition.version!r}; a table of version 9 needs"
@@ -191,7 +191,7 @@ def check(definitions: Definitions, table_version: int) -> None:
 
 
 def encode_definitions(definitions: Definitions) -> bytes:
-    """Bytes of the file, laid out as Java's writer (Jackson) lays it out."""
+    """Bytes of the file, formatted like Java's writer (Jackson)."""
     entries = {name: _raw(d) for name, d in definitions.by_partition.items()}
     return _laid_out({_ALL: entries, **definitions.other}).encode()
 
@@ -220,9 +220,9 @@ def _raw(definition: Definition) -> dict[str, Any]:
 def replace_definitions(
     section: Guarded, random: Randomness, config: TableConfig, definitions: Definitions
 ) -> None:
-    """Put these definitions in the place of the file. ``LeaseLost`` if the lock was taken over.
+    """Replace the file with these definitions. Raises ``LeaseLost`` if the lock was taken over.
 
-    ``check`` them first where one is new. A bad one that was there is no reason not to drop another.
+    Call ``check`` first if a definition is new. An old bad one must not keep others from being dropped.
     """
     storage, path = section.storage, definitions_path(config)
     folder = path.rpartition("/")[0]

@@ -1,17 +1,16 @@
-"""Reading Hudi's metadata table: an ordinary merge-on-read table of HFiles with a timeline of its own.
+"""Reads Hudi's metadata table, a merge-on-read table of HFiles with a timeline of its own.
 
-1. The data table's view is given; then the metadata table's timeline is listed, and its archive asked for
-   what is not there.
-2. Of a partition, base and log files make slices by completion time (``layout/slicing.py``), of which the
-   newest of each group is read.
-3. Which log blocks count is judged by ``validity``.
-4. Base file and blocks are merged by ``merging``.
+1. Given a view of the data table, list the metadata table's timeline; for older instants ask its archive.
+2. Form slices from a partition's base and log files by completion time (``layout/slicing.py``), and read the
+   newest one of each group.
+3. ``validity`` decides which log blocks count.
+4. ``records.row_merging`` merges base file and blocks.
 
-A look-up by keys goes to the file groups that the keys' hashes name and reads the blocks of their files that
-may hold the keys; a prefix, for which no hash is known, goes to all groups.
+A look-up by keys goes to the file groups that the keys' hashes determine, and reads the blocks of their files
+that may hold the keys. A look-up by prefixes without a known hash goes to all groups.
 
-Damage is ``CorruptTable`` with the path of the file, whatever it is: a file that a compaction or a clean has
-removed since the timeline was listed, too (open it again, or read without the metadata table).
+Damage raises ``CorruptTable`` with the file's path. So does a file that a compaction or clean has removed
+since the timeline was listed (open the table again, or read without the metadata table).
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ from mainstem.timeline.instant import COMMIT, COMPACTION, DELTACOMMIT, Instant
 from mainstem.timeline.plans import load_compaction_plan
 
 Keep = Callable[[pa.Array], pa.Array]
-# Blocks of log files that are decoded together.
+# Most bytes of log blocks that are decoded together.
 _JOINED_BYTES = 32 * limits.MIB
 
 Select = Callable[[HFile], "tuple[pa.BinaryArray, pa.BinaryArray]"]
@@ -78,10 +77,10 @@ def open_metadata(
     *,
     undone: Container[str] = (),
 ) -> MetadataTable | None:
-    """The metadata table as of a view of the data table; None if the table has none (``files`` not READY).
+    """The metadata table as of a view of the data table; None if it has none (``files`` not complete).
 
-    ``storage``, ``config``, ``timeline``: the data table's; ``undone``: completed instants that the view
-    leaves out. Raises ``CorruptTable`` where the folder or its properties are gone or damaged,
+    ``storage``, ``config`` and ``timeline`` are the data table's. ``undone``: completed instants that the
+    view leaves out. Raises ``CorruptTable`` if the folder or its properties are missing or damaged,
     ``Unsupported`` for layouts of other Hudi releases.
     """
     if FILES not in ready_partitions(config.raw):
@@ -94,7 +93,7 @@ def open_metadata(
 
 
 def own_config(folder: FolderStorage) -> TableConfig:
-    """The metadata table's own properties; raises as ``open_metadata``."""
+    """The metadata table's own properties; raises like ``open_metadata``."""
     try:
         found = load_config(folder)
     except Invalid:
@@ -115,8 +114,8 @@ def own_config(folder: FolderStorage) -> TableConfig:
 
 @dataclass
 class MetadataTable:
-    """The metadata table at one moment. ``folder``: its storage; ``config``, that of the data table;
-    ``timeline``, ``archive``: its own; ``whole``: a file that is gone is an error, not fewer rows."""
+    """The metadata table at one moment. ``folder``: its storage; ``config``: the data table's; ``timeline``,
+    ``archive``: its own; ``whole``: a missing file is an error instead of fewer rows."""
 
     folder: FolderStorage
     config: TableConfig
@@ -128,7 +127,7 @@ class MetadataTable:
     _groups: dict[str, list[FileGroup]] = field(default_factory=dict)
 
     def reopened(self) -> MetadataTable:
-        """The same as of the same view of the data, its own timeline listed now."""
+        """The same for the same view of the data, with its own timeline listed again."""
         own = load_timeline(self.folder)
         validity = self.validity.with_own(own)
         return replace(self, timeline=own, validity=validity, _groups={})
@@ -137,11 +136,11 @@ class MetadataTable:
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """Partitions that are READY (an ``indexing`` action may still be catching up, see 5.4 of RFC-45)."""
+        """Complete partitions (an ``indexing`` action may still be catching up, see RFC-45)."""
         return ready_partitions(self.config.raw)
 
     def content(self, partition: str) -> Content:
-        """What the rows of a partition are. ``Unsupported`` for an unknown partition."""
+        """The kind of a partition's rows. Raises ``Unsupported`` for an unknown partition."""
         definition = self.definitions.get(partition)
         found = content_of(partition, definition.index_type if definition is not None else "column_stats")
         if found is None:
@@ -149,14 +148,14 @@ class MetadataTable:
         return found
 
     def read(self, partition: str) -> pa.Table:
-        """All rows of a partition (``records.SCHEMAS``), each key once, deleted ones left out."""
+        """All rows of a partition (``records.flat_rows.SCHEMAS``), each key once, without deleted ones."""
         return self._rows(partition, self.slices(partition), None, None)
 
     def lookup(self, partition: str, keys: pa.Array, *, data_partition: str | None = None) -> pa.Table:
-        """The rows with these keys; only file groups that their hashes name are read.
+        """The rows with these keys; reads only the file groups that the keys' hashes determine.
 
-        A partitioned record index needs ``data_partition`` (``Invalid`` without); keys of a partition that
-        it does not know are not found.
+        A partitioned record index needs ``data_partition`` (else ``Invalid``). In a data partition unknown to
+        it, no keys are found.
         """
         keys = pc.unique(keys.cast(pa.string()))
         slices = self.slices(partition, data_partition)
@@ -167,8 +166,11 @@ class MetadataTable:
         return self._hashed(partition, slices, keys, texts, lambda some: lambda file: file.lookup(some))
 
     def prefixes(self, partition: str, prefixes: pa.Array) -> pa.Table:
-        """The rows whose keys begin with one of these. Of a secondary index of version V2 these are
-        ``keys.secondary_prefixes``, and one file group each is read; else all groups."""
+        """The rows whose keys begin with any of these.
+
+        For a secondary index of version V2, pass ``row_keys.secondary_prefixes``: one file group is read for
+        each. Otherwise all groups are read.
+        """
         prefixes = pc.unique(prefixes.cast(pa.string()))
         slices = self.slices(partition)
         if self._secondary_version(partition) == V2:
@@ -179,11 +181,11 @@ class MetadataTable:
         return self._rows(partition, slices, lambda file: file.prefixes(ordered), _starting(prefixes))
 
     def files(self) -> dict[str, dict[str, int]]:
-        """Partition path -> name -> size of every data file that the metadata table lists."""
+        """Partition path -> name -> size of all data files that the metadata table lists."""
         return _by_partition(self.read(FILES))
 
     def listing(self, partition: str) -> dict[str, int]:
-        """Name -> size of the files in one partition ("" of a non-partitioned table)."""
+        """Name -> size of the files in one partition ("" in a non-partitioned table)."""
         found = self.lookup(FILES, pa.array([in_keys(partition)]))
         return _by_partition(found).get(partition, {})
 
@@ -195,9 +197,9 @@ class MetadataTable:
     # --------------------------------------------------------------------------------------- its files
 
     def groups(self, partition: str, *, visible_only: bool = True) -> list[FileGroup]:
-        """File groups of a partition by file id.
+        """File groups of a partition, by file id.
 
-        ``AheadOfView`` where a compaction went ahead of the view: plan the query again.
+        ``AheadOfView`` if a compaction is ahead of the view: plan the query again.
         """
         if visible_only and partition in self._groups:
             return self._groups[partition]
@@ -223,8 +225,8 @@ class MetadataTable:
         return found
 
     def _check_whole(self, index: Metafile, sizes: Mapping[str, int]) -> None:
-        """Raises ``CorruptTable`` if a file that the newest slices of an index need is gone or shorter than
-        the commit says that wrote it: what it held would be missing from answers."""
+        """Raise ``CorruptTable`` if a file that the newest slices of an index need is missing, or shorter
+        than the commit that wrote it says: its rows would be missing from answers."""
         done = self.validity.completion
         since = self._began(index, sizes)
         written = CommittedFiles.of(
@@ -244,7 +246,7 @@ class MetadataTable:
         told = written.by_partition.get(index.partition, {}).values()
         damaged = [file for file in lost if index.has(file.file_id)]
         damaged += [file for file in told if file.name in sizes and sizes[file.name] < file.size]
-        # What was completed, taken back or planned since may have removed files: then nothing is sure.
+        # An instant completed, rolled back or planned since may have removed files: then this proves nothing.
         if damaged and load_timeline(self.folder).names == self.timeline.names:
             file = damaged[0]
             now = f"has {sizes[file.name]}" if file.name in sizes else "is gone"
@@ -256,8 +258,8 @@ class MetadataTable:
             )
 
     def _began(self, index: Metafile, names: Iterable[str]) -> str:
-        """No file of an instant completed before is needed: the index was made, or all groups got newer base
-        files since."""
+        """A time before which no completed instant's files are needed: since then the index was made, or all
+        its groups got newer base files."""
         made = self.validity.completion(index.instant) if index.instant else None
         newest: dict[str, str] = {}
         for base in filter(None, map(paths.parse_hfile_name, names)):
@@ -269,17 +271,17 @@ class MetadataTable:
         path = paths.timeline_file(instant.file_name)
         try:
             data = self.folder.read(path, max_bytes=limits.TIMELINE_FILE_BYTES_MAX)
-        except FileNotFoundError:  # archived or taken back since the listing
+        except FileNotFoundError:  # archived or rolled back since the listing
             return None
         return decode_commit(data, path=self.folder.outer(path))
 
     def slices(self, partition: str, data_partition: str | None = None) -> list[FileSlice]:
-        """The newest slice of each file group by number: what the hashes of keys count.
+        """The newest slice of each file group, in the order of group numbers, as hashes of keys count them.
 
-        ``data_partition``: its groups of a partitioned record index.
+        ``data_partition``: only its groups of a partitioned record index.
         """
         groups, content = self.groups(partition), self.content(partition)
-        # Of these what is not listed is not there; a file without statistics is read.
+        # With these, what is not listed does not exist; with statistics, a file without any is still read.
         told = content in (Content.FILES, Content.RECORDS, Content.SECONDARY)
         if told and not groups and not self.definitions.partitioned_record_index:
             raise self._damaged("a partition without a file group", partition)
@@ -310,7 +312,7 @@ class MetadataTable:
     # ---------------------------------------------------------------------------------------- its rows
 
     def slice_rows(self, found: FileSlice) -> pa.Table:
-        """All rows of a slice, each key once, tombstones included: what a compaction of it holds."""
+        """All rows of a slice, each key once, tombstones included: the content of its compaction."""
         return self._merged(self.content(found.partition), found, None, None)
 
     def _rows(
@@ -362,7 +364,7 @@ class MetadataTable:
         return merge(content, base, decoded_blocks(content, pieces))
 
     def _pieces(self, path: str, select: Select | None, keep: Keep | None) -> list[Encoded | pa.Array]:
-        """What is asked for of the blocks of a log file that count; of DELETE blocks the keys."""
+        """The selected rows of a log file's blocks that count; the keys of DELETE blocks."""
         log = paths.parse_log_name(path.rpartition("/")[2])
         if log is None or not self.validity.counts(log.instant):
             return []
@@ -386,7 +388,7 @@ class MetadataTable:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Rows of a file or block that are not decoded yet."""
+    """Rows of a file or block, not yet decoded."""
 
     keys: pa.Array
     values: pa.Array
@@ -394,7 +396,7 @@ class Encoded:
     path: str
 
     def decoded(self, content: Content) -> pa.Table:
-        """Its rows."""
+        """The decoded rows."""
         return decode(content, self.keys, self.values, self.schema_text, path=self.path)
 
 
@@ -404,8 +406,8 @@ def _encoded(file: HFile, select: Select | None, path: str) -> Encoded:
 
 
 def decoded_blocks(content: Content, pieces: Sequence[Encoded | pa.Array]) -> list[Block]:
-    """Blocks in merge order; neighbours of one schema are decoded together, as a block of few rows costs as
-    much as one of many."""
+    """Blocks in merge order. Neighbours with one schema are decoded together, since a block of few rows costs
+    as much as one of many."""
     made: list[Block] = []
     waiting: list[Encoded] = []
     size = 0
@@ -436,7 +438,7 @@ def _joined(content: Content, pieces: Sequence[Encoded]) -> pa.Table:
     try:
         return Encoded(keys, values, first.schema_text, first.path).decoded(content)
     except CorruptTable:
-        for piece in pieces:  # which of them it is
+        for piece in pieces:  # find the damaged one
             piece.decoded(content)
         raise
 
@@ -446,7 +448,7 @@ def _among(keys: pa.Array) -> Keep:
 
 
 def _starting(prefixes: pa.Array) -> Keep:
-    """Whether a key begins with one of these: by lengths, of which there are few."""
+    """A mask of keys that begin with any of these, found per length of prefixes, of which there are few."""
     sizes = pc.binary_length(prefixes.cast(pa.binary()))
     groups = [prefixes.filter(pc.equal(sizes, size)).cast(pa.binary()) for size in pc.unique(sizes)]
 
@@ -463,7 +465,7 @@ def _starting(prefixes: pa.Array) -> Keep:
 
 
 def _sorted(keys: pa.Array) -> pa.Array:
-    """By unsigned bytes, as files are."""
+    """The keys sorted by unsigned bytes, like files."""
     plain = keys.cast(pa.binary())
     return plain.take(pc.sort_indices(plain))
 
@@ -475,9 +477,10 @@ def _hfile_of(block: LogBlock) -> HFile:
 
 
 def _by_partition(rows: pa.Table) -> dict[str, dict[str, int]]:
-    """Names and sizes by partition path; the row of all partitions adds those without files.
+    """Names and sizes by partition path; partitions without files come from the row of all partitions.
 
-    ``CorruptTable`` where a partition is called like that row, which Java does not refuse: it is two in one.
+    ``CorruptTable`` if a partition has the same name as that row, which Java does not refuse: it would be two
+    rows in one.
     """
     found: dict[str, dict[str, int]] = {}
     columns = (rows[name].to_pylist() for name in ("key", "name", "size"))

@@ -1,9 +1,9 @@
-"""The metafile of an index's folder: which instant made it, and how many file groups it has.
+"""The metafile in an index's folder: which instant made the index, and how many file groups it has.
 
-Java writes the first alone, and reads neither. Hashes of keys count all file groups, so their number is fixed
-when an index is made. Who counts them in the folder may find more: a process that stood still while the index
-was dropped and made anew of fewer groups, and then woke up, makes files of the earlier one's until it finds
-out. Another number leads to a file group without the key.
+Java writes only the first, and reads neither. Hashes of keys depend on the number of file groups, so the
+index fixes it when it is made. Counting groups in the folder could find more: if an index is dropped and made
+anew with fewer groups, a process that stalled meanwhile and resumes makes files of the earlier index's groups
+until it notices. A wrong number leads to a file group without the key.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ _DIGITS_MAX = 9
 
 @dataclass(frozen=True)
 class Metafile:
-    """Of the index in ``partition``. ``instant``: requested time of the action that made it, "" if it is not
-    told, None where there is no metafile; ``groups``: of how many file groups, None where that is not told,
-    or writers add to them."""
+    """The metafile of the index in ``partition``.
+
+    ``instant``: requested time of the action that made it, "" if not recorded, None without a metafile.
+    ``groups``: the number of file groups, None if it is not recorded or writers add to it.
+    """
 
     partition: str
     instant: str | None = None
     groups: int | None = None
 
     def has(self, group_id: str) -> bool:
-        """Whether a file group in its folder is the index's."""
+        """Whether a file group in the folder belongs to the index."""
         if self.groups is None:
             return True
         number = group_index(group_id)
@@ -41,8 +43,8 @@ class Metafile:
 
 
 def read_metafile(storage: Storage, partition: str) -> Metafile:
-    """What the metafile of an index of the table in ``storage`` tells. ``CorruptTable`` for one that is not
-    read as properties."""
+    """The metafile of an index of the table in ``storage``. ``CorruptTable`` if it does not parse as
+    properties."""
     path = paths.partition_metafile(metadata_partition(partition))
     try:
         data = storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
@@ -55,5 +57,5 @@ def read_metafile(storage: Storage, partition: str) -> Metafile:
 
 
 def index_metafile(instant: str, groups: int | None = None) -> bytes:
-    """The content of the metafile of an index that ``instant`` makes of so many file groups."""
+    """The content of the metafile of an index that ``instant`` makes with this number of file groups."""
     return metafile_text(instant, 1, {} if groups is None else {_GROUPS: str(groups)})

@@ -1,20 +1,21 @@
-"""What counts in the metadata table as of one view of the data table.
+"""Decides what counts in the metadata table as of one view of the data table.
 
-An instant of the metadata table is completed before its data's. In between, and for ever if the writer dies
-there, its rows describe files that no query may see. A log block counts (``HoodieTableMetadataUtil.
-getValidInstantTimestamps``; MDT instants are those of the metadata table):
+An instant is completed on the metadata table before it is completed on the data table. In between, and for
+ever if the writer dies there, its rows describe files that no query may see. A log block counts
+(``HoodieTableMetadataUtil.getValidInstantTimestamps``):
 
 1. if its instant is completed on the data table's active timeline;
-2. if it is completed on the metadata table and *not pending* on the data table: instants that are archived
-   there, and those of the metadata table alone (restores);
-3. if it made the partition (``00000000000000000`` and following).
+2. if its instant is completed on the metadata table and *not pending* on the data table. Those are instants
+that
+   the data table has archived, and instants of the metadata table alone (restores);
+3. if its instant made the partition (``00000000000000000`` and following).
 
-Java reads rollback blocks too, which tables from version 8 on do not have; they are refused here.
+Java also reads rollback blocks. Tables from version 8 on have none; they are refused here.
 
-Two further conditions make an answer fit the view, which Java does not ask for: what was completed after the
-view was listed, or is being taken back in it, does not count under 2. And a compacted base file must not hold
-rows of an instant that does not count (``ahead``): the view is older than it, and what the view needs may be
-cleaned away.
+Two further conditions, which Java does not check, make an answer fit the view. An instant completed after the
+view was listed, or one that is being rolled back in it, does not count under rule 2. And a compacted base
+file must not hold rows of an instant that does not count (``ahead``): the view is then older than the file,
+and what the view needs may have been cleaned.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from functools import cached_property
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.instant import COMMIT, DELTACOMMIT
 
-_MADE = "00000000000000"  # no instant of a real day begins like this
+_MADE = "00000000000000"  # prefix of no real date's instants
 
 
 class AheadOfView(FileNotFoundError):
@@ -33,8 +34,8 @@ class AheadOfView(FileNotFoundError):
 
 
 class Validity:
-    """``data``: the view; ``own``: the metadata table's timeline, listed later; ``archived``: completion time
-    of its archived instants; ``undone``: completed instants that the view leaves out."""
+    """``data``: the view; ``own``: the metadata table's timeline, listed after it; ``archived``: returns the
+    completion time of its archived instants; ``undone``: completed instants that the view leaves out."""
 
     def __init__(
         self,
@@ -53,12 +54,12 @@ class Validity:
         self._commits = {i.requested for i in own.completed if i.action == COMMIT}
 
     def with_own(self, own: ActiveTimeline) -> Validity:
-        """The same view of the data table, and a later listing of the metadata table's timeline."""
+        """The same view of the data table with a later listing of the metadata table's timeline."""
         return Validity(self._data, own, self._archived, self._undone)
 
     def completion(self, requested: str) -> str | None:
-        """Completion time on the metadata table for slicing; None if it is not completed, or a compaction
-        of rows that do not count."""
+        """Completion time on the metadata table, for slicing; None for an instant that is not completed
+        there, and for a compaction that holds rows that do not count."""
         found = self._own.completion_times.get(requested)
         if found is None and requested not in self._own_pending:
             found = self._archived(requested)
@@ -86,6 +87,6 @@ class Validity:
 
     @cached_property
     def _first_hidden(self) -> str | None:
-        """Completion time of the first delta commit that does not count."""
+        """Completion time of the earliest delta commit that does not count."""
         done = ((i.completion or "", i.requested) for i in self._own.completed if i.action == DELTACOMMIT)
         return min((c for c, requested in done if not self.counts(requested)), default=None)

@@ -1,8 +1,8 @@
 """Every option that mainstem reads, declared once: name, Hudi's other names, default, bounds, who reads it.
 
-``declared`` says what a declaration is; the other modules are the declarations, in groups. Whoever reads an
-option, or names it in a message, refers to its declaration; docs/options.md is made of them. Reading several
-options into one checked value belongs to the room that needs it.
+``declaration`` says what a declaration is; the other modules are the declarations, in groups. Whoever reads
+an option, or names it in a message, refers to its declaration; docs/options.md is made of them. Reading
+several options into one checked value belongs to the room that needs it.
 
 A value that does not parse is refused with key, value and what was expected. An unknown ``hoodie.mainstem.*``
 key is refused too (a typing error would silently change a promise); other unknown keys are kept for the
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from mainstem.errors import Invalid
 from mainstem.options import engines, families, locks, placing
-from mainstem.options.declared import every_option, flag, one_of, whole_number
+from mainstem.options.declaration import every_option, flag, one_of, whole_number
 from mainstem.options.metadata import (
     BLOOM_GROUPS,
     EXPRESSION_GROUPS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainstem.limits import MIB
-from mainstem.options.declared import Choice, Text, Whole
+from mainstem.options.declaration import Choice, Text, Whole
 
 _STREAM, _WAYS = "spark.sink", "spark.jobs"
 

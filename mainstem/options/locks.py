@@ -6,7 +6,7 @@ one process (Hudi's silent fallback) does not order several writers.
 
 from __future__ import annotations
 
-from mainstem.options.declared import Choice, Text, Whole
+from mainstem.options.declaration import Choice, Text, Whole
 
 _JAVA_INT_MAX = 2**31 - 1
 _READ_BY, _ZOOKEEPER = "truetime.locks", "truetime.locks.zookeeper"

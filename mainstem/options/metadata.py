@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstem.options.declared import Flag, Text, Whole
+from mainstem.options.declaration import Flag, Text, Whole
 
 _GROUPS_MAX = 10_000
 _BUILDS, _JOBS = "indexing", "jobs of engines"

@@ -5,7 +5,7 @@ What decides this must be the same for all writers of a table, so options that c
 
 from __future__ import annotations
 
-from mainstem.options.declared import Choice, Flag, Text, Whole
+from mainstem.options.declaration import Choice, Flag, Text, Whole
 from mainstem.options.families import TIME_PARTITIONS, TIME_PARTITIONS_OLD
 
 _TABLE = "layout.properties"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstem.options.declared import Choice, Flag, Text, Whole
+from mainstem.options.declaration import Choice, Flag, Text, Whole
 
 _QUERIES = "spark"
 

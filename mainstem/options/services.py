@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainstem.limits import GIB, MIB
-from mainstem.options.declared import Choice, Flag, Option, Text, Whole
+from mainstem.options.declaration import Choice, Flag, Option, Text, Whole
 
 _RUN, _COMPACTION, _CLEANING = "services.run_options", "services.compaction_plan", "services.clean_plan"
 _LOGS, _ARCHIVING, _LEVELS = "services.log_compaction_plan", "services.archive_plan", "lsm_archive"

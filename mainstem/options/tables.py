@@ -6,7 +6,7 @@ and buckets are in ``placing``.
 
 from __future__ import annotations
 
-from mainstem.options.declared import Choice, Flag, Text, Whole
+from mainstem.options.declaration import Choice, Flag, Text, Whole
 
 _TABLE = "layout.properties"
 _ENGINES = "jobs of engines"

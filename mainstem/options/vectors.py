@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainstem.limits import VECTOR_CLUSTERS_MAX
-from mainstem.options.declared import Flag, Text, Whole
+from mainstem.options.declaration import Flag, Text, Whole
 
 _MADE, _REFRESHED = "vectors.index", "services (rounds)"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainstem.limits import MIB, TIMELINE_AHEAD_MS_DEFAULT
-from mainstem.options.declared import Choice, Flag, Text, Whole
+from mainstem.options.declaration import Choice, Flag, Text, Whole
 
 NBCC = "NON_BLOCKING_CONCURRENCY_CONTROL"
 _OPEN = "writers"

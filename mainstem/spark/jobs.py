@@ -28,7 +28,6 @@ import pyarrow as pa
 
 from mainstem.api.table import Table
 from mainstem.errors import CorruptTable, MainstemError
-from mainstem.formats.avro_schema import avro_to_arrow
 from mainstem.layout.key_generator import KeyGenerator
 from mainstem.layout.properties import load_config
 from mainstem.merge.rules import MergeRules
@@ -43,7 +42,7 @@ from mainstem.truetime.clock import SystemClock
 from mainstem.writers.outcome import ALREADY_COMMITTED, Outcome
 from mainstem.writers.stream_guard import StreamGuard
 from mainstem.writers.write_ordinals import StreamWrite, allocate, claim, finish
-from mainstem.writers.write_spec import WriteSpec
+from mainstem.writers.write_spec import WriteSpec, complete_rules
 
 FOLDER = f"{paths.OWN}/spark"
 _ENDED_MAX = 16
@@ -286,7 +285,7 @@ def _spec(record: Mapping[str, Any]) -> WriteSpec:
     values["location"] = _location(record["location"])
     values["keys"] = KeyGenerator.from_record(record["keys"])
     rules = MergeRules.from_record(record["rules"])
-    values["rules"] = rules.for_schema(record["user_schema"], avro_to_arrow(record["log_schema"]))
+    values["rules"] = complete_rules(rules, record["user_schema"], record["log_schema"])
     return WriteSpec(**values)
 
 

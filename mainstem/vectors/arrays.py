@@ -1,4 +1,4 @@
-"""Vector columns of Arrow as matrices."""
+"""Vector columns of Arrow as NumPy matrices."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def is_vector(kind: pa.DataType) -> bool:
 
 
 def dimension_of(kind: pa.DataType) -> int | None:
-    """Values of each vector where the type says it, None for lists of any length."""
+    """Values per vector if the type says it; None for lists of any length."""
     return kind.list_size if pa.types.is_fixed_size_list(kind) else None
 
 
 def matrix(column: pa.ChunkedArray, dimension: int) -> tuple[np.ndarray, np.ndarray]:
-    """((n, dimension), (n,)): the vectors that are not null, as the column's own numbers, and their rows.
+    """((n, dimension), (n,)): the non-null vectors, in the column's own number type, and their rows.
 
-    Raises ``Invalid`` naming the first row whose vector has another number of values.
+    Raises ``Invalid``, naming the first row whose vector has another number of values.
     """
     parts, rows = [], []
     first = 0

@@ -1,11 +1,11 @@
-"""Distances as Hudi's ``hudi_vector_search`` computes them, and exact search over blocks.
+"""Distances as computed by Hudi's ``hudi_vector_search``, and exact search over blocks.
 
-Smaller is closer for every metric: ``cosine`` is 1 - cos within [0, 2], ``l2`` the euclidean distance (with
-the root), ``dot_product`` minus the dot product. Results are doubles. A zero vector is at cosine distance 1
-of all (``VectorDistanceUtils`` of Hudi 1.2.0).
+In every metric, smaller is closer: ``cosine`` is 1 - cos within [0, 2], ``l2`` the Euclidean distance (with
+the root), ``dot_product`` the negative dot product. Results are doubles. A zero vector has cosine distance 1
+to every vector (``VectorDistanceUtils`` of Hudi 1.2.0).
 
-Exact search multiplies blocks in float32 and computes again in float64 every row whose rounded distance
-lies within the rounding error of the k-th best: the answer is that of float64 alone, ties broken by the
+Exact search multiplies blocks in float32, and then computes in float64 every row whose rounded distance is
+within the rounding error of the k-th best. The result is that of float64 alone, with ties broken by the
 smaller label. Memory is bounded by one block, whatever the number of vectors and queries.
 """
 
@@ -21,17 +21,17 @@ from mainstem.errors import Invalid
 COSINE, L2, DOT = "cosine", "l2", "dot_product"
 METRICS = (COSINE, L2, DOT)
 _ALIASES = {"euclidean": L2, "inner_product": DOT} | {name: name for name in METRICS}
-# Vectors of one block, and cells (rows x queries) of one multiplication: 16 MiB of float32 each.
+# Values in one block, and most queries in one multiplication (at most 16 MiB of float32 each).
 _BLOCK_VALUES = 4 * 1024 * 1024
 _QUERIES = 512
-# Values that are made unit vectors at once, in doubles.
+# Values normalised at a time, as doubles.
 _UNIT_VALUES = 128 * 1024
-# Norms whose squares and products neither overflow nor lose digits in float32.
+# Range of norms whose squares and products neither overflow nor lose digits in float32.
 _FLOAT32_NORMS = (1e-15, 1e15)
 
 
 def metric_named(name: str | None) -> str:
-    """One of ``METRICS`` for a name or alias of Hudi's, in any case (None: cosine); ``Invalid`` otherwise."""
+    """The metric for one of Hudi's names or aliases, in any case (None: cosine); ``Invalid`` otherwise."""
     if name is None:
         return COSINE
     found = _ALIASES.get(name.strip().lower()) if isinstance(name, str) else None
@@ -41,8 +41,8 @@ def metric_named(name: str | None) -> str:
 
 
 def pair_distances(metric: str, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """float64 (p,): distance of ``left[i]`` and ``right[i]``; (p, d) each, numbers of any type; ``left`` may
-    also be one for all (1, d)."""
+    """float64 (p,): distances of ``left[i]`` to ``right[i]``, both (p, d) of any number type; ``left`` may
+    also be a single vector (1, d)."""
     left, right = np.asarray(left, np.float64), np.asarray(right, np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         if metric == L2:
@@ -56,8 +56,10 @@ def pair_distances(metric: str, left: np.ndarray, right: np.ndarray) -> np.ndarr
 
 
 def unit(vectors: np.ndarray, into: np.ndarray | None = None) -> np.ndarray:
-    """float32 vectors of length 1; zero vectors stay, which puts them at cosine distance 1 of all. Beside
-    them only a block of doubles is in memory. ``into``: where they go, which may be ``vectors``."""
+    """Vectors scaled to length 1, as float32. Zero vectors stay, at cosine distance 1 to every vector.
+
+    Needs memory for one block of doubles besides the result, which goes to ``into`` (it may be ``vectors``).
+    """
     made = np.empty(vectors.shape, np.float32) if into is None else into
     step = max(1, _UNIT_VALUES // max(vectors.shape[1], 1))
     for first in range(0, len(vectors), step):
@@ -70,9 +72,9 @@ def unit(vectors: np.ndarray, into: np.ndarray | None = None) -> np.ndarray:
 def rerank(
     metric: str, queries: np.ndarray, vectors: np.ndarray, labels: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The best ``k`` of ``labels`` (q, m; rows of ``vectors``, -1: none) by float64 distances.
+    """The best ``k`` of ``labels`` (q, m; rows of ``vectors``, -1 for none) by float64 distances.
 
-    Returned as by ``nearest``. Labels of one query must differ.
+    Returns labels and distances like ``nearest``. The labels of one query must differ.
     """
     query_of, place = np.nonzero(labels >= 0)
     best = _Best.empty(len(labels), k)
@@ -85,9 +87,9 @@ def nearest(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Labels int64 (q, k) and distances float64 (q, k) of the nearest rows of ``vectors``, exactly.
 
-    ``queries`` (q, d) and ``vectors`` (n, d) of any number type, all finite; ``allowed`` bool (n,).
-    Ascending, ties by label; where fewer than ``k`` rows are allowed, labels end with -1 and distances with
-    infinity.
+    ``queries`` (q, d) and ``vectors`` (n, d) are finite numbers of any type; ``allowed`` is bool (n,).
+    Distances ascend, ties by label. If fewer than ``k`` rows are allowed, labels are padded with -1,
+    distances with infinity.
     """
     best = _Best.empty(len(queries), k)
     if not k or not len(queries):
@@ -113,7 +115,7 @@ def _kth(scores: np.ndarray, k: int) -> np.ndarray:
 
 
 def _blocks(vectors: np.ndarray, allowed: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Labels and vectors of the allowed rows, as many at once as a block holds."""
+    """Labels and vectors of the allowed rows, one block at a time."""
     count, dimension = vectors.shape
     length = max(1, min(_BLOCK_VALUES // max(dimension, 1), _BLOCK_VALUES // _QUERIES))
     if allowed is not None:
@@ -128,7 +130,7 @@ def _blocks(vectors: np.ndarray, allowed: np.ndarray | None) -> Iterator[tuple[n
 
 @dataclass
 class _Queries:
-    """A part of the queries, and their norms (float64)."""
+    """A batch of queries, and their norms (float64)."""
 
     start: int
     end: int
@@ -144,7 +146,7 @@ class _Queries:
         return cls(start, start + len(exact), exact, norms)
 
     def as_score(self, metric: str, distances: np.ndarray) -> np.ndarray:
-        """Distances as blocks rank by them: l2 squared and without the query's own square."""
+        """Distances as the scores by which blocks are ranked: l2 squared, without the query's own square."""
         if metric != L2:
             return distances.copy()
         return distances * distances - self.norms * self.norms
@@ -152,7 +154,7 @@ class _Queries:
 
 @dataclass
 class _Block:
-    """Vectors of one block in the type that they are multiplied in."""
+    """The vectors of one block, in the type in which they are multiplied."""
 
     values: np.ndarray
     squares: np.ndarray
@@ -171,14 +173,14 @@ class _Block:
         return cls(values, squares, float(np.sqrt(squares.max(initial=0))))
 
     def scores(self, metric: str, queries: _Queries) -> tuple[np.ndarray, np.ndarray]:
-        """(q, n) numbers that rank like the distances, and (q,) how wrong each may be."""
+        """(q, n) scores that rank like the distances, and (q,) the error that each may have."""
         kind = self.values.dtype
         norms = np.ones(1) if metric == COSINE else queries.norms
         if kind == np.float32 and norms.max() > _FLOAT32_NORMS[1]:
             kind = np.dtype(np.float64)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             found = queries.exact.astype(kind) @ self.values.astype(kind, copy=False).T
-            # Twice the bound of a sum of products in any order, with room for casts and norms.
+            # Twice the error bound of a sum of products in any order, with room for casts and norms.
             step = (self.values.shape[1] + 8) * np.finfo(kind).eps
             if metric == COSINE:
                 lengths = np.sqrt(self.squares)
@@ -195,7 +197,7 @@ class _Block:
 
 @dataclass
 class _Best:
-    """The best so far of every query: (q, k) each, ascending."""
+    """The best rows so far for every query: labels and distances (q, k), ascending."""
 
     labels: np.ndarray
     distances: np.ndarray
@@ -207,7 +209,7 @@ class _Best:
     def offer(
         self, metric: str, queries: np.ndarray, vectors: np.ndarray, query_of: np.ndarray, labels: np.ndarray
     ) -> None:
-        """Takes rows ``labels`` as candidates of the queries ``query_of`` (ascending), a block at a time."""
+        """Offer rows ``labels`` as candidates to the queries ``query_of`` (ascending), a block at a time."""
         length = max(1, _BLOCK_VALUES // max(vectors.shape[1], 1) // 4)
         for start in range(0, len(labels), length):
             asked, rows = query_of[start : start + length], labels[start : start + length]

@@ -26,7 +26,7 @@ from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline
 from mainstem.timeline.commit_metadata import decode_commit
 from mainstem.timeline.instant import DELTACOMMIT
-from mainstem.writers.write_spec import BULK_INSERT, INSERT, UPSERT, WriteSpec
+from mainstem.writers.write_spec import BULK_INSERT, INSERT, UPSERT, WriteSpec, complete_rules
 
 # Instants whose metadata says nothing about the schema of new rows (TableSchemaResolver).
 _LOOKED_AT_MAX = 8
@@ -78,7 +78,7 @@ def taken_in(spec: WriteSpec, block_schema: str) -> WriteSpec:
 def with_schema(spec: WriteSpec, text: str) -> WriteSpec:
     """The spec with another user schema."""
     log_schema = arrow_to_avro(arrow_user_schema(text), table_name=spec.table_name, meta_fields=True)
-    rules = spec.rules.for_schema(text, avro_to_arrow(log_schema))
+    rules = complete_rules(spec.rules, text, log_schema)
     return replace(spec, user_schema=text, log_schema=log_schema, rules=rules)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mainstem.formats.avro_schema import avro_to_arrow
 from mainstem.layout.key_generator import KeyGenerator
 from mainstem.merge.rules import MergeRules
 from mainstem.options.tables import PARTIAL_UPDATES
@@ -73,3 +74,9 @@ class WriteSpec:
     def base(self) -> str:
         """Where the table lies, as text."""
         return self.location.base
+
+
+def complete_rules(rules: MergeRules, user_schema: str, log_schema: str) -> MergeRules:
+    """The table's rules with what the schema of a write says; both schemas are Avro."""
+    every = None if rules.merger is None else avro_to_arrow(log_schema)
+    return rules.for_schema(user_schema, every)

@@ -498,7 +498,7 @@ def _rebuilt(data: bytes, entry_of) -> bytes:
     ("what", "entry_of"),
     [
         ("keys are not in order", lambda entry, key: entry + b"\x03\x00\x01" + bytes([255 - key[-1]])),
-        ("behind byte", lambda entry, key: struct.pack(">qi", 0, 62) + b"\x03\x00\x01a"),
+        ("after byte", lambda entry, key: struct.pack(">qi", 0, 62) + b"\x03\x00\x01a"),
         ("with a row of", lambda entry, key: entry + b"\x03\x00\x09a"),
         ("index key of", lambda entry, key: entry + b"\x7fa"),
         ("in 59 bytes", lambda entry, key: entry[:11] + bytes([entry[11] - 1]) + b"\x03" + key),
@@ -512,7 +512,7 @@ def test_an_index_that_cannot_be_is_damage(what: str, entry_of) -> None:
 
 def test_an_entry_of_another_kind_or_count_is_damage() -> None:
     data = _written({b"a": b"v", b"b": b"w"}, compression="NONE")
-    for place, value, word in ((43 + 1 + 9, 8, "a type"), (43 + 9, 2, r"that Hudi has not|do not fit")):
+    for place, value, word in ((43 + 1 + 9, 8, "a type"), (43 + 9, 2, r"unknown to Hudi|do not fit")):
         damaged = bytearray(data)
         damaged[place] = value
         with pytest.raises(CorruptTable, match=word) as caught:

@@ -90,7 +90,7 @@ def test_a_file_of_an_attempt_that_stood_still_is_not_taken_for_one_of_the_new_i
             os.link(Path(table.path) / log.private, Path(table.path) / log.path)
 
     at_first_prepared(monkeypatch, act)
-    with pytest.raises(Unavailable, match="column_stats was made anew while an earlier attempt"):
+    with pytest.raises(Unavailable, match="column_stats was rebuilt while an earlier attempt"):
         opened(table).upsert(rows(range(5), 2))
     monkeypatch.undo()
     opened(table).upsert(rows(range(5), 3))

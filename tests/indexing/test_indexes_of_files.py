@@ -333,8 +333,8 @@ def test_rows_of_a_file_without_the_column_count_as_nulls(tmp_path):
 @pytest.mark.parametrize(
     ("column", "options", "kind", "why"),
     [
-        ("at", {"expr": "year"}, Unsupported, "time zone of whoever's session"),
-        ("at", {"expr": "to_date"}, Unsupported, "time zone of whoever's session"),
+        ("at", {"expr": "year"}, Unsupported, "zone of the session"),
+        ("at", {"expr": "to_date"}, Unsupported, "zone of the session"),
         ("number", {"expr": "from_unixtime"}, Unsupported, "in every time zone of a session"),
         ("day", {"expr": "date_format", "format": "yyyy"}, Unsupported, "in every time zone of a session"),
         ("wall", {"expr": "hour"}, Unsupported, "in every time zone of a session"),

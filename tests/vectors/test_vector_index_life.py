@@ -187,7 +187,7 @@ def test_texts_are_indexed_by_what_a_registered_function_makes_of_them(table):
     [
         ([], {}, "on one column"),
         (["v", "w"], {}, "on one column"),
-        (["missing"], {}, "the table has not"),
+        (["missing"], {}, "the table lacks"),
         (["ts"], {}, "is of type int64"),
         (["v"], {"engine": "wheel"}, "unknown vector engine 'wheel'"),
         (["v"], {"metric": "far"}, "unknown metric 'far'"),
@@ -313,7 +313,7 @@ def test_a_builder_whose_index_is_dropped_publishes_nothing(table, monkeypatch, 
             table.create_index("vector", ["v"], options=FLAT)
 
     while_building(monkeypatch, work)
-    with pytest.raises(Unavailable, match="dropped or made anew meanwhile"):
+    with pytest.raises(Unavailable, match="dropped or rebuilt meanwhile"):
         table.reindex("v")
     assert len([name for name in files(table) if "version" in name]) == (4 if again else 0)
     if again:

@@ -90,7 +90,7 @@ def test_a_slice_for_which_an_index_cannot_answer_is_looked_at_once(table, odd, 
         pq.write_table(pa.concat_tables([stored, stored.slice(3, 1)]), newest)
     else:
         table.upsert(rows({"wrong": [1.0, 2.0, 3.0]}, "z"))
-    why = {"doubled": "keys are there twice", "dimension": "3 values, not of 2"}[odd]
+    why = {"doubled": "keys occur twice", "dimension": "3 values, not of 2"}[odd]
     wanted = {"filter": pc.field("kind") == "a"}
     first = table.explain_search("v", QUERY, 3, **wanted)
     assert first.exact

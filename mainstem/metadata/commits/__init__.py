@@ -1,5 +1,5 @@
-"""One action of the data table as a delta commit of the metadata table, and its taking back.
+"""Turns an action of the data table into a delta commit of the metadata table, and takes it back.
 
-What is added to each partition is made here; it is published by ``writers`` and ``services`` through
-``publish``.
+This room makes the rows for each partition of the metadata table. ``writers`` and ``services`` publish them
+through ``publish``.
 """

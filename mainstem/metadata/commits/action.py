@@ -1,4 +1,4 @@
-"""An action as the metadata table sees it: the files that it wrote and removed, and what is read of them."""
+"""An action as the metadata table sees it: the files that it added and removed, and their rows."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ _DATA = (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA)
 
 @dataclass(frozen=True)
 class FileChanges:
-    """What one action did to the data table's files: partition -> name -> bytes, and the names that went.
+    """What one action did to the data table's files.
 
-    ``new_keys``: whether record keys may be in the files that the table did not have; compactions write what
-    was there already. ``schemas``: of a writer, then of the table (Avro JSON), for columns that its files
-    lack; none for services, whose files have all. ``written``: path -> rows of all data blocks of an added
-    log file, in their order, for those whose writer still has them.
+    ``added``: partition -> name -> bytes. ``deleted``: partition -> names. ``new_keys``: whether the files
+    may hold record keys new to the table; those of a compaction do not. ``schemas``: the Avro JSON of the
+    writer's schema, then of the table's, for columns that files lack; none for services, whose files have all
+    columns. ``written``: path of an added log file -> the rows of all its data blocks, in order, if the
+    writer still holds them.
     """
 
     added: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -54,7 +55,7 @@ class FileChanges:
         schemas: Callable[[], Iterable[str]] = tuple,
         written: Mapping[str, Sequence[WrittenRows]] = MappingProxyType({}),
     ) -> FileChanges:
-        """Files of write stats (``WriteStat``, ``CompactionStat``, ``LogCompactionStat``)."""
+        """The files that write stats name (``WriteStat``, ``CompactionStat``, ``LogCompactionStat``)."""
         added: dict[str, dict[str, int]] = {}
         for stat in stats:
             added.setdefault(stat.partition, {})[stat.file_name] = stat.size_bytes
@@ -62,19 +63,19 @@ class FileChanges:
 
     @classmethod
     def of_names(cls, deleted: Mapping[str, Iterable[str]]) -> FileChanges:
-        """Files that were removed: partition -> names."""
+        """Removed files: partition -> names."""
         return cls({}, {p: frozenset(names) for p, names in deleted.items() if names}, new_keys=False)
 
     def files(self) -> Iterator[tuple[str, str]]:
-        """(partition, name) of the files that were added."""
+        """(partition, name) of the added files."""
         for partition, names in sorted(self.added.items()):
             yield from ((partition, name) for name in sorted(names))
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a file: ``count`` from ``low`` on of a batch. ``partial``: they hold only the columns that an
-    update set."""
+    """Rows of a file: ``count`` rows of a batch, from ``low`` on. ``partial``: they hold only the columns
+    that an update set."""
 
     batch: pa.Table
     low: int
@@ -94,7 +95,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Action:
-    """``instant``: its requested time; ``config``: the table's properties when its rows are made."""
+    """An action at requested time ``instant``; ``config``: the table's properties when its rows are made."""
 
     storage: Storage
     instant: str
@@ -103,12 +104,12 @@ class Action:
 
     @cached_property
     def definitions(self) -> Definitions:
-        """What the table's indexes are made of."""
+        """Definitions of the table's indexes."""
         return read_definitions(self.storage, self.config)
 
     @cached_property
     def ranges(self) -> Mapping[tuple[str, str], list[Range]]:
-        """(partition, name) of each added file -> ranges of the columns that ``column_stats`` is on."""
+        """(partition, name) of each added file -> ranges of the columns in ``column_stats``."""
         definition = self.definitions.get(COLUMN_STATS)
         columns = [] if definition is None else list(definition.fields)
         found = self._ranges_together(columns)
@@ -116,15 +117,15 @@ class Action:
 
     @cached_property
     def _lacking(self) -> Lacking:
-        """Indexed columns that are nulls in a file without them."""
+        """Indexed columns that count as nulls in a file that lacks them."""
         definition = self.definitions.get(COLUMN_STATS)
         columns = () if definition is None else definition.fields
         return lacking(self.changes.schemas(), columns, self.config.partition_fields)
 
     @cached_property
     def new_rows(self) -> Mapping[tuple[str, str], list[Rows]]:
-        """(partition, name) of each added file -> its rows in the record key and the columns that secondary
-        indexes are on."""
+        """(partition, name) of each added file -> its rows, with the record key and the columns of secondary
+        indexes."""
         listed = [p for p in self.config.metadata_partitions if kind_of(p) == Kind.SECONDARY_INDEX]
         known = [found for found in map(self.definitions.get, listed) if found is not None]
         columns = [KEY_COLUMN, *(name.partition(".")[0] for found in known for name in found.fields)]
@@ -132,15 +133,15 @@ class Action:
         return {(p, name): list(self._rows(p, name, columns)) for p, name in self.changes.files()}
 
     def bloom(self, partition: str, name: str) -> tuple[str, bytes] | None:
-        """Type and text of the bloom filter in the footer of a base file that was added, None without one."""
+        """Type and text of the bloom filter in an added base file's footer; None without one."""
         if paths.parse_base_name(name) is None:
             return None
         with pq.ParquetFile(self.storage.open_input(paths.in_partition(partition, name))) as source:
             return bloom_of_footer(source.metadata.metadata)
 
     def batches(self, partition: str, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """The rows that an added file holds, as it holds them, in those of the columns that it has; nothing
-        of a log file that only deletes."""
+        """The rows of an added file as stored, with those of the columns that it has; nothing for a log file
+        that only deletes."""
         return (rows.table for rows in self._rows(partition, name, columns))
 
     def _rows(self, partition: str, name: str, columns: Sequence[str]) -> Iterator[Rows]:
@@ -163,7 +164,7 @@ class Action:
 
     @cached_property
     def _indexed(self) -> frozenset[str]:
-        """The columns that indexes are made of."""
+        """The columns that the indexes need."""
         listed = self.config.metadata_partitions
         known = [found for found in map(self.definitions.get, listed) if found is not None]
         keyed = {Kind.RECORD_INDEX, Kind.SECONDARY_INDEX, Kind.EXPRESSION_INDEX}
@@ -172,9 +173,11 @@ class Action:
 
     @cached_property
     def _decoded_together(self) -> Mapping[str, list[Rows]]:
-        """Path of each log file of a small action -> its rows in all indexed columns: what indexes need of
-        some small blocks, decoded at once, costs hardly more than of one block for one index. What the
-        writer still has is not decoded."""
+        """Path of each log file of a small action -> its rows in all indexed columns.
+
+        Decoding several small blocks at once for all indexes costs hardly more than decoding one for one
+        index. Rows that the writer still holds are not decoded.
+        """
         logs = [(p, name) for p, name in self.changes.files() if paths.parse_base_name(name) is None]
         if sum(self.changes.added[p][name] for p, name in logs) > _TOGETHER_BYTES:
             return {}
@@ -203,7 +206,7 @@ class Action:
         return found
 
     def _still_there(self, columns: list[str]) -> dict[str, list[Rows]]:
-        """Path of each log file whose writer has its rows -> these, in all indexed columns."""
+        """Path of each log file whose writer still holds its rows -> these rows, in all indexed columns."""
         batches: dict[int, pa.Table | None] = {}
         found = {}
         for path, written in self.changes.written.items():
@@ -216,7 +219,7 @@ class Action:
         return found
 
     def _ranges_together(self, columns: list[str]) -> dict[tuple[str, str], list[Range]]:
-        """Ranges of log files with the rows of one block, as far as several hold rows of one batch."""
+        """Ranges of log files with a single block; files whose rows share a batch are computed together."""
         if not self._indexed.issuperset(column.partition(".")[0] for column in columns):
             return {}
         of_batch: dict[tuple[int, bool], list[tuple[tuple[str, str], Rows]]] = {}
@@ -234,9 +237,11 @@ class Action:
         return made
 
     def _ranges(self, partition: str, name: str, columns: list[str]) -> list[Range]:
-        """Ranges of the columns that a file has, nulls of those that it lacks; of a log file that only
-        deletes, that it has nothing, as Java writes (readers know by that that no row of it can
-        pass a filter)."""
+        """Ranges of a file's columns; columns that it lacks count as nulls.
+
+        A log file that only deletes gets empty ranges, as from Java: readers then know that none of its rows
+        can pass a filter.
+        """
         if paths.parse_base_name(name) is None:
             tops = list(dict.fromkeys(column.partition(".")[0] for column in columns))
             blocks = list(self._rows(partition, name, tops))

@@ -1,45 +1,46 @@
-"""One delta commit of the metadata table, beside the action of the data table that it describes.
+"""One delta commit of the metadata table, published together with the data table's action that it describes.
 
-It has the action's requested time T, and is published ahead of it in one critical section:
+It has the action's requested time T and is published ahead of the action, in one critical section:
 
-  1. outside the lock: the rows of every listed partition are made, each touched file group's rows become the
-     content of one log file, which is written to a private file; so is the completed file. They are made
+  1. outside the lock: make the rows for every listed partition; write the rows of each touched file group, as
+     the content of one log file, to a private file; write the completed file to another one. They are made
      durable together with what the action itself has written
-  2. [[ the action's own checks (is T still ours?); partitions and file groups are those of 1, else the
-     section ends and everything begins with 1 again
-  3.    T is not completed on the metadata table's timeline; else 4 to 7 are left out
-  4.    ``T.deltacommit.requested`` and ``.inflight`` are made on the metadata table's timeline
-  5.    the log files are linked from the private files, under names that hold T
+  2. [[ the action's own checks (is T still ours?); partitions and file groups must be those of step 1, else
+     the section ends and everything starts again at 1
+  3.    if T is already completed on the metadata table's timeline, skip 4 to 7
+  4.    create ``T.deltacommit.requested`` and ``.inflight`` on the metadata table's timeline
+  5.    link the log files from the private files, under names that hold T
   6.    the ticket of the first file: ``T_C.deltacommit`` of the metadata table
-  7.    the folders of 4 to 6 are made durable
+  7.    make the folders of 4 to 6 durable
   8.    the ticket of the second file: the action's own completed file ]]
 
-**Why all that has a name in the metadata table is made under the lock.** The rows cost their time in 1;
-what is left are a few links. In return nobody finds a pending instant of ours on the metadata table beside
-a living writer: Flink and Java's Spark writers roll such instants back when they find them, without a look
-at heartbeats. Nor does a log file exist whose instant the metadata table does not know, which Java would
-not remove when it rolls T back, and would show when it executes a service's plan again under the same T.
+**Why every name in the metadata table is created under the lock.** Step 1 takes the time; the lock is held
+only for a few links. In return, a living writer never leaves a pending instant on the metadata table for
+others to find: Flink and Java's Spark writers roll back such instants on sight, without checking heartbeats.
+Nor is there a log file whose instant the metadata table does not know: Java would not remove such a file when
+it rolls T back, and would show it when it executes a service's plan again under the same T.
 
-**A crash** in 1 leaves private files, which are swept. From 4 on it leaves T pending on the data table and
-something of T in the metadata table; after 6 T is completed there. No reader honours it: a log block counts
-only if its instant is completed on the data table, or completed on the metadata table *and not pending* on
-the data table. Whoever rolls T back takes it from the metadata table first (``taking_back``); who executes
-a service's plan goes on from 3.
+**A crash** in step 1 leaves private files, which a sweep removes. From 4 on it leaves T pending on the data
+table and parts of T in the metadata table; after 6, T is completed there. No reader honours it: a log block
+counts only if its instant is completed on the data table, or completed on the metadata table *and not
+pending* on the data table. A rollback of T removes it from the metadata table first (``taking_back``);
+another executor of a service's plan resumes at 3.
 
-**A process that was stopped and wakes up** in 2 to 8 has lost both tickets, and publishes nothing. In 4 and
-5 it makes files of an instant that was rolled back, or is completed. Completed: the names are there
-already, with the same content, for all in them follows from T's own files. Rolled back: it finds out at its
-next attempt and removes them (``forget``); killed before that, it leaves a pending instant that
-``taking_back`` sweeps. Until then they show nothing: the rolled-back T is completed on neither timeline.
+**A process that stalls and resumes** in 2 to 8 has lost both tickets and publishes nothing. In 4 and 5 it
+creates files of an instant that has been rolled back or completed. If completed, the names already exist with
+the same content, which depends only on T's own files. If rolled back, the process finds out at its next
+attempt and removes them (``forget``); if it is killed before that, it leaves a pending instant that
+``taking_back`` sweeps. Until then readers do not see them: the rolled-back T is completed on neither
+timeline.
 
-**Two executors of one service's plan** make the same log files, and whoever comes second takes those of the
-first. **Two writers** have two instants and never touch each other's files: the metadata table is written
-without conflicts, as the data table is. Their rows are merged by completion order. A writer's rows name its
-own files only, so any order gives the same answer.
+**Two executors of one service's plan** make the same log files, and the second one reuses those of the first.
+**Two writers** have two instants and never touch each other's files: the metadata table is written without
+conflicts, like the data table. Their rows are merged by completion order. A writer's rows name only its own
+files, so any order gives the same result.
 
-Completion times: that of the metadata table lies below that of the data table, and both above everything on
-both timelines, so that a compaction of the metadata table, which is planned under the same lock, sees each
-delta commit either completed before it, or not at all.
+Completion times: the metadata table's lies below the data table's, and both lie above everything on both
+timelines. A compaction of the metadata table is planned under the same lock, so it sees each delta commit
+either as completed before it, or not at all.
 
 Hudi: ``HoodieBackedTableMetadataWriter`` (``startCommit``, ``completeStreamingCommit``), HUDI-9407.
 """
@@ -67,9 +68,9 @@ from mainstem.timeline.commit_metadata import WriteStat, decode_commit, encode_c
 from mainstem.timeline.instant import DELTACOMMIT, INFLIGHT, REQUESTED
 from mainstem.truetime.seams import Randomness
 
-# What Java's writers of the metadata table call their delta commits.
+# The operation that Java's writers of the metadata table put into their delta commits.
 _OPERATION = "UPSERT_PREPPED"
-# The name of a log file follows from its instant and its file group: whoever makes it makes the same.
+# A log file's name follows from its instant and file group alone, so all executors make the same one.
 _TOKEN = "0-0-0"
 
 
@@ -85,7 +86,7 @@ class _Log:
 
 @dataclass(frozen=True)
 class MetadataCommit:
-    """Step 1, done: what the section needs. ``maintained``: the partitions that it was made for."""
+    """The result of step 1, for the section; ``maintained``: the partitions for which it was made."""
 
     storage: Storage
     instant: str
@@ -104,9 +105,9 @@ class MetadataCommit:
         changes: FileChanges,
         settle: Callable[[Sequence[Upload]], None],
     ) -> MetadataCommit:
-        """Make the rows and write them to private files; nothing of it is in the metadata table yet.
+        """Make the rows and write them to private files; the metadata table does not change yet.
 
-        ``settle`` makes these files durable, and what else the action has written, all at once.
+        ``settle`` makes these files durable, together with all else that the action has written.
         """
         schema = schema_of_version(config.version)
         action = Action(storage, instant, config, changes)
@@ -150,7 +151,7 @@ class MetadataCommit:
         )
 
     def _ready(self, timeline: ActiveTimeline) -> bool:
-        """Steps 3 to 5. Whether the instant is still to be completed."""
+        """Steps 3 to 5; returns whether the instant is still to be completed."""
         done = timeline.completion_of(self.instant, DELTACOMMIT)
         if done is not None:
             self._check_covered(f"{self.instant}_{done}.{DELTACOMMIT}")
@@ -163,44 +164,44 @@ class MetadataCommit:
         return True
 
     def _check_same(self, log: _Log) -> None:
-        """An earlier attempt's file has the same content, unless it was made for an index that somebody has
-        since dropped and made anew of something else."""
+        """Check that an earlier attempt's file has the same content. It has not if the index has since been
+        dropped and made anew with another definition."""
         if maps.view(self.storage, log.private) != maps.view(self.storage, log.path):
             raise Unavailable(
-                f"the index {log.stat.partition} was made anew while an earlier attempt at {self.instant}"
-                " stood still; nothing was published: roll it back and do it again",
+                f"the index {log.stat.partition} was rebuilt while an earlier attempt at {self.instant} was"
+                " stalled; nothing was published: roll that instant back and repeat it",
                 table=self.storage.base,
                 instant=self.instant,
             )
 
     def _check_covered(self, name: str) -> None:
-        """An earlier attempt completed T here, not on the data table: it must have written all partitions."""
+        """Check that an earlier attempt, which completed T only here, wrote all partitions."""
         path = f"{paths.METADATA_TIMELINE}/{name}"
         try:
             found = decode_commit(self.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX), path=path)
         except (FileNotFoundError, CorruptTable) as error:
             raise Unavailable(
                 f"what an earlier attempt at {self.instant} wrote to the metadata table is not readable"
-                f" ({error}); nothing was published: roll it back and do it again",
+                f" ({error}); nothing was published: roll it back and repeat it",
                 table=self.storage.base,
                 instant=self.instant,
             ) from error
         missing = {log.stat.partition for log in self.logs} - set(found.stats)
         if missing:
             raise Unavailable(
-                f"the index {min(missing)} was added while an earlier attempt at {self.instant} stood"
-                " still; nothing was published: roll it back and do it again",
+                f"the index {min(missing)} was added while an earlier attempt at {self.instant} was stalled;"
+                " nothing was published: roll that instant back and repeat it",
                 table=self.storage.base,
                 instant=self.instant,
             )
 
     def release(self) -> None:
-        """Remove the private files, now or, if that fails, with a later sweep."""
+        """Remove the private files; what fails is left to a later sweep."""
         for private in (*(log.private for log in self.logs), self.completed):
             delete_quietly(self.storage, private)
 
     def forget(self) -> None:
-        """The instant was rolled back while this process stood still: remove what it made since."""
+        """Remove what this process made after its instant was rolled back while it stalled."""
         for log in self.logs:
             self.storage.delete(log.path)
         for state in (INFLIGHT, REQUESTED):

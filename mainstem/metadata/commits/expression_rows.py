@@ -1,14 +1,14 @@
 """Rows of expression indexes (``expr_index_*``) for the files that an action wrote.
 
-Kept up are those of column statistics: the range of a function's values in each file, and loose rows of the
-partitions (``commit_stats`` says why loose), as Java's have them. A file without the column counts as nulls,
-which is what readers see. A file whose range cannot be told has no row: readers keep it.
+Indexes of the type column statistics are maintained: as in Java's, they hold the range of a function's values
+in each file, and loose rows of the partitions (``partition_statistics`` explains loose rows). In a file
+without the column the values are nulls, as readers see them. A file with an unknown range has no row, so
+readers keep it.
 
-**What is refused**, before anything of the action is visible, because somebody's query could leave out rows:
-functions that Arrow does not compute as Spark does, and those whose values depend on the time zone of the
-Spark session that asks, which nothing on storage tells. Bloom filters of a function's values too: Java's
-writers fail on tables with log files that have them (1.2.0, ``Invalid base file ... for
-MetaIndexBloomFilter``).
+**What is refused**, before anything of the action is visible, because a query could otherwise miss rows:
+functions that Arrow does not compute as Spark does, and functions whose values depend on the time zone of the
+querying Spark session, which storage does not record. Also bloom filters of a function's values: with these,
+Java's writers fail on tables with log files (1.2.0, ``Invalid base file ... for MetaIndexBloomFilter``).
 
 Hudi: ``SparkMetadataWriterUtils.getExpressionIndexRecordsUsingColumnStats``.
 """
@@ -37,30 +37,32 @@ from mainstem.storage.protocol import Storage
 
 
 def kept_expression(partition: str, definition: Definition | None) -> tuple[str, Expression]:
-    """Column and function of an expression index that is kept up. ``CorruptTable`` where no definition names
-    them, ``Unsupported`` for an index that is not kept up here."""
+    """Column and function of an expression index that is maintained. Raises ``CorruptTable`` if no definition
+    names them, ``Unsupported`` for an index that is not maintained here."""
     if definition is None or len(definition.fields) != 1:
         raise CorruptTable(
-            f"hoodie.properties names the index {partition}, of which no definition says the column; drop it",
+            f"hoodie.properties lists the index {partition}, but no definition names its column; drop it",
             path=paths.INDEX_DEFINITIONS,
         )
     if definition.index_type != COLUMN_STATS:
         raise Unsupported(
-            f"{partition} is an expression index of the type {definition.index_type!r}: those of the type"
-            f" {COLUMN_STATS} are kept up; drop it"
+            f"{partition} is an expression index of the type {definition.index_type!r}: only those of the"
+            f" type {COLUMN_STATS} are maintained; drop it"
         )
     if definition.version != V2:
         raise Unsupported(
-            f"{partition} is an expression index of the version {definition.version!r}: those of tables of"
-            f" version 9 ({V2}) are kept up; drop it"
+            f"{partition} is an expression index of the version {definition.version!r}: only those of"
+            f" tables of version 9 ({V2}) are maintained; drop it"
         )
     (column,) = definition.fields
     return column, Expression(definition.function, definition.options, zone=None)
 
 
 def check_expressions(storage: Storage, config: TableConfig) -> None:
-    """``Unsupported``, as of ``kept_expression``, where the table lists an index that is not kept up. One
-    without definition may just be going; a commit that still finds it listed is refused."""
+    """Raise ``Unsupported``, like ``kept_expression``, if the table lists an index that is not maintained.
+
+    An index without a definition may just be being dropped; a commit that still finds it listed is refused.
+    """
     listed = [name for name in config.metadata_partitions if kind_of(name) == Kind.EXPRESSION_INDEX]
     known = read_definitions(storage, config) if listed else Definitions()
     for partition in listed:
@@ -69,7 +71,7 @@ def check_expressions(storage: Storage, config: TableConfig) -> None:
 
 
 def expression_stats(action: Action, partition: str) -> pa.Table:
-    """Rows of the files that came and went, and of the partitions that the action wrote to."""
+    """Rows of the added and removed files, and of the partitions that the action wrote to."""
     column, expression = kept_expression(partition, action.definitions.get(partition))
     top = column.partition(".")[0]
     files: list[tuple[str, str, Range]] = []
@@ -86,8 +88,8 @@ def expression_stats(action: Action, partition: str) -> pa.Table:
 def loose_expression_rows(
     files: list[tuple[str, str, Range]], without: frozenset[str] = frozenset()
 ) -> pa.Table:
-    """Rows of files, (partition, name, range), and loose ones of their partitions; files named ``without``
-    get no row of their own."""
+    """Rows of files, given as (partition, name, range), and loose rows of their partitions; files named in
+    ``without`` get no row of their own."""
     by_partition: dict[str, list[list[Range]]] = {}
     for data_partition, _, found in files:
         by_partition.setdefault(data_partition, []).append([found])

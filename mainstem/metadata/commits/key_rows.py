@@ -1,27 +1,27 @@
-"""Rows of the record index and of secondary indexes for the keys that an action brings.
+"""Rows of the record index and of secondary indexes for the record keys that an action adds.
 
-Every record key in the data blocks that a write added gets a row that names its file group, and every row
-with a value of an indexed column a pair of value and key. Compactions bring no keys. Nothing is ever taken
-out: of two writers in flight neither knows which of their rows, or of their deletes, will be the one that
-counts, and log blocks are merged in the order of requested times, whatever that of completion. So rows
-must commute, and these do: a key's file group is that of its bucket, whoever writes it, and a pair that is
-there twice is the same pair. An index may name keys and pairs that are gone, never too few of those that
-are there; look-ups verify the row, and building the index anew makes it exact.
+Every record key in a write's data blocks gets a row that names its file group; every row with a value of an
+indexed column gets a pair of value and key. Compactions add no keys. Nothing is ever removed: of two
+concurrent writers, neither knows which of their rows or deletes will win, and log blocks are merged in the
+order of requested times, whatever their completion order. So rows must commute, and these do: a key's file
+group is that of its bucket, whichever writer adds it, and a repeated pair is the same pair. An index may name
+keys and pairs that are gone, but it never lacks any that exist; look-ups verify the row, and building the
+index anew makes it exact.
 
-**What an update leaves out.** Blocks of partial updates hold the columns that were set: without the indexed
-one they add no pair, for the row keeps the pair that it has. Where a whole row has no such column, the value
-is null, as for readers.
+**What an update leaves out.** Blocks of partial updates hold only the columns that were set. Without the
+indexed column they add no pair, since the row keeps the pair that it has. If a whole row lacks the column,
+the value is null, as for readers.
 
-**A partition of the data that is new** has no file groups in a partitioned record index. The commit that
-brings its first keys makes them: ``hoodie.metadata.record.level.index.min.filegroup.count`` of the table's
-properties (1), those without rows as a log file with one empty delete block, as Java's writers do. Which
-groups there are is looked up when the rows are made, and again under the lock before anything gets a name
-(``Maintained``): of two writers that bring the partition at once the second sees the first one's groups and
-makes its rows for these. The first may have died between its files and its completion, and a rollback take
-its groups away. Therefore every writer gives each group that has no base file yet a file of its own, with
-rows or empty: the number of groups, by which keys are found, stays whoever is rolled back.
+**A new partition of the data** has no file groups in a partitioned record index. The commit that adds its
+first keys creates them, ``hoodie.metadata.record.level.index.min.filegroup.count`` of the table's properties
+(1). Like Java's writers, it gives groups without rows a log file with one empty delete block. The groups are
+looked up when the rows are made, and again under the lock before any name is created (``Maintained``). So if
+two writers add the partition at once, the second sees the first one's groups and makes its rows for these.
+The first may have died between its files and its completion, and a rollback may then remove its groups.
+Therefore every writer gives each group without a base file a file of its own, with rows or empty: the number
+of groups, by which keys are found, then stays the same whichever writer is rolled back.
 
-Memory: keys and values of one action, and the rows of one file group.
+Memory: keys and values of one action, and rows of one file group.
 
 Hudi: ``HoodieTableMetadataUtil.convertMetadataToRecordIndexRecords``,
 ``SecondaryIndexRecordGenerationUtils``, RFC-106.
@@ -63,7 +63,7 @@ from mainstem.metadata.records.keyed_rows import KeyedRows
 from mainstem.options import record_index_groups
 from mainstem.storage import paths
 
-#: file group, what its rows are, and the rows: none for a group that is only to be there
+#: file group, content of its rows, and the rows; no rows for a group that only must exist
 GroupRows = tuple[str, Content, pa.Table | KeyedRows]
 #: values and record keys of the same rows
 Columns = tuple[pa.ChunkedArray, pa.ChunkedArray]
@@ -71,8 +71,10 @@ _A_PAIR = pair_rows(pa.array([""]))
 
 
 def groups_touched(partition: str, ids: Sequence[str], touched: frozenset[str]) -> tuple[str, ...]:
-    """Of the file groups of a partition of the metadata table those whose number decides where rows of an
-    action go; ``touched``: data partitions that it brings keys to."""
+    """File groups of a metadata table partition whose number decides where the action's rows go.
+
+    ``touched``: data partitions to which it adds keys.
+    """
     if partition != RECORD_INDEX:
         return tuple(ids)
     wanted = {in_keys(name) for name in touched}
@@ -80,8 +82,8 @@ def groups_touched(partition: str, ids: Sequence[str], touched: frozenset[str]) 
 
 
 def record_rows(action: Action, partition: str, groups: tuple[str, ...]) -> Iterator[GroupRows]:
-    """Rows of ``record_index``. ``groups``: its file groups, of a partitioned one those of the partitions
-    that the action brings keys to."""
+    """Rows of ``record_index``. ``groups``: its file groups; if it is partitioned, only those of partitions
+    to which the action adds keys."""
     if not action.changes.new_keys:
         return
     if is_partitioned(action, groups):
@@ -93,7 +95,7 @@ def record_rows(action: Action, partition: str, groups: tuple[str, ...]) -> Iter
 
 
 def is_partitioned(action: Action, groups: Sequence[str]) -> bool:
-    """Whether the record index has file groups per partition of the data."""
+    """Whether the record index has separate file groups for each partition of the data."""
     told = action.definitions.partitioned_record_index
     return any(map(is_partitioned_group, groups)) or (not groups and bool(told))
 
@@ -103,7 +105,7 @@ def _partitioned(action: Action, partition: str) -> Iterator[GroupRows]:
     names = action.storage.names(folder)
     begun = paths.partition_metafile(folder).rpartition("/")[2] in names
     if not begun and partition not in action.config.ready_metadata_partitions:
-        return  # somebody has only begun to make it: its rows come from the files completed by then
+        return  # another process is still building it, from all files completed by the end of the build
     there = {found for found in map(paths.file_id_of, names) if found is not None}
     based = {base.file_id for base in map(paths.parse_hfile_name, names) if base is not None}
     for data_partition in sorted(action.changes.added):
@@ -120,7 +122,7 @@ def _partitioned(action: Action, partition: str) -> Iterator[GroupRows]:
 
 
 def groups_of_partition(action: Action, data_partition: str, there: set[str]) -> list[str]:
-    """The file groups of a partition of the data: those that are there, else as many as a new one has."""
+    """File groups of a data partition: the existing ones, else as many as a new partition gets."""
     name = in_keys(data_partition)
     mine = [i for i in there if "." not in i and is_partitioned_group(i) and data_partition_of(i) == name]
     least, _ = record_index_groups(action.config.raw, partitioned=True)
@@ -146,7 +148,7 @@ def _keys(batch: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 def _placed(sorter: Sorter, places: list[Place]) -> Iterator[tuple[int, KeyedRows]]:
-    """File group and rows: each key once, in the last of its places."""
+    """File groups and their rows: each key once, with the last of its places."""
     kinds = placed_rows(pa.array([""] * len(places), pa.string()), np.arange(len(places)), places)
     for keys, numbers, group in sorter.sorted_parts():
         check_lengths(keys, RECORD_INDEX)
@@ -155,12 +157,12 @@ def _placed(sorter: Sorter, places: list[Place]) -> Iterator[tuple[int, KeyedRow
 
 
 def _differs(keys: pa.Array) -> np.ndarray:
-    """Of each key but the last of a sorted array: is the next one another?"""
+    """For each key of a sorted array except the last: whether the next one differs."""
     return pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
 
 
 def _cut(rows: KeyedRows, group: np.ndarray, kept: np.ndarray) -> Iterator[tuple[int, KeyedRows]]:
-    """The rows of each file group that are kept; those of a group lie together."""
+    """The kept rows of each file group; rows of one group are neighbours."""
     if not kept.all():
         rows = KeyedRows(rows.keys.filter(pa.array(kept)), rows.which[kept], rows.kinds)
         group = group[kept]
@@ -170,7 +172,7 @@ def _cut(rows: KeyedRows, group: np.ndarray, kept: np.ndarray) -> Iterator[tuple
 
 
 def secondary_index_rows(action: Action, partition: str, groups: tuple[str, ...]) -> Iterator[GroupRows]:
-    """Pairs of a secondary index."""
+    """Pairs of value and key for a secondary index."""
     if not action.changes.new_keys:
         return
     column = secondary_column(action, partition)
@@ -187,7 +189,7 @@ def secondary_index_rows(action: Action, partition: str, groups: tuple[str, ...]
 
 
 def _with_values(action: Action, column: str) -> Iterator[Columns]:
-    """Values of the column and record keys of the rows that have it, file by file."""
+    """Values of the column, with the record keys of their rows, file by file."""
     for (_, name), found in action.new_rows.items():
         for rows in found:
             values = column_at(rows.table, column)
@@ -198,7 +200,7 @@ def _with_values(action: Action, column: str) -> Iterator[Columns]:
 
 
 def _joined(parts: Iterable[Columns]) -> Iterator[Columns]:
-    """Values and keys of neighbours that are of the same types: composing pairs costs its calls."""
+    """Values and keys of neighbours with equal types, joined: each composing of pairs has a fixed cost."""
     waiting: list[Columns] = []
     for values, keys in parts:
         size = values.nbytes + keys.nbytes + sum(v.nbytes + k.nbytes for v, k in waiting)
@@ -220,17 +222,17 @@ def _as_one(parts: list[Columns]) -> Columns:
 def _pairs(values: pa.ChunkedArray, keys: pa.ChunkedArray, partition: str) -> pa.Table:
     try:
         return secondary_rows(values, keys)
-    except Unsupported as error:  # its column was widened
+    except Unsupported as error:  # the column was widened
         error.message += f"; cast the values before writing, or drop {partition}; nothing was published"
         raise
 
 
 def secondary_column(action: Action, partition: str) -> str:
-    """The column of a secondary index. ``CorruptTable`` where no definition names one."""
+    """The column of a secondary index. Raises ``CorruptTable`` if no definition names one."""
     definition = action.definitions.get(partition)
     if definition is None or len(definition.fields) != 1:
         raise CorruptTable(
-            f"hoodie.properties names the index {partition}, of which no definition says the column; drop it",
+            f"hoodie.properties lists the index {partition}, but no definition names its column; drop it",
             path=paths.INDEX_DEFINITIONS,
             table=action.storage.base,
         )

@@ -1,23 +1,23 @@
-"""The file groups of an index, remembered from one commit to the next.
+"""Remembers the file groups of indexes from one commit to the next.
 
-A commit looks twice which file groups an index has (``Maintained``), and its folder grows by a log file per
-group and commit until a compaction, for which an index under construction waits. The number of groups is
-fixed when an index is made. So what a listing *under the table lock* showed stays true for as long as the
-index is not made anew, and *a file of that listing that is still there, unchanged, proves that*:
+A commit looks up twice which file groups an index has (``Maintained``). The index's folder grows by a log
+file per group and commit until a compaction, and compactions wait while an index is being built. The number
+of groups is fixed when an index is made. So what a listing *under the table lock* showed stays true until the
+index is made anew, and *a file from that listing that still exists unchanged proves that it has not been*:
 
-* Whoever makes an index anew removes every file of the earlier one first, before it is in a list again:
-  ours under the lock and ahead of the first new file (``indexing.index_build``, step 1), Java with the
-  folder. A dropper takes it out of the lists, at which every look begins.
-* The name of the file holds a real instant. Ours are never given again, and a name of an instant that was
-  completed or rolled back is not made again. Java may begin an index at an instant that is on the timeline,
-  and its first instants (``000...``) come again with a new metadata table: those count for nothing, and of
-  any other file size and time must be the same, too.
-* The listing was whole. Under the lock ours are: an index comes into the list behind its last group. Java
-  lists one that it has only begun to make and takes no lock for its groups, but writes the partition
-  metafile behind them, after it has removed an earlier one; so that file must be there, the same one, ahead
-  of the listing and behind it.
+* To make an index anew, every file of the earlier one is removed before the index is listed again: mainstem
+  removes them under the lock, before the first new file (``indexing.index_build``, step 1), Java together
+  with the folder. Dropping an index takes it off the lists, where every look-up begins.
+* The file's name holds a real instant. mainstem's instants are never reused, and a name with a completed or
+  rolled-back instant is not created again. Java may begin an index at an instant already on the timeline, and
+  its first instants (``000...``) recur with each new metadata table. So those do not count, and for any other
+  file, size and time must match as well.
+* The listing was complete. Under the lock, mainstem's indexes are: an index is listed after its last group
+  exists. Java lists an index that it has only begun to make, and takes no lock for its groups, but it removes
+  the earlier partition metafile first and writes the new one after the groups. So the metafile must exist,
+  and be the same before and after the listing.
 
-A partitioned record index, which gets groups with new partitions of the data, is listed each time, and so is
+A partitioned record index gets new groups with new partitions of the data, so it is listed each time, as is
 an index without groups.
 """
 
@@ -41,14 +41,14 @@ class _Known:
 
 
 class KnownGroups:
-    """What one process knows of the indexes of one table; safe to share between threads."""
+    """What a process knows about the indexes of one table; safe to share between threads."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
 
     def ids(self, storage: Storage, partition: str, *, locked: bool) -> tuple[str, ...]:
-        """File ids of a partition that is in a list of the table's properties, in their order. ``locked``:
-        these were read under the table lock, which is still held."""
+        """Sorted file ids of a partition that the table's properties list. ``locked``: the properties were
+        read under the table lock, which is still held."""
         folder, known = metadata_partition(partition), self._known.get(partition)
         if known is not None and storage.stat(f"{folder}/{known.proof.name}") == known.proof:
             return known.ids
@@ -67,9 +67,11 @@ class KnownGroups:
 
 
 def _ids(names: list[str], index: Metafile) -> tuple[str, ...]:
-    """File ids of the index. One of the names that begin with the same file id is parsed for all of them:
-    until a compaction a group has as many log files as there were commits. Where that one is no name of
-    Hudi's, all are."""
+    """File ids of the index.
+
+    Parses one name for all that begin with the same file id: until a compaction, a group has a log file for
+    every commit. If that name does not parse, all of its kind are parsed.
+    """
     one_of = {name.partition("_")[0]: name for name in names if name != paths.PARTITION_METAFILE}
     found = {head: _file_id(name) for head, name in one_of.items()}
     unsure = {head for head, known in found.items() if known is None}
@@ -77,12 +79,12 @@ def _ids(names: list[str], index: Metafile) -> tuple[str, ...]:
     return tuple(sorted(known for known in {*found.values(), *others} if known and index.has(known)))
 
 
-#: nearly all names that are parsed were there when the folder was listed before
+#: cached, since nearly all names were in the folder's previous listing
 _file_id = lru_cache(maxsize=4096)(paths.file_id_of)
 
 
 def _proof(names: list[str]) -> str | None:
-    """The name that stays longest: a base file rather than a log file, a young one rather than an old one."""
+    """The name of the file that will exist longest: base files before log files, newer before older."""
     for name in sorted(names, reverse=True):
         file = paths.parse_hfile_name(name) or paths.parse_log_name(name)
         if file is not None and not file.instant.startswith(INITIAL):

@@ -1,10 +1,10 @@
 """The rows that an action adds to each partition of the metadata table, by file group.
 
-Statistics are read from the files that the action wrote, when they are whole and before anybody sees
-them, or made of the very rows where their writer still has these (``written``). So they are the same whoever
-wrote the files: a transaction, tasks of Spark executors, staged rows of Flink, a bulk insert, a service. A
-row describes one file, whose name nobody else uses, so that the rows of concurrent writers never meet, or
-commutes with theirs (``commit_stats``).
+Statistics come from the files that the action wrote, once these are complete and before they are visible, or
+from the rows themselves if their writer still holds them (``written``). So they are the same for every kind
+of writer: a transaction, tasks of Spark executors, staged rows of Flink, a bulk insert, a service. A row
+either describes one file, whose name is unique, so that rows of concurrent writers never meet, or it commutes
+with theirs (``partition_statistics``, ``key_rows``).
 """
 
 from __future__ import annotations
@@ -43,8 +43,11 @@ from mainstem.storage.protocol import Storage
 
 @dataclass(frozen=True)
 class Maintained:
-    """The partitions to write to, the file groups of each, and what the indexes are made of: one that was
-    dropped and made anew of other columns has the same groups. What was made for another one is made anew."""
+    """The partitions to write to, their file groups, and the definitions of the indexes.
+
+    Definitions matter because an index dropped and made anew on other columns may have the same groups. Rows
+    made for another ``Maintained`` are made again.
+    """
 
     groups: tuple[tuple[str, tuple[str, ...]], ...] = ()
     definitions: tuple[Definition | None, ...] = ()
@@ -59,9 +62,11 @@ class Maintained:
         *,
         locked: bool = False,
     ) -> Maintained:
-        """By the table's lists, as far as these changes are concerned. A partition that somebody has only
-        begun to make may have no groups yet: its rows come from the files that are completed by the time when
-        it has. ``locked``: the lists were read under the table lock, which is still held."""
+        """What the table's lists say now, as far as these changes are concerned.
+
+        A partition still being built may have no groups yet: its rows come from the files that are completed
+        when it is finished. ``locked``: the lists were read under the table lock, which is still held.
+        """
         found = []
         touched = frozenset(changes.added if changes.new_keys else ())
         for partition in dict.fromkeys(config.metadata_partitions):
@@ -81,14 +86,14 @@ def action_rows(
 ) -> Iterator[tuple[str, str, Content, pa.Table | KeyedRows]]:
     """(partition, file group, content, rows) of every file group that the action touches.
 
-    Raises ``CorruptTable`` for a partition that readers use and that has no files.
+    Raises ``CorruptTable`` for a partition that readers use but that has no files.
     """
     for partition, groups in maintained.groups:
         kind = kind_of(partition)
         by_data = kind == Kind.RECORD_INDEX and is_partitioned(action, groups)
         if not groups and not by_data and partition in action.config.ready_metadata_partitions:
             raise CorruptTable(
-                f"hoodie.properties names the index {partition}, which has no files; drop it with Hudi",
+                f"hoodie.properties lists the index {partition}, but it has no files; drop it with Hudi",
                 path=f"{paths.METADATA}/{partition}",
                 table=action.storage.base,
             )
@@ -109,12 +114,12 @@ class EncodedRows:
 
     @property
     def counts(self) -> list[int]:
-        """Rows of each group."""
+        """Number of rows of each group."""
         return [high - low for low, high in pairwise(self.bounds)]
 
 
 def encoded_rows(action: Action, maintained: Maintained, schema: str) -> Iterator[EncodedRows]:
-    """``action_rows`` encoded: file group by file group, or where they are small, several at once."""
+    """``action_rows``, encoded: one file group at a time, or several together if they are small."""
     together: list[tuple[str, KeyedRows]] = []
     before: tuple[str, Content] | None = None
 
@@ -138,7 +143,7 @@ def encoded_rows(action: Action, maintained: Maintained, schema: str) -> Iterato
 
 
 def by_group(groups: tuple[str, ...], content: Content, rows: pa.Table) -> Iterator[GroupRows]:
-    """The rows by the file groups that the hash of their whole keys names."""
+    """The rows by file group, which the hash of the whole key determines."""
     numbers = pa.array(file_groups(rows["key"].combine_chunks(), len(groups)))
     for number in sorted(set(numbers.to_pylist())):
         yield groups[number], content, rows.filter(pc.equal(numbers, number))
@@ -164,7 +169,7 @@ def _partition_stats(action: Action, partition: str, groups: tuple[str, ...]) ->
 
 
 def _bloom_filters(action: Action, partition: str, groups: tuple[str, ...]) -> Iterator[GroupRows]:
-    """Of base files alone: the filters in their footers."""
+    """Bloom filters from the footers of base files; log files have none."""
     tables = []
     for data_partition, names in action.changes.added.items():
         blooms = ((name, action.bloom(data_partition, name)) for name in names)
@@ -181,7 +186,7 @@ def _expressions(action: Action, partition: str, groups: tuple[str, ...]) -> Ite
     yield from by_group(groups, Content.STATS, expression_stats(action, partition))
 
 
-#: The rows of a partition that has these file groups, by its kind.
+#: kind of partition -> function of (action, partition, its file groups) that makes its rows
 _ROWS_OF: Mapping[Kind, Callable[[Action, str, tuple[str, ...]], Iterator[GroupRows]]] = {
     Kind.FILES: _files,
     Kind.COLUMN_STATS: _column_stats,

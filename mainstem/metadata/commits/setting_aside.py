@@ -1,28 +1,30 @@
-"""Setting the metadata table aside: what instants that are taken back left in it cannot be told apart.
+"""Sets the metadata table aside when what instants left in it cannot be taken back one by one.
 
-A compaction of the metadata table holds the rows of many instants, and an index that was built holds those of
-all before it. So where *completed* instants are taken back (a restore, the rollback of a commit), the
-metadata table is not rolled back but built anew, as Hudi does where it cannot roll back far enough.
+A compaction of the metadata table holds rows of many instants, and a built index those of all instants before
+it. So if *completed* instants are taken back (by a restore, or the rollback of a commit), the metadata table
+is not rolled back but rebuilt, as in Hudi where it cannot roll back far enough.
 
-  [[ 1. nobody is building an index, else this is tried again
-     2. all partitions leave both lists of ``hoodie.properties``, in one step, in which a property of ours
-        remembers them: from here on the table has no metadata table
-     3. plans that are pending on the metadata table's timeline go, and the files there of the instants that
-        are taken back ]]
+  [[ 1. no index is being built, else this is tried again later
+     2. all partitions leave both lists of ``hoodie.properties``, in one step; a property of mainstem's
+     remembers
+        them. From here on the table has no metadata table
+     3. pending plans on the metadata table's timeline are removed, and the files there of the instants being
+        taken back ]]
   4. the instants are taken back from the data table
-  5. each index that the property names is built anew, its old files go; being whole takes it off the
-     property (``indexing.creating``)
+  5. each index that the property names is rebuilt, after its old files are removed; once it is complete, it
+  is
+     taken off the property (``indexing.creating``)
 
-**When.** After the instants left the data table's timeline, durably, before any of their files goes. Nobody
-who builds an index from there on can take their files for completed ones, and whoever built one before was
-done, and is set aside, or is waited for.
+**When.** After the instants have left the data table's timeline, durably, and before any of their files is
+removed. An index built from then on cannot take their files for completed ones; an index built before is
+either finished, and set aside, or waited for.
 
-**A crash** after 2 leaves a table without a metadata table, which everybody may read and write. What is taken
-back goes on from its plan; the indexes stay on the property until they are built: by whoever goes on with
-that, by the next round of services, or by a Java writer, which makes those of its own options.
+**A crash** after 2 leaves a table without a metadata table, which everyone may read and write. The rollback
+or restore resumes from its plan. The indexes stay on the property until they are rebuilt: when that is
+resumed, by the next round of services, or by a Java writer, which builds those of its own options.
 
-**A process that was stopped and wakes up** does nothing in 2 (its ticket was swept) and removes names in 3
-that hold times of instants that are gone, which are never given again.
+**A process that stalls and resumes** does nothing in 2 (its ticket was swept). In 3 it removes names with
+times of instants that are gone, which are never reused.
 
 Hudi: ``BaseHoodieWriteClient.restoreToSavepoint`` (deletes the metadata table), ``deleteMetadataTable``.
 """
@@ -48,20 +50,20 @@ _PLANS = (COMPACTION, LOGCOMPACTION, CLEAN)
 
 
 def to_rebuild(config: TableConfig) -> tuple[str, ...]:
-    """Partitions that were set aside and not built since."""
+    """Partitions that were set aside and have not been rebuilt since."""
     names = config.raw.get(REBUILD, "").split(",")
     return tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
 
 
 def without_rebuild(config: TableConfig, partitions: Collection[str]) -> dict[str, str | None]:
-    """The change of properties that takes these off the list."""
+    """The change of properties that takes these partitions off the list."""
     known = to_rebuild(config)
     left = [name for name in known if name not in partitions]
     return {} if len(left) == len(known) else {REBUILD: ",".join(left) or None}
 
 
 def set_aside(seams: Seams, section: Guarded, instants: Collection[str]) -> None:
-    """Steps 1 to 3, under the lock. ``instants``: requested times of what is taken back.
+    """Steps 1 to 3, under the lock. ``instants``: requested times of the instants being taken back.
 
     Raises ``Unavailable`` while an index is being built.
     """
@@ -69,8 +71,8 @@ def set_aside(seams: Seams, section: Guarded, instants: Collection[str]) -> None
     for instant in section.timeline.pending:
         if instant.action == INDEXING:
             raise Unavailable(
-                f"the index action {instant.requested} is not finished, and what is taken back may be in its"
-                " index: wait for it, or drop the index, then go on",
+                f"the indexing action {instant.requested} is not finished, and its index may include instants"
+                " that are being rolled back: wait for it, or drop the index, then try again",
                 table=storage.base,
                 instant=instant.requested,
             )
@@ -79,7 +81,7 @@ def set_aside(seams: Seams, section: Guarded, instants: Collection[str]) -> None
     own = load_timeline(storage, paths.METADATA_TIMELINE)
     plans = {i.requested for i in own.pending if i.action in _PLANS}
     section.check()
-    # Completed files first: what is left of an instant must not look completed.
+    # Completed files first: the rest of an instant must not look completed.
     for name in sorted(own.names, key=lambda name: ("_" not in name, name)):
         found = parse_instant(name)
         if found is None:
@@ -88,12 +90,12 @@ def set_aside(seams: Seams, section: Guarded, instants: Collection[str]) -> None
             storage.delete(f"{paths.METADATA_TIMELINE}/{name}")
             storage.delete(paths.checksum_file(f"{paths.METADATA_TIMELINE}/{name}"))
     for name in sorted(storage.names(paths.PREPARED)):
-        if name.partition("-")[0] in plans:  # of executors: their links find nothing any more
+        if name.partition("-")[0] in plans:  # executors' private files: they can no longer be linked
             storage.delete(f"{paths.PREPARED}/{name}")
 
 
 def has_metadata_table(storage: Storage) -> bool:
-    """Whether there is anything to set aside: partitions that are listed, or what is left of an attempt."""
+    """Whether there is anything to set aside: listed partitions, or remains of an earlier attempt."""
     return bool(load_config(storage).metadata_partitions) or storage.stat(paths.METADATA_TIMELINE) is not None
 
 

@@ -1,30 +1,30 @@
-"""Taking an instant of the data table back from the metadata table, before it goes from the data table.
+"""Takes an instant of the data table back from the metadata table, before it leaves the data table.
 
-  [[ the data rollback r of T is planned: nobody completes T any more, on either timeline ]]
-  1. T's completed file on the metadata table's timeline goes; that is made durable
-  2. log files with T in their names go, found by listing all partitions of the metadata table
-  3. T's inflight and requested files on the metadata table's timeline go
+  [[ the data rollback r of T is planned: T can no longer be completed, on either timeline ]]
+  1. remove T's completed file from the metadata table's timeline, durably
+  2. remove log files with T in their names, found by listing all partitions of the metadata table
+  3. remove T's inflight and requested files from the metadata table's timeline
   4. [[ the data rollback completes; ``r.rollback`` of the metadata table is published ahead of it ]]
 
 **Why first.** A completed instant of the metadata table is hidden while its data instant is pending, and
-counts as soon as that is gone (format: rule (b) of the readers' filter). So T must be gone from the
-metadata table, durably, before anything removes T's pending files from the data table.
+counts as soon as that is gone (rule (b) of the readers' filter). So T must be gone from the metadata table,
+durably, before T's pending files are removed from the data table.
 
-**A crash** leaves the data rollback planned, and whoever goes on with it begins with 1 again: every step
-finds what is left by listing. ``r.rollback`` is written only where something of T was found, or where an
-earlier attempt began to write it; a record too few changes nothing for any reader.
+**A crash** leaves the data rollback planned. It resumes at 1: every step lists what is left. ``r.rollback``
+is written only if something of T was found, or if an earlier attempt began to write it; a missing record
+changes nothing for any reader.
 
-**A process that was stopped and wakes up** finds nothing in 1 to 3, for T is never given to anybody again.
-(Java executes a compaction's plan again under the same T: ``SAFETY.md``.) In 4 its ticket is gone, and it
-leaves at most ``r.rollback.requested`` and ``.inflight`` on the metadata table, which ``sweep`` removes.
+**A process that stalls and resumes** finds nothing in 1 to 3, for T is never reused. (Java executes a
+compaction's plan again under the same T: ``SAFETY.md``.) In 4 its ticket is gone, and it leaves at most
+``r.rollback.requested`` and ``.inflight`` on the metadata table, which ``sweep`` removes.
 
-A dead writer that wakes up may still make log files of T, or T's requested and inflight files, on the
-metadata table; it removes them when it finds its instant gone. Where it is killed before, ``sweep`` does.
+A stalled writer that resumes may still create log files of T, or T's requested and inflight files, on the
+metadata table. It removes them when it finds its instant gone; if it is killed before that, ``sweep`` does.
 No reader shows them: T is completed on neither timeline.
 
-An instant that a compaction of the metadata table has taken in cannot be taken back (``Unsupported``): Hudi
-refuses too, and plans such compactions below every instant that is pending on the data table, so that it
-does not happen to pending ones.
+An instant that a compaction of the metadata table has merged cannot be taken back (``Unsupported``); Hudi
+refuses this too. It does not happen to pending instants, since such compactions are planned below every
+instant pending on the data table.
 
 Hudi: ``HoodieBackedTableMetadataWriter.update(HoodieRollbackMetadata)``, ``ListingBasedRollbackStrategy``.
 """
@@ -50,11 +50,11 @@ from mainstem.truetime.seams import Randomness
 
 @dataclass(frozen=True)
 class Found:
-    """What the metadata table had of an instant: names of timeline files, and paths of data files."""
+    """What the metadata table held of an instant: names of timeline files, and its data files."""
 
     timeline: tuple[str, ...]
     files: tuple[tuple[str, str], ...]  # partition of the metadata table, name
-    #: an earlier attempt began the rollback's own files there
+    #: an earlier attempt began to write the rollback's own files there
     begun: bool
 
     def __bool__(self) -> bool:
@@ -62,7 +62,7 @@ class Found:
 
 
 def take_back(storage: Storage, instant: str, rollback: str) -> Found:
-    """Steps 1 to 3. Raises ``Unsupported``, with nothing removed, for an instant that was compacted."""
+    """Steps 1 to 3. Raises ``Unsupported``, without removing anything, for an instant that was compacted."""
     timeline = load_timeline(storage, paths.METADATA_TIMELINE)
     if not timeline.names:
         return Found((), (), False)
@@ -85,8 +85,8 @@ def take_back(storage: Storage, instant: str, rollback: str) -> Found:
 
 @dataclass(frozen=True)
 class RollbackRecord:
-    """Step 4: ``rollback`` as the metadata table's timeline shows it. ``plan`` and ``completed`` are private
-    files."""
+    """Step 4: the record of ``rollback`` on the metadata table's timeline. ``plan`` and ``completed`` are
+    private files."""
 
     storage: Storage
     rollback: str
@@ -98,7 +98,7 @@ class RollbackRecord:
     def kept(
         cls, storage: Storage, random: Randomness, rollback: str, instant: str, found: Found
     ) -> Iterator[RollbackRecord | None]:
-        """With its private files, for the time of the block; None where nothing was found to record."""
+        """The record with its private files, while the block runs; None if there is nothing to record."""
         if not found:
             yield None
             return
@@ -128,7 +128,7 @@ class RollbackRecord:
 
     @property
     def ahead(self) -> Ahead:
-        """For ``Publisher.publish`` of the data table's rollback."""
+        """What ``Publisher.publish`` publishes ahead of the data table's rollback."""
         return Ahead(
             (paths.METADATA_TIMELINE,),
             self.completed,
@@ -146,7 +146,7 @@ class RollbackRecord:
 
 
 def check_not_compacted(storage: Storage, timeline: ActiveTimeline, instant: str) -> None:
-    """``Unsupported`` where the metadata table's newest compaction holds what ``instant`` wrote there."""
+    """Raise ``Unsupported`` if the metadata table's newest compaction holds what ``instant`` wrote there."""
     done = timeline.completion_times.get(instant)
     newest = max((i.requested for i in timeline.completed if i.action == COMMIT), default="")
     if done is not None and done <= newest:
@@ -159,7 +159,7 @@ def check_not_compacted(storage: Storage, timeline: ActiveTimeline, instant: str
 
 
 def files_of(storage: Storage, instant: str) -> list[tuple[str, str]]:
-    """(partition, name) of the metadata table's data files with this instant in their names."""
+    """(partition, name) of the metadata table's data files whose names hold this instant."""
     found = []
     for entry in sorted(storage.entries(paths.METADATA), key=lambda e: e.name):
         if not entry.is_folder or entry.name == paths.HOODIE:
@@ -172,12 +172,12 @@ def files_of(storage: Storage, instant: str) -> list[tuple[str, str]]:
 
 
 def metadata_partition(partition: str) -> str:
-    """Folder of a partition of the metadata table, relative to the data table."""
+    """Folder of a metadata table partition, relative to the data table's."""
     return f"{paths.METADATA}/{partition}"
 
 
 def pending_there(timeline: ActiveTimeline) -> list[Instant]:
-    """Pending delta commits and rollbacks of the metadata table, but those of its initialisation."""
+    """Pending delta commits and rollbacks of the metadata table, without those of its initialisation."""
     return [
         i
         for i in timeline.pending
@@ -186,15 +186,15 @@ def pending_there(timeline: ActiveTimeline) -> list[Instant]:
 
 
 def last_change_ms(storage: Storage, instant: Instant) -> int:
-    """When a pending instant of the metadata table last moved, by the store's clock; 0 if it is gone."""
+    """When a pending instant of the metadata table last changed, by the store's clock; 0 if it is gone."""
     info = storage.stat(f"{paths.METADATA_TIMELINE}/{instant.file_name}")
     return 0 if info is None else info.mtime_ms
 
 
 def sweep(storage: Storage, instant: Instant, *, with_files: bool) -> None:
-    """Remove a pending instant of the metadata table whose data instant is not pending (any more).
+    """Remove a pending instant of the metadata table whose data instant is not, or no longer, pending.
 
-    ``with_files``: its data instant is gone, so its log files go too.
+    ``with_files``: its data instant is gone, so its log files are removed too.
     """
     if with_files:
         for partition, name in files_of(storage, instant.requested):

@@ -1,8 +1,8 @@
-"""Rows of log blocks as their writer still has them: what indexes need of them is not decoded again.
+"""Rows of log blocks that their writer still holds, so that indexes need not decode them again.
 
-Bytes of statistics and keys must be those that the stored rows give. So a column is taken only where the type
-that it was encoded from is the type that decoding gives: Avro keeps such values as they are. What is nested,
-or has another type, is decoded.
+Statistics and keys must be computed from exactly the stored values. So a column is used only if the type that
+was encoded is the type that decoding returns: Avro keeps such values unchanged. Nested columns, and those of
+another type, are decoded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _schema = lru_cache(maxsize=64)(avro_to_arrow)
 
 @dataclass(frozen=True, eq=False)
 class WrittenRows:
-    """The rows of one data block: ``count`` from ``low`` on of a batch that was encoded in this Avro schema.
+    """The rows of a data block: ``count`` rows, from ``low`` on, of a batch encoded with this Avro schema.
     ``partial``: they hold only the columns that an update set."""
 
     batch: pa.Table
@@ -31,7 +31,7 @@ class WrittenRows:
 
 
 def as_decoded(batch: pa.Table, schema_text: str, columns: Sequence[str]) -> pa.Table | None:
-    """Those of the columns that a block of this schema has, as decoding gives them; None where it must."""
+    """The columns that blocks of this schema have, as decoding returns them; None if decoding is needed."""
     schema, known = _schema(schema_text), batch.column_names
     found: dict[str, pa.ChunkedArray] = {}
     for name in columns:

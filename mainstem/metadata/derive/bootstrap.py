@@ -1,11 +1,11 @@
-"""A whole index from the data: rows sorted into the file groups of a metadata partition, in bounded memory.
+"""Builds a whole index from the data, in bounded memory: sorts rows into a metadata partition's file groups.
 
-Keys come slice by slice, in any order. They are gathered into runs of ``RUN_BYTES``; each run is cut by file
-group and given to ``keep``, which may put the pieces on disk. In the end one file group after another is put
-together from its pieces of all runs, sorted and encoded. What is in memory at a time is one run, one file
-group, and, where ``keep`` is None, all keys.
+Keys arrive slice by slice, in any order. They are gathered into runs of ``RUN_BYTES``. Each run is cut by
+file group and passed to ``keep``, which may put the pieces on disk. At the end, the pieces of one file group
+after another are joined from all runs, sorted and encoded. Memory holds one run and one file group at a time;
+without ``keep`` it holds all keys.
 
-A key's place (partition, file id, instant) is one number beside it: places are few.
+A key's place (partition, file id, instant) is stored as one number beside it: places are few.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from mainstem.metadata.records.key_order import key_order
 from mainstem.metadata.records.row_keys import file_groups
 
 RUN_BYTES = 64 * MIB
-# A key has at most 32 KiB, and an array of strings 2 GiB.
+# A key has at most 32 KiB and an array of strings 2 GiB, so this many always fit.
 _ROWS_AT_ONCE = 16_384
 Keep = Callable[[Sequence[pa.RecordBatch]], Callable[[int], pa.RecordBatch]]
-"""Stores the pieces of a run, one per file group, and gives them back by their number."""
+"""Stores the pieces of a run, one per file group; returns a function from their number to the piece."""
 
 Group = tuple[int, pa.Array, pa.Array]
-"""File group, its keys sorted by bytes, and the values of its rows: what ``write_hfile`` takes."""
+"""A file group's number, its keys sorted by bytes, and its rows' values, as ``write_hfile`` takes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where rows lie; ``partition`` is "" in a non-partitioned table."""
+    """Where rows are stored; ``partition`` is "" in a non-partitioned table."""
 
     partition: str
     file_id: str
@@ -48,23 +48,23 @@ class Place:
 
 @dataclass
 class Sorter:
-    """Keys with a number each, sorted into ``groups`` file groups.
+    """Sorts keys, each with a number, into ``groups`` file groups.
 
-    ``secondary_version``: that of a secondary index's definition, whose keys hash otherwise under V2.
+    ``secondary_version``: the version in a secondary index's definition; keys of V2 are hashed differently.
     """
 
     groups: int
     secondary_version: str | None = None
     keep: Keep | None = None
     run_bytes: int = RUN_BYTES
-    #: how many keys were added
+    #: number of keys added
     rows: int = 0
     _waiting: list[tuple[list[pa.Array], int]] = field(default_factory=list)
     _waiting_bytes: int = 0
     _runs: list[tuple[Callable[[int], pa.RecordBatch], np.ndarray]] = field(default_factory=list)
 
     def add(self, keys: pa.Array | pa.ChunkedArray, number: int) -> None:
-        """More keys (strings without nulls) with this number."""
+        """Add keys (strings without nulls), all with this number."""
         self.rows += len(keys)
         for low in range(0, len(keys), _ROWS_AT_ONCE):
             some = keys.slice(low, _ROWS_AT_ONCE).cast(pa.string())
@@ -74,7 +74,7 @@ class Sorter:
                 self._close_run()
 
     def _taken(self) -> tuple[pa.Array, np.ndarray]:
-        """The keys that wait, and their numbers; nothing waits any more."""
+        """Take the waiting keys and their numbers."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         numbers = np.array([number for _, number in waiting], np.int32)
         counts = [sum(map(len, chunks)) for chunks, _ in waiting]
@@ -82,7 +82,7 @@ class Sorter:
         return _whole(pa.chunked_array(chunks, pa.string())), np.repeat(numbers, counts)
 
     def settle(self) -> None:
-        """Nothing more comes for a while: what is there goes where runs are kept."""
+        """Move waiting keys to where runs are kept, since no more will come for a while."""
         self._close_run()
 
     def _close_run(self) -> None:
@@ -99,8 +99,11 @@ class Sorter:
         self._runs.append((pieces.__getitem__ if self.keep is None else self.keep(pieces), sizes))
 
     def sorted_parts(self) -> Iterator[tuple[pa.Array, np.ndarray, np.ndarray]]:
-        """Keys by file group, in a group sorted by unsigned bytes, their numbers, and their file groups. One
-        part where all of it is less than a run, else one for each file group."""
+        """Keys, their numbers, and their file groups. Keys come by file group, in each sorted by unsigned
+        bytes.
+
+        One part if there is less than a run in all, else one per file group.
+        """
         if self._runs:
             for group, keys, numbers in self.sorted_groups():
                 yield keys, numbers, np.full(len(keys), group, np.int64)
@@ -108,12 +111,12 @@ class Sorter:
             keys, numbers = self._taken()
             order = key_order(keys)
             group = file_groups(keys, self.groups, self.secondary_version)
-            small = group.astype(np.min_scalar_type(self.groups))  # radix sort
+            small = group.astype(np.min_scalar_type(self.groups))  # small integers get a radix sort
             order = order[np.argsort(small[order], kind="stable")]
             yield keys.take(pa.array(order)), numbers[order], group[order]
 
     def sorted_groups(self) -> Iterator[tuple[int, pa.Array, np.ndarray]]:
-        """File group, its keys sorted by unsigned bytes, their numbers; every group, empty ones too."""
+        """For every group, even an empty one: its number, its keys by unsigned bytes, their numbers."""
         self._close_run()
         for group in range(self.groups):
             pieces = [piece(group) for piece, sizes in self._runs if sizes[group]]
@@ -138,7 +141,7 @@ def sort_keys(
     *,
     keep: Keep | None = None,
 ) -> tuple[list[Place], Sorter]:
-    """Record keys of slices by file group; numbers are positions in the list of places."""
+    """Sort the slices' record keys by file group; numbers are positions in the returned list of places."""
     places: list[Place] = []
     sorter = Sorter(groups, keep=keep)
     for place, batches in slices:
@@ -149,7 +152,7 @@ def sort_keys(
 
 
 def check_single(keys: pa.Array, numbers: np.ndarray, places: list[Place]) -> None:
-    """``Invalid``, naming both places, where a key of a sorted array occurs twice."""
+    """Raise ``Invalid``, naming both places, if a key occurs twice in a sorted array."""
     if len(keys) < 2:
         return
     same = pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
@@ -165,12 +168,12 @@ def check_single(keys: pa.Array, numbers: np.ndarray, places: list[Place]) -> No
 
 
 def placed_rows(keys: pa.Array, numbers: np.ndarray, places: list[Place]) -> pa.Table:
-    """Rows of ``record_index``, each key with its place."""
+    """Rows of ``record_index``: each key with its place."""
     rows = _row_of_each(tuple(places)).take(pa.array(numbers))
     return rows.set_column(0, SCHEMAS[Content.RECORDS].field(0), keys)
 
 
-@lru_cache(maxsize=4)  # the places of one index are the same for all its file groups
+@lru_cache(maxsize=4)  # all file groups of an index share its places
 def _row_of_each(places: tuple[Place, ...]) -> pa.Table:
     rows = len(places)
     columns = [
@@ -185,7 +188,7 @@ def _row_of_each(places: tuple[Place, ...]) -> pa.Table:
 
 
 def check_lengths(keys: pa.Array, partition: str) -> None:
-    """``Invalid``, naming the index, for a key that no HFile holds."""
+    """Raise ``Invalid``, naming the index, for a key too long for an HFile."""
     longest = pc.max(pc.binary_length(keys)).as_py() or 0
     if longest > ROW_BYTES_MAX:
         raise Invalid(
@@ -195,14 +198,14 @@ def check_lengths(keys: pa.Array, partition: str) -> None:
 
 
 def pair_rows(keys: pa.Array) -> pa.Table:
-    """Rows of these keys of a secondary index, one per pair: a record key lies in several partitions where
-    keys are unique in each only."""
+    """Rows of a secondary index, one per distinct key: if record keys are unique only within partitions, the
+    same pair may occur in several."""
     keys = pc.unique(keys)
     return pa.table([keys, pa.array(np.zeros(len(keys), bool))], SCHEMAS[Content.SECONDARY])
 
 
 def table_groups(content: Content, rows: pa.Table, groups: int, *, schema_text: str) -> Iterator[Group]:
-    """Rows of ``files``, statistics or bloom filters, which fit into memory, by file group."""
+    """Rows of ``files``, statistics or bloom filters by file group; they must fit into memory."""
     group = file_groups(_whole(rows.column("key")), groups)
     for number in range(groups):
         mine = rows.filter(pa.array(group == number))

@@ -1,13 +1,13 @@
-"""Ranges of columns: smallest and greatest value, nulls and rows, of rows and of base files' footers.
+"""Ranges of columns (least and greatest value, numbers of nulls and rows), from rows and base file footers.
 
-Values are kept as the plain value that Avro stores (``HoodieColumnRangeMetadata`` knows the same kinds):
-bool, int (dates as days, times and timestamps in their unit, decimals unscaled), float, str or bytes; the
-Arrow type beside them says what they mean. The orders are those of Spark and of Java's writers: texts and
-bytes by unsigned bytes, floats with NaN greater than infinity and -0.0 below 0.0.
+Values are kept in the plain form that Avro stores (``HoodieColumnRangeMetadata`` has the same kinds): bool,
+int (dates as days, times and timestamps in their unit, decimals unscaled), float, str or bytes; the Arrow
+type beside them gives their meaning. They are ordered as in Spark and Java's writers: texts and bytes by
+unsigned bytes, floats with NaN above infinity and -0.0 below 0.0.
 
-Java 1.2.0 differs in two places, by mistake. The footer of a column with NaN gives it 0.0 to 0.0, which does
-not bound the values (parquet-java drops a range with NaN and leaves zeros). Binary columns of log files are
-compared by *signed* bytes there (``ByteBuffer.compareTo``), so that the range may end before it begins.
+Java 1.2.0 differs in two places, by mistake. For a column with NaN, its footer range is 0.0 to 0.0, which
+does not bound the values (parquet-java drops a range with NaN and leaves zeros). And it compares binary
+columns of log files by *signed* bytes (``ByteBuffer.compareTo``), so a range may end before it begins.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from mainstem.metadata.derive.lacking_columns import NOTHING, Lacking, lacks
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-# Indexed in every table that stores them, in Java's order (HoodieTableMetadataUtil).
+# Meta columns that are always indexed if stored, in Java's order (HoodieTableMetadataUtil).
 META_COLUMNS = ("_hoodie_commit_time", "_hoodie_partition_path", "_hoodie_record_key")
 # hoodie.metadata.index.column.stats.max.columns.to.index
 COLUMNS_DEFAULT = 32
 _NOT_INDEXED = ("record", "array", "map", "enum")
 _OPERATION = "_hoodie_operation"
-# How Java's parquet library calls itself in footers.
+# The name of Java's parquet library in footers.
 _JAVA = "parquet-mr"
-# The DecimalWrapper of the first version of the index holds decimal(30,15).
+# Index version V1 stores decimals as decimal(30,15) (DecimalWrapper).
 DECIMAL_DIGITS, DECIMAL_SCALE = 30, 15
 
 
@@ -45,9 +45,9 @@ DECIMAL_DIGITS, DECIMAL_SCALE = 30, 15
 class Range:
     """What is known of one column of one file.
 
-    ``low`` and ``high`` are None where there is no value, or where they are not known
-    (``is_bounded`` tells); ``rows`` counts nulls too; ``size`` and ``plain_size`` are the bytes of the
-    column in a base file, compressed and not.
+    ``low`` and ``high`` are None if there is no value or they are unknown (see ``is_bounded``). ``rows``
+    includes nulls. ``size`` and ``plain_size`` are the column's bytes in a base file, compressed and
+    uncompressed.
     """
 
     column: str
@@ -61,7 +61,7 @@ class Range:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether every value that is not null lies between ``low`` and ``high``."""
+        """Whether every non-null value lies between ``low`` and ``high``."""
         return self.low is not None or self.rows == self.nulls
 
 
@@ -73,11 +73,11 @@ def indexed_columns(
     first_version: bool = False,
     meta_fields: bool = True,
 ) -> list[str]:
-    """Columns that Java indexes in a table of this Avro schema, meta columns first.
+    """The columns that Java indexes in a table of this Avro schema, meta columns first.
 
-    ``listed``: ``hoodie.metadata.index.column.stats.column.list``, dots lead into structs; without it the
-    first ``count`` columns of a supported type. ``first_version``: index version V1, whose decimals are
-    narrower. A listed name that is no column, or whose type has no range, is left out, as Java does.
+    ``listed``: ``hoodie.metadata.index.column.stats.column.list``, in which dots lead into structs; without
+    it, the first ``count`` columns of a supported type. ``first_version``: index version V1, whose decimals
+    are narrower. As in Java, a listed name is left out if it is no column or its type has no range.
     """
     root = record_type(schema_text)
     names = list(listed) or [name for name, _ in root.fields]
@@ -100,7 +100,7 @@ def _type_at(kind: AvroType, name: str) -> AvroType | None:
 
 
 def is_indexable(kind: AvroType, first_version: bool = False) -> bool:
-    """Whether values of a type have a range (HoodieTableMetadataUtil.isColumnTypeSupported)."""
+    """Whether values of this type have a range (HoodieTableMetadataUtil.isColumnTypeSupported)."""
     if kind.kind in _NOT_INDEXED or kind.logical == "vector":
         return False
     if first_version and kind.logical == "decimal":
@@ -109,7 +109,7 @@ def is_indexable(kind: AvroType, first_version: bool = False) -> bool:
 
 
 def fits_first_version(precision: int, scale: int) -> bool:
-    """Whether decimals of this type fit into decimal(30,15), where the first version keeps them."""
+    """Whether decimals of this type fit into decimal(30,15), as which index version V1 stores them."""
     return scale <= DECIMAL_SCALE and precision + DECIMAL_SCALE - scale <= DECIMAL_DIGITS
 
 
@@ -119,11 +119,11 @@ def fits_first_version(precision: int, scale: int) -> bool:
 def ranges_of(
     rows: pa.Table | Iterable[pa.Table], columns: Sequence[str], lacking: Lacking = NOTHING
 ) -> list[Range]:
-    """Ranges over all the rows, in the order of ``columns``; of columns that no batch has those in
-    ``lacking`` are nulls, others are left out.
+    """Ranges over all rows, in the order of ``columns``. Columns that no batch has count as nulls if they are
+    in ``lacking``, and are left out otherwise.
 
-    Only one batch is looked at at a time. The rows of a batch without a column that another one has are nulls
-    there: a log file whose schema grew has such blocks.
+    Looks at one batch at a time. If only some batches have a column, the others' rows count as nulls: a log
+    file whose schema grew has such blocks.
     """
     found: dict[str, Range] = {}
     without = dict.fromkeys(columns, 0)
@@ -149,8 +149,8 @@ def ranges_of_slices(
     columns: Sequence[str],
     lacking: Lacking = NOTHING,
 ) -> list[list[Range]]:
-    """``ranges_of`` each of some slices (first row, rows) of a batch. Columns without nulls are looked at
-    once for all slices, as far as that gives the ends: the files of a small commit have some rows each."""
+    """``ranges_of`` for each of several slices (first row, rows) of a batch. Columns without nulls are
+    examined once for all slices, where that is exact: each file of a small commit has only a few rows."""
     found: list[list[Range]] = [[] for _ in slices]
     for name in columns:
         column = column_at(batch, name)
@@ -172,7 +172,7 @@ def ranges_of_slices(
 def _ends_of_slices(
     column: pa.ChunkedArray, kind: pa.DataType, slices: Sequence[tuple[int, int]]
 ) -> Sequence[tuple[Any, Any] | None]:
-    """Ends of those slices that they are known of by now; a column of one value is that in all of them."""
+    """Least and greatest values of the slices, None where unknown; a constant column needs one look."""
     types, unknown = pa.types, [None] * len(slices)
     if column.null_count or column.type != kind or not all(count for _, count in slices):
         return unknown
@@ -185,12 +185,12 @@ def _ends_of_slices(
     if not (types.is_integer(column.type) or types.is_float32(kind) or types.is_float64(kind)):
         return unknown
     values = column.to_numpy()
-    values = np.append(values, values[:1])  # so that a slice may end with the column
+    values = np.append(values, values[:1])  # lets a slice end at the column's end
     edges = np.array(slices).ravel()
     edges[1::2] += edges[::2]
     lows, highs = (f.reduceat(values, edges)[::2].tolist() for f in (np.minimum, np.maximum))
     ends = zip(lows, highs, strict=True)
-    # A zero may be either zero, and NaN hides the smallest number.
+    # A zero could be 0.0 or -0.0, and NaN hides the other numbers: compute these slices one by one.
     return [None if isinstance(low, float) and (low == 0 or high == 0 or low != low) else (low, high)
             for low, high in ends]  # fmt: skip
 
@@ -200,7 +200,7 @@ def _with_nulls(found: Range, count: int) -> Range:
 
 
 def column_at(batch: pa.Table, name: str) -> pa.ChunkedArray | None:
-    """A column, by a name with dots a field of a struct; None where there is none."""
+    """A column, or by a name with dots a field of a struct; None if there is none."""
     if name in batch.schema.names:
         return batch.column(name)
     first, *rest = name.split(".")
@@ -235,7 +235,7 @@ def _ends(column: pa.ChunkedArray, kind: pa.DataType) -> tuple[Any, Any]:
 
 
 def _as_stored(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """The values of this type as Avro stores them: dates and times as integers."""
+    """Values in the form that Avro stores: dates and times as integers."""
     types = pa.types
     if types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind):
         return column.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
@@ -256,7 +256,7 @@ def _float_ends(column: pa.ChunkedArray) -> tuple[float, float]:
 
 
 def unscaled(value: Any, scale: int) -> int:
-    """The whole number that a decimal is stored as."""
+    """The integer as which a decimal is stored."""
     sign, digits, exponent = value.as_tuple()
     number = int("".join(map(str, digits))) * 10 ** (exponent + scale)
     return -number if sign else number
@@ -266,10 +266,9 @@ def unscaled(value: Any, scale: int) -> int:
 
 
 def joined(one: Range, other: Range) -> Range:
-    """The range of both files' values together; the numbers are added.
+    """The range of both files' values together, with their counts added.
 
-    Numbers of two types meet in the wider one; a range of types that have no order in common is not
-    bounded.
+    Numbers of two types are joined in the wider one. A range of types without a common order is not bounded.
     """
     first, second = _alike(one, other)
     summed = partial(
@@ -292,7 +291,7 @@ def joined(one: Range, other: Range) -> Range:
 
 
 def order_key(value: Any) -> Any:
-    """A key by which values of one type sort as Spark sorts them."""
+    """A sort key that orders values of one type as Spark does."""
     if isinstance(value, float):
         return (math.isnan(value), 0.0 if math.isnan(value) else value, math.copysign(1.0, value))
     return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
@@ -311,7 +310,7 @@ def _alike(one: Range, other: Range) -> tuple[Range | None, Range | None]:
 
 
 def converted(found: Range, target: pa.DataType) -> Range | None:
-    """The same range in a wider type, None where the order of the values would be another."""
+    """The same range in a wider type; None if that could change the order of values."""
     types, source = pa.types, found.type
     if source == target or found.low is None:
         return replace(found, type=target)
@@ -339,10 +338,10 @@ def base_file_ranges(
     batches: Callable[[list[str]], Iterable[pa.Table]],
     lacking: Lacking = NOTHING,
 ) -> list[Range]:
-    """Ranges of a base file's columns, from its footer where that is exact and from its rows elsewhere.
+    """Ranges of a base file's columns: from its footer where that is exact, else from its rows.
 
-    ``batches``: the file's rows in these columns, batch by batch; called only if it must be. Of columns that
-    the file has not those in ``lacking`` are nulls, others are left out.
+    ``batches``: returns the file's rows in the given columns, batch by batch; called only if needed. Columns
+    that the file lacks count as nulls if they are in ``lacking``, and are left out otherwise.
     """
     found = dict(footer_ranges(footer, columns))
     if lacking.keys() - found.keys():
@@ -361,7 +360,7 @@ def base_file_ranges(
 
 
 def _chunk_sizes(footer: pq.FileMetaData) -> dict[str, tuple[int, int]]:
-    """Bytes of each column, compressed and not."""
+    """Bytes of each column, compressed and uncompressed."""
     found: dict[str, tuple[int, int]] = {}
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
@@ -373,10 +372,10 @@ def _chunk_sizes(footer: pq.FileMetaData) -> dict[str, tuple[int, int]]:
 
 
 def footer_ranges(footer: pq.FileMetaData, columns: Sequence[str]) -> Mapping[str, Range | None]:
-    """Ranges that a base file's footer gives exactly; None for those that its rows must give.
+    """Ranges from a base file's footer where it is exact; None for columns whose rows must be read.
 
-    Columns that the file has not are left out. None: a text too long for a footer, a writer that left no
-    statistics, floats of a writer that leaves NaN out of them (all but Java's).
+    Columns that the file lacks are left out. None means: a text too long for a footer, missing statistics, or
+    floats of a writer that leaves NaN out of them (all except Java's).
     """
     schema = footer.schema
     places = {schema.column(n).path: n for n in range(len(schema))}
@@ -422,11 +421,11 @@ def _chunk(chunk: Any, name: str, kind: pa.DataType) -> Range | None:
             return None
         bounds = (statistics.min_raw, statistics.max_raw)
         if b"" in bounds:
-            return None  # an empty text, or a bound that is missing, which older releases of Arrow give so
+            return None  # an empty text, or a missing bound, which older Arrow releases return as empty
         low, high = (_stored(v, kind, chunk.physical_type) for v in bounds)
         if low is None or high is None:
             return None
-        # A zero may stand for either zero; footers say the wider one, as Java reads them.
+        # A zero may stand for either zero; take the wider range, as Java does.
         low = -0.0 if isinstance(low, float) and low == 0 else low
         high = 0.0 if isinstance(high, float) and high == 0 else high
     sizes = (chunk.total_compressed_size, chunk.total_uncompressed_size)

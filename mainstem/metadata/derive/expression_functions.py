@@ -1,12 +1,12 @@
-"""Expressions of an expression index, by columns: Spark's functions as Hudi names them.
+"""Functions of expression indexes, by columns: Spark's functions under Hudi's names.
 
-``ExpressionIndexSparkFunctions`` lists what an index may be made of. Those that Arrow computes to the same
-values as Spark are here; the others (regular expressions, ``split``, texts as dates) are refused by name, as
-is an argument of another type than the function takes.
+``ExpressionIndexSparkFunctions`` lists what an index may use. Functions that Arrow computes exactly as Spark
+does are here. The others (regular expressions, ``split``, texts as dates) are refused by name, as are columns
+of a type that the function does not take.
 
-Times become text and calendar fields in a time zone: that of the Spark session that Java computes them in,
-which nothing on storage tells. UTC is assumed, or, with no zone, whatever depends on one is refused. A writer
-in another zone leaves other values in the index.
+Times become text or calendar fields in a time zone: that of the Spark session in which Java computes them,
+which storage does not record. UTC is assumed; if ``zone`` is None, everything that depends on one is refused.
+A writer in another zone puts other values into the index.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _YEARS = (1, 9999)
 
 @dataclass(frozen=True)
 class Expression:
-    """A function of one column; ``options`` are those of the index definition. Without a ``zone`` only what
+    """A function of one column; ``options`` are those of the index definition. With ``zone`` None, only what
     is the same in every time zone is computed."""
 
     function: str = "identity"
@@ -49,27 +49,27 @@ class Expression:
             )
         if self.zone is None and self.function not in _RESULTS:
             raise Unsupported(
-                f"an index on {self.function!r}: of {', '.join(sorted(_RESULTS))} all engines agree in every"
-                " time zone of a session; drop the index"
+                f"an index on {self.function!r}: only those on {', '.join(sorted(_RESULTS))} have the same"
+                " values in every time zone of a session; drop the index"
             )
 
     @property
     def result(self) -> pa.DataType | None:
-        """Type of its values, where it is the same whatever the column's is."""
+        """The type of its values, if that does not depend on the column's."""
         return _RESULTS.get(self.function)
 
     def values(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """The function's value of each row, null for null."""
+        """The function's value for each row; null for null."""
         column = column if column.type == value_type(column.type) else column.cast(value_type(column.type))
         made = _FUNCTIONS[self.function](self, column)
         return made if isinstance(made, pa.ChunkedArray) else pa.chunked_array([made])
 
     def refused(self, kind: pa.DataType) -> Unsupported:
-        """What is raised for a column of a type that the function does not take here."""
+        """The error for a column of a type that the function does not take here."""
         return Unsupported(f"an index on {self.function!r} of a column of type {kind}: it cannot be computed")
 
     def number(self, key: str) -> int:
-        """An option that must be a whole number."""
+        """The value of an option that must be an integer."""
         text = self.options.get(key, "").strip()
         try:
             return int(text)
@@ -93,7 +93,7 @@ def _text(expression: Expression, column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _case(by_columns: Callable, one: Callable[[str], str]) -> _Function:
-    """Texts beyond ASCII one by one, each of them once: Java's rules are those of whole words."""
+    """Converts texts beyond ASCII in Python, each distinct one once: Java's rules regard whole words."""
 
     def convert(expression: Expression, column: pa.ChunkedArray) -> pa.ChunkedArray:
         column = _text(expression, column)
@@ -126,7 +126,7 @@ def _length(expression: Expression, column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _local(expression: Expression, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Dates and times as wall-clock times."""
+    """Dates and times as wall-clock times in the expression's zone."""
     kind = column.type
     if pa.types.is_date(kind):
         return column.cast(pa.timestamp("s"))
@@ -136,8 +136,8 @@ def _local(expression: Expression, column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column
     if expression.zone is None:
         raise Unsupported(
-            f"an index on {expression.function!r} of a column of type {kind}: its values are those of the"
-            " time zone of whoever's session computes them; drop the index: column statistics serve as well"
+            f"an index on {expression.function!r} of a column of type {kind}: its values depend on the time"
+            " zone of the session that computes them; drop the index: column statistics serve as well"
         )
     return pc.local_timestamp(column.cast(pa.timestamp(kind.unit, expression.zone)))
 
@@ -175,7 +175,7 @@ def _formatted(expression: Expression, times: pa.ChunkedArray, pattern: str) -> 
 
 
 def strftime_pattern(pattern: str) -> str:
-    """A pattern of Java's DateTimeFormatter for ``strftime``; ``Unsupported`` for letters without one."""
+    """A ``strftime`` pattern for one of Java's DateTimeFormatter; ``Unsupported`` for other letters."""
     made, at = [], 0
     while at < len(pattern):
         match = _PATTERN.match(pattern, at)
@@ -223,7 +223,7 @@ _FUNCTIONS: dict[str, _Function] = {
     "date_add": _moved(1),
     "date_sub": _moved(-1),
 }
-#: what does not depend on the time zone of a session, beside times in one (``_local``), and the values' type
+#: functions that do not depend on the session's time zone, except on times with a zone (``_local``) -> type
 _RESULTS: dict[str, pa.DataType] = {
     **dict.fromkeys(("lower", "upper", "trim", "ltrim", "rtrim", "substring"), pa.string()),
     **dict.fromkeys(("length", "year", "month", "day"), pa.int32()),

@@ -1,8 +1,8 @@
-"""Rows of the partitions that hold no statistics: files, bloom filters, the record and secondary indexes.
+"""Rows of the partitions other than statistics: files, bloom filters, the record and secondary indexes.
 
-Each function gives one of the flat tables of ``metadata.records.flat_rows.SCHEMAS``. Partitions are given as
-paths, "" for a non-partitioned table. Writers, builders of indexes and ``validate`` call the same functions,
-so that they agree on what belongs into the metadata table.
+Each function returns one of the flat tables of ``metadata.records.flat_rows.SCHEMAS``. Partitions are given
+as paths, "" for a non-partitioned table. Writers, builders of indexes and ``validate`` call the same
+functions, so that they agree on the content of the metadata table.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def files_rows(
     deleted: Mapping[str, Collection[str]] | None = None,
     deleted_partitions: Collection[str] = (),
 ) -> pa.Table:
-    """Rows of ``files``: partition -> file name -> size in bytes, and the names that are gone.
+    """Rows of ``files``: partition -> file name -> size in bytes; ``deleted`` names removed files.
 
-    The row that names all partitions has those of ``files``, and tombstones of ``deleted_partitions``.
-    Raises ``Invalid`` for an empty file: Java's readers stop at one. So it does for a partition that is
-    called like the row of all partitions: the rows of both would be one.
+    The row that names all partitions has those of ``files``, and tombstones for ``deleted_partitions``.
+    Raises ``Invalid`` for an empty file, at which Java's readers fail, and for a partition with the same name
+    as the row of all partitions, since the two rows would become one.
     """
     if ALL_PARTITIONS in {*files, *(deleted or {})}:
         raise Invalid(
@@ -42,7 +42,7 @@ def files_rows(
         )
     empty = [f"{p}/{name}" for p, names in files.items() for name, size in names.items() if size <= 0]
     if empty:
-        raise Invalid(f"{empty[0]} is empty: no Java reader would read the table any more, remove the file")
+        raise Invalid(f"{empty[0]} is empty, so Java could no longer read the table: remove the file")
     rows: list[tuple[str, str | None, int, bool]] = [
         (ALL_PARTITIONS, in_keys(p), 0, False) for p in sorted(files)
     ]
@@ -60,9 +60,9 @@ def files_rows(
 
 
 def bloom_rows(partition: str, blooms: Iterable[tuple[str, str, bytes, str]]) -> pa.Table:
-    """Rows of ``bloom_filters`` (or of such an expression index) of one partition.
+    """Rows of ``bloom_filters`` (or of an expression index of that type) for one partition.
 
-    ``blooms``: file name, filter type, the filter as its base64 text, requested time of the file.
+    ``blooms``: file name, filter type, base64 text of the filter, requested time of the file.
     """
     found = list(blooms)
     names, kinds, texts, times = zip(*found, strict=True) if found else ((), (), (), ())
@@ -78,7 +78,7 @@ def bloom_rows(partition: str, blooms: Iterable[tuple[str, str, bytes, str]]) ->
 
 
 def bloom_rows_of_files(partition: str, blooms: Iterable[tuple[str, tuple[str, bytes] | None]]) -> pa.Table:
-    """Rows of base files of one partition: (name, type and text of the filter in its footer, if any)."""
+    """Rows for base files of one partition, given as (name, type and text of its footer's filter, if any)."""
     found = []
     for name, bloom in blooms:
         base = paths.parse_base_name(name)
@@ -88,14 +88,14 @@ def bloom_rows_of_files(partition: str, blooms: Iterable[tuple[str, tuple[str, b
 
 
 def removed_blooms(partition: str, names: Collection[str]) -> pa.Table:
-    """Tombstones of base files that a clean removed."""
+    """Tombstones of removed base files."""
     rows = bloom_rows(partition, [(name, "", b"", "") for name in sorted(names)])
     gone = pa.array([True] * len(rows), pa.bool_())
     return rows.set_column(4, SCHEMAS[Content.BLOOM].field("deleted"), gone)
 
 
 def bloom_of_footer(notes: Mapping[bytes, bytes] | None) -> tuple[str, bytes] | None:
-    """Type and text of the filter in a base file's footer, None where it has none."""
+    """Type and text of the filter in a base file's footer; None without one."""
     notes = notes or {}
     text = notes.get(BLOOM_KEY.encode())
     if text is None:
@@ -112,17 +112,17 @@ def record_index_rows(
     *,
     zone: tzinfo = UTC,
 ) -> pa.Table:
-    """Rows of ``record_index``: these keys lie in this file group since ``instant``.
+    """Rows of ``record_index``: these keys are in this file group since ``instant``.
 
-    A file id is stored as a UUID where it is one, else as text (Java's ``hoodie.writes.fileid.encoding`` must
-    be 1 for such ids). Raises ``Invalid`` for a key that is null.
+    A file id that is a UUID is stored as one, any other as text (for those, Java's
+    ``hoodie.writes.fileid.encoding`` must be 1). Raises ``Invalid`` for a null key.
     """
     if keys.null_count:
         raise Invalid(f"{keys.null_count} of {len(keys)} record keys are null: an index needs all of them")
     rows = len(keys)
     columns = [
         keys.cast(pa.string()),
-        pa.repeat(pa.scalar(partition), rows),  # "" of a non-partitioned table, here alone
+        pa.repeat(pa.scalar(partition), rows),  # "" in a non-partitioned table, unlike in other partitions
         pa.repeat(pa.scalar(file_id), rows),
         pa.repeat(pa.scalar(instant_ms(instant, zone), pa.int64()), rows),
         pa.repeat(pa.scalar(id_encoding(file_id), pa.int32()), rows),
@@ -132,12 +132,12 @@ def record_index_rows(
 
 
 def id_encoding(file_id: str) -> int:
-    """How a row of ``record_index`` holds this file id."""
+    """The encoding in which a row of ``record_index`` holds this file id."""
     return encoding_of(file_id)
 
 
 def instant_ms(instant: str, zone: tzinfo = UTC) -> int:
-    """Epoch milliseconds of an instant time. Java takes the zone of its process, so it is only a hint."""
+    """Epoch milliseconds of an instant time. Only a hint: Java uses its process's time zone."""
     wall = parse_wall(instant).replace(tzinfo=zone)
     return round(wall.timestamp() * 1000)
 
@@ -145,16 +145,16 @@ def instant_ms(instant: str, zone: tzinfo = UTC) -> int:
 def secondary_rows(
     values: pa.Array | pa.ChunkedArray, keys: pa.Array | pa.ChunkedArray, *, deleted: bool = False
 ) -> pa.Table:
-    """Rows of a secondary index: the indexed column's value and the record key of each row.
+    """Rows of a secondary index from the indexed column's values and the record keys of the same rows.
 
-    ``deleted``: the pairs that are no more. ``Unsupported`` for a column whose type has no such index.
+    ``deleted``: the pairs no longer exist. ``Unsupported`` for a column whose type cannot have such an index.
     """
     stored = secondary_keys(_whole(secondary_texts(values)), _whole(keys).cast(pa.string()))
     return pa.table([stored, pa.repeat(pa.scalar(deleted), len(stored))], SCHEMAS[Content.SECONDARY])
 
 
 def secondary_texts(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Values as Java prints what Avro stores: dates as days, times and timestamps in their unit.
+    """Values as Java prints what Avro stores: dates as days, times and timestamps as numbers in their unit.
 
     ``Unsupported`` for types whose text Hudi does not index (SecondaryIndexRecordGenerationUtils).
     """

@@ -1,9 +1,9 @@
-"""Columns of a table that one of its files has not: readers show nulls, so statistics say nulls.
+"""Columns that a file lacks: readers see nulls there, so statistics record nulls.
 
-Java's data skipping puts the statistics of all columns of a filter side by side, file by file, and a
-comparison with what is missing there is neither true nor false: a file that has a row for one column and none
-for the other is left out although rows of it pass. So a file that lacks an indexed column has a row of nulls
-for it. Not where the schema says another default than null: Java reads that from log files.
+Java's data skipping joins the statistics of all columns of a filter file by file. A comparison with missing
+statistics is neither true nor false there: a file with a row for one column but none for the other is skipped
+although some of its rows pass. So a file that lacks an indexed column gets a row of nulls for it, unless the
+schema declares another default than null, which Java reads from log files.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ NOTHING: Lacking = MappingProxyType({})
 
 
 def lacking(schemas: Iterable[str], columns: Sequence[str], from_path: Collection[str]) -> Lacking:
-    """Those of ``columns`` that are nulls in a file without them. ``schemas``: Avro JSON, of which the first
-    that has a column counts; a later one is asked for only if a column is in none before. ``from_path``:
-    columns whose values paths may tell."""
+    """Those of ``columns`` that are nulls in a file without them.
+
+    ``schemas``: Avro JSON texts; the first that has a column decides, and further ones are read only if
+    columns remain. ``from_path``: columns whose values may come from the path.
+    """
     wanted = [name for name in columns if name not in META_FIELDS and name not in from_path]
     found: dict[str, pa.DataType] = {}
     texts = iter(schemas)
@@ -39,7 +41,7 @@ def lacking(schemas: Iterable[str], columns: Sequence[str], from_path: Collectio
 
 @lru_cache(maxsize=64)
 def _kinds(schema_text: str) -> Mapping[str, pa.DataType | None]:
-    """Types of columns by name; None for one with another default than null."""
+    """Types of columns by name; None for a column with another default than null."""
     fields = parse_schema(schema_text)["fields"]
     given = {field["name"] for field in fields if field.get("default") is not None}
     return {field.name: None if field.name in given else field.type for field in avro_to_arrow(schema_text)}
@@ -55,5 +57,5 @@ def _inner(kind: pa.DataType, name: str) -> pa.DataType:
 
 
 def lacks(names: Collection[str], column: str) -> bool:
-    """Whether a file with these columns has neither the column nor the struct that its name leads into."""
+    """Whether a file with these columns has neither the column nor the struct into which its name leads."""
     return column not in names and column.partition(".")[0] not in names

@@ -1,27 +1,27 @@
-"""Bounds of long texts and bytes: short ones that hold the same values.
+"""Short bounds in place of long texts and bytes.
 
-A row of statistics is read with every query that asks for its column; a text of many megabytes must not get
-into it. Java writes such bounds whole from log files, and leaves those of base files out above 4 KiB, as
-Parquet's footers do.
+A row of statistics is read by every query that uses its column, so a text of many megabytes must not get into
+it. Java writes such bounds whole for log files; for base files it leaves those above 4 KiB out, as Parquet's
+footers do.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-#: of UTF-8, as Parquet keeps in footers
+#: bytes of UTF-8; Parquet's limit in footers
 BOUND_BYTES_MAX = 4096
 _LAST = 0x10FFFF
 _SURROGATES = (0xD800, 0xDFFF)
 
 
 def lower_bound(value: Any) -> Any:
-    """``value``, or what a long text or long bytes begin with."""
+    """``value`` or, if it is long, its first bytes."""
     return _prefix(value) if _is_long(value) else value
 
 
 def upper_bound(value: Any) -> Any:
-    """``value``, or something short above all texts (bytes) with the same beginning; None if nothing is."""
+    """``value`` or, if it is long, a short value above all with the same beginning; None if there is none."""
     if not _is_long(value):
         return value
     prefix = _prefix(value)

@@ -1,9 +1,9 @@
-"""Rows of ``column_stats``, ``partition_stats`` and expression indexes, made of ranges of columns.
+"""Rows of ``column_stats``, ``partition_stats`` and expression indexes, built from ranges of columns.
 
-A column whose range is not known (``Range.is_bounded``) gets no row: readers keep every file without one.
-Long texts get shorter bounds (``bounds``), but for one of a partition above which there is nothing short.
-In ``partition_stats`` such a column gets a tombstone where the row would be tight, since an older row of the
-partition would go on counting. A loose row cannot say it.
+A column with an unknown range (``Range.is_bounded``) gets no row; readers keep every file without one. Long
+texts get shorter bounds (``short_bounds``), except in a partition's row if no short value is above the text.
+In ``partition_stats`` a column with an unknown range gets a tombstone if its row would be tight, since an
+older row of the partition would otherwise still count. A loose row cannot express that.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def column_stats_rows(
     *,
     version: str = V2,
 ) -> pa.Table:
-    """Rows of ``column_stats`` of one file, from the rows that it holds (all of a log file's data blocks).
+    """Rows of ``column_stats`` for one file, from its rows (of a log file: those of all data blocks).
 
-    ``version``: that of the index definition. A file without rows has a row per column with nothing in
-    it, as Java writes for log files that only delete.
+    ``version``: that of the index definition. A file without rows gets an empty row per column, as Java
+    writes for log files that only delete.
     """
     found = {made.column: made for made in ranges_of(rows, columns)}
     nothing = [Range(name, pa.null(), None, None, 0, 0) for name in columns]
@@ -54,7 +54,7 @@ def column_stats_rows(
 
 
 def stats_rows(files: Iterable[tuple[str, str, Sequence[Range]]], *, version: str = V2) -> pa.Table:
-    """Rows of ``column_stats`` of many files: (partition, file name, ranges of its columns)."""
+    """Rows of ``column_stats`` for many files: (partition, file name, ranges of its columns)."""
     entries = [(p, file, s) for p, file, ranges in files for r in ranges if (s := _storable(r, version))]
     keys = column_stats_keys(_names(entries), _texts(e[0] for e in entries), _texts(e[1] for e in entries))
     return _table(keys, entries, _FILE, version, tight=False)
@@ -67,12 +67,12 @@ def partition_stats_rows(
     tight: bool,
     expression: bool = False,
 ) -> pa.Table:
-    """Rows of ``partition_stats``, or of partitions in an ``expression`` index: (partition, ranges of its
-    columns over all its files).
+    """Rows of ``partition_stats``, or the partitions' rows of an ``expression`` index.
 
-    ``tight`` rows replace what is stored; others only widen it (isTightBound). A loose row says the column's
-    type even if it has nothing but nulls: Java merges into the newer row's type, and a null type holds no
-    range. ``Unsupported`` for a column of loose rows whose values have no order in common.
+    ``partitions``: (partition, ranges of its columns over all its files). ``tight`` rows replace what is
+    stored; loose ones only widen it (isTightBound). A loose row names the column's type even if all values
+    are null: Java merges into the newer row's type, and a null type holds no range. ``Unsupported`` for loose
+    rows of a column whose values have no common order.
     """
     entries, unknown = [], []
     for partition, ranges in partitions:
@@ -83,7 +83,7 @@ def partition_stats_rows(
         partition, column = unknown[0]
         raise Unsupported(
             f"statistics of the partition {in_keys(partition)!r}: the column {column!r} has values of types"
-            " without an order in common; have column statistics without it"
+            " without an order in common; create column statistics without this column"
         )
     make = expression_partition_keys if expression else partition_stats_keys
     keys = make(_names(entries), _texts(e[0] for e in entries))
@@ -94,7 +94,7 @@ def partition_stats_rows(
 
 
 def partition_ranges(files: Iterable[Sequence[Range]]) -> list[Range]:
-    """The ranges of all files of a partition together, column by column."""
+    """The joined ranges of all files of a partition, column by column."""
     found: dict[str, Range] = {}
     for ranges in files:
         for r in ranges:
@@ -105,14 +105,14 @@ def partition_ranges(files: Iterable[Sequence[Range]]) -> list[Range]:
 def removed_stats(
     partition: str, files: Collection[str], columns: Sequence[str], *, version: str = V2
 ) -> pa.Table:
-    """Tombstones in ``column_stats`` of files that a clean removed."""
+    """Tombstones in ``column_stats`` for removed files."""
     entries = [(partition, f, Range(c, pa.null(), None, None, 0, 0)) for f in sorted(files) for c in columns]
     keys = column_stats_keys(_names(entries), _texts(e[0] for e in entries), _texts(e[1] for e in entries))
     return _deleted(_table(keys, entries, _FILE, version, tight=False))
 
 
 def removed_partition_stats(gone: Iterable[tuple[str, str]], *, version: str = V2) -> pa.Table:
-    """Tombstones in ``partition_stats``: (partition, column)."""
+    """Tombstones in ``partition_stats`` for (partition, column)."""
     entries = [(p, in_keys(p), Range(column, pa.null(), None, None, 0, 0)) for p, column in gone]
     keys = partition_stats_keys(_names(entries), _texts(e[0] for e in entries))
     return _deleted(_table(keys, entries, _PARTITION, version, tight=False))
@@ -124,10 +124,10 @@ def removed_partition_stats(gone: Iterable[tuple[str, str]], *, version: str = V
 def expression_range(
     rows: pa.Table | Iterable[pa.Table], column: str, expression: Expression, *, file_size: int
 ) -> Range | None:
-    """Range of an expression over one file's rows, nulls where the file has no such column; None for no
-    rows, and for such a file where the type of the expression's values is that of the column.
+    """Range of an expression over one file's rows; nulls if the file lacks the column.
 
-    As sizes Java gives the file's, and twice that as the size that it would have uncompressed.
+    None if there are no rows, or if the file lacks the column and the type of the expression's values is that
+    of the column. As in Java, the sizes are the file's size and, for uncompressed, twice that.
     """
     batches = [rows] if isinstance(rows, pa.Table) else rows
     found = ranges_of((_evaluated(batch, column, expression) for batch in batches), [column])
@@ -148,7 +148,7 @@ def expression_rows(
     *,
     tight: bool = True,
 ) -> pa.Table:
-    """Rows of a column-statistics expression index: of files, and of partitions with all their files."""
+    """Rows of a column statistics expression index, for files and for partitions (ranges over all files)."""
     of_files = stats_rows([(partition, file, [r]) for partition, file, r in files])
     of_partitions = partition_stats_rows([(p, [r]) for p, r in partitions], tight=tight, expression=True)
     return pa.concat_tables([of_files, of_partitions])
@@ -157,9 +157,9 @@ def expression_rows(
 def expression_bloom(
     rows: pa.Table | Iterable[pa.Table], column: str, expression: Expression, size: BloomSize
 ) -> tuple[str, bytes]:
-    """Type and text of a bloom filter of an expression's values in one base file, nulls left out.
+    """Type and text of a bloom filter of an expression's non-null values in one base file.
 
-    ``size``: in Java's tables that of the writer's ``hoodie.index.bloom.*`` or of the index definition.
+    ``size``: in Java's tables from the writer's ``hoodie.index.bloom.*`` or the index definition.
     """
     made = BloomFilter(size)
     for batch in [rows] if isinstance(rows, pa.Table) else rows:
@@ -173,8 +173,7 @@ def expression_bloom(
 
 
 def _storable(found: Range, version: str, *, whole: bool = False) -> Range | None:
-    """With short bounds; None for a range that has no row. ``whole``: a value above which nothing short is
-    stays as it is."""
+    """The range with short bounds; None if it gets no row. ``whole``: keep a high without a short bound."""
     if found.low is None:
         return found if found.is_bounded else None
     high = upper_bound(found.high)
@@ -236,7 +235,7 @@ def _numbers(ranges: Sequence[Range]) -> list[list[int]]:
 
 
 def _storing(found: Range, version: str, *, typed: bool) -> Storing:
-    """``typed``: with its type where it has no value."""
+    """How to store a range's values; ``typed``: name the type even if there is no value."""
     known = found.low is not None or (typed and not pa.types.is_null(found.type))
     how = storing(found.type, version) if known else None
     how = how or Storing(0, NULL_TYPE if version == V2 else None, None)
@@ -244,7 +243,7 @@ def _storing(found: Range, version: str, *, typed: bool) -> Storing:
 
 
 def _packed(values: Sequence[Any], ranges: Sequence[Range], how: Sequence[Storing]) -> pa.Array:
-    """Values of all columns as bytes; those of one type at once."""
+    """All values as bytes; values of one type are packed together."""
     made: list[bytes | None] = [None] * len(values)
     places: dict[pa.DataType, list[int]] = {}
     for at, (value, r) in enumerate(zip(values, ranges, strict=True)):
@@ -258,7 +257,7 @@ def _packed(values: Sequence[Any], ranges: Sequence[Range], how: Sequence[Storin
 
 
 def typed_values(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Plain values as ``Range`` has them, as an array of the column's type."""
+    """Plain values of a ``Range`` as an array of the column's type."""
     types = pa.types
     if types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind):
         return pa.array(values, pa.int32() if kind.bit_width == 32 else pa.int64()).cast(kind)

@@ -1,8 +1,8 @@
-"""Values of metadata files to the flat tables of ``records``, by columns.
+"""Decodes values of metadata files to the flat tables of ``flat_rows``, by columns.
 
-All values of a file lie side by side, one Avro datum each; one cursor per row moves over them column by
-column. A union of wrapper records is read branch by branch, each for all rows that have it: of one file's
-rows few branches are in use. In the end each cursor must stand at the next row.
+All values of a file lie side by side, one Avro datum each; one cursor per row moves over them, column by
+column. A union of wrapper records is read branch by branch, each for all rows that have it: a file's rows use
+few branches. At the end, each cursor must stand at the next row.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mainstem.metadata.records.record_schema import (
 )
 from mainstem.metadata.records.typed_bounds import ARRAY, Storing, packed
 
-# Rows decoded together: their bytes should stay in the processor's cache from column to column.
+# Rows decoded together: few enough that their bytes stay in the processor's cache between columns.
 _ROWS = 16_384
 
 Columns = dict[str, "pa.Array"]
@@ -40,7 +40,7 @@ Columns = dict[str, "pa.Array"]
 def decode_rows(
     content: Content, keys: pa.Array, values: pa.Array, schema_text: str, schema: pa.Schema, path: str
 ) -> pa.Table:
-    """Rows of one file or log block as a table of ``schema``; see ``records.decode``."""
+    """Rows of one file or log block as a table of ``schema``; see ``flat_rows.decode``."""
     layout = parse_record_schema(schema_text, path)
     if layout.payload(content) is None:
         raise Unsupported(f"metadata written without {PAYLOADS[content]}, by a Hudi that had no such index"
@@ -98,7 +98,7 @@ def _types(content: Content, cursors: Cursors, kind: AvroType) -> pa.Array:
 
 
 def _nothing(cursors: Cursors, kind: AvroType, name: str) -> None:
-    """The field of another content, which is null."""
+    """Check that the field of another kind of rows is null."""
     valid = branches(cursors, kind) if kind.nullable else None
     if valid is None or valid.any():
         raise Malformed(f"{name} in a row of another type")
@@ -122,10 +122,10 @@ def _payload(
 
 
 def _union(cursors: Cursors, kinds: tuple[int, ...]) -> tuple[pa.Array, pa.Array]:
-    """(kind, packed value) per row; the cursors move behind the union."""
+    """(kind, packed value) per row; moves the cursors past the union."""
     numbers = read_numbers(cursors, None)
     if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(kinds):
-        raise Malformed(f"a union branch beyond the {len(kinds)} that there are")
+        raise Malformed(f"a union branch beyond the last of {len(kinds)}")
     found = np.asarray(kinds, np.int8)[numbers]
     made = pa.nulls(cursors.rows, pa.binary())
     for kind in np.unique(found).tolist():
@@ -146,7 +146,7 @@ def _union(cursors: Cursors, kinds: tuple[int, ...]) -> tuple[pa.Array, pa.Array
 
 
 def _packed(values: pa.Array, kind: int) -> pa.Array:
-    if pa.types.is_binary(values.type):  # decimals too: what is stored is what is packed
+    if pa.types.is_binary(values.type):  # decimals too: their stored bytes are the packed form
         return values
     return packed(values, Storing(kind, None, None))
 
@@ -163,7 +163,7 @@ def _table(content: Content, keys: pa.Array, columns: Columns, schema: pa.Schema
         raise CorruptTable(f"metadata rows of another shape than Hudi's: {error}", path=path) from None
 
 
-# Flat column -> field of the payload; what is not here is called alike.
+# Flat column -> field of the payload; columns not listed here have the field's name.
 _FIELDS = {
     "file": "fileName", "column": "columnName", "min_kind": "minValueKind", "min": "minValue",
     "max_kind": "maxValueKind", "max": "maxValue", "value_count": "valueCount", "null_count": "nullCount",
@@ -171,7 +171,7 @@ _FIELDS = {
     "bloom": "bloomFilter", "partition": "partitionName", "instant_ms": "instantTime",
     "encoding": "fileIdEncoding",
 }  # fmt: skip
-# Fields that older writers do not have.
+# Fields that older writers do not write.
 _DEFAULTS = {"tight": False, "ordinal": None, "type_info": None, "encoding": 0, "position": None}
 
 
@@ -197,7 +197,7 @@ def _column(name: str, keys: pa.Array, columns: Columns, schema: pa.Schema) -> p
 
 
 def _files(keys: pa.Array, maps: pa.Array) -> list[pa.Array]:
-    """One row per entry of each map; of an empty or missing map one row without a name."""
+    """One row per map entry; for an empty or missing map, one row without a name."""
     if not pa.types.is_map(maps.type):
         raise pa.ArrowInvalid(f"a list of files of type {maps.type}")
     offsets = np.frombuffer(maps.buffers()[1], np.int32, len(maps) + 1, 4 * maps.offset).astype(np.int64)

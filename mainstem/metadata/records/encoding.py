@@ -1,6 +1,8 @@
-"""The flat tables of ``records`` to values of metadata files, by columns: the reverse of ``decoding``.
+"""Encodes the flat tables of ``flat_rows`` as values of metadata files, by columns: the inverse of
+``decoding``.
 
-Bytes equal Java's for the same rows, but for the order of names in a ``files`` row (a hash map's there).
+The bytes equal Java's for the same rows, except for the order of names in a ``files`` row (a hash map in
+Java).
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ Encoded = tuple["pa.Array", "pa.Array"]
 def encode_rows(
     content: Content, rows: pa.Table, schema_text: str, file_name: str | None
 ) -> tuple[pa.Array, pa.Array]:
-    """Keys and values of ``rows``, sorted by key; see ``records.encode``."""
+    """Keys and values of ``rows``, sorted by key; see ``flat_rows.encode``."""
     if 0 < rows.num_rows <= FEW:
         keys, values = encode_few(content, rows, schema_text, file_name)
         _check_once(keys)
@@ -48,7 +50,7 @@ def encode_rows(
 
 
 def encode_keyed(content: Content, groups: Sequence[KeyedRows], schema_text: str) -> Encoded:
-    """Keys and values of all groups' rows; see ``records.encode_keyed``."""
+    """Keys and values of all groups' rows; see ``flat_rows.encode_keyed``."""
     first: dict[int, int] = {}
     kinds: list[pa.Table] = []
     for rows in groups:
@@ -92,7 +94,7 @@ def _check_once(keys: pa.Array) -> None:
 
 
 def _sorted(rows: pa.Table) -> tuple[pa.Array, Columns]:
-    # Of bytes, not of texts: files are sorted by unsigned UTF-8 bytes.
+    # Sort bytes, not texts: files are sorted by unsigned UTF-8 bytes.
     order = pc.sort_indices(rows["key"].cast(pa.binary()))
     rows = rows.take(order).combine_chunks()
     columns = {name: _one(rows[name]) for name in rows.column_names}
@@ -106,7 +108,7 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _grouped_files(rows: pa.Table) -> tuple[pa.Array, Columns]:
-    """Rows of one key as the entries of one map; a row without name makes an empty one."""
+    """Group the rows of each key into one map; a row without a name makes an empty map."""
     order = pc.sort_indices(rows, [("key", "ascending"), ("name", "ascending")])
     rows = rows.take(order).combine_chunks()
     keys = _one(rows["key"])
@@ -176,13 +178,13 @@ def _value_types(columns: Columns) -> pa.Array:
 
 
 def _put_union(pieces: Pieces, kinds: pa.Array, values: pa.Array, known: tuple[int, ...]) -> None:
-    """Branch number and wrapped value of each row: encoded kind by kind, then brought into order."""
+    """Append each row's branch number and wrapped value: encoded kind by kind, then put in row order."""
     found = kinds.to_numpy(zero_copy_only=False)
     places, made, count = np.zeros(len(found), np.int64), [], 0
     for kind in np.unique(found).tolist():
         rows = np.flatnonzero(found == kind)
         if kind not in known or kind == ARRAY:
-            raise Invalid(f"a statistics value of kind {kind}, which this schema has not")
+            raise Invalid(f"a statistics value of kind {kind}, which this schema does not have")
         prefix = zigzag(known.index(kind))
         if kind == 0:
             made.append(pa.array([prefix], pa.binary()))
@@ -203,7 +205,7 @@ def _put_union(pieces: Pieces, kinds: pa.Array, values: pa.Array, known: tuple[i
 
 
 def _as_integers(values: pa.Array, kind: AvroType) -> pa.Array:
-    """Dates and times as the plain integers of their wrapper."""
+    """Dates and times as the plain integers of their wrappers."""
     if not pa.types.is_temporal(values.type):
         return values
     return values.cast(pa.int32() if kind.kind == "int" else pa.int64())

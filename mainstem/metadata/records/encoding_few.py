@@ -1,7 +1,7 @@
-"""A few rows of the metadata table to values, row by row: the same bytes as ``encoding`` makes by columns.
+"""Encodes a few rows of the metadata table row by row, into the same bytes as ``encoding`` does by columns.
 
-A small commit adds some rows to each file group of the metadata table; laying out columns would cost more
-than the rows. Writers are made once per schema, content and file name.
+A small commit adds a few rows to each file group of the metadata table; setting up columns would cost more
+than the rows. Writers are built once per schema, content and file name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mainstem.metadata.records.record_schema import TYPES, parse_record_schema
 from mainstem.metadata.records.typed_bounds import ARRAY, BOOLEAN, BYTES, DECIMAL, DOUBLE, FLOAT, STRING
 from mainstem.metadata.records.value_layout import lay_out
 
-#: rows up to which this is quicker than columns
+#: up to this many rows, this is faster than columns
 FEW = 64
 Row = dict[str, Any]
 Put = Callable[[Row, bytearray], None]
@@ -31,16 +31,16 @@ Put = Callable[[Row, bytearray], None]
 def encode_few(
     content: Content, rows: pa.Table, schema_text: str, file_name: str | None
 ) -> tuple[pa.Array, pa.Array]:
-    """Keys and values of one or more ``rows``, sorted by key; see ``records.encode``.
+    """Keys and values of one or more ``rows``, sorted by key; see ``flat_rows.encode``.
 
-    Two rows of one key are left for the caller to find.
+    Does not check for repeated keys; the caller does.
     """
     made = sorted(_pairs(content, rows, schema_text, file_name))
     return tuple(pa.array(column, pa.binary()) for column in zip(*made, strict=True))
 
 
 def values_in_order(content: Content, rows: pa.Table, schema_text: str) -> pa.Array:
-    """The value of each of some ``rows``, in their order; not of ``files``."""
+    """The values of ``rows``, in their order; for all contents except ``files``."""
     return pa.array([value for _, value in _pairs(content, rows, schema_text, None)], pa.binary())
 
 
@@ -62,7 +62,7 @@ def _pairs(
 
 
 def _grouped_files(rows: list[Row]) -> list[Row]:
-    """Rows of one key as the entries of one map, by name; a row without name makes an empty one."""
+    """Group the rows of each key into one map, sorted by name; a row without a name makes an empty map."""
     maps: dict[str, list[tuple[str, Row]]] = {}
     for row in rows:
         entries = maps.setdefault(row["key"], [])
@@ -80,7 +80,7 @@ def _grouped_files(rows: list[Row]) -> list[Row]:
 
 
 class _Parts:
-    """What makes up a row, in its order; constants that follow one another are one."""
+    """The parts of a row, in order; consecutive constants are joined."""
 
     def __init__(self, columns: frozenset[str]) -> None:
         self.columns = columns
@@ -139,12 +139,12 @@ def _value_type_put(write: Writer) -> Put:
 
 
 def _union_put(which: str, known: tuple[int, ...]) -> Put:
-    """Branch number and wrapped value; ``statistics`` says what the bytes of each kind are."""
+    """Writes branch number and wrapped value; ``typed_bounds`` defines the bytes of each kind."""
 
     def put(row: Row, out: bytearray) -> None:
         kind, value = row[f"{which}_kind"], row[which]
         if kind not in known or kind == ARRAY:
-            raise Invalid(f"a statistics value of kind {kind}, which this schema has not")
+            raise Invalid(f"a statistics value of kind {kind}, which this schema does not have")
         out += zigzag(known.index(kind))
         if kind == 0:
             return

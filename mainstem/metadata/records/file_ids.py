@@ -1,4 +1,4 @@
-"""File ids in the record index: a UUID as two longs and a number, or the text itself (``fileIdEncoding``)."""
+"""File ids in the record index: a UUID as two longs and a number, or else the text (``fileIdEncoding``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: ``<uuid>-<number>``: what encoding 0 can hold (encoding 1 holds any text)
+#: encoding 0 holds ``<uuid>-<number>`` or a bare UUID, encoding 1 any text
 UUID_ENCODING, TEXT_ENCODING = 0, 1
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(-(0|[1-9][0-9]{0,8}))?\Z")
 _NAMES = ("fileIdHighBits", "fileIdLowBits", "fileIndex", "fileId", "fileIdEncoding")
@@ -21,7 +21,7 @@ _DIGITS = np.array([i for i in range(36) if i not in _DASHES])
 
 
 def texts_of(columns: dict[str, pa.Array]) -> pa.Array:
-    """File ids as texts, from the fields of ``recordIndexMetadata``; null where a row has none."""
+    """File ids as texts, from the fields of ``recordIndexMetadata``; null for a row without one."""
     high, low = columns["fileIdHighBits"], columns["fileIdLowBits"]
     number, text = columns["fileIndex"], columns["fileId"]
     encoding = columns.get("fileIdEncoding")
@@ -49,9 +49,9 @@ def _uuid_texts(high: pa.Array, low: pa.Array) -> pa.Array:
 
 
 def fields_of(texts: pa.Array) -> dict[str, pa.Array]:
-    """The reverse of ``texts_of``: texts that are UUIDs with encoding 0, all others with encoding 1.
+    """The inverse of ``texts_of``: UUIDs get encoding 0, all other texts encoding 1.
 
-    Distinct file ids are few beside rows, so they are taken apart one by one.
+    There are few distinct file ids among many rows, so each is parsed once.
     """
     coded = pc.dictionary_encode(texts)
     coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded

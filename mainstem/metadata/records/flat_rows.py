@@ -1,21 +1,23 @@
 """Rows of the metadata table: ``HoodieMetadataRecord`` and its flat Arrow schemas, one per ``Content``.
 
-A row is a key and an Avro datum without header. It is decoded with the schema text that its file embeds:
-three variants of the record exist (table version 8, version 9 without ``valueType``, version 9 with it), and
-each field is looked up by name. ``key`` inside of the datum is always empty; the true one is the file's.
+A row is a key and an Avro datum without header. It is decoded with the schema text embedded in its file.
+Three variants of the record exist (table version 8, version 9 without ``valueType``, version 9 with it), so
+each field is looked up by name. The ``key`` inside the datum is always empty; the real one is the file
+entry's.
 
 =========  ==================================================================================================
-FILES      one row per file name. ``key`` partition (``.``: not partitioned) or ``__all_partitions__`` (then
-           ``name`` is a partition); ``size`` in bytes, 0 of partitions and tombstones; ``deleted`` tombstone.
-           A record without names is one row whose ``name`` is null.
-STATS      ``key``; ``type`` 3 of a file, 6 of a partition; ``file`` (of type 6 the partition); ``column``;
-           ``min_kind``, ``min``, ``max_kind``, ``max`` as ``statistics`` packs them (kind 0: null);
-           ``value_count`` rows with nulls, ``null_count``, ``total_size``, ``total_uncompressed_size``;
-           ``deleted``; ``tight`` (isTightBound); ``ordinal``, ``type_info`` (valueType, index version V2)
+FILES      one row per file name. ``key``: partition (``.``: not partitioned) or ``__all_partitions__`` (then
+           ``name`` is a partition); ``size`` in bytes, 0 for partitions and tombstones; ``deleted``:
+           tombstone. A record without names is one row whose ``name`` is null.
+STATS      ``key``; ``type`` 3 for a file, 6 for a partition; ``file`` (for type 6 the partition); ``column``;
+           ``min_kind``, ``min``, ``max_kind``, ``max`` as ``typed_bounds`` packs them (kind 0: null);
+           ``value_count`` (rows including nulls), ``null_count``, ``total_size``,
+           ``total_uncompressed_size``; ``deleted``; ``tight`` (isTightBound); ``ordinal``, ``type_info``
+           (valueType, index version V2)
 BLOOM      ``key``, ``type`` (DYNAMIC_V0, SIMPLE), ``timestamp``, ``bloom`` (the stored text), ``deleted``
-RECORDS    ``key`` record key; ``partition``; ``file_id`` (whatever its encoding); ``instant_ms`` epoch
-           milliseconds of the instant in the *writer's* time zone: a hint; ``encoding`` 0 or 1; ``position``
-SECONDARY  ``key`` as stored (``keys.split_secondary``), ``deleted``
+RECORDS    ``key``: record key; ``partition``; ``file_id`` (whatever its encoding); ``instant_ms``: epoch
+           milliseconds of the instant in the *writer's* time zone, a hint; ``encoding`` 0 or 1; ``position``
+SECONDARY  ``key`` as stored (see ``row_keys.split_secondary``), ``deleted``
 =========  ==================================================================================================
 """
 
@@ -87,11 +89,11 @@ SCHEMAS: dict[Content, pa.Schema] = {
 def decode(
     content: Content, keys: pa.Array, values: pa.Array, schema_text: str, *, path: str = ""
 ) -> pa.Table:
-    """Rows of a base file or an HFILE block as a table of ``SCHEMAS[content]``, in the order of the file.
+    """Rows of a base file or an HFILE block as a table of ``SCHEMAS[content]``, in file order.
 
-    ``keys`` and ``values`` are binary arrays without nulls; ``schema_text`` is what their file embeds;
-    ``path`` appears in errors. Raises ``CorruptTable`` for values that do not parse or are of another
-    content, ``Unsupported`` for a schema or a value that Hudi 1.2 does not write.
+    ``keys`` and ``values`` are binary arrays without nulls; ``schema_text`` is the one embedded in their
+    file; ``path`` appears in errors. Raises ``CorruptTable`` for values that do not parse or belong to
+    another content, ``Unsupported`` for a schema or a value that Hudi 1.2 does not write.
     """
     return decode_rows(content, keys, values, schema_text, SCHEMAS[content], path)
 
@@ -101,10 +103,10 @@ def encode(
 ) -> tuple[pa.Array, pa.Array]:
     """``(keys, values)`` as binary arrays sorted by key, for ``write_hfile``.
 
-    ``rows`` have the columns of ``SCHEMAS[content]`` in any order; of a ``files`` table all rows of a key
-    become one value. ``schema_text``: ``schema_of_version`` of the table's version, or that of the file
-    whose rows these are. ``file_name``: of a compacted base file, whose rows name it. Raises ``Invalid`` for
-    two rows of one key and for a value that the schema cannot hold.
+    ``rows`` have the columns of ``SCHEMAS[content]`` in any order; in a ``files`` table, all rows of a key
+    become one value. ``schema_text``: ``schema_of_version`` of the table's version, or that of the file the
+    rows come from. ``file_name``: name of a compacted base file, which its rows hold. Raises ``Invalid`` for
+    repeated keys and for a value that the schema cannot hold.
     """
     there = set(rows.column_names)
     missing = [name for name in SCHEMAS[content].names if name not in there]
@@ -116,6 +118,8 @@ def encode(
 def encode_keyed(
     content: Content, groups: Sequence[KeyedRows], schema_text: str
 ) -> tuple[pa.Array, pa.Array]:
-    """``encode`` of the rows of some file groups of an index of keys, one group after another, at once.
-    Values are a dictionary array: few differ."""
+    """``encode`` for the rows of several file groups of an index of keys, one group after another.
+
+    The values are a dictionary array, since few differ.
+    """
     return encoding.encode_keyed(content, groups, schema_text)

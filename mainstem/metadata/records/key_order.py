@@ -1,4 +1,4 @@
-"""Sorting keys by their unsigned bytes, as files of the metadata table have them."""
+"""Sorts keys by their unsigned bytes, the order of the metadata table's files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _TIES_SHARE = 32
 
 
 def key_order(keys: pa.Array) -> np.ndarray:
-    """int64: the places of texts without nulls in the order of their UTF-8 bytes; equal ones in any order.
+    """int64: positions of texts (without nulls) in the order of their UTF-8 bytes; equal ones in any order.
 
-    Keys mostly differ in eight bytes behind what all have in common. These are sorted as numbers, which takes
-    a tenth of the time of sorting texts; those that are alike there, if they are few, by all their bytes.
+    Keys mostly differ within eight bytes after their common prefix. Sorting these bytes as numbers takes a
+    tenth of the time of sorting texts. Keys that are equal there, if few, are then sorted by all their bytes.
     """
     keys = keys.cast(pa.binary())
     words = _words(keys)
@@ -28,7 +28,7 @@ def key_order(keys: pa.Array) -> np.ndarray:
     tied = np.flatnonzero(np.diff(words[order]) == 0)
     if len(tied) > len(keys) // _TIES_SHARE:
         return pc.sort_indices(keys).to_numpy()
-    # Places that follow one another are one run of equal words.
+    # Consecutive positions form one run of equal words.
     for _, run in groupby(enumerate(tied.tolist()), key=lambda pair: pair[1] - pair[0]):
         places = [place for _, place in run]
         among = slice(places[0], places[-1] + 2)
@@ -37,7 +37,7 @@ def key_order(keys: pa.Array) -> np.ndarray:
 
 
 def _words(keys: pa.Array) -> np.ndarray | None:
-    """uint64 per key: eight bytes behind those that all have in common; None where a key has not as many."""
+    """uint64 per key: the eight bytes after the common prefix; None if a key is too short for them."""
     if len(keys) < 2:
         return None
     offsets = offsets_of(keys)

@@ -1,4 +1,4 @@
-"""Rows of an index of keys as a commit makes them: many keys, and little else that differs."""
+"""Rows of an index of keys, as a commit makes them: many keys, and few distinct other values."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class KeyedRows:
-    """Rows of one file group of the record index or of a secondary index, sorted by unsigned bytes of their
-    keys, each there once. Row n is the row ``which[n]`` of ``kinds`` (as in ``records.SCHEMAS``) with the key
-    ``keys[n]``: a row names the file group of the data that its key lies in, and a commit has few of these.
+    """Rows of one file group of the record index or of a secondary index.
+
+    Sorted by the unsigned bytes of their keys, without repeats. Row n is the row ``which[n]`` of ``kinds``
+    (as in ``flat_rows.SCHEMAS``) with the key ``keys[n]``: apart from its key, a row names only the file
+    group of its data, and a commit has few of these.
     """
 
     keys: pa.Array
@@ -24,7 +26,7 @@ class KeyedRows:
         return len(self.keys)
 
     def slice(self, low: int, size: int) -> KeyedRows:
-        """Some of the rows; nothing is copied."""
+        """Some of the rows, without copying."""
         return KeyedRows(self.keys.slice(low, size), self.which[low : low + size], self.kinds)
 
     def table(self) -> pa.Table:

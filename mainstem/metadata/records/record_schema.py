@@ -1,7 +1,7 @@
-"""The schema that a file of the metadata table embeds, taken apart for the decoder and the encoder.
+"""Parses the schema embedded in a file of the metadata table, for decoder and encoder.
 
-Avro's statistics are unions of up to 14 types, which no column of a table is: here the branches are known by
-the names of their records, and a branch's number in the text is turned into the kind of ``statistics``.
+Statistics values are Avro unions of up to 14 types, which table columns never are. Here their branches are
+recognised by the names of their records, and a branch's number becomes a kind of ``typed_bounds``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mainstem.formats.avro_schema import AvroType, record_type
 from mainstem.metadata.metadata_partitions import Content
 from mainstem.metadata.records.typed_bounds import ARRAY, KINDS
 
-#: the field of the record that holds the rows of a content
+#: content -> the record's field that holds its rows
 PAYLOADS = {
     Content.FILES: "filesystemMetadata",
     Content.STATS: "ColumnStatsMetadata",
@@ -25,7 +25,7 @@ PAYLOADS = {
     Content.RECORDS: "recordIndexMetadata",
     Content.SECONDARY: "SecondaryIndexMetadata",
 }
-#: values of ``type`` in the rows of a content
+#: content -> values of ``type`` in its rows
 TYPES = {
     Content.FILES: (1, 2),
     Content.STATS: (3, 6),
@@ -35,7 +35,7 @@ TYPES = {
 }
 UNIONS = ("minValue", "maxValue")
 FILE_NAME = "_hoodie_file_name"
-#: field of a payload -> flat column of ``records``, where they differ
+#: field of a payload -> column of the flat table, where the names differ
 FLAT_COLUMNS = {
     "fileName": "file", "columnName": "column", "valueCount": "value_count", "nullCount": "null_count",
     "totalSize": "total_size", "totalUncompressedSize": "total_uncompressed_size", "isDeleted": "deleted",
@@ -51,7 +51,7 @@ _WRAPPERS = {
         1,
     )
 }  # fmt: skip
-#: Avro type of a kind's value
+#: kind -> Avro type of its values
 WRAPPED: dict[int, AvroType] = dict(
     enumerate(
         (AvroType("boolean"), AvroType("int"), AvroType("long"), AvroType("float"), AvroType("double"),
@@ -65,28 +65,27 @@ WRAPPED: dict[int, AvroType] = dict(
 @dataclass(frozen=True)
 class RecordSchema:
     """``record``: the type, with bytes in place of the unions of statistics; ``branches``: for ``minValue``
-    and ``maxValue`` the kind of each branch, 0 for null, -1 for what is not known."""
+    and ``maxValue`` the kind of each branch, 0 for null, -1 if unknown."""
 
     record: AvroType
     branches: dict[str, tuple[int, ...]]
 
     def payload(self, content: Content) -> AvroType | None:
-        """Type of the field that holds rows of this content; None if the schema has none."""
+        """Type of the field that holds rows of this content; None if the schema lacks it."""
         return dict(self.record.fields).get(PAYLOADS[content])
 
 
 def schema_of_version(table_version: int) -> str:
-    """The schema text that writers of a table version (8, 9) embed."""
+    """The schema text that writers of a table version (8 or 9) embed."""
     return _stored(8 if table_version < 9 else 9)
 
 
 @lru_cache(maxsize=4)
 def commit_schema(table_version: int) -> str:
-    """What commits of the metadata table name as its schema: without meta fields, letter for letter Java's.
+    """The schema named in commits of the metadata table: without meta fields, letter for letter Java's.
 
-    A Java writer that compacts the metadata table takes its writer schema from there, and goes on with it:
-    with another one it fails (``HoodieMetadataPayload.getInsertValue`` knows one object, and the places of
-    fields in it).
+    A Java writer that compacts the metadata table uses it as its writer schema. With another one it fails:
+    ``HoodieMetadataPayload.getInsertValue`` expects one particular object and the positions of its fields.
     """
     made = json.loads(schema_of_version(table_version))
     made["fields"] = [field for field in made["fields"] if not field["name"].startswith("_hoodie_")]
@@ -102,7 +101,7 @@ def _stored(version: int) -> str:
 
 @lru_cache(maxsize=16)
 def parse_record_schema(text: str, path: str = "") -> RecordSchema:
-    """Takes an embedded schema apart. ``CorruptTable`` for what is no record of the metadata table."""
+    """The parsed form of an embedded schema. ``CorruptTable`` if it is no record of the metadata table."""
     if len(text) > limits.SCHEMA_BYTES_MAX:
         raise CorruptTable(f"an Avro schema of {len(text)} characters", path=path)
     try:
@@ -119,7 +118,7 @@ def parse_record_schema(text: str, path: str = "") -> RecordSchema:
 
 
 def _take_unions(node: dict) -> dict[str, tuple[int, ...]]:
-    """Replaces the unions of wrappers in ``node`` by ["null", "bytes"]; the kinds of their branches."""
+    """Replace the unions of wrappers in ``node`` by ["null", "bytes"]; return the kinds of their branches."""
     branches = {}
     for field in node["fields"]:
         if field["name"] != PAYLOADS[Content.STATS]:

@@ -1,21 +1,21 @@
-"""Keys of the metadata table's rows, and the file group that each lies in.
+"""Keys of the metadata table's rows, and the file groups in which they are stored.
 
-``b64`` is standard base64 with padding; ``hash`` is xxHash64 (seed 0xdabadaba sign-extended) as 8 big-endian
-bytes; a partition is its relative path, ``.`` where the table has none.
+``b64`` is standard base64 with padding; ``hash`` is xxHash64 (seed 0xdabadaba, sign-extended) as 8 big-endian
+bytes; a partition is its relative path, ``.`` in a non-partitioned table.
 
 =====================  =======================================================================
 files                  partition, and ``__all_partitions__``
 column_stats           ``b64(hash(column)) b64(hash(partition)) b64(md5(file name))``
 partition_stats        ``b64(hash(column)) b64(hash(partition))``
 bloom_filters          ``b64(hash(partition)) b64(md5(file name))``
-expr_index_*           as column_stats or bloom_filters; a partition's row
+expr_index_*           like column_stats or bloom_filters; a partition's row has
                        ``b64(hash(column)) b64(hash("__partition_stat__")) b64(hash(partition))``
 record_index           record key
 secondary_index_*      ``esc(value) $ esc(record key)``; a null value is one NUL
 =====================  =======================================================================
 
-Everything works on Arrow arrays. Hashes are computed once per distinct value in plain Python: columns and
-partitions are few, and a file's MD5 is needed for all of its columns.
+All functions take Arrow arrays. Hashes are computed in plain Python, once per distinct value: columns and
+partitions are few, and a file's MD5 serves all of its columns.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SEED = 0xFFFFFFFFDABADABA
 _PARTITION_STAT = "__partition_stat__"
 _NULL = "\0"
 _SEPARATOR = "$"
-#: what the keys of a secondary index begin with whose value is null
+#: prefix of secondary index keys whose value is null
 NULL_PREFIX = _NULL + _SEPARATOR
 
 
@@ -52,7 +52,7 @@ def name_hash(text: str) -> str:
 
 
 def partition_hash(partition: str) -> str:
-    """``name_hash`` of a partition path, "" of a non-partitioned table."""
+    """``name_hash`` of a partition path; "" for a non-partitioned table."""
     return name_hash(in_keys(partition))
 
 
@@ -62,16 +62,16 @@ def file_hash(name: str) -> str:
 
 
 def _each(values: pa.Array | pa.ChunkedArray, made: Callable[[str], str]) -> pa.Array:
-    """``made`` of every value, computed once per distinct one."""
+    """``made(value)`` for every value, computed once per distinct value."""
     coded = pc.dictionary_encode(values)
     coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
-    if isinstance(coded, pa.ChunkedArray):  # pyarrow before 20 gives none back where there was no chunk
+    if isinstance(coded, pa.ChunkedArray):  # pyarrow before 20 returns no chunk for an empty input
         coded = pa.array([], pa.dictionary(pa.int32(), pa.string()))
     return pa.array([made(text) for text in coded.dictionary.to_pylist()], pa.string()).take(coded.indices)
 
 
 def column_stats_keys(columns: pa.Array, partitions: pa.Array, files: pa.Array) -> pa.Array:
-    """Keys in ``column_stats`` of rows; partitions as paths, "" for a non-partitioned table."""
+    """Keys in ``column_stats``; partitions are paths, "" for a non-partitioned table."""
     return _joined(_each(columns, name_hash), _each(partitions, partition_hash), _each(files, file_hash))
 
 
@@ -81,7 +81,7 @@ def partition_stats_keys(columns: pa.Array, partitions: pa.Array) -> pa.Array:
 
 
 def expression_partition_keys(columns: pa.Array, partitions: pa.Array) -> pa.Array:
-    """Keys of the partitions' rows in a column-statistics expression index; columns are the source ones."""
+    """Keys of partition rows in a column statistics expression index; ``columns`` are its source columns."""
     middle = pa.repeat(pa.scalar(name_hash(_PARTITION_STAT)), len(columns))
     return _joined(_each(columns, name_hash), middle, _each(partitions, partition_hash))
 
@@ -99,13 +99,13 @@ def _joined(*parts: pa.Array) -> pa.Array:
 
 
 def secondary_keys(values: pa.Array, record_keys: pa.Array) -> pa.Array:
-    """``esc(value)$esc(record key)``; ``values`` are texts as Java prints them, null allowed."""
+    """``esc(value)$esc(record key)``; ``values`` are texts as Java prints them, or null."""
     escaped = pc.fill_null(_escaped(values), _NULL)
     return pc.binary_join_element_wise(escaped, _escaped(record_keys), _SEPARATOR)
 
 
 def secondary_prefixes(values: pa.Array) -> pa.Array:
-    """``esc(value)$``: what all entries of a value begin with."""
+    """``esc(value)$``: the common prefix of all entries of a value."""
     return pc.binary_join_element_wise(pc.fill_null(_escaped(values), _NULL), "", _SEPARATOR)
 
 
@@ -117,13 +117,13 @@ def _escaped(values: pa.Array) -> pa.Array:
 
 
 def _data_of(values: pa.Array) -> bytes:
-    """The bytes of all texts: whether a byte is in any of them is a matter of microseconds there."""
+    """The bytes of all texts together: searching them for a byte takes microseconds."""
     offsets, data = offsets_of(values), values.buffers()[2]
     return b"" if data is None else data.slice(int(offsets[0]), int(offsets[-1] - offsets[0])).to_pybytes()
 
 
 def split_secondary(keys: pa.Array, *, path: str = "") -> tuple[pa.Array, pa.Array]:
-    """``(value or null, record key)`` of stored keys. ``CorruptTable`` for a key without separator."""
+    """``(value or null, record key)`` of stored keys. ``CorruptTable`` for a key without a separator."""
     keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     cut = _separators(keys)
     if len(cut) and int(cut.min()) < 0:
@@ -136,14 +136,14 @@ def split_secondary(keys: pa.Array, *, path: str = "") -> tuple[pa.Array, pa.Arr
 
 
 def _separators(keys: pa.Array) -> np.ndarray:
-    """Byte of the first unescaped ``$`` of each key, -1 where there is none."""
+    """Position of the first unescaped ``$`` in each key's bytes; -1 if there is none."""
     data, begins = _data_of(keys), offsets_of(keys).astype(np.int64)
     begins -= begins[0]
     places = np.flatnonzero(np.frombuffer(data, np.uint8) == ord(_SEPARATOR))
     odd = b"\\" in data
     alike = not odd and len(places) == len(keys)
     if alike and (places >= begins[:-1]).all() and (places < begins[1:]).all():
-        return places - begins[:-1]  # one for each, as nearly always
+        return places - begins[:-1]  # exactly one per key, as nearly always
     found = pc.find_substring(keys, _SEPARATOR).to_numpy(zero_copy_only=False).astype(np.int64)
     if not odd:
         return found
@@ -163,8 +163,10 @@ def _separator(key: bytes) -> int:
 
 
 def _pieces(keys: pa.Array, cuts: Sequence[np.ndarray], wanted: Sequence[int]) -> list[pa.Array]:
-    """Some of the pieces of each key, by their numbers, when it is cut at these bytes: all pieces lie one
-    behind the other in one array of them."""
+    """Cut each key at these bytes and return the pieces with the ``wanted`` numbers.
+
+    All pieces of all keys form one array, from which the wanted ones are taken.
+    """
     rows, begins, count = len(keys), offsets_of(keys), len(cuts) + 1
     offsets = np.empty(count * rows + 1, np.int32)
     offsets[::count] = begins
@@ -184,11 +186,11 @@ def _unescaped(values: pa.Array) -> pa.Array:
 
 
 def file_groups(texts: pa.Array, groups: int, secondary_version: str | None = None) -> np.ndarray:
-    """int64 per stored key: the file group that Java's hash names (``mapRecordKeyToFileGroupIndex``), under
-    version V2 of a secondary index the hash of ``hashed_texts``.
+    """int64 per stored key: its file group by Java's hash (``mapRecordKeyToFileGroupIndex``).
 
-    ``abs(abs(h) % groups)`` of ``String.hashCode``; Java's ``abs(-2**31)`` is negative and its remainder
-    keeps the sign, so the result is that of the absolute value in 64 bits.
+    Under version V2 of a secondary index only ``hashed_texts`` is hashed. The group is
+    ``abs(abs(h) % groups)`` of ``String.hashCode``. Java's ``abs(-2**31)`` is negative and its remainder
+    keeps the sign, so the result equals that of the 64-bit absolute value.
     """
     if groups <= 1:
         return np.zeros(len(texts), np.int64)
@@ -198,8 +200,8 @@ def file_groups(texts: pa.Array, groups: int, secondary_version: str | None = No
 
 
 def hashed_texts(keys: pa.Array, secondary_version: str | None = None) -> pa.Array:
-    """What is hashed of stored keys: all of it, or under version V2 of a secondary index what comes before
-    the record key, separator included (all of what has no separator)."""
+    """The hashed part of stored keys: all of it; under version V2 of a secondary index, the part before the
+    record key, separator included (all of it if there is no separator)."""
     keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     if secondary_version != V2 or not len(keys):
         return keys

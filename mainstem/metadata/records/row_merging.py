@@ -1,17 +1,19 @@
-"""Which row of the metadata table counts when base file and log blocks have several of one key.
+"""Merges rows of the metadata table: which row counts if base file and log blocks have several for one key.
 
-Rules of ``HoodieMetadataPayload.combineWith`` in Hudi 1.2, in the order of the log blocks, later is newer:
+The rules are those of ``HoodieMetadataPayload.combineWith`` in Hudi 1.2. Log blocks come in order, later ones
+are newer:
 
-* a delete (entry of a DELETE block) wins against what is older, and loses against what is newer;
+* a delete (an entry of a DELETE block) wins over older rows and loses to newer ones;
 * FILES: the union of both sets of names. A tombstone on a live name removes the name *and itself*, any other
-  tombstone stays, a live name on a live one or a tombstone is live with the larger size;
-* STATS: a row that is ``deleted`` or ``tight`` replaces the older, and any row replaces a deleted one;
-  otherwise bounds widen, counts and sizes are added, and all else is the newer row's;
+  tombstone stays; a live name on a live one or on a tombstone is live with the larger size;
+* STATS: a row that is ``deleted`` or ``tight`` replaces an older row, and any row replaces a deleted one;
+  otherwise bounds widen, counts and sizes are added, and everything else is the newer row's;
 * BLOOM, RECORDS, SECONDARY: the newer row.
 
-All log blocks are merged first, then their result onto the base file. That is why a file that the base has
-must never be named again before its tombstone: name and tombstone cancel each other among the logs, and the
-base's entry is live again. Nor does a tight row protect a later loose one of the same logs from the base's.
+All log blocks are merged first, and their result is then merged onto the base file. Therefore a file in the
+base must never be named again in the logs before its tombstone: name and tombstone would cancel each other
+there, and the base's entry would be live again. Nor does a tight row in the logs keep a later loose one there
+from being merged with the base's row.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ from mainstem.metadata.records.widening import widened
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of a base file or of HFILE blocks one after another, or the keys of a DELETE block.
+    """Rows of a base file or of consecutive HFILE blocks, or the keys of a DELETE block.
 
-    ``joined``: the rows are those of several blocks, so that a key may be there several times.
+    ``joined``: the rows come from several blocks, so a key may occur several times.
     """
 
     rows: pa.Table | None = None
@@ -41,23 +43,23 @@ class Block:
 
     @property
     def count(self) -> int:
-        """Rows, or keys that were deleted."""
+        """The number of rows, or of deleted keys."""
         return sum(len(held) for held in (self.rows, self.deletes) if held is not None)
 
 
 @dataclass(frozen=True)
 class Merged:
-    """One row per key (FILES: per key and name), tombstones included; ``deletes``: keys of which the newest
-    is a delete, which also removes what is older than these blocks."""
+    """One row per key (FILES: per key and name), tombstones included; ``deletes``: keys whose newest event is
+    a delete, which also removes everything older than these blocks."""
 
     rows: pa.Table
     deletes: pa.Array
 
 
 def merge(content: Content, base: pa.Table | None, logs: Sequence[Block]) -> pa.Table:
-    """Rows of a file slice, each key once, tombstones included (``shown`` leaves those out).
+    """Rows of a file slice, each key once, tombstones included (``shown`` removes them).
 
-    ``logs`` are all valid blocks in merge order.
+    ``logs`` are all blocks that count, in merge order.
     """
     folded = fold(content, logs)
     if base is None or not len(base):
@@ -70,7 +72,7 @@ def merge(content: Content, base: pa.Table | None, logs: Sequence[Block]) -> pa.
 
 
 def shown(content: Content, rows: pa.Table) -> pa.Table:
-    """Without tombstones, and without the rows of ``files`` that hold no name."""
+    """The rows without tombstones, and without the rows of ``files`` that hold no name."""
     if content == Content.RECORDS:
         return rows
     live = pc.invert(rows["deleted"])
@@ -78,12 +80,12 @@ def shown(content: Content, rows: pa.Table) -> pa.Table:
 
 
 def fold(content: Content, blocks: Sequence[Block]) -> Merged:
-    """The blocks among themselves, oldest first."""
+    """Merge the blocks with each other, oldest first."""
     blocks = [b for b in blocks if b.count]
     events = _Events(content, blocks)
     alone = len(blocks) == 1 and not blocks[0].joined
     if alone and (rows := blocks[0].rows) is not None and content != Content.FILES:
-        return Merged(rows, events.no_keys)  # a file has each key once
+        return Merged(rows, events.no_keys)  # within a file, keys do not repeat
     if content == Content.FILES:
         return _fold_files(events)
     if content == Content.STATS:
@@ -93,8 +95,8 @@ def fold(content: Content, blocks: Sequence[Block]) -> Merged:
 
 
 class _Events:
-    """Rows and deletes of all blocks, one after another: event ``i`` is row ``place[i]`` of ``rows``, or a
-    delete where that is -1. ``codes`` numbers the keys."""
+    """Rows and deletes of all blocks in sequence: event ``i`` is row ``place[i]`` of ``rows``, or a delete if
+    that is -1. ``codes`` numbers the keys."""
 
     def __init__(self, content: Content, blocks: Sequence[Block]) -> None:
         empty = SCHEMAS[content].empty_table()
@@ -117,16 +119,16 @@ class _Events:
     def last_of_each(self) -> np.ndarray:
         """The newest event of each key."""
         last = np.zeros(len(self.names), np.int64)
-        last[self.codes] = np.arange(len(self.codes))  # of several numpy keeps the last
+        last[self.codes] = np.arange(len(self.codes))  # for repeated codes numpy keeps the last
         return np.sort(last)
 
     def take(self, events: np.ndarray) -> pa.Table:
-        """Rows of those events that are none of deletes."""
+        """The rows of those events that are not deletes."""
         places = self.place[events]
         return self.rows.take(pa.array(places[places >= 0]))
 
     def deleted_keys(self, last: np.ndarray) -> pa.Array:
-        """Keys of deletes among these events."""
+        """The keys of those events that are deletes."""
         return self.names.take(pa.array(self.codes[last[self.place[last] < 0]]))
 
 
@@ -137,7 +139,7 @@ _NONE, _LIVE, _TOMBSTONE = 0, 1, 2
 
 
 def _fold_files(events: _Events) -> Merged:
-    """Per key what is newer than its last delete; per name the states one after another."""
+    """Keep what is newer than each key's last delete, then apply the events of each name in turn."""
     last = events.last_of_each()
     place, codes = events.place, events.codes
     newest_delete = np.full(len(events.names), -1)
@@ -182,7 +184,7 @@ def _names_folded(codes: np.ndarray, rows: pa.Table, keys: pa.Array) -> pa.Table
 def _states(
     first: np.ndarray, counts: np.ndarray, tombstones: np.ndarray, sizes: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """State and size of each name after all of its events: the first events of all, then the second..."""
+    """State and size of each name after all its events: applies every name's first, then the second..."""
     state, size = np.zeros(len(first), np.int8), np.zeros(len(first), np.int64)
     for step in range(int(counts.max())):
         who = np.flatnonzero(counts > step)

@@ -1,8 +1,8 @@
-"""Smallest and largest values in statistics rows: how a typed value is stored, and typed again.
+"""Smallest and largest values in statistics rows: how typed values are stored as bytes, and read back.
 
-In a row a value is a *kind* (the branch of Avro's union, table below) and the value's bytes: numbers as
-little-endian of their own width, booleans as one byte, texts and bytes as they are, decimals as big-endian
-two's complement. Kind 0 is null: the column has nothing but nulls, or is not known.
+In a row, a value is a *kind* (the branch of Avro's union, see the table) and its bytes: numbers little-endian
+in their own width, booleans as one byte, texts and bytes as they are, decimals as big-endian two's
+complement. Kind 0 is null: the column has only nulls, or nothing is known of it.
 
 ====  ===================  ==============  =====  ===================  ===============
 kind  Hudi's wrapper       Arrow type      kind   Hudi's wrapper       Arrow type
@@ -16,9 +16,9 @@ kind  Hudi's wrapper       Arrow type      kind   Hudi's wrapper       Arrow typ
 7     StringWrapper        string
 ====  ===================  ==============  =====  ===================  ===============
 
-Index version V1 knows a value's type by its wrapper alone; V2 stores the type beside it (``ValueType``).
-Which version a column's statistics have is said by the definition (``definitions.stats_version``), never by
-the table's version.
+In index version V1 only the wrapper gives a value's type; V2 stores the type beside it (``ValueType``). The
+index definition gives the version of a column's statistics (``Definitions.stats_version``), never the table's
+version.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mainstem.formats.conversions import float_to_double
 BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, STRING = range(1, 8)
 DATE, DECIMAL, TIME, TIMESTAMP, LOCAL_DATE, ARRAY = range(8, 14)
 
-#: Arrow type of a kind's values
+#: kind -> Arrow type of its values
 KINDS: dict[int, pa.DataType] = {
     BOOLEAN: pa.bool_(),
     INT: pa.int32(),
@@ -57,29 +57,29 @@ KINDS: dict[int, pa.DataType] = {
 }
 _WIDTHS = {INT: 4, LONG: 8, FLOAT: 4, DOUBLE: 8, DATE: 4, TIME: 8, TIMESTAMP: 8, LOCAL_DATE: 4}
 
-#: ``ValueType`` ordinals: statistics of version V1, and a column of nothing but nulls
+#: ``ValueType`` ordinals of statistics of version V1, and of a column with only nulls
 V1_TYPE, NULL_TYPE = 0, 1
 _DECIMAL_TYPE = 10
-# What a column is called here, the wrapper and the ordinal under V2.
+# Name of a column's type here -> its wrapper and its ordinal under V2.
 _V2 = {
     "bool": (BOOLEAN, 2), "int32": (INT, 3), "int64": (LONG, 4), "float": (FLOAT, 5), "double": (DOUBLE, 6),
     "string": (STRING, 7), "binary": (BYTES, 8), "decimal": (BYTES, _DECIMAL_TYPE), "date": (INT, 12),
     "time_ms": (INT, 13), "time_us": (LONG, 14), "timestamp_ms": (LONG, 15), "timestamp_us": (LONG, 16),
     "local_ms": (LONG, 18), "local_us": (LONG, 19),
 }  # fmt: skip
-# What integers of an ordinal mean.
+# Ordinal -> type that the stored integers stand for.
 _MEANINGS = {
     12: pa.date32(), 13: pa.time32("ms"), 14: pa.time64("us"), 15: pa.timestamp("ms", "UTC"),
     16: pa.timestamp("us", "UTC"), 18: pa.timestamp("ms"), 19: pa.timestamp("us"),
 }  # fmt: skip
-# Under V1 times and timestamps are plain longs too.
+# V1's wrappers where they differ from V2's; times and timestamps are plain longs in both.
 _V1 = {"decimal": DECIMAL, "date": DATE}
 _BYTES_OF_DECIMAL_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Storing:
-    """How the values of a column are stored: wrapper, and under V2 the type beside it."""
+    """How a column's values are stored: the wrapper and, under V2, the type beside it."""
 
     kind: int
     ordinal: int | None
@@ -88,9 +88,9 @@ class Storing:
 
 @lru_cache(maxsize=256)
 def storing(column_type: pa.DataType, version: str) -> Storing | None:
-    """How values of this Arrow type are stored; None for types that Hudi keeps no statistics of.
+    """How values of this Arrow type are stored; None for types without statistics in Hudi.
 
-    V1 keeps decimals only where they fit decimal(30, 15).
+    V1 stores decimals only if they fit decimal(30, 15).
     """
     plain = value_type(column_type)
     name = _name_of(plain)
@@ -125,12 +125,12 @@ def _name_of(kind: pa.DataType) -> str | None:
 
 
 def packed(values: pa.Array, how: Storing) -> pa.Array:
-    """The stored bytes of typed values; null stays null. ``Invalid`` for a value that does not fit."""
+    """The stored bytes of typed values; nulls stay null. ``Invalid`` for a value that does not fit."""
     if how.kind == BYTES and how.ordinal == _DECIMAL_TYPE:
         return _pack_decimals(values)
     try:
         plain = values.cast(KINDS[how.kind])
-    except pa.ArrowNotImplementedError:  # dates and times to the integers they are
+    except pa.ArrowNotImplementedError:  # dates and times: cast by way of integers
         narrow = pa.types.is_date32(values.type) or pa.types.is_time32(values.type)
         plain = values.cast(pa.int32() if narrow else pa.int64()).cast(KINDS[how.kind])
     except pa.ArrowInvalid as error:
@@ -145,7 +145,7 @@ def packed(values: pa.Array, how: Storing) -> pa.Array:
 
 
 def _as_bytes(values: pa.Array, width: int) -> pa.Array:
-    """Fixed-width values as binaries that lie on their bytes."""
+    """Fixed-width values as binaries over the same memory."""
     rows = len(values)
     offsets = np.arange(rows + 1, dtype=np.int32) * width
     data = values.buffers()[1]
@@ -155,7 +155,7 @@ def _as_bytes(values: pa.Array, width: int) -> pa.Array:
 
 
 def _pack_decimals(values: pa.Array) -> pa.Array:
-    """As ``BigInteger.toByteArray`` of the unscaled value: as few big-endian bytes as it takes."""
+    """``BigInteger.toByteArray`` of the unscaled values: as few big-endian bytes as possible."""
     body = decimal_matrix(values)
     sizes = minimal_sizes(body) if len(body) else np.zeros(0, np.int64)
     kept = np.arange(16) >= 16 - sizes[:, None]
@@ -169,7 +169,7 @@ def _pack_decimals(values: pa.Array) -> pa.Array:
 def type_of(
     kind: int, ordinal: int | None = None, type_info: str | None = None, path: str = ""
 ) -> pa.DataType:
-    """Arrow type of what ``typed`` gives. ``CorruptTable`` for an unknown kind or an impossible decimal."""
+    """Arrow type that ``typed`` returns. ``CorruptTable`` for an unknown kind or an impossible decimal."""
     if kind == BYTES and ordinal == _DECIMAL_TYPE:
         return _decimal_type(type_info, path)
     if kind not in KINDS:
@@ -182,9 +182,9 @@ def type_of(
 def typed(
     values: pa.Array, kind: int, ordinal: int | None = None, type_info: str | None = None, *, path: str = ""
 ) -> pa.Array:
-    """Stored bytes of one kind as values: of ``KINDS``, or of the type that a V2 ordinal stands for.
+    """Stored bytes of one kind as values, of the type in ``KINDS`` or the one that a V2 ordinal stands for.
 
-    Raises ``CorruptTable`` for bytes of another size.
+    Raises ``CorruptTable`` for bytes of the wrong size.
     """
     values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     target = type_of(kind, ordinal, type_info, path)
@@ -207,7 +207,7 @@ def typed(
 
 
 def _matrix(values: pa.Array, width: int, path: str) -> np.ndarray:
-    """uint8[rows, width]; zeros where null."""
+    """uint8[rows, width]; zeros for nulls."""
     sizes = pc.binary_length(values).fill_null(width).to_numpy(zero_copy_only=False)
     if len(sizes) and (sizes != width).any():
         wrong = sizes[sizes != width][0]
@@ -236,7 +236,7 @@ def _decimal_type(type_info: str | None, path: str) -> pa.DataType:
 
 def _unpack_decimals(values: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     body = np.zeros((len(values), 16), np.uint8)
-    rows = [b"\0" if v is None else v for v in values.to_pylist()]  # few distinct columns are decimals
+    rows = [b"\0" if v is None else v for v in values.to_pylist()]  # few columns are decimals
     for row, data in zip(body, rows, strict=True):
         data = data or b"\0"
         if len(data) > _BYTES_OF_DECIMAL_MAX:
@@ -251,10 +251,10 @@ def _unpack_decimals(values: pa.Array, kind: pa.DataType, path: str) -> pa.Array
 
 
 def column_values(rows: pa.Table, which: str, column_type: pa.DataType, *, path: str = "") -> pa.Array:
-    """``which`` ("min" or "max") of statistics rows of *one* column as values of the column's type.
+    """``which`` ("min" or "max") of statistics rows of *one* column, as values of the column's type.
 
-    Null where a row has none, and where what it has cannot be turned into the column's type without loss
-    (the column's type changed since): then nothing is known of that file.
+    Null if a row has no value, or one that cannot be converted to the column's type without loss (the type
+    has changed since): then nothing is known of that file.
     """
     kinds = rows[f"{which}_kind"].to_numpy()
     found = pa.nulls(len(kinds), column_type)
@@ -272,7 +272,7 @@ def column_values(rows: pa.Table, which: str, column_type: pa.DataType, *, path:
 
 
 def _alike(rows: pa.Table, kinds: np.ndarray) -> list[tuple[tuple[int, int | None, str | None], pa.Array]]:
-    """Rows with a value by kind, ordinal and type info: nearly always all of them are alike."""
+    """Positions of rows with a value, by kind, ordinal and type info; nearly always there is one group."""
     groups = {}
     ordinals, infos = rows["ordinal"], rows["type_info"]
     for kind in np.unique(kinds[kinds != 0]).tolist():
@@ -294,11 +294,11 @@ def _converted(values: pa.Array, column_type: pa.DataType) -> pa.Array | None:
         return values
     try:
         if pa.types.is_temporal(column_type) and pa.types.is_integer(values.type):
-            # V1: in the column's own unit
+            # V1 stores plain integers in the column's own unit
             narrow = pa.types.is_date32(column_type) or pa.types.is_time32(column_type)
             values = values.cast(pa.int32() if narrow else pa.int64())
         if pa.types.is_float32(values.type) and pa.types.is_float64(column_type):
-            return float_to_double(values)  # as rows are read
+            return float_to_double(values)  # the same conversion as for rows
         return values.cast(column_type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None

@@ -1,4 +1,4 @@
-"""What stands in a value of a metadata file, in its order: the walk that ``encoding`` takes with columns and
+"""The order of the fields in a value of a metadata file: one walk, used by ``encoding`` with columns and by
 ``encoding_few`` with rows."""
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from mainstem.metadata.records.record_schema import (
 
 
 class Parts(Protocol):
-    """Takes what makes up the values; ``columns``: those that rows have."""
+    """Receives the parts of values, in order; ``columns``: the columns that the rows have."""
 
     @property
     def columns(self) -> Collection[str]: ...
 
     def constant(self, data: bytes) -> None:
-        """The same in every row."""
+        """Bytes that are the same in every row."""
 
     def null(self, kind: AvroType, name: str) -> None:
-        """A field that no row has; ``Invalid`` where it must have."""
+        """A field that no row has; ``Invalid`` if it may not be null."""
 
     def column(self, kind: AvroType, name: str, column: str) -> None:
-        """A field that is in this column."""
+        """A field whose values are in this column."""
 
     def union(self, which: str, known: tuple[int, ...]) -> None:
-        """The smallest or greatest value of statistics; ``known``: kind of value of each branch."""
+        """The smallest or largest value in statistics; ``known``: kind of value of each branch."""
 
     def value_type(self, kind: AvroType, name: str) -> None:
-        """The type of the column that statistics are on."""
+        """The type of the column that the statistics describe."""
 
 
 def lay_out(content: Content, layout: RecordSchema, file_name: str | None, parts: Parts) -> None:
-    """Give ``parts`` every field of a record. ``file_name``: in the field of Java's meta columns."""
+    """Pass every field of a record to ``parts``. ``file_name``: value of Java's meta column, if any."""
     for name, kind in layout.record.fields:
         if name == PAYLOADS[content]:
             _lay_out_payload(content, layout, kind, parts)
@@ -54,7 +54,7 @@ def lay_out(content: Content, layout: RecordSchema, file_name: str | None, parts
         elif name == FILE_NAME and file_name is not None:
             text = file_name.encode()
             parts.constant(branch(kind) + zigzag(len(text)) + text)
-        elif kind.kind == "string" and not kind.nullable:  # `key`: the true one is the file's
+        elif kind.kind == "string" and not kind.nullable:  # ``key``: the real one is the file entry's
             parts.constant(b"\0")
         else:
             parts.null(kind, name)

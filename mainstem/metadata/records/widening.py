@@ -1,4 +1,4 @@
-"""Loose statistics rows put together: bounds widen, counts are added (``mergeColumnStatsRecords``)."""
+"""Joins loose statistics rows: bounds widen, counts are added (``mergeColumnStatsRecords``)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ _ADDED = ("value_count", "null_count", "total_size", "total_uncompressed_size")
 
 
 def widened(rows: pa.Table, groups: np.ndarray) -> pa.Table:
-    """One row per group; ``groups`` (0, 1, ...) ascends, the rows of a group are in merge order.
+    """One row per group. ``groups`` (0, 1, ...) ascends; the rows of a group are in merge order.
 
-    Everything but bounds, counts and sizes is that of a group's last row. Values of another type than the
-    newest row's are cast to it; where that cannot be done without loss, the bound is null, which says that
-    nothing is known.
+    Everything except bounds, counts and sizes comes from a group's last row. Values of another type than the
+    newest row's are cast to it. If that is impossible without loss, the bound is null: nothing is known.
     """
     rows = rows.combine_chunks()
     last = np.flatnonzero(np.append(groups[1:] != groups[:-1], True))
@@ -43,9 +42,10 @@ Shape = tuple[int, "int | None", "str | None"]
 
 
 def _shapes(rows: pa.Table, groups: np.ndarray, count: int) -> list[Shape]:
-    """Kind, ordinal and type info of each group: those of its newest row that has a value, else the newest's.
+    """Kind, ordinal and type info of each group: those of its newest row with a value, else of its newest
+    row.
 
-    Per row in plain Python: of the rows of a slice few are loose and have an older one.
+    Plain Python per row: of a slice's rows, few are loose and have an older row.
     """
     shapes: list[Shape] = [(0, None, None)] * count
     columns = (rows[n].to_pylist() for n in ("min_kind", "max_kind", "ordinal", "type_info"))
@@ -61,7 +61,7 @@ def _shapes(rows: pa.Table, groups: np.ndarray, count: int) -> list[Shape]:
 def _bound(
     rows: pa.Table, groups: np.ndarray, shapes: list[Shape], which: str, largest: bool
 ) -> tuple[np.ndarray, pa.Array]:
-    """Kind and packed value per group."""
+    """Kind and packed bound of each group."""
     kinds = np.zeros(len(shapes), np.int8)
     made = pa.nulls(len(shapes), pa.binary())
     numbers = {shape: i for i, shape in enumerate(dict.fromkeys(shapes))}
@@ -95,8 +95,11 @@ def _best(values: pa.Array, groups: np.ndarray, largest: bool) -> tuple[np.ndarr
 
 
 def _sortable(values: pa.Array) -> pa.Array:
-    """Values that Arrow sorts as Java compares these: it knows no order of booleans, lets NaN come last in
-    either direction and takes both zeros for one. ``Double.compareTo``: -0.0, 0.0, ..., infinity, NaN."""
+    """Values that Arrow sorts as Java compares the given ones.
+
+    Arrow does not order booleans, puts NaN last in either direction, and equates both zeros. Java's
+    ``Double.compareTo`` orders: -0.0, 0.0, ..., infinity, NaN.
+    """
     if pa.types.is_boolean(values.type):
         return values.cast(pa.uint8())
     if not pa.types.is_floating(values.type):

@@ -1,4 +1,4 @@
-"""xxHash64 in plain Python: for names of columns and partitions, of which there are few."""
+"""xxHash64 in plain Python, for names of columns and partitions, of which there are few."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from mainstem.errors import Invalid, Unsupported
-from mainstem.options.declared import Whole
+from mainstem.options.declaration import Whole
 from mainstem.storage.backends import location_of, split_scheme
 
 

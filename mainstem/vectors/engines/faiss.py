@@ -1,12 +1,12 @@
-"""Engine ``faiss``: inverted lists (IVF), with compressed vectors (IVF-PQ) where ``m_pq`` says so.
+"""Engine ``faiss``: inverted lists (IVF), with compressed vectors (IVF-PQ) if ``m_pq`` is set.
 
-Options: ``nlist`` lists, 0 for four times the square root of the number of vectors; ``nprobe`` of them are
-searched, 0 for what ``effort`` measures (the ``ef`` of a search is this number); ``m_pq`` bytes that a vector
-is compressed to, 0 for none. With compression callers ask for more and compute distances again
-(``Graph.oversample``), and the recall is what so many bytes can tell. A build too small to train a code book
-keeps its vectors uncompressed.
+Options: ``nlist``, the number of lists, 0 for four times the square root of the number of vectors;
+``nprobe``, how many of them to search, 0 for what ``effort`` measures (the ``ef`` of a search is this
+number); ``m_pq``, the bytes per compressed vector, 0 for no compression. With compression, callers request
+more neighbours and compute distances again (``Graph.oversample``), and the recall is limited by the
+compression. A build too small to train a code book keeps its vectors uncompressed.
 
-faiss believes what a file says, so ``load`` compares its parts with one another and looks at every id.
+faiss trusts the content of a file, so ``load`` checks its parts against one another, and every id.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _OPTIONS = {
     "m_pq": framing.Number(0, 0, limits.VECTOR_DIMENSION_MAX),
 }
 _ALIASES = {"ef": "nprobe", "m": "m_pq"}
-# faiss wants 39 vectors to train a list, and 39 for each of the 256 entries of a code book.
+# faiss needs 39 vectors to train a list, and 39 for each of the 256 entries of a code book.
 _TRAINED = 39
 _CODES = 256
 _OVERSAMPLE = 10
 _FEW_SHARE = 0.05
-# Kind, dimension, count, two numbers of no meaning, trained, metric.
+# Kind, dimension, count, two numbers without meaning, trained, metric.
 _HEAD = struct.Struct("<4siqqqBi")
 _PLAIN, _COMPRESSED = b"IwFl", b"IwPQ"
 
@@ -123,7 +123,7 @@ class _Graph(Graph):
         selector, probes = None, ef or self._effort
         if allowed is not None:
             selector = faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
-            # The nearest allowed ones lie further away than the nearest: of few of them, anywhere.
+            # The nearest allowed rows are further away than the nearest rows; if few are allowed, anywhere.
             share = np.count_nonzero(allowed) / self.count
             probes = int(2 * probes / share**0.5) if share > _FEW_SHARE else self._index.nlist
         rows = np.arange(len(queries))
@@ -139,7 +139,7 @@ class _Graph(Graph):
 def _trained(
     faiss: ModuleType, stored: np.ndarray, metric: str, chosen: framing.Options, seed: int
 ) -> Index:
-    """An empty index whose lists and code books are those of ``stored``."""
+    """An empty index with lists and code books trained on ``stored``."""
     count, dimension = stored.shape
     lists = max(1, min(chosen["nlist"] or int(4 * count**0.5), count // _TRAINED))
     kind = faiss.METRIC_L2 if metric == L2 else faiss.METRIC_INNER_PRODUCT
@@ -150,8 +150,8 @@ def _trained(
     else:
         index = faiss.IndexIVFFlat(quantizer, dimension, lists, kind)
     index.cp.seed = seed + 1
-    index.cp.min_points_per_centroid = 1  # fewer are no reason to write to the terminal
-    # A part trains as well as all: faiss takes at most 256 vectors for a list, the first ones if not told.
+    index.cp.min_points_per_centroid = 1  # keeps faiss from printing warnings about small lists
+    # A sample trains as well as all: faiss uses at most 256 vectors per list, by default the first ones.
     most = max(lists * _CODES, _CODES * _CODES)
     index.train(stored if count <= most else stored[np.linspace(0, count - 1, most).astype(np.int64)])
     return index

@@ -1,4 +1,4 @@
-"""Engine ``flat``: all vectors, compared one by one. Exact, without options, with nothing but NumPy."""
+"""Engine ``flat``: compares all vectors one by one. Exact, without options, needing only NumPy."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The footer of engine files, and the options that engines are given.
+"""The footer of engine files, and the checking of engine options.
 
-A file is the library's own bytes, from offset 0 (so that they can be mapped and stay aligned),
-and a footer of 64 bytes that says what they are. All of it is checked before a library sees the bytes:
-libraries in C++ trust what they read. Whether the bytes are those that were written, the checksums of the
-version's manifest tell.
+A file is the library's own bytes, from offset 0 (so that they can be mapped and stay aligned), and a footer
+of 64 bytes that describes them. The footer is checked in full before a library sees the bytes, because
+libraries in C++ trust what they read. The checksums in the version's manifest show whether the bytes are
+those that were written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mainstem.errors import CorruptTable, Invalid
 from mainstem.vectors.distances import METRICS
 
 Buffer = bytes | bytearray | memoryview
-# Magic, format, engine, metric, dimension, count, length of the body, effort of a search by default.
+# Magic, format, engine, metric, dimension, count, length of the body, default search effort, end mark.
 _FOOTER = struct.Struct("<8sI12s12sIQQI4s")
 _MAGIC, _END, _FORMAT = b"MSVECTOR", b"VEND", 1
 FOOTER_BYTES = _FOOTER.size
@@ -30,14 +30,14 @@ Figure = TypeVar("Figure", int, float)
 
 @dataclass(frozen=True)
 class Number:
-    """A whole-number option: default and bounds."""
+    """An integer option: default and bounds."""
 
     default: int
     least: int
     most: int
 
     def read(self, name: str, value: object) -> int:
-        """The value of ``name`` from text or a number; ``Invalid`` if it is none or out of bounds."""
+        """The value of option ``name``, from text or a number; ``Invalid`` if it is none or out of bounds."""
         return _read(int, "a whole number", name, value, self.least, self.most)
 
 
@@ -50,7 +50,7 @@ class Decimal:
     most: float
 
     def read(self, name: str, value: object) -> float:
-        """The value of ``name`` from text or a number; ``Invalid`` if it is none or out of bounds."""
+        """The value of option ``name``, from text or a number; ``Invalid`` if it is none or out of bounds."""
         return _read(float, "a number", name, value, self.least, self.most)
 
 
@@ -70,7 +70,7 @@ def checked(
     options: Options,
     aliases: Mapping[str, str] | None = None,
 ) -> dict[str, float]:
-    """``known`` options with given or default values; ``Invalid`` for others."""
+    """The ``known`` options with given or default values; ``Invalid`` for unknown names."""
     given: dict[str, float] = {}
     for name, value in options.items():
         plain = (aliases or {}).get(name.lower(), name.lower())
@@ -85,7 +85,7 @@ def checked(
 
 
 def as_float32(vectors: np.ndarray) -> np.ndarray:
-    """(n, d) in float32, C order; ``Invalid`` for another shape or what float32 cannot hold."""
+    """(n, d) as float32 in C order; ``Invalid`` for another shape, or values that float32 cannot hold."""
     if not hasattr(vectors, "shape"):
         vectors = np.asarray(vectors)
     if len(vectors.shape) != 2:
@@ -102,14 +102,14 @@ def as_float32(vectors: np.ndarray) -> np.ndarray:
 
 
 def footer(engine: str, metric: str, dimension: int, count: int, body: int, effort: int = 0) -> bytes:
-    """What follows ``body`` bytes of a library."""
+    """The footer after ``body`` bytes of a library."""
     names = engine.encode("ascii"), metric.encode("ascii")
     return _FOOTER.pack(_MAGIC, _FORMAT, *names, dimension, count, body, effort, _END)
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A file whose footer is as expected: the library's bytes, how many vectors, the default effort."""
+    """A file with a valid footer: the library's bytes, the number of vectors, the default effort."""
 
     body: memoryview
     count: int
@@ -117,7 +117,7 @@ class Opened:
 
 
 def opened(engine: str, data: Buffer, dimension: int, metric: str, count: int | None) -> Opened:
-    """Takes a file apart once its footer agrees with what is asked for; ``CorruptTable`` if it does not."""
+    """Split a file whose footer agrees with what is expected; ``CorruptTable`` if it does not."""
     view = memoryview(data).cast("B")
     if len(view) < FOOTER_BYTES:
         raise CorruptTable(f"an engine file ends with {FOOTER_BYTES} bytes of footer; this has {len(view)}")
@@ -150,7 +150,7 @@ def _text(name: bytes) -> str:
 def checked_search(
     graph_count: int, dimension: int, queries: np.ndarray, k: int, allowed: np.ndarray | None
 ) -> tuple[np.ndarray, int]:
-    """Queries in float32 and how many neighbours can be found at most; ``Invalid`` for wrong shapes."""
+    """Queries as float32, and the most neighbours that can be found; ``Invalid`` for wrong shapes."""
     queries = as_float32(queries)
     if queries.shape[1] != dimension:
         raise Invalid(f"the index holds vectors of {dimension} values, the query has {queries.shape[1]}")
@@ -163,7 +163,7 @@ def checked_search(
 
 
 def nothing(queries: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The answer without neighbours."""
+    """An empty answer: no neighbour for any query."""
     return np.full((queries, k), -1, np.int64), np.full((queries, k), np.inf, np.float32)
 
 

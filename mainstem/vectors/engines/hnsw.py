@@ -1,16 +1,16 @@
-"""Engine ``hnsw``: a graph of near neighbours by layers, built and searched by the library usearch.
+"""Engine ``hnsw``: a layered graph of near neighbours, built and searched by the library usearch.
 
 usearch has wheels for every platform and is maintained; hnswlib has no wheels. Options: ``m`` (also
-``connectivity``) edges per vector, ``ef_construction`` (``expansion_add``) how widely a build searches,
-``ef`` (``expansion_search``) how widely a search does, 0 for what ``effort`` measures.
+``connectivity``), edges per vector; ``ef_construction`` (``expansion_add``), how widely a build searches;
+``ef`` (``expansion_search``), how widely a search does, 0 for what ``effort`` measures.
 
-How metrics are put to a library whose graphs are best under distances: cosine searches unit vectors; for
-inner products every vector gets one more value that makes all of them equally long, so that the nearest by
-euclidean distance is the one with the largest product (else parts of the graph cannot be reached).
+usearch's graphs work best with true distances. So cosine searches use unit vectors. For inner products, every
+vector gets one more value that makes all of them equally long: the nearest by Euclidean distance then has the
+largest product (otherwise parts of the graph would be unreachable).
 
-usearch follows the edges of a file without looking, so ``load`` checks every one of them first. A graph has
-no masks: more neighbours are asked for until enough of them are allowed, and where few rows are allowed, or
-edges do not lead to enough of them, the vectors of the file are compared one by one.
+usearch follows a file's edges without checking them, so ``load`` checks every one first. A graph has no
+masks: searches ask for more neighbours until enough of them are allowed. If few rows are allowed, or the
+edges do not lead to enough of them, the file's vectors are compared one by one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ALIASES = {
     "ef_search": "ef",
     "expansion_search": "ef",
 }
-# usearch's format 2: matrix of vectors, this head (magic, version, kinds, counts), the graph's own, levels.
+# usearch's format 2: matrix of vectors, this head (magic, version, kinds, counts), the graph's head, levels.
 _MATRIX = struct.Struct("<II")
 _HEAD = struct.Struct("<7s3H4BQQQ?")
 _HEAD_BYTES = 64
@@ -73,7 +73,7 @@ class _Hnsw:
     def build(
         self, vectors: np.ndarray, metric: str, options: framing.Options, threads: int = 0, seed: int = 0
     ) -> bytearray:
-        """usearch draws the layers of its rows by itself: with one thread it is always the same draw."""
+        """Build a graph. usearch draws its layers itself; with one thread the draw is always the same."""
         chosen = self.check(options)
         values = framing.as_float32(vectors)
         count, dimension = values.shape
@@ -81,7 +81,7 @@ class _Hnsw:
             return bytearray(framing.footer(self.name, metric, dimension, 0, 0))
         if metric != COSINE and max(values.max(), -values.min()) >= LARGEST:
             raise Invalid(f"engine hnsw takes values up to {LARGEST}: choose the engine flat, or scale them")
-        # What was read from a file is nobody else's. No second copy of the vectors is held from here on.
+        # Vectors read from a file may be overwritten: no caller has them. From here on, one copy exists.
         stored = stored_of(metric, values, own=not isinstance(vectors, np.ndarray))
         values = stored[:, :dimension]
         index = _library()(
@@ -101,10 +101,10 @@ class _Hnsw:
             _add(index, stored, held, threads)
         with tempfile.TemporaryDirectory(prefix="mainstem-") as folder:
             file = Path(folder, "graph")
-            try:  # not into memory, beside the vectors and the graph
+            try:  # save to disk: in memory the file would stand beside the vectors and the graph
                 index.save(str(file))
                 data = None
-            except (OSError, RuntimeError):  # no room for it
+            except (OSError, RuntimeError):  # no room on disk
                 data = index.save(None)
             del index, stored, values
             if data is None:
@@ -121,7 +121,7 @@ class _Hnsw:
 
 
 class _Graph(Graph):
-    """A file that usearch looks at where it lies; one view per effort, as an effort is a view's state."""
+    """A file that usearch reads in place; one view per effort, since the effort is part of a view's state."""
 
     oversample = 1
 
@@ -135,7 +135,7 @@ class _Graph(Graph):
         if count:
             self._vectors, self._keys = _read(memoryview(body), count, self._width, metric)
             if metric == DOT:
-                # All stored vectors are equally long: the square of that length.
+                # All stored vectors have the same length; this is its square.
                 self._length = float(np.square(self._vectors[0], dtype=np.float64).sum())
 
     def search(
@@ -166,8 +166,8 @@ class _Graph(Graph):
         return labels, distances
 
     def prepared(self, query: np.ndarray) -> np.ndarray | None:
-        """One query, float32 (1, dimension), as ``walked`` of every graph of the index takes it; None where
-        its numbers are none that a graph is walked with."""
+        """One query, float32 (1, dimension), in the form that ``walked`` takes for every graph of the index;
+        None if its values are too large for walking a graph."""
         if not np.abs(query).max() < LARGEST:
             return None
         return np.ascontiguousarray(asked_of(self._metric, query))
@@ -175,9 +175,12 @@ class _Graph(Graph):
     def walked(
         self, asked: np.ndarray, k: int, ef: int | None, allowed: np.ndarray | None, there: int
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """What ``search`` finds for one prepared query, without a batch's frame: labels and distances (k,);
-        None where that is to be asked, as a walk is not faster or does not find enough. ``there``: how many
-        rows are allowed; ``k`` at most so many, and at least one."""
+        """What ``search`` finds for one prepared query, without the cost of a batch: labels and distances
+        (k,).
+
+        None if a walk is not faster or does not find enough: use ``search`` then. ``there``: number of
+        allowed rows; 1 <= ``k`` <= ``there``.
+        """
         width = next(self._widths(k, None if allowed is None else there), 0)
         found = self._view(_wide(ef or self._effort, width)).nearest(asked, width) if width else None
         if found is None:
@@ -195,8 +198,8 @@ class _Graph(Graph):
         return labels, apart
 
     def _widths(self, possible: int, there: int | None) -> Iterator[int]:
-        """How many neighbours to ask the graph for, try by try; none if comparing all is faster. ``there``:
-        how many rows are allowed, None for all."""
+        """How many neighbours to request from the graph, one number per attempt; none if comparing all
+        vectors is faster. ``there``: number of allowed rows, None for all."""
         few = max(FEW_ROWS, int(self.count * FEW_SHARE))
         if self.count <= FEW_ROWS or possible > few:
             return
@@ -220,7 +223,7 @@ class _Graph(Graph):
         possible: int,
         threads: int,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The first ``possible`` allowed of the ``asked`` nearest: labels (-1: not found) and distances."""
+        """The first ``possible`` allowed rows of the ``asked`` nearest: labels (-1: none) and distances."""
         view = self._view(_wide(effort, asked))
         labels, apart = _answers(view.index, asked_of(self._metric, queries), asked, threads)
         none = labels < 0
@@ -239,7 +242,7 @@ class _Graph(Graph):
         return labels, apart
 
     def _products(self, queries: np.ndarray, apart: np.ndarray) -> np.ndarray:
-        """Minus the inner products, of squared distances between vectors that are made equally long."""
+        """Negative inner products, from squared distances between vectors that were made equally long."""
         squares = np.square(queries, dtype=np.float64).sum(axis=1, keepdims=True)
         return (apart - squares - self._length) / 2
 
@@ -263,16 +266,18 @@ class _Graph(Graph):
 
 
 class _View:
-    """usearch's index over a graph's bytes, for one effort. One query costs usearch's Python class several
-    times what its compiled part takes beside the walk, so that part is asked itself, where it answers like
-    the class."""
+    """usearch's index over a graph's bytes, for one effort.
+
+    For a single query, usearch's Python class costs several times as much as its compiled part. So the
+    compiled part is called directly, provided that it answers like the class.
+    """
 
     def __init__(self, index: Index, vectors: np.ndarray) -> None:
         self.index = index
         self._compiled = _compiled(index, np.array(vectors[:1]))
 
     def nearest(self, asked: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """Labels and usearch's distances (k,) of one query; None where fewer are found."""
+        """Labels and usearch's distances (k,) for one query; None if fewer are found."""
         if self._compiled is None:
             answer = self.index.search(asked, k, threads=1)
             labels, apart = answer.keys, answer.distances
@@ -285,7 +290,7 @@ class _View:
 
 
 def _compiled(index: Index, query: np.ndarray) -> Callable[..., tuple[Any, ...]] | None:
-    """The search of usearch's compiled part, None where a release of it has none with the same answers."""
+    """The search of usearch's compiled part; None if this release has none with the same answers."""
     k = min(2, len(index))
     answer = index.search(query, k, threads=1)
     try:
@@ -299,15 +304,15 @@ def _compiled(index: Index, query: np.ndarray) -> Callable[..., tuple[Any, ...]]
 
 
 def _wide(effort: int, asked: int) -> int:
-    """How widely a walk searches at least that is to find so many."""
+    """The least effort of a walk that is to find this many neighbours."""
     return max(effort, 1 << (asked - 1).bit_length())
 
 
 def _read(data: memoryview, count: int, width: int, metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """Stored vectors and their keys in the file's order; ``CorruptTable`` if usearch must not see it.
+    """Stored vectors and their keys, in file order; ``CorruptTable`` for a file that usearch must not see.
 
-    Checked: both headers, that the nodes take exactly the bytes that are there, that keys are 0..n-1, each
-    once, and that every edge leads to a vector.
+    Checks both headers, that the nodes take exactly the bytes present, that the keys are 0..n-1 without
+    repeats, and that every edge leads to a vector.
     """
     try:
         rows, stride = _MATRIX.unpack_from(data)
@@ -340,7 +345,7 @@ def _read(data: memoryview, count: int, width: int, metric: str) -> tuple[np.nda
 
 
 def _check_nodes(data: memoryview, count: int, bounds: tuple[int, int, int, int]) -> np.ndarray:
-    """Keys of the nodes, whose levels and edges are all possible."""
+    """Keys of the nodes; checks their levels and edges."""
     edges, base_edges, top, entry = bounds
     if len(data) < 2 * count:
         raise CorruptTable("an hnsw file ends within its levels")
@@ -367,7 +372,7 @@ def _check_nodes(data: memoryview, count: int, bounds: tuple[int, int, int, int]
 
 
 def _check_edges(raw: np.ndarray, first: np.ndarray, most: int, levels: np.ndarray, level: int) -> None:
-    """Lists of edges at ``first``: no more than fit, each to a node of that level or above."""
+    """Check the lists of edges at ``first``: none is too long, each edge leads to a node of that level."""
     for at in range(0, len(first), _CHUNK):
         lists = _numbers(raw, first[at : at + _CHUNK], 4 + 4 * most, "<u4")
         used = np.arange(most)[None, :] < lists[:, :1]
@@ -377,13 +382,13 @@ def _check_edges(raw: np.ndarray, first: np.ndarray, most: int, levels: np.ndarr
 
 
 def _numbers(raw: np.ndarray, starts: np.ndarray, width: int, kind: str) -> np.ndarray:
-    """``width`` bytes at each of ``starts``, as numbers of ``kind``."""
+    """``width`` bytes at each of ``starts``, viewed as numbers of ``kind``."""
     windows = np.lib.stride_tricks.sliding_window_view(raw, width)
     return windows[starts].view(kind)
 
 
 def _add(index: Index, stored: np.ndarray, rows: np.ndarray, threads: int) -> None:
-    """Adds the marked rows, by runs of neighbours: usearch refers to them where they lie, without a copy."""
+    """Add the marked rows, by runs of neighbours; usearch refers to them in place, without a copy."""
     edges = np.flatnonzero(np.diff(rows.astype(np.int8), prepend=0, append=0))
     for first, end in edges.reshape(-1, 2):
         index.add(np.arange(first, end, dtype=np.uint64), stored[first:end], copy=False, threads=threads)
@@ -400,7 +405,7 @@ def _read_back(file: Path) -> bytearray:
 def _tried(
     index: Index, metric: str, threads: int, queries: np.ndarray, k: int, effort: int
 ) -> np.ndarray:
-    """Labels that a graph in the making finds."""
+    """Labels found in a graph under construction."""
     index.expansion_search = effort
     return _answers(index, asked_of(metric, queries), k, threads)[0]
 
@@ -408,10 +413,10 @@ def _tried(
 def _answers(
     index: Index, queries: np.ndarray, k: int, threads: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What usearch finds: labels (q, k), -1 for none, and its own distances in float64."""
+    """usearch's answer: labels (q, k), -1 for none, and its own distances as float64."""
     answer = index.search(queries, k, threads=threads)
     labels, apart = np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), np.inf)
-    if len(queries) == 1:  # usearch answers one query without a batch's frame
+    if len(queries) == 1:  # for one query, usearch returns plain arrays instead of a batch
         labels[0, : len(answer.keys)], apart[0, : len(answer.keys)] = answer.keys, answer.distances
         return labels, apart
     there = np.arange(k) < answer.counts[:, None]

@@ -1,6 +1,6 @@
-// Graphs of jVector for the engine "jvector": compiled in Spark's JVM, at first use, by Spark's own compiler
-// (Janino: no lambdas, no "var"), so that nothing of ours has to be installed there. Vectors, edges, queries and
-// answers come and go as byte arrays of many rows, little-endian, as a call from Python costs as much as a search.
+// Graphs of jVector for the engine "jvector". Spark's own compiler compiles this class in Spark's JVM at first use
+// (Janino: no lambdas, no "var"), so nothing of mainstem has to be installed there. Vectors, edges, queries and
+// answers are passed as byte arrays of many rows, little-endian, since a call from Python costs as much as a search.
 package mainstem.vectors;
 
 import java.nio.ByteBuffer;
@@ -26,7 +26,7 @@ import io.github.jbellis.jvector.vector.VectorSimilarityFunction;
 import io.github.jbellis.jvector.vector.VectorizationProvider;
 import io.github.jbellis.jvector.vector.types.VectorFloat;
 
-/** Vectors and the graph of them, in the making (begin, add, finish) or given (level, edges, enter). */
+/** Vectors and their graph, which is either built here (begin, add, finish) or read from a file (given, link). */
 public final class JVectorGraph {
     static final class Vectors implements RandomAccessVectorValues {
         final VectorFloat[] rows;
@@ -46,7 +46,7 @@ public final class JVectorGraph {
         public RandomAccessVectorValues copy() { return this; }
     }
 
-    /** Edges as they were read; whoever gives them has checked that each leads to a node of its level. */
+    /** Edges read from a file; the caller has checked that each leads to a node of its level. */
     static final class Edges implements ImmutableGraphIndex, ImmutableGraphIndex.View {
         final int count;
         final int dimension;
@@ -131,7 +131,7 @@ public final class JVectorGraph {
         public boolean get(int row) { return (bits[row >> 3] >> (row & 7) & 1) != 0; }
     }
 
-    /** Rows to add or to search for, taken one by one by several threads. */
+    /** Rows to add or queries to search for; several threads take them one by one. */
     abstract static class Work implements Runnable {
         final AtomicInteger next = new AtomicInteger();
         final int end;
@@ -185,7 +185,7 @@ public final class JVectorGraph {
     private GraphIndexBuilder builder;
     private ForkJoinPool pool;
 
-    /** The metric decides about distances: graphs of dot products are of equally long vectors, by euclidean ones. */
+    /** The metric decides the distance; graphs for dot products hold equally long vectors and use Euclidean ones. */
     public JVectorGraph(int count, int dimension, String metric) {
         this.vectors = new Vectors(count, dimension);
         this.unit = metric.equals("cosine");
@@ -193,7 +193,7 @@ public final class JVectorGraph {
         this.similarity = unit ? VectorSimilarityFunction.DOT_PRODUCT : VectorSimilarityFunction.EUCLIDEAN;
     }
 
-    /** Vectors of rows from first on. */
+    /** Sets the vectors of rows from "first" on. */
     public void put(int first, byte[] data) {
         float[][] given = floats(data);
         for (int at = 0; at < given.length; at++) {
@@ -233,7 +233,7 @@ public final class JVectorGraph {
     public int entry() { return graph.getView().entryNode().node; }
     public int size(int level) { return graph.size(level); }
 
-    /** Nodes of a level of a graph that was made, int32, ascending. */
+    /** Nodes on a level of the graph built here, int32, ascending. */
     public byte[] nodes(int level) {
         int[] nodes = new int[graph.size(level)];
         NodesIterator all = graph.getNodes(level);
@@ -246,7 +246,7 @@ public final class JVectorGraph {
         return out.array();
     }
 
-    /** Edges of some nodes of a level, int32, each node's filled up with -1 to degree. */
+    /** Edges of some nodes on a level, int32; each node's list is padded with -1 to "degree". */
     public byte[] edges(int level, byte[] wanted, int degree) {
         ByteBuffer nodes = ByteBuffer.wrap(wanted).order(ByteOrder.LITTLE_ENDIAN);
         ByteBuffer out = ByteBuffer.allocate(wanted.length * degree).order(ByteOrder.LITTLE_ENDIAN);
@@ -270,7 +270,7 @@ public final class JVectorGraph {
         graph = edges;
     }
 
-    /** What edges() gave. */
+    /** Sets edges, in the form in which edges() returned them. */
     public void link(int level, byte[] nodes, byte[] lists) {
         ByteBuffer names = ByteBuffer.wrap(nodes).order(ByteOrder.LITTLE_ENDIAN);
         ByteBuffer in = ByteBuffer.wrap(lists).order(ByteOrder.LITTLE_ENDIAN);
@@ -293,7 +293,7 @@ public final class JVectorGraph {
         }
     }
 
-    /** Labels (q, k), int32, -1 for none, and after them distances (q, k), float32; bits: null for all rows. */
+    /** Labels (q, k), int32, -1 for none, followed by distances (q, k), float32; bits null: all rows are allowed. */
     public byte[] search(byte[] data, final int k, final int ef, byte[] bits, int threads) throws Exception {
         final float[][] queries = floats(data);
         final ByteBuffer out = ByteBuffer.allocate(8 * queries.length * k).order(ByteOrder.LITTLE_ENDIAN);

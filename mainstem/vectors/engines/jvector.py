@@ -1,17 +1,19 @@
 """Engine ``jvector``: graphs of the Java library jVector, built and searched in the JVM of Spark's session.
 
-The session of this process must have the library: ``spark.jars.packages`` (``PACKAGE``) when it is started.
-``jvector.java`` is compiled there by Spark's own compiler at first use. Without a session, as in a Spark
-task, builds are refused, and searches compare all vectors, as without any library.
+This process's session must have the library: set ``spark.jars.packages`` to ``PACKAGE`` when it starts.
+Spark's own compiler compiles ``jvector.java`` there at first use. Without a session, as in a Spark task,
+builds are refused, and searches compare all vectors.
 
-Options: ``m`` edges per vector, ``ef_construction`` (also ``beam_width``) how widely a build searches,
-``neighbor_overflow`` how many times as many edges a build keeps for a while, ``alpha`` how much longer a way
-round must be for an edge to be left out, ``ef`` how widely a search walks, 0 for what ``effort`` measures.
+Options: ``m``, edges per vector; ``ef_construction`` (also ``beam_width``), how widely a build searches;
+``neighbor_overflow``, how many times as many edges a build keeps in between; ``alpha``, by which factor a
+detour must be shorter for an edge to be dropped; ``ef``, how widely a search walks, 0 for what ``effort``
+measures.
 
-The file is of our own form, as jVector's are written to paths: a head, the vectors as the graph is made of
-them, and per level its nodes and their edges, filled up with -1. ``load`` looks at every edge first.
-Cosine searches unit vectors by their products, the others by euclidean distances (``walks``), of which
-jVector makes 1 / (1 + square): vectors go there so much longer that the one in it is nothing beside them.
+The file has a form of its own, since jVector writes only to paths: a head, the vectors of which the graph is
+made, and per level its nodes and their edges, padded with -1. ``load`` checks every edge first. Cosine
+searches compare unit vectors by dot products, the others by Euclidean distance (``walks``). jVector turns the
+latter into 1 / (1 + square), so vectors are scaled up in the JVM until the 1 is negligible beside their
+squares.
 """
 
 from __future__ import annotations
@@ -54,16 +56,16 @@ _ALIASES = {
 }
 _CLASS = "mainstem.vectors.JVectorGraph"
 _LIBRARY = "io.github.jbellis.jvector.graph.GraphIndexBuilder"
-# Magic, most edges of a node, levels, entry; then the number of nodes of each level.
+# Magic, most edges of a node, levels, entry node; then the number of nodes on each level.
 _HEAD = struct.Struct("<4sIII")
 _MAGIC, _LEVELS, _EDGES = b"JVG1", 64, 256
-# Bytes that one call to the JVM carries at most, roughly: it makes a text of them.
+# Most bytes per call to the JVM, roughly: a call turns them into text.
 _CALL = 4 << 20
-# What share wider the finished graph is walked than the one that was measured.
+# One part in this many is added to the measured effort, for the finished graph.
 _TRIMMED = 6
-# Lengths of vectors in the JVM: the largest value lies at this power of two.
+# Scale of vectors in the JVM: the largest value becomes about this power of two.
 _POWER = 40
-# The gateway that a class loader with our class belongs to. Who is late compiles it once more.
+# The gateway, and the class loader with the compiled class. Threads that come at once may compile it twice.
 _compiled: list[tuple[JavaGateway, JavaObject]] = []
 
 
@@ -79,7 +81,7 @@ class _JVector:
     def build(
         self, vectors: np.ndarray, metric: str, options: framing.Options, threads: int = 0, seed: int = 0
     ) -> bytearray:
-        """jVector draws the levels of its rows by itself: with one thread it is always the same draw."""
+        """Build a graph. jVector draws its levels itself; with one thread the draw is always the same."""
         chosen = self.check(options)
         values = framing.as_float32(vectors)
         count, dimension = values.shape
@@ -101,7 +103,7 @@ class _JVector:
                     return graph.search(asked_of(metric, queries), k, ef, None, threads)[0]
 
                 effort = measured(metric, values, held, EFFORTS, tried)
-                effort += effort // _TRIMMED  # the last step takes edges away that were used here
+                effort += effort // _TRIMMED  # ``finish`` removes edges that the measured searches used
                 graph.add(held, threads)
             data = graph.made(stored, int(chosen["m"]))
         data += framing.footer(self.name, metric, dimension, count, len(data), effort)
@@ -153,7 +155,7 @@ class _Graph(Graph):
         return labels, distances
 
     def _walked(self, possible: int, allowed: np.ndarray | None) -> bool:
-        """Whether a walk is faster than comparing all."""
+        """Whether a walk is faster than comparing all vectors."""
         if self._java is None or possible > max(FEW_ROWS, int(self.count * FEW_SHARE)):
             return False
         return allowed is None or bool(np.count_nonzero(allowed) > FEW_SHARE * self.count)
@@ -161,7 +163,7 @@ class _Graph(Graph):
     def _found(
         self, queries: np.ndarray, k: int, ef: int, allowed: np.ndarray | None, threads: int
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """None where the JVM has ended since, which is said once."""
+        """The walk's labels and distances; None, with one warning, if the JVM has ended since."""
         java = self._java
         if java is None:
             return None
@@ -177,7 +179,7 @@ class _Graph(Graph):
 
 
 class _Read:
-    """The parts of a file; ``CorruptTable`` for numbers and edges that no build makes."""
+    """The parts of a file; ``CorruptTable`` for numbers and edges that no build produces."""
 
     def __init__(self, body: memoryview, count: int, width: int) -> None:
         try:
@@ -211,7 +213,7 @@ class _Read:
             raise CorruptTable("the entry of a jvector file is no node of its last level")
 
     def _check(self, level: int, nodes: np.ndarray, edges: np.ndarray, count: int) -> None:
-        there = np.zeros(count + 1, bool)  # the last place stands for "no edge": -1
+        there = np.zeros(count + 1, bool)  # the last place is for -1, "no edge"
         there[-1] = True
         if level:
             below = self.levels[-1][0]
@@ -223,7 +225,7 @@ class _Read:
 
 
 class _InJava:
-    """Vectors and their graph in the JVM, until this object goes."""
+    """Vectors and their graph in the JVM, which keeps them while this object lives."""
 
     def __init__(self, vectors: np.ndarray, metric: str) -> None:
         self._count, self._width = vectors.shape
@@ -254,7 +256,7 @@ class _InJava:
         self._graph.add(_bits(rows), threads)
 
     def made(self, stored: np.ndarray, degree: int) -> bytearray:
-        """The bytes of a graph whose vectors are all added."""
+        """The bytes of the graph, once all its vectors are added."""
         self._graph.finish()
         levels = self._graph.levels()
         sizes = [self._graph.size(level) for level in range(levels)]
@@ -301,7 +303,7 @@ def _bits(rows: np.ndarray) -> bytes:
 
 
 def _java_class() -> Callable[[int, int, str], JavaObject]:
-    """Makes graphs in the JVM of Spark's session; ``Invalid`` if there is none, or none with jVector."""
+    """A constructor of graphs in the JVM of Spark's session; ``Invalid`` without a session or jVector."""
     spark = sys.modules.get("pyspark")
     context = getattr(getattr(spark, "SparkContext", None), "_active_spark_context", None)
     gateway = getattr(context, "_gateway", None)
@@ -355,7 +357,7 @@ def _has(loader: JavaObject, name: str) -> bool:
 
 @contextmanager
 def _of_java(what: str) -> Iterator[None]:
-    """What Java throws, and a JVM that is gone, as ``Invalid``."""
+    """Turn Java's exceptions, and the loss of the JVM, into ``Invalid``."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
     try:

@@ -1,7 +1,7 @@
-"""What engines share whose graphs are walked: the vectors they are made of, and when comparing all is faster.
+"""Shared by engines that walk graphs: the vectors a graph is built of, and when comparing all is faster.
 
-A graph of inner products is built of vectors that are made equally long by one more value, so that the
-nearest by euclidean distance is the one with the largest product (else parts of it cannot be reached).
+For inner products, one more value makes all vectors equally long: the nearest by Euclidean distance then has
+the largest product (otherwise parts of the graph would be unreachable).
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import numpy as np
 
 from mainstem.vectors.distances import COSINE, DOT, unit
 
-# Below this many rows, or this share of them, comparing all is faster than a walk that throws most away.
+# With fewer rows, or a smaller share of them allowed, comparing all beats a walk that drops most results.
 FEW_ROWS, FEW_SHARE = 1000, 0.02
-# The squares of larger values do not add up in float32.
+# Sums of squares of larger values overflow or lose precision in float32.
 LARGEST = 1e15
 
 
 def stored_of(metric: str, vectors: np.ndarray, *, own: bool = False) -> np.ndarray:
-    """What the graph is built of: unit vectors, equally long ones, or the vectors. ``own``: nobody else has
-    ``vectors``, so that they may be changed in their place."""
+    """The vectors of which the graph is built: unit vectors, equally long ones, or the given ones. ``own``:
+    ``vectors`` belong to no one else and may be overwritten."""
     if metric == COSINE:
         return unit(vectors, vectors if own else None)
     if metric != DOT:
@@ -29,7 +29,7 @@ def stored_of(metric: str, vectors: np.ndarray, *, own: bool = False) -> np.ndar
 
 
 def asked_of(metric: str, queries: np.ndarray) -> np.ndarray:
-    """Queries as the graph of ``stored_of`` takes them."""
+    """Queries in the form that a graph of ``stored_of`` takes."""
     if metric == DOT:
         return np.pad(queries, ((0, 0), (0, 1)))
     return unit(queries) if metric == COSINE else queries

@@ -1,4 +1,5 @@
-"""Versions of a vector index: built, listed, kept and tidied away, beside writers and without the lock.
+"""Versions of a vector index: building, listing, keeping and removing them, beside writers and without the
+lock.
 
-A version never changes once its manifest is there. Searching is another room.
+A version never changes once its manifest exists. Searching belongs in ``search``.
 """

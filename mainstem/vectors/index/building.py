@@ -1,29 +1,28 @@
-"""Making one version of a vector index, beside writers and other builders, without any lock.
+"""Builds one version of a vector index, beside writers and other builders, without any lock.
 
-  1. a heartbeat under a new token (``.builders/<token>``); every file of this build has the token in its name
-  2. a snapshot of the table by the ordinary reader; its rows go to files, in the order of the file slices
-  3. k-means; the rows are divided into the files of their clusters; the files of 2 go
-  4. the engine makes each cluster's graph
-  5. everything is durable; the manifest, durable, under a private name
-  6. link(private name, manifest.json): from here on the version serves
-  7. the heartbeat is still there, all files are, and the index is listed: else the manifest is taken away
-  8. the private name and the heartbeat go
+  1. start a heartbeat under a new token (``.builders/<token>``); every file of this build has the token in
+  its name 2. take a snapshot of the table with the ordinary reader; write its rows to files, in the order of
+  file slices 3. run k-means; divide the rows into the files of their clusters; remove the files of 2 4. the
+  engine builds each cluster's graph 5. make everything durable; write the manifest, durable, under a private
+  name 6. link(private name, manifest.json): from here on the version serves 7. check that the heartbeat and
+  all files still exist, and that the index is listed; else remove the manifest 8. remove the private name and
+  the heartbeat
 
-**Memory**: rows pass through in pieces of bounded size; beyond the reader's own need only one cluster's
-graph is in memory, with the library's copy of its vectors. More clusters need less.
+**Memory**: rows pass through in pieces of bounded size. Beyond what the reader needs, only one cluster's
+graph is in memory, with the library's copy of its vectors. More clusters need less memory.
 
-**Two builders of one number** make different files; the link of the second fails. If the first one's view is
-no older, the second removes its files, else it moves them to the next number.
+**Two builders of one number** make different files, and the second one's link fails. If the first one's view
+is no older, the second removes its files; otherwise it moves them to the next number.
 
-**A crash** before 6 leaves files without a manifest, of a token whose heartbeat goes stale: they are removed
-by ``tidying``, and until then read by nobody. After 6 the version is whole; what 8 leaves goes likewise.
+**A crash** before 6 leaves files without a manifest, whose token's heartbeat goes stale: no one reads them,
+and ``tidying`` removes them. After 6 the version is complete, and ``tidying`` removes what step 8 would have.
 
-**A builder that was stopped for long and wakes up**: whoever removes its files takes its heartbeat away
-first, and looks for a manifest after that. So the builder finds in 7 that its heartbeat is gone, or the other
-one finds the manifest and leaves the files alone. A searcher that comes between 6 and 7 searches exactly.
+**A builder that stalls for long and resumes**: a process that removes its files first removes its heartbeat,
+and then looks for a manifest. So either the builder finds in 7 that its heartbeat is gone, or the other finds
+the manifest and leaves the files alone. A searcher that comes between 6 and 7 searches exactly.
 
-A version is never wrong, whatever happens to the table meanwhile: it says which files it was made of, and a
-search compares those with its own snapshot (``delta``).
+A version is never wrong, whatever happens to the table meanwhile: it records of which files it was made, and
+a search compares those with its own snapshot (``search.delta``).
 """
 
 from __future__ import annotations
@@ -62,13 +61,13 @@ Work = Callable[[Storage, Any], Any]
 
 _SNAPSHOTS = 5
 _NUMBERS = 20
-# Clusters whose files are open at the same time.
+# Most clusters whose files are open at the same time.
 _OPEN = 100
 
 
 @dataclass(frozen=True)
 class Made:
-    """A version that serves, and whether this builder made it; else another one's is at least as new."""
+    """A version that serves. ``ours``: this builder made it; else another builder's is at least as new."""
 
     version: Version
     ours: bool
@@ -76,7 +75,7 @@ class Made:
 
 @dataclass(frozen=True)
 class GraphPiece:
-    """The work of one cluster: what ``make_graph`` needs to know, wherever it runs."""
+    """The work on one cluster: all that ``make_graph`` needs, in whichever process it runs."""
 
     vectors: str
     target: str
@@ -89,7 +88,7 @@ class GraphPiece:
 
 
 def builder_heartbeats(ctx: WriterContext) -> Heartbeats:
-    """Heartbeats of builders, by their tokens."""
+    """The heartbeats of builders, by token."""
     return heartbeats_of(ctx.seams, ctx.options, paths.vector_builder)
 
 
@@ -100,18 +99,18 @@ def build(
     run: Run | None = None,
     dimension: int | None = None,
 ) -> Made:
-    """Make the next version of an index. ``run``: where graphs are made, if not here. ``dimension``: what all
-    vectors must have, None for what they have.
+    """Make the next version of an index. ``run``: makes the graphs elsewhere; None: here. ``dimension``: the
+    dimension that all vectors must have; None: whichever they have.
 
-    Raises ``Invalid`` for rows that cannot be indexed (named by their keys), ``Unavailable`` where the index
-    was dropped meanwhile, where cleans kept removing files, and for trouble with storage. Nothing of the
-    attempt serves then, and its files are gone unless storage failed; only a version whose manifest was in
-    place before stays.
+    Raises ``Invalid`` for rows that cannot be indexed (naming their keys), ``Unavailable`` if the index was
+    dropped meanwhile, if cleans kept removing files, and for trouble with storage. Then nothing of the
+    attempt serves, and its files are removed unless storage failed; only a version whose manifest was already
+    in place stays.
     """
     beats = builder_heartbeats(ctx)
     token = f"{ctx.seams.random.getrandbits(128):032x}"
     work = _Build(ctx.seams, index, token, progress, beats, run, dimension)
-    advice = "what was there before serves on, try again"
+    advice = "earlier versions of it still serve, try again"
     try:
         with naming(ctx.base, f"building the vector index {index.name} failed", advice):
             beats.start(work.token)
@@ -143,7 +142,7 @@ class _Build:
         self._number = self._next()
 
     def _one_by_one(self, work: Work, pieces: Sequence[Any], told: Callable[[int], None]) -> list[Any]:
-        """Engines use all cores for one graph, and two at once would need twice the memory."""
+        """Run the pieces one by one: engines use all cores for one graph, and two need twice the memory."""
         return in_turn(lambda piece: work(self._storage, piece), pieces, told)
 
     def _next(self) -> int:
@@ -158,13 +157,13 @@ class _Build:
         return paths.vector_version(self._index.id, self._number)
 
     def run(self) -> Made:
-        """All steps; the heartbeat has begun."""
+        """All steps; the caller has started the heartbeat."""
         for attempt in range(_SNAPSHOTS):
             reading = Reading(self._storage, self._index, self._dimension)
             try:
                 source = self._spool(reading, attempt)
                 break
-            except FileNotFoundError as error:  # a clean, rollback or restore removed what we were reading
+            except FileNotFoundError as error:  # a clean, rollback or restore removed a file being read
                 missing = error
                 self.remove()
         else:
@@ -184,7 +183,7 @@ class _Build:
     # -- rows ----------------------------------------------------------------------------------------
 
     def _spool(self, reading: Reading, attempt: int) -> Source:
-        """Step 2."""
+        """Step 2: write the snapshot's rows to files."""
         rows = self._opened([f"all-{attempt}"])
         try:
             for keys, vectors in reading.rows(self._told("file slices read")):
@@ -216,7 +215,7 @@ class _Build:
             self._storage.settle(sinks, [], durable=True)
 
     def _divided(self, source: Source) -> list[Cluster]:
-        """Step 3; clusters without rows are left out, and the graphs are missing still."""
+        """Step 3: divide the rows into clusters, still without graphs; empty clusters are left out."""
         count = cluster_count(source.rows, self._index.clusters)
         nothing = StoredFile("", 0, 0)
         path, shape = f"{self._folder}/{source.vectors.name}", (source.rows, source.dimension)
@@ -260,7 +259,7 @@ class _Build:
     # -- graphs --------------------------------------------------------------------------------------
 
     def _graphs(self, clusters: list[Cluster], source: Source) -> list[Cluster]:
-        """Step 4."""
+        """Step 4: build the graphs."""
         index = self._index
         pieces = [
             GraphPiece(
@@ -283,7 +282,7 @@ class _Build:
     # -- publishing ----------------------------------------------------------------------------------
 
     def _publish(self, version: Version) -> Made:
-        """Steps 5 to 7."""
+        """Steps 5 to 7: publish the version, or find that another builder's is at least as new."""
         storage = self._storage
         for _ in range(_NUMBERS):
             private = self._private(version)
@@ -299,7 +298,9 @@ class _Build:
                 self.remove()
                 return Made(other, False)
             version = self._moved(version)
-        raise Unavailable(f"other builders of the vector index {self._index.name} were always first")
+        raise Unavailable(
+            f"other builders of the vector index {self._index.name} were always first; try again"
+        )
 
     def _private(self, version: Version) -> str:
         storage = self._storage
@@ -321,7 +322,7 @@ class _Build:
         return newest_version(self._storage, self._index, [])
 
     def _moved(self, version: Version) -> Version:
-        """Under the next number, with all files."""
+        """The version under the next number, with all its files moved there."""
         storage = self._storage
         before, self._number = self._folder, self._next()
         make_folder(storage, self._folder)
@@ -337,14 +338,14 @@ class _Build:
         stands = listed is not None and listed.token == version.index
         if stands and lives and all(file.name in names for file in version.files):
             return
-        # Its files may be going: only we have put a manifest here, and it names our token.
+        # Its files may be disappearing. Only this build put a manifest here, one that names its token.
         found = read_version(storage, version.column_id, version.number)
         if found is not None and found.token == self.token:
             storage.delete(target)
-        why = "this process stood still too long" if stands else "it was dropped or made anew meanwhile"
+        why = "this process stalled too long" if stands else "the index was dropped or rebuilt meanwhile"
         raise Unavailable(
-            f"a version of the vector index {self._index.name} was built in vain: {why}; look at the table's"
-            " indexes, and refresh it if it is there"
+            f"the new version of the vector index {self._index.name} was discarded: {why}; look at the"
+            " table's indexes, and refresh this one if it is listed"
         )
 
     def _forget(self, files: Sequence[StoredFile]) -> None:
@@ -352,7 +353,7 @@ class _Build:
             self._storage.delete(f"{self._folder}/{file.name}")
 
     def remove(self) -> None:
-        """All files of this build that are no version's."""
+        """Remove all files of this build that no version uses."""
         kept = self._published()
         for name in self._storage.names(self._folder):
             parsed = paths.parse_vector_name(name)
@@ -360,7 +361,7 @@ class _Build:
                 self._storage.delete(f"{self._folder}/{name}")
 
     def _published(self) -> frozenset[str]:
-        """What our manifest names, if it is in place: searches use it, whatever happened to us since."""
+        """Names of files in this build's manifest, if in place: searches use it, whatever happened since."""
         found = read_version(self._storage, self._index.id, self._number)
         if found is None or found.token != self.token:
             return frozenset()
@@ -368,7 +369,7 @@ class _Build:
 
 
 def make_graph(storage: Storage, piece: GraphPiece) -> StoredFile:
-    """Make and store the graph of one cluster; may run anywhere, and more than once."""
+    """Make and store the graph of one cluster; may run in any process, and more than once."""
     vectors = StoredVectors(storage, piece.vectors, (piece.rows, piece.dimension), piece.element)
     data = engine(piece.engine).build(vectors, piece.metric, dict(piece.options))
     return _stored(storage, piece.target, memoryview(data).cast("B"))
@@ -378,10 +379,10 @@ def _stored(storage: Storage, target: str, data: memoryview) -> StoredFile:
     for path in _names(target):
         try:
             storage.put_new(path, [data], durable=True)
-        except FileExistsError:  # of a task that was repeated
+        except FileExistsError:  # left by an earlier run of a repeated task
             continue
         return StoredFile(path.rpartition("/")[2], data.nbytes, zlib.crc32(data))
-    raise Unavailable(f"{target} was made too often; try again")
+    raise Unavailable(f"a task made the graph {target} too many times; try again")
 
 
 def _names(target: str) -> Iterator[str]:

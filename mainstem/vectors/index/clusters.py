@@ -1,10 +1,11 @@
-"""k-means: how the vectors of a version are divided among its clusters.
+"""k-means: divides the vectors of a version among its clusters.
 
-Every search looks into all clusters, so the division decides about sizes and speed, never about answers. By
-direction under ``cosine`` and ``dot_product``, by euclidean distance under ``l2``. Float32, one block of rows
-at a time; the memory is that of the sample and one block. Which cluster a row belongs to is told in float64:
-searches leave clusters out by the planes between them (``reach``), and far from the origin, as coordinates of
-maps are, float32 puts rows on the wrong side of those by more than the clusters are wide.
+Every search looks into all clusters, so the division affects sizes and speed, never answers. It goes by
+direction under ``cosine`` and ``dot_product``, by Euclidean distance under ``l2``. Centroids are computed in
+float32, one block of rows at a time; memory holds the sample and one block. The cluster of each row is
+decided in float64: searches leave out clusters by the planes between them (``search.cluster_bounds``), and
+far from the origin, as with map coordinates, float32 would put rows on the wrong side of a plane by more than
+a cluster's width.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from mainstem.truetime.seams import Randomness
 from mainstem.vectors.distances import L2
 from mainstem.vectors.index.vector_spill import StoredVectors
 
-# Below this many rows one graph is as fast as several; above, each new cluster has up to so many.
+# With fewer rows, one graph is as fast as several; with more, each cluster has up to this many.
 _ROWS_OF_ONE = 50_000
 _ROWS_EACH = 1_000_000
 _LEAST = 4
@@ -33,7 +34,7 @@ Vectors: TypeAlias = np.ndarray | StoredVectors
 
 
 def cluster_count(rows: int, wanted: int) -> int:
-    """How many clusters a version of so many rows has; ``wanted`` 0: chosen here."""
+    """Number of clusters of a version with this many rows; ``wanted`` 0: chosen here."""
     if wanted:
         return min(wanted, max(rows, 1))
     if rows < _ROWS_OF_ONE:
@@ -42,8 +43,10 @@ def cluster_count(rows: int, wanted: int) -> int:
 
 
 def centroids(vectors: Vectors, count: int, metric: str, random: Randomness) -> np.ndarray:
-    """``count`` centroids, float32 (count, d), of ``vectors`` (n, d) with n >= ``count`` >= 1, by Lloyd's
-    rounds over a sample that ``random`` draws."""
+    """``count`` centroids, float32 (count, d), of ``vectors`` (n, d), n >= ``count`` >= 1.
+
+    Computed by Lloyd's algorithm over a sample drawn with ``random``.
+    """
     rows, width = vectors.shape
     if count == 1:
         total = np.zeros(width, np.float64)
@@ -61,7 +64,7 @@ def centroids(vectors: Vectors, count: int, metric: str, random: Randomness) -> 
         np.add.at(totals, near, sample)
         filled = held > 0
         found[filled] = totals[filled] / held[filled, None]
-        if not filled.all():  # an empty cluster begins again with rows of the fullest
+        if not filled.all():  # an empty cluster starts again with rows of the fullest one
             crowd = sample[near == held.argmax()]
             empty = np.flatnonzero(~filled)
             found[empty] = crowd[_spread(len(crowd), len(empty), random)]
@@ -69,7 +72,7 @@ def centroids(vectors: Vectors, count: int, metric: str, random: Randomness) -> 
 
 
 def assign(vectors: Vectors, found: np.ndarray, metric: str) -> np.ndarray:
-    """The cluster of each row of ``vectors`` (n, d), int32 (n,): the nearest of the centroids."""
+    """The cluster of each row of ``vectors`` (n, d), int32 (n,): that of the nearest centroid."""
     made = np.zeros(len(vectors), np.int32)
     if len(found) > 1:
         exact = found.astype(np.float64)
@@ -79,14 +82,14 @@ def assign(vectors: Vectors, found: np.ndarray, metric: str) -> np.ndarray:
 
 
 def blocks(vectors: Vectors, width: int = 1) -> Iterator[tuple[int, np.ndarray]]:
-    """Pieces of bounded size, each with the number of its first row; ``width``: values made of each row."""
+    """Pieces of bounded size with the number of their first row; ``width``: values computed per row."""
     step = max(1, _BLOCK_VALUES // max(vectors.shape[1], width))
     for first in range(0, len(vectors), step):
         yield first, vectors[first : first + step]
 
 
 def _prepared(vectors: np.ndarray, metric: str) -> np.ndarray:
-    """As float32, of unit length where only directions count."""
+    """The vectors as float32, with unit length if only directions count."""
     made = vectors.astype(np.float32)
     if metric != L2:
         norms = np.sqrt(np.einsum("ij,ij->i", made, made, dtype=np.float64)).astype(np.float32)
@@ -103,6 +106,6 @@ def _nearest(vectors: np.ndarray, found: np.ndarray, metric: str) -> np.ndarray:
 
 
 def _spread(rows: int, count: int, random: Randomness) -> np.ndarray:
-    """``count`` different row numbers at even distances, beginning anywhere."""
+    """``count`` distinct row numbers at even distances, with a random start."""
     step = rows / count
     return np.minimum(((np.arange(count) + random.random()) * step).astype(np.int64), rows - 1)

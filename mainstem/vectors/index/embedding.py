@@ -1,7 +1,7 @@
-"""Functions that make vectors of texts, by the name that an index has stored.
+"""Functions that turn texts into vectors, found by the name that an index stores.
 
-A table only ever names a function; which one stands behind the name is said by the process, with
-``register_embedding``. Nothing that a table names is loaded or run.
+A table only names a function. The process decides which one the name means, with ``register_embedding``.
+Nothing that a table names is loaded or run.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from mainstem.errors import Invalid
 from mainstem.limits import VECTOR_DIMENSION_MAX
 
 Embedding = Callable[[list[str]], Any]
-"""Texts -> (texts, dimension) finite numbers: NumPy, lists, or what NumPy takes (tensors of the CPU)."""
+"""Texts -> (texts, dimension) finite numbers: a NumPy array, lists, or what NumPy converts (CPU tensors)."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./:-]{0,199}\Z", re.ASCII)
-# Texts that the function is given at once; models cut them into batches of their own.
+# Texts passed to the function at once; models divide them into batches of their own.
 _TEXTS_AT_ONCE = 4096
 _registered: dict[str, Embedding] = {}
 
 
 def register_embedding(name: str, function: Embedding) -> None:
-    """Let this process make vectors of texts for indexes with ``embedding`` = ``name``.
+    """Let this process turn texts into vectors for indexes with ``embedding`` = ``name``.
 
-    ``function(texts)`` is given a list of texts and returns their vectors, a float32 array (texts,
-    dimension) or what becomes one, finite, of one dimension for ever. The same texts must always give
-    the same vectors: an index mixes those of different times. Name the model in the name, then another
-    model is another index. Register the same function in every process that builds, refreshes or searches
-    the index, Spark's executors too. Raises ``Invalid`` for a name that is none.
+    ``function(texts)`` gets a list of texts and returns their vectors: a float32 array (texts, dimension), or
+    what converts to one, finite, and always of the same dimension. The same texts must always give the same
+    vectors, since an index mixes vectors computed at different times. Put the model into the name, so that
+    another model means another index. Register the same function in every process that builds, refreshes or
+    searches the index, including Spark's executors. Raises ``Invalid`` for an unusable name.
     """
     if not isinstance(name, str) or not _NAME.match(name):
         raise Invalid(
@@ -49,7 +49,8 @@ def register_embedding(name: str, function: Embedding) -> None:
 def embed(name: str, texts: Sequence[str]) -> np.ndarray:
     """Vectors of texts: float32 (texts, dimension), checked; (0, 0) for no texts.
 
-    Raises ``Invalid`` where this process has no such function, and for what it returned, or raised.
+    Raises ``Invalid`` if this process has no such function, if the function raises, or if it returns anything
+    else.
     """
     function = _function(name)
     parts = [_called(name, function, list(texts[i : i + _TEXTS_AT_ONCE]), i)
@@ -64,13 +65,16 @@ def embed(name: str, texts: Sequence[str]) -> np.ndarray:
 
 
 def embedder(name: str) -> Callable[[pa.ChunkedArray], tuple[np.ndarray, np.ndarray]]:
-    """What makes of a text column the vectors (n, dimension) of its texts that are not null, and the numbers
-    of their rows. Raises ``Invalid`` at once where this process has no such function."""
+    """A function from a text column to the vectors (n, dimension) of its non-null texts and their row
+    numbers.
+
+    Raises ``Invalid`` right away if this process has no such embedding function.
+    """
     _function(name)
 
     def vectors(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
         there = np.flatnonzero(column.is_valid().to_numpy())
-        # Equal texts have equal vectors, and models are slow.
+        # Equal texts have equal vectors, and models are slow: embed each distinct text once.
         coded = column.drop_null().cast(pa.string()).combine_chunks().dictionary_encode()
         if isinstance(coded, pa.ChunkedArray):
             coded = coded.unify_dictionaries().combine_chunks()
@@ -81,8 +85,8 @@ def embedder(name: str) -> Callable[[pa.ChunkedArray], tuple[np.ndarray, np.ndar
 
 
 def digests(column: pa.ChunkedArray) -> pa.Array:
-    """16 bytes of each text by which it is known again, null for null. Row by row, as Arrow has nothing for
-    it: about a microsecond each, and models take a thousand."""
+    """A digest of 16 bytes for each text, to recognise it again; null for null. Row by row, since Arrow has
+    no such function: about a microsecond each, where models take a thousand."""
     made = [
         None if text is None else hashlib.blake2b(text.encode(), digest_size=16).digest()
         for text in column.cast(pa.string()).to_pylist()
@@ -109,7 +113,7 @@ def _called(name: str, function: Embedding, texts: list[str], first: int) -> np.
         raise Invalid(f"{what} failed on {len(texts)} texts: {type(error).__name__}: {error}") from error
     try:
         found = np.asarray(made)
-        with np.errstate(over="ignore"):  # becomes infinity, which is refused
+        with np.errstate(over="ignore"):  # an overflow becomes infinity, which is refused below
             numbers = found.astype(np.float32) if found.dtype.kind in "fiu" else None
     except (TypeError, ValueError, RuntimeError) as error:
         kind = type(made).__name__

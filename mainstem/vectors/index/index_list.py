@@ -1,13 +1,14 @@
-"""Changing which vector indexes a table has, under the table lock.
+"""Changes the list of a table's vector indexes, under the table lock.
 
-  [[ 1. ``vector-index.properties`` is read; of a table whose metadata table's folder is gone, the copy
-     2. what is wanted is put to private files, durable
-     3. the fence's ticket is renamed over each of the two files that differs: of an index that comes the copy
-        last, of one that goes the copy first ]]
+  [[ 1. read ``vector-index.properties``, or the copy if the folder of the metadata table is gone
+     2. write the new content to private files, durable
+     3. rename the fence's ticket over each of the two files that differs: the copy last if an index is added,
+     the
+        copy first if one is removed ]]
 
-So the copy never names an index that the list has not: should Java remove the folder, nothing that was
-dropped comes back. A crash in between leaves the copy without an index; the next change makes it whole.
-A process that was stopped and wakes up has lost its ticket, and changes nothing.
+So the copy never names an index that the list lacks: if Java removes the folder, no dropped index comes back.
+A crash in between leaves an index missing from the copy; the next change completes it. A process that stalls
+and resumes has lost its ticket and changes nothing.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from mainstem.vectors.index.version_manifest import VectorIndexes, encode_indexe
 from mainstem.vectors.index.versions import read_indexes
 from mainstem.writers.context import WriterContext
 
-_OWNER = "vectors"  # whose private files
+_OWNER = "vectors"  # owner in the names of private files
 
 
 def change_indexes(ctx: WriterContext, wanted: Callable[[VectorIndexes], VectorIndexes]) -> VectorIndexes:
-    """Make the table's vector indexes what ``wanted`` makes of those found under the lock; it may raise.
+    """Replace the table's vector indexes by ``wanted`` of those found under the lock; ``wanted`` may raise.
 
-    Returns what they are from now on. Raises what the lock raises, ``CorruptTable`` for damaged lists,
-    ``Unavailable`` for trouble with storage, which leaves open whether the change was made.
+    Returns the indexes afterwards. Raises what the lock raises, ``CorruptTable`` for damaged lists, and
+    ``Unavailable`` for trouble with storage, after which it is unknown whether the change was made.
     """
 
     def work(section: Guarded) -> VectorIndexes:
@@ -55,7 +56,7 @@ def _put(ctx: WriterContext, section: Guarded, path: str, data: bytes) -> None:
     if _content(storage, path) == data:
         return
     folder = path.rpartition("/")[0]
-    if make_folder(storage, folder):  # maybe with the metadata table's, in which it is
+    if make_folder(storage, folder):  # possibly with the metadata table's folder around it
         above = folder.rpartition("/")[0]
         storage.settle([], filter(None, [above, above.rpartition("/")[0]]), durable=True)
     replace_guarded(section, ctx.seams.random, _OWNER, path, data)

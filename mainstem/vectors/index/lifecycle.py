@@ -1,14 +1,15 @@
-"""Vector indexes from their creation to their end: create, refresh, build anew, drop, and a round's part.
+"""The life of a vector index: create, refresh, rebuild, drop, and its part in a round of services.
 
-**Create**: [[ the index is listed ]] (``listing``); its first version is built (``building``). While there is
-none searches are exact. A build that fails takes the index off the list again; a process that dies leaves an
-index without a version, which a refresh or a round of services completes, and which creating it again
-replaces. The metadata table has no part in it, but for the folder: it is made by what needs it, not here.
+**Create**: [[ the index is listed ]] (``index_list``); its first version is built (``building``). Until there
+is one, searches are exact. A build that fails takes the index off the list again. A process that dies leaves
+an index without a version: a refresh or a round of services completes it, and creating it again replaces it.
+The metadata table is not involved, except for its folder: the code that needs the folder makes it, not this
+module.
 
-**Drop**: [[ the index leaves the list ]], then its files go (``tidying``). Its column keeps its id.
+**Drop**: [[ the index leaves the list ]], then its files are removed (``tidying``). Its column keeps its id.
 
-Writers have no part in any of this: what they commit is found by comparing a version's files with those of
-the snapshot, so an index costs a commit nothing, and rollbacks and restores need nothing.
+Writers are not involved at all: a search finds what they commit by comparing a version's files with those of
+its snapshot. So an index adds no cost to a commit, and rollbacks and restores need not know of it.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ LOST = "lost"
 
 @dataclass(frozen=True)
 class Refreshed:
-    """What became of a refresh. ``version``, ``rows``, ``clusters``, ``view`` and ``size`` (bytes) are those
-    of the active version now; ``built``: whether this call made it, else it was as new as it can be, or
-    another process was first."""
+    """The result of a refresh. ``version``, ``rows``, ``clusters``, ``view`` and ``size`` (bytes) describe
+    the version that is now active. ``built``: this call built it; else it was already current, or another
+    process was first."""
 
     index: str
     version: int
@@ -72,9 +73,9 @@ class Refreshed:
 
 @dataclass(frozen=True)
 class Status:
-    """A vector index and how it stands: ``ready``, ``building``, ``left over`` (its builder died before the
-    first version), or ``lost`` (its files went with the metadata table's folder). Only where it is ready do
-    searches use it; ``version`` is the active one. ``damaged``: what is wrong with newer ones."""
+    """A vector index and its state: ``ready``, ``building``, ``left over`` (its builder died before the first
+    version), or ``lost`` (its files were removed with the metadata table's folder). Searches use it only if
+    it is ready; ``version`` is the active one. ``damaged``: what is wrong with newer versions."""
 
     index: VectorIndex
     state: str
@@ -83,7 +84,7 @@ class Status:
 
 
 def statuses(storage: Storage) -> list[Status]:
-    """All vector indexes by name. ``CorruptTable`` for a damaged list."""
+    """All vector indexes, by name. ``CorruptTable`` for a damaged list."""
     found = []
     for index in sorted(read_indexes(storage).found, key=lambda index: index.name):
         damaged: list[MainstemError] = []
@@ -96,8 +97,8 @@ def statuses(storage: Storage) -> list[Status]:
 
 
 def vector_indexes(storage: Storage) -> list[Index]:
-    """The same as users see them beside other indexes. ``options``: what it was made with, and
-    ``version``."""
+    """All vector indexes in the form in which users see any index. ``options``: those it was created with,
+    and ``version``."""
     return [
         Index(
             status.index.name,
@@ -122,7 +123,7 @@ def _shown(status: Status) -> dict[str, str]:
 
 
 def _is_being_built(storage: Storage, index: VectorIndex) -> bool:
-    """Whether a file of a builder is there whose heartbeat is, too."""
+    """Whether there is a file of a builder whose heartbeat still exists."""
     beats = set(storage.names(paths.VECTOR_BUILDERS))
     for number in version_numbers(storage, index.id):
         for name in storage.names(paths.vector_version(index.id, number)):
@@ -136,8 +137,8 @@ def _is_being_built(storage: Storage, index: VectorIndex) -> bool:
 
 
 def _work(ctx: WriterContext, what: str) -> AbstractContextManager[None]:
-    """``Unavailable`` for trouble with storage: whatever was done stands, and may be gone on with."""
-    return naming(ctx.base, f"{what} did not end", "searches are right all the same, try again")
+    """Turn trouble with storage into ``Unavailable``: what was done stands, and can be resumed."""
+    return naming(ctx.base, f"{what} did not finish", "searches stay correct, try again")
 
 
 def create(
@@ -148,12 +149,11 @@ def create(
     progress: Progress = silent,
     run: Run | None = None,
 ) -> Refreshed:
-    """``Table.create_index("vector", ...)``; ``run``: where graphs are made, if not here.
+    """``Table.create_index("vector", ...)``; ``run``: makes the graphs elsewhere; None: here.
 
-    ``options``: ``engine``, ``metric``, ``clusters`` and ``embedding``, with or without
-    ``hoodie.mainstem.vector.`` before them, and those of the engine. Raises ``Invalid`` for a column that
-    cannot be indexed, has a vector index already, or a name that is taken, and what ``building.build``
-    raises.
+    ``options``: ``engine``, ``metric``, ``clusters`` and ``embedding``, with or without the prefix
+    ``hoodie.mainstem.vector.``, and those of the engine. Raises ``Invalid`` for a column that cannot be
+    indexed or already has a vector index, or for a name in use, and what ``building.build`` raises.
     """
     with _work(ctx, "creating a vector index"):
         return _created(ctx, _wish(ctx, columns, name, options), progress, run)
@@ -175,8 +175,8 @@ def _created(ctx: WriterContext, wish: VectorIndex, progress: Progress, run: Run
     try:
         return _built(ctx, index, progress, run)
     except BaseException:
-        with suppress(MainstemError, OSError):  # then it is left over, and rounds complete it
-            if newest_version(ctx.seams.storage, index, []) is None:  # what searches use stays
+        with suppress(MainstemError, OSError):  # on failure it stays as left over, and a round completes it
+            if newest_version(ctx.seams.storage, index, []) is None:  # a version that searches use stays
                 _unlist(ctx, index)
         raise
 
@@ -206,7 +206,7 @@ def _wish(
 
 
 def _defaults(ctx: WriterContext) -> dict[str, str]:
-    """What the table's properties and the caller's options say about indexes to come."""
+    """Options for new indexes in the table's properties and the caller's options."""
     known = {**ctx.config.raw, **ctx.given}
     return {name: known[VECTOR + name] for name in _NAMES if name != "embedding" and VECTOR + name in known}
 
@@ -216,7 +216,7 @@ def _check_free(ctx: WriterContext, before: VectorIndexes, wish: VectorIndex) ->
     storage = ctx.seams.storage
     if same is not None and (newest_version(storage, same, []) or _is_being_built(storage, same)):
         raise Invalid(
-            f"column {wish.column!r} has the vector index {same.name!r} already, or one is being built:"
+            f"column {wish.column!r} already has the vector index {same.name!r}, or it is being built:"
             " refresh it, or drop it first"
         )
     named = before.called(wish.name)
@@ -225,7 +225,7 @@ def _check_free(ctx: WriterContext, before: VectorIndexes, wish: VectorIndex) ->
 
 
 def _unlist(ctx: WriterContext, index: VectorIndex) -> VectorIndexes:
-    """Take this creation of an index off the list, if it is on it."""
+    """Take this creation of the index off the list, if it is listed."""
 
     def without(before: VectorIndexes) -> VectorIndexes:
         found = before.of_column(index.column)
@@ -248,7 +248,7 @@ def refresh(
     *,
     anew: bool = False,
 ) -> Refreshed:
-    """``Table.refresh_index``; ``anew``: also where nothing changed, and where the dimension did."""
+    """``Table.refresh_index``; ``anew``: rebuild even if nothing, or the dimension, has changed."""
     with _work(ctx, f"refreshing the vector index {name}"):
         return _refreshed(ctx, name, progress, run, anew=anew)
 
@@ -279,7 +279,7 @@ def _named(ctx: WriterContext, name: str) -> VectorIndex:
 
 
 def drop(ctx: WriterContext, name: str) -> Dropped:
-    """Drop a vector index, whatever state it is in. ``Invalid`` where there is none."""
+    """Drop a vector index, whatever its state. ``Invalid`` if there is none."""
     with _work(ctx, f"dropping the vector index {name}"):
         index = _named(ctx, name)
         if index.lost:
@@ -290,13 +290,13 @@ def drop(ctx: WriterContext, name: str) -> Dropped:
 
 
 def _listed_again(ctx: WriterContext, index: VectorIndex) -> VectorIndex:
-    """The list is where it belongs again, after the metadata table's folder was removed."""
+    """Put the list back in place after the metadata table's folder was removed."""
     found = change_indexes(
         ctx, lambda before: VectorIndexes(tuple(replace(i, lost=False) for i in before.found), before.kept)
     )
     again = found.of_column(index.column)
     if again is None or again.token != index.token:
-        raise Invalid(f"the vector index {index.name!r} was dropped or made anew meanwhile")
+        raise Invalid(f"the vector index {index.name!r} was dropped or rebuilt meanwhile")
     return again
 
 
@@ -318,8 +318,8 @@ def _said(index: VectorIndex, version: Version, *, built: bool) -> Refreshed:
 
 
 def _is_current(storage: Storage, version: Version) -> bool:
-    """Whether the table is made of the very files that the version is made of, which mean the same rows as
-    then, and those of it are as they were written: their checksums are compared."""
+    """Whether the table consists of the very files of which the version was made, read with the same meaning,
+    and the version's own files are intact (by their checksums)."""
     if not _has_files(storage, version):
         return False
     covered = {(s.partition, s.file_id): (s.base_file, s.log_files) for s in version.slices}
@@ -362,14 +362,14 @@ def _slices_now(storage: Storage) -> dict[tuple[str, str], tuple[str | None, tup
 def tend(
     ctx: WriterContext, if_due: bool = True, progress: Progress = silent
 ) -> Iterator[Refreshed | Tidied]:
-    """What a round of services does: refresh every index that is due, and remove what nobody needs.
+    """The part of a round of services: refresh every index that is due, and remove what is no longer needed.
 
-    Due is an index without a version that can be used, as far as sizes tell (``refresh`` looks at checksums,
-    too); one whose version is older than the newest compaction
-    (``hoodie.mainstem.vector.refresh.after.compaction``, default true); one for which more than
-    ``hoodie.mainstem.vector.refresh.fresh.percent`` (default 20, 0: never) of its rows were written since;
-    none of which a living process makes a version just now.
-    Each fails alone; the first error is raised in the end. Not ``if_due``: every index that is not current.
+    An index is due if it has no usable version, as far as file sizes tell (``refresh`` also compares
+    checksums); if its version is older than the newest compaction
+    (``hoodie.mainstem.vector.refresh.after.compaction``, default true); or if more than
+    ``hoodie.mainstem.vector.refresh.fresh.percent`` of its rows (default 20, 0: never) were written since. An
+    index is not due while a living process builds a version of it. Without ``if_due``, every index that is
+    not current is refreshed. A failure does not stop the others; the first error is raised at the end.
     """
     storage, failed = ctx.seams.storage, []
     with _work(ctx, "looking at vector indexes"):
@@ -396,7 +396,7 @@ def _is_due(ctx: WriterContext, status: Status) -> bool:
     properties = {**ctx.config.raw, **ctx.given}
     version = status.version
     if _is_being_built(storage, status.index):
-        return False  # or its builder died; then its heartbeat goes
+        return False  # if its builder died, the heartbeat will soon be removed
     if version is None or status.damaged or not _has_files(storage, version):
         return True
     state = TableState.load(storage, load_config(storage))
@@ -414,7 +414,7 @@ def _newest_compaction(state: TableState) -> str:
 
 
 def _written_since(state: TableState, view: str) -> int:
-    """Rows that commits since wrote, services aside; no fewer than are fresh, but for what is archived."""
+    """Rows written by commits since then, not services: at least the fresh ones, unless archived."""
     total = 0
     for instant in state.writes:
         metadata = state.metadata(instant.requested) if (instant.completion or "") > view else None

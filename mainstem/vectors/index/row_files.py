@@ -1,4 +1,4 @@
-"""Files of a version while they are written: of the rows no more than a piece is in memory."""
+"""The files of a version while they are written; only a piece of their rows is in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mainstem.vectors.index.versions import KEYS
 
 
 class FileSink:
-    """A growing file that knows its checksum; pyarrow writes to it."""
+    """A growing file that keeps its checksum; pyarrow can write to it."""
 
     closed = False
 
@@ -24,27 +24,27 @@ class FileSink:
         self._checksum = 0
 
     def write(self, data: Any) -> int:
-        """Append bytes; how many."""
+        """Append bytes; return their number."""
         view = memoryview(data).cast("B")
         self.sink.append([view])
         self._checksum = zlib.crc32(view, self._checksum)
         return view.nbytes
 
     def tell(self) -> int:
-        """Bytes written."""
+        """Number of bytes written."""
         return self.sink.size
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Does nothing: no bytes are held back."""
 
     @property
     def file(self) -> StoredFile:
-        """What was written so far."""
+        """The file as written so far."""
         return StoredFile(self.name, self.sink.size, self._checksum)
 
 
 class RowFiles:
-    """The two files of some rows: keys as Arrow, vectors as plain numbers."""
+    """The two files of a set of rows: keys as Arrow, vectors as plain numbers."""
 
     def __init__(self, storage: Storage, folder: str, name: str) -> None:
         self.count = 0
@@ -57,7 +57,7 @@ class RowFiles:
             raise
 
     def add(self, keys: pa.Table, vectors: np.ndarray) -> None:
-        """Rows with their vectors, of the element type."""
+        """Append rows with their vectors, which must have the element type."""
         for batch in keys.combine_chunks().to_batches():
             self._arrow.write_batch(batch)
         self._vectors.write(np.ascontiguousarray(vectors))
@@ -65,10 +65,10 @@ class RowFiles:
 
     @property
     def sinks(self) -> list[Upload]:
-        """Of both files, to be settled."""
+        """The sinks of both files; the caller settles them."""
         return [self._keys.sink, self._vectors.sink]
 
     def end(self) -> tuple[StoredFile, StoredFile]:
-        """What was written; ``sinks`` are to be closed."""
+        """Finish writing, and return both files; the caller still closes ``sinks``."""
         self._arrow.close()
         return self._keys.file, self._vectors.file

@@ -1,4 +1,4 @@
-"""The rows of a table as a version of a vector index takes them: one snapshot, file slice by file slice."""
+"""Reads the rows of a table for a version of a vector index: one snapshot, file slice by file slice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mainstem.vectors.index.versions import KEYS
 
 @dataclass(frozen=True)
 class Source:
-    """All rows of a version before they are divided. ``view``, ``slices``: as of ``Version``."""
+    """All rows of a version, not yet divided into clusters. ``view``, ``slices``: as in ``Version``."""
 
     view: str
     element: str
@@ -37,13 +37,13 @@ class Source:
 
 
 def newest_completion(storage: Storage) -> str:
-    """The newest completion time on the timeline, "" where nothing is completed: what a reader that begins
-    now certainly sees."""
+    """The newest completion time on the timeline, "" if nothing is completed: a reader that starts now sees
+    all that completed up to it."""
     return max((i.completion or "" for i in steady_timeline(storage).completed), default="")
 
 
 def element_of(kind: pa.DataType) -> str:
-    """What vectors of a column of this type are kept as, one of ``ELEMENTS``."""
+    """The element type as which vectors from a column of this type are stored, one of ``ELEMENTS``."""
     if pa.types.is_int8(kind.value_type):
         return "INT8"
     narrow = pa.types.is_float32(kind.value_type) or pa.types.is_float16(kind.value_type)
@@ -51,8 +51,11 @@ def element_of(kind: pa.DataType) -> str:
 
 
 class Reading:
-    """One snapshot for one index. ``rows`` once, then ``source``. ``dimension``: what vectors must have, None
-    for what they have; ``Invalid`` says that the index has to be built anew."""
+    """One snapshot for one index. Call ``rows`` once, then ``source``.
+
+    ``dimension``: the one that vectors must have, None for whichever they have. ``Invalid`` for another
+    dimension says that the index must be rebuilt.
+    """
 
     def __init__(self, storage: Storage, index: VectorIndex, dimension: int | None = None) -> None:
         self._storage, self._index = storage, index
@@ -71,8 +74,8 @@ class Reading:
     def rows(self, told: Callable[[int, int], None]) -> Iterator[tuple[pa.Table, np.ndarray]]:
         """Pieces of bounded size: columns ``KEYS``, and the vectors (n, d) of the element type.
 
-        ``told(done, total)`` after each file slice. ``Invalid`` names the first row whose vector is of
-        another dimension or not finite; ``FileNotFoundError`` for files that a clean removed.
+        Calls ``told(done, total)`` after each file slice. ``Invalid`` names the first row whose vector has
+        another dimension or is not finite; ``FileNotFoundError`` for files that a clean removed.
         """
         for number, split in enumerate(self._splits):
             self._counts.append(0)
@@ -86,7 +89,7 @@ class Reading:
                 raise Invalid(f"more than {VECTOR_ROWS_MAX} vectors, as many as an index can hold")
 
     def source(self, rows: int, keys: StoredFile, vectors: StoredFile) -> Source:
-        """What was read; the files are where the rows went."""
+        """What was read, with the files to which the caller wrote the rows."""
         slices = tuple(
             CoveredSlice(
                 split.partition,
@@ -120,7 +123,7 @@ class Reading:
         return digests(table.column(self._index.column))
 
     def _vectors(self, table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-        """The vectors that are not null, and the numbers of their rows."""
+        """The non-null vectors, and the numbers of their rows."""
         column = table.column(self._index.column)
         if self._embed is not None:
             vectors, there = self._embed(column)
@@ -143,8 +146,8 @@ class Reading:
             return
         wrong = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
         raise Invalid(
-            f"the vector of record key {keys[int(there[wrong])]!s} in column {self._index.column!r} has NaN"
-            " or infinity in it, by which nothing is near or far; write the row again, or delete it"
+            f"the vector of record key {keys[int(there[wrong])]!s} in column {self._index.column!r} contains"
+            " NaN or infinity, which have no distance to anything; write the row again, or delete it"
         )
 
     def _changed(self, found: int) -> Invalid:
@@ -165,7 +168,7 @@ class Reading:
 
 
 def _first_dimension(column: pa.ChunkedArray) -> int | None:
-    """Values of the first vector; its own dimension is that of a column of plain lists."""
+    """The dimension of the first vector, which counts for the whole of a column of plain lists."""
     for chunk in column.chunks:
         held = chunk.drop_null()
         if len(held):
@@ -180,12 +183,12 @@ Embed = Callable[[pa.ChunkedArray], tuple[np.ndarray, np.ndarray]]
 
 
 def column_of(schema: pa.Schema, index: VectorIndex) -> tuple[Embed | None, str, int | None]:
-    """How a column's values become vectors (None: they are), their element type, and their dimension where
-    the type tells it. ``Invalid`` for a column that is missing or holds nothing of the kind."""
+    """A function that turns a column's values into vectors (None: they are vectors), the element type, and
+    the dimension if the type gives it. ``Invalid`` for a column that is missing or cannot hold vectors."""
     at = schema.get_field_index(index.column)
     if at < 0:
         raise Invalid(
-            f"the vector index {index.name} is on column {index.column!r}, which the table has not; it has"
+            f"the vector index {index.name} is on column {index.column!r}, which the table lacks; it has"
             f" {', '.join(schema.names)}"
         )
     kind = schema.field(at).type
@@ -198,7 +201,7 @@ def column_of(schema: pa.Schema, index: VectorIndex) -> tuple[Embed | None, str,
 
         return embedder(index.embedding), "FLOAT", None
     if not is_vector(kind):
-        hint = "; of texts it needs an embedding function" if pa.types.is_string(kind) else ""
+        hint = "; for texts it needs an embedding function" if pa.types.is_string(kind) else ""
         raise Invalid(
             f"column {index.column!r} is of type {kind}; a vector index is on a VECTOR column or one of lists"
             f" of numbers{hint}"

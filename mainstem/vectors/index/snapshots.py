@@ -1,4 +1,4 @@
-"""The table at one moment as a search sees it: its file slices, numbered, and what each is made of."""
+"""The table at one moment, as a search sees it: its file slices, numbered, and the files of each."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _PENDING_WRITES = (".deltacommit.requested", ".deltacommit.inflight")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """``splits``: one per file slice, with the log files that count; ``spec``: what they share, all columns
-    of ``schema``."""
+    """``splits``: one per file slice, with the log files that count; ``spec``: what they share, with all
+    columns of ``schema``."""
 
     view: View
     splits: tuple[Split, ...]
@@ -29,7 +29,7 @@ class Snapshot:
 
     @classmethod
     def load(cls, storage: Storage, until: str | None, *, damaged: str, use: Use) -> Snapshot:
-        """The table now, or as of a requested time. Raises what ``Table.scan`` raises."""
+        """The table now, or as of requested time ``until``. Raises what ``Table.scan`` raises."""
         view = View.load(storage, until, damaged=damaged, use=use)
         planned = view.planned(None, None)
         splits = [split for split in planned.splits if isinstance(split, Split)]
@@ -37,11 +37,11 @@ class Snapshot:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the table at the moment."""
+        """The table's columns at that moment."""
         return self.spec.schema
 
     def filtered(self, filter: pc.Expression) -> list[tuple[int, Split]]:
-        """The splits of a query with a filter on the same rows, each with the number of its slice here."""
+        """The splits of a filtered query on the same rows, each with the number of its slice here."""
         numbers = {(split.partition, split.file_id): at for at, split in enumerate(self.splits)}
         planned = self.view.planned(None, filter)
         found = [split for split in planned.splits if isinstance(split, Split)]
@@ -49,12 +49,12 @@ class Snapshot:
 
     @property
     def partitions(self) -> list[str]:
-        """Path of the partition of each slice."""
+        """The partition path of each slice."""
         return [split.partition for split in self.splits]
 
 
 def _as_of(split: Split, until: str | None) -> Split:
-    """Without the log files of later instants, which reading skips."""
+    """The split without log files of later instants, which a read would skip."""
     if until is None:
         return split
     kept = []
@@ -66,28 +66,28 @@ def _as_of(split: Split, until: str | None) -> Split:
 
 
 Signs = tuple[frozenset[str], bytes]
-"""By which a snapshot is known to be the newest: names on the timeline, and the table's properties."""
+"""Identifies the newest snapshot: names on the timeline, and the table's properties."""
 
 
 Listing = tuple[list[str], bytes]
-"""The names on the timeline as they are listed, and the table's properties."""
+"""The names on the timeline as listed, and the table's properties."""
 
 
 def listing(storage: Storage) -> Listing:
-    """Of now. While it is the same, so are the signs."""
+    """The listing as of now. While it stays the same, so do the signs."""
     names = storage.names(paths.TIMELINE)
     try:
         properties = storage.read(paths.PROPERTIES, max_bytes=PROPERTIES_BYTES_MAX)
-    except FileNotFoundError:  # Java is replacing them
+    except FileNotFoundError:  # Java is replacing the file
         properties = b""
     return names, properties
 
 
 def signs(listed: Listing, until: str | None) -> Signs:
-    """While these are the same, rows are the same.
+    """Signs that stay the same only while the rows stay the same.
 
-    Writes under way show no rows, so the names of their first states are left out; a view of the past is
-    refused beside them, so there they count. Properties say by which rules rows are merged.
+    Pending writes show no rows, so the names of their states are left out. A view of the past is refused
+    beside pending writes, so there they count. The properties decide how rows are merged.
     """
     names, properties = listed
     if until is not None:
@@ -96,9 +96,9 @@ def signs(listed: Listing, until: str | None) -> Signs:
 
 
 def how_read(spec: ReadSpec, column: str) -> str:
-    """What makes the values of a column of the same files: rules of the merge; its type, as Java widens
-    floats by their decimal digits (``formats.conversions``); and where columns have ids (schema
-    on read) which column it is, as one that was dropped and added anew has the same name."""
+    """A digest of what determines a column's values, given the files: the merge rules; the column's type,
+    since Java widens floats by their decimal digits (``formats.conversions``); and where columns have ids
+    (schema on read) the id, since a column that was dropped and added again has the same name."""
     rules = spec.rules
     known = None if spec.ids is None else spec.ids.query.by_name().get(column)
     at = spec.schema.get_field_index(column)

@@ -1,23 +1,25 @@
-"""What goes of vector indexes: old versions, those of dropped indexes, and what builders that died left.
+"""Removes what vector indexes no longer need: old versions, dropped indexes, and remains of dead builders.
 
-Without a lock, by any number of processes:
+Any number of processes do this at once, without a lock:
 
-  1. of every folder of a version the names are listed, and the tokens in them; a token without a fresh
-     heartbeat is dead, and its heartbeat goes
-  2. after that the manifest is read: what it names belongs to a version
-  3. a version that nobody needs loses its manifest, which alone makes it one; of a dropped index only after
-     the list, read again, does not name the manifest's index
-  4. the files of dead tokens that no version (any more) names go, by their names; a folder when it is empty
+  1. list the names in every version's folder, and the tokens in them. A token without a fresh heartbeat is
+  dead;
+     remove its heartbeat
+  2. then read the manifest: what it names belongs to a version
+  3. remove the manifest of a version that is not needed, which ends the version; for a dropped index only if
+  the
+     list, read again, does not name the manifest's index
+  4. remove, by name, the files of dead tokens that no version names (any more), and folders that are empty
 
-**What is kept** of an index that is listed: the two newest versions, and every version that is the newest one
-for a moment that the data table's cleaner retains. An older version never gives other answers, only slower
-ones, so nothing is lost if a query meets a version that goes: it goes on with the files that it has open, or
-searches exactly.
+**What is kept** of a listed index: the two newest versions, and every version that is the newest one for a
+moment that the data table's cleaner retains. An older version never gives other answers, only slower ones. So
+nothing is lost if a query's version is removed: the query continues with the files it has open, or searches
+exactly.
 
-**A builder that wakes up** with a dead token finds its heartbeat gone after it has linked its manifest
-(``building``), and takes it away. **A cleaner that wakes up** removes names of dead tokens, which are never
-used again, and manifests of versions that were superseded or whose index is gone for good. A version's number
-is not given again: numbers go on from a dropped index to the next one on its column.
+**A builder that resumes** with a dead token finds its heartbeat gone after it has linked its manifest
+(``building``), and removes the manifest. **A cleaner that resumes** removes names of dead tokens, which are
+never reused, and manifests of versions that were superseded or whose index is gone for good. A version number
+is not reused: the next index on a column continues the numbers of the dropped one.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class Tidied:
 
 
 def tidy(ctx: WriterContext) -> Tidied | None:
-    """Remove what nobody needs; None where there was nothing. ``Unavailable`` for trouble with storage."""
+    """Remove what is no longer needed; None if nothing was. ``Unavailable`` for trouble with storage."""
     try:
         return _Tidying(ctx).run()
     except OSError as error:
@@ -86,7 +88,7 @@ class _Tidying:
         return Tidied(self._versions, self._files) if self._versions or self._files else None
 
     def _kept(self, index: VectorIndex) -> set[int]:
-        """Numbers of the versions that stay."""
+        """Numbers of the versions to keep."""
         found = versions(self._storage, index, [])
         return {version.number for version in retained(self._ctx, found)}
 
@@ -100,10 +102,10 @@ class _Tidying:
             version = read_version(storage, column_id, number)
         except CorruptTable:
             version, damaged = None, True
-        except MainstemError:  # of a later release
+        except MainstemError:  # a manifest of a later release
             return
         if damaged and number >= newest and column_id in {i.id for i in read_indexes(storage).found}:
-            return  # whoever restores the file has a version again; a refresh makes a newer one
+            return  # restoring the file brings the version back; a refresh builds a newer one
         if damaged or (version is not None and self._may_go(version, kept)):
             storage.delete(paths.vector_manifest(column_id, number))
             self._versions += 1
@@ -116,15 +118,15 @@ class _Tidying:
             storage.delete_tree(folder)
 
     def _may_go(self, version: Version, kept: Collection[int]) -> bool:
-        """Whether a version is of no use, as far as is known *after* its manifest was read: an index that is
-        not listed by then never is again."""
+        """Whether a version is not needed, judged *after* its manifest was read: an index that is not listed
+        by then will never be listed again."""
         listed = {index.token for index in read_indexes(self._storage).found}
         if version.index not in listed:
             return True
         return version.number not in kept and version.number < max(kept, default=0)
 
     def _is_dead(self, token: str) -> bool:
-        """Whether a token's builder has ended or died; then its heartbeat is gone."""
+        """Whether a token's builder has ended or died; if so, its heartbeat is gone."""
         if token not in self._dead:
             if self._storage.stat(paths.vector_builder(token)) is None:
                 self._dead[token] = True
@@ -138,10 +140,10 @@ class _Tidying:
 
 
 def retained(ctx: WriterContext, found: list[Version]) -> Iterator[Version]:
-    """Those of an index's versions, newest first, that a retained query may want.
+    """Those versions of an index (given newest first) that a retained query may use.
 
-    The cleaner's rule decides: everything while it retains everything, as many as it retains versions of a
-    file, or what was the newest at some moment since the oldest commit that it retains.
+    The cleaner's rule decides: all versions while it retains everything, as many as it retains file versions,
+    or those that were the newest at any moment since the oldest retained commit.
     """
     options = CleanOptions.from_properties({**ctx.config.raw, **ctx.given})
     limit = boundary(ctx.timeline(), options, ctx.publisher.now())

@@ -1,4 +1,4 @@
-"""Vectors in a file of our own while a version is built: an array of which a piece at a time is in memory."""
+"""Vectors in a temporary file while a version is built, read as an array one piece at a time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _PIECE_BYTES = 16 * 1024 * 1024
 
 
 class StoredVectors:
-    """(rows, dimension) of an element type of ``ELEMENTS``, read from ``path`` whenever asked for.
+    """An array (rows, dimension) of an element type in ``ELEMENTS``, read from ``path`` on demand.
 
-    ``CorruptTable`` where the file is shorter. NumPy takes it for an array, and reads all of it then.
+    ``CorruptTable`` if the file is shorter. NumPy accepts it as an array, and then reads all of it.
     """
 
     def __init__(self, storage: Storage, path: str, shape: tuple[int, int], element: str) -> None:
@@ -26,7 +26,7 @@ class StoredVectors:
         return self.shape[0]
 
     def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        """Some rows: a range of them, or those of ascending numbers, for which the file is read in pieces."""
+        """Some rows: a slice, or ascending row numbers, for which the file is read in pieces."""
         if isinstance(rows, slice):
             first, end, _ = rows.indices(len(self))
             return self._read(first, max(end - first, 0))
@@ -52,5 +52,5 @@ class StoredVectors:
         width = self.shape[1] * self.dtype.itemsize
         data = self._storage.read_range(self._path, first * width, rows * width)
         if len(data) != rows * width:
-            raise CorruptTable("a file of a version in the making was cut", path=self._path)
+            raise CorruptTable("a file of an unfinished version was cut off", path=self._path)
         return np.frombuffer(data, self.dtype).reshape(rows, self.shape[1])

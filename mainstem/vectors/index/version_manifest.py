@@ -1,10 +1,9 @@
-"""What storage says about vector indexes: which there are, and what a version of one holds.
+"""The stored form of vector indexes: the list of a table's indexes, and the manifest of a version.
 
-``vector-index.properties`` lists the indexes. The keys ``vector.index.columns`` and
-``vector.index.<column>`` (the column's id, kept after a drop) are those of Hudi's proposal (RFC-103,
-apache/hudi#14255), those that begin with an id are ours. ``manifest.json`` describes one version. Both are
-untrusted: sizes, counts and names are bounded, and a manifest carries a checksum of itself and of every file
-that it names.
+``vector-index.properties`` lists the indexes. Its keys ``vector.index.columns`` and ``vector.index.<column>``
+(the column's id, kept after a drop) come from Hudi's proposal (RFC-103, apache/hudi#14255); keys that begin
+with an id are mainstem's. ``manifest.json`` describes one version. Both are untrusted: sizes, counts and
+names are bounded, and a manifest has checksums of itself and of every file that it names.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from mainstem.limits import (
 from mainstem.storage import paths
 from mainstem.vectors.distances import METRICS
 
-#: element types of vectors as Hudi names them -> NumPy's
+#: element types of vectors: Hudi's name -> NumPy's
 ELEMENTS = {"FLOAT": "<f4", "DOUBLE": "<f8", "INT8": "i1"}
 
 _COLUMNS = "vector.index.columns"
@@ -47,13 +46,14 @@ _CLUSTERS = re.compile(r"^[0-9]{1,9}\Z")
 
 @dataclass(frozen=True)
 class VectorIndex:
-    """A vector index as its table lists it.
+    """A vector index as listed for its table.
 
-    ``id``: three digits or more, the column's for good. ``token``: of this creation; versions that another
-    creation left under the same id are not this index's. ``metric``: of ``distances.METRICS``. ``clusters``:
-    0 to choose by the number of rows. ``options``: the engine's. ``embedding``: the registered function that
-    makes vectors of the column's texts, "" for a column of vectors. ``first``: the smallest number that a
-    version may have. ``lost``: known from the copy alone, as the metadata table's folder was removed.
+    ``id``: three or more digits, permanent for the column. ``token``: identifies this creation; versions left
+    under the same id by another creation do not belong to this index. ``metric``: one of
+    ``distances.METRICS``. ``clusters``: 0 to choose by the number of rows. ``options``: the engine's.
+    ``embedding``: name of the registered function that turns the column's texts into vectors, "" for a column
+    of vectors. ``first``: the smallest number that a version may have. ``lost``: known only from the copy,
+    since the metadata table's folder was removed.
     """
 
     name: str
@@ -71,32 +71,32 @@ class VectorIndex:
 
 @dataclass(frozen=True)
 class VectorIndexes:
-    """All vector indexes of a table. ``kept``: column -> id and first number of what was dropped."""
+    """All vector indexes of a table. ``kept``: column of a dropped index -> id, next version number."""
 
     found: tuple[VectorIndex, ...] = ()
     kept: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
     def of_column(self, column: str) -> VectorIndex | None:
-        """The index of a column, None if it has none."""
+        """The index of a column; None if it has none."""
         return next((index for index in self.found if index.column == column), None)
 
     def called(self, name: str) -> VectorIndex | None:
-        """The index of a name, None if there is none."""
+        """The index with this name; None if there is none."""
         return next((index for index in self.found if index.name == name), None)
 
     def with_index(self, index: VectorIndex) -> VectorIndexes:
-        """These and one more, or another in its column's place."""
+        """A copy with this index added, or in place of the one on its column."""
         others = [other for other in self.found if other.column != index.column]
         kept = {column: known for column, known in self.kept.items() if column != index.column}
         return VectorIndexes((*others, replace(index, lost=False)), kept)
 
     def without(self, index: VectorIndex, first: int) -> VectorIndexes:
-        """Without an index, whose column keeps its id; ``first``: the smallest number of a later version."""
+        """A copy without an index, whose column keeps its id; ``first``: least number of a later version."""
         others = tuple(other for other in self.found if other.column != index.column)
         return VectorIndexes(others, {**self.kept, index.column: (index.id, first)})
 
     def place(self, column: str) -> tuple[str, int]:
-        """Id and first number of a version for a column, of the column's former index if it had one."""
+        """Id and first version number for an index on this column; continues its former index, if any."""
         known = self.of_column(column)
         if known is not None:
             return known.id, known.first
@@ -108,8 +108,10 @@ class VectorIndexes:
 
 @dataclass(frozen=True)
 class CoveredSlice:
-    """A file slice of the data whose rows a version holds, as it was then: bare file names, logs in merge
-    order. ``rows``: those with a vector."""
+    """A data file slice whose rows a version holds, as it was at that time.
+
+    Bare file names, logs in merge order. ``rows``: number of rows with a vector.
+    """
 
     partition: str
     file_id: str
@@ -129,8 +131,8 @@ class StoredFile:
 
 @dataclass(frozen=True)
 class Cluster:
-    """One part of a version. ``keys`` (an Arrow file) and ``vectors`` (their values, little-endian, nothing
-    else) have the rows in label order, ``graph`` is the engine's file. ``centroid``: float32 (dimension,)."""
+    """One part of a version. ``keys`` (an Arrow file) and ``vectors`` (plain values, little-endian) hold the
+    rows in label order; ``graph`` is the engine's file. ``centroid``: float32 (dimension,)."""
 
     rows: int
     keys: StoredFile
@@ -141,18 +143,17 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a vector index, complete and never changed.
+    """One version of a vector index, complete and immutable.
 
-    It holds every row of ``slices`` that had a vector, in exactly one cluster. ``number``: newest is
-    greatest. ``token``: its builder's, in the names of its files. ``view``: a completion time; everything
-    that was completed by then is in the slices, and what completed after it may be ("" on a table without
-    commits). ``element``: of ``ELEMENTS``. ``engine``, ``metric``, ``options`` and ``embedding`` are those
-    that it was built with; ``index``: the token of the index. ``reading``: how its rows were read
-    (``snapshots.how_read``), "" where there were none.
+    It holds every row of ``slices`` that had a vector, in exactly one cluster. ``number``: the newest is the
+    greatest. ``token``: its builder's, which is part of its files' names. ``view``: a completion time; the
+    slices contain all that was completed by then, and possibly later instants ("" for a table without
+    commits). ``element``: one of ``ELEMENTS``. ``engine``, ``metric``, ``options`` and ``embedding``: those
+    of the build. ``index``: the token of the index. ``reading``: how its rows were read
+    (``snapshots.how_read``), "" if there were none.
 
-    A row of a slice whose files have changed is never taken for unchanged by its record key and commit time:
-    partial updates and mergers of the user's own fill a row's columns from several commits under the time of
-    one.
+    If a slice's files have changed, equal record key and commit time never show that a row is unchanged:
+    partial updates and custom mergers fill a row's columns from several commits under the time of one.
     """
 
     column_id: str
@@ -173,21 +174,21 @@ class Version:
 
     @property
     def rows(self) -> int:
-        """Rows with a vector."""
+        """Number of rows with a vector."""
         return sum(cluster.rows for cluster in self.clusters)
 
     @property
     def size(self) -> int:
-        """Bytes of its files."""
+        """Total bytes of its files."""
         return sum(file.size for file in self.files)
 
     @property
     def files(self) -> list[StoredFile]:
-        """All of its files but the manifest."""
+        """All of its files except the manifest."""
         return [file for c in self.clusters for file in (c.keys, c.vectors, c.graph)]
 
     def path(self, file: StoredFile) -> str:
-        """Path of one of its files."""
+        """The path of one of its files."""
         return paths.vector_file(self.column_id, self.number, file.name)
 
 
@@ -195,7 +196,7 @@ class Version:
 
 
 def encode_indexes(indexes: VectorIndexes) -> bytes:
-    """Bytes of ``vector-index.properties``."""
+    """The bytes of ``vector-index.properties``."""
     made = {_COLUMNS: ",".join(sorted(index.column for index in indexes.found))}
     for column, (column_id, first) in indexes.kept.items():
         made |= {f"{_PREFIX}{column}": column_id, f"{_PREFIX}{column_id}.first": str(first)}
@@ -211,7 +212,7 @@ def encode_indexes(indexes: VectorIndexes) -> bytes:
 
 
 def parse_indexes(data: bytes, *, path: str, lost: bool = False) -> VectorIndexes:
-    """What ``encode_indexes`` wrote; ``CorruptTable`` otherwise. Keys that are not known are left alone."""
+    """Parse what ``encode_indexes`` wrote; ``CorruptTable`` for other content. Unknown keys are ignored."""
     raw = parse_properties(data, path=path)
     columns = [name for name in raw.get(_COLUMNS, "").split(",") if name]
     named = {key.removeprefix(_PREFIX): value for key, value in raw.items() if key.startswith(_PREFIX)}
@@ -270,7 +271,7 @@ def _check(right: bool, what: str, path: str) -> None:
 
 
 def encode_manifest(version: Version) -> bytes:
-    """Bytes of ``manifest.json``."""
+    """The bytes of ``manifest.json``."""
     known = {
         "format": _FORMAT, "column_id": version.column_id, "number": version.number, "index": version.index,
         "token": version.token, "view": version.view, "column": version.column, "engine": version.engine,
@@ -300,7 +301,7 @@ def _digest(known: Mapping[str, Any]) -> str:
 
 
 def parse_manifest(data: bytes, *, column_id: str, number: int, path: str) -> Version:
-    """What ``encode_manifest`` wrote for this place.
+    """Parse what ``encode_manifest`` wrote for this column and number.
 
     ``CorruptTable`` for anything else, ``Unsupported`` for the format of another release.
     """
@@ -316,8 +317,8 @@ def parse_manifest(data: bytes, *, column_id: str, number: int, path: str) -> Ve
         raise
     except (KeyError, TypeError, ValueError, RecursionError, OverflowError) as error:
         raise CorruptTable(
-            f"damaged manifest of a vector index ({type(error).__name__}: {error}); searches go without this"
-            " version, refresh the index to have another one",
+            f"damaged manifest of a vector index ({type(error).__name__}: {error}); searches do without this"
+            " version, refresh the index to build a new one",
             path=path,
         ) from None
 
@@ -348,7 +349,7 @@ def _version(known: Mapping[str, Any], column_id: str, number: int) -> Version:
     width = np.dtype(ELEMENTS[element]).itemsize * dimension
     _fits(all(c.vectors.size == c.rows * width for c in clusters), "sizes of vectors")
     places = {(s.partition, s.file_id) for s in slices}
-    _fits(len(places) == len(slices), "a file group is there twice")
+    _fits(len(places) == len(slices), "a file group occurs twice")
     return version
 
 

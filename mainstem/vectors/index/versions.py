@@ -1,11 +1,11 @@
-"""Reading vector indexes: which there are, their versions, and the files of a version.
+"""Reads vector indexes: the list, their versions, and a version's files.
 
-Nothing here is locked. A version is never changed once its manifest is there; its files may go when it is
-superseded or the index dropped (``FileNotFoundError``: look again, or search exactly). What was opened stays
-readable: files are read into memory of our own, those of a version above ``VECTOR_MEMORY_BYTES_MAX`` into
-files without a name where temporary files are. They are never mapped where they lie: whoever cuts a mapped
-file kills its reader (so does NFS when another machine removes it), and whoever changes one feeds bytes that
-nobody checked to an engine that follows the edges of its graphs without looking.
+Nothing here is locked. A version does not change once its manifest exists. Its files may be removed when it
+is superseded or its index dropped (``FileNotFoundError``: look again, or search exactly). What has been
+opened stays readable: files are read into this process's memory or, for versions above
+``VECTOR_MEMORY_BYTES_MAX``, into nameless temporary files. They are never mapped in place: cutting a mapped
+file kills its reader (so does NFS when another machine removes it), and changing one would feed unchecked
+bytes to an engine that follows edges blindly.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _VALUES = {"FLOAT": pa.float32(), "DOUBLE": pa.float64(), "INT8": pa.int8()}
 _CHUNK = 16 * 1024 * 1024
 
 
-#: columns of a cluster's rows, but the vectors. ``slice``: place in ``Version.slices``, ascending within a
-#: cluster; ``commit_time`` is null where the table's files hold no meta columns, ``text_digest``
-#: (``embedding.digests``) where vectors are not made of texts
+#: columns of a cluster's rows, without the vectors. ``slice``: position in ``Version.slices``, ascending in a
+#: cluster; ``commit_time`` is null if the table's files have no meta columns, ``text_digest``
+#: (``embedding.digests``) if vectors are not made from texts
 KEYS = pa.schema(
     [
         pa.field(RECORD_KEY, pa.string(), nullable=False),
@@ -58,8 +58,8 @@ KEYS = pa.schema(
 
 
 def read_indexes(storage: Storage) -> VectorIndexes:
-    """The table's vector indexes, and the ids of dropped ones; from the copy, and then ``lost``, where the
-    metadata table's folder was removed. ``CorruptTable`` for damaged files."""
+    """The table's vector indexes, and the ids of dropped ones. If the metadata table's folder was removed,
+    they come from the copy and are ``lost``. ``CorruptTable`` for damaged files."""
     for path, lost in ((paths.VECTOR_PROPERTIES, False), (paths.VECTOR_PROPERTIES_COPY, True)):
         try:
             data = storage.read(path, max_bytes=PROPERTIES_BYTES_MAX)
@@ -70,7 +70,7 @@ def read_indexes(storage: Storage) -> VectorIndexes:
 
 
 def list_digest(storage: Storage) -> str:
-    """By which the list of indexes is known to be the same, "" where it is not in its place or too large."""
+    """A digest of the list of indexes; "" if the list is missing or too large."""
     try:
         data = storage.read(paths.VECTOR_PROPERTIES, max_bytes=PROPERTIES_BYTES_MAX)
     except (FileNotFoundError, CorruptTable):
@@ -79,23 +79,23 @@ def list_digest(storage: Storage) -> str:
 
 
 def indexes(storage: Storage) -> list[VectorIndex]:
-    """The table's vector indexes by name; see ``read_indexes``."""
+    """The table's vector indexes, by name; see ``read_indexes``."""
     return sorted(read_indexes(storage).found, key=lambda index: index.name)
 
 
 def version_numbers(storage: Storage, column_id: str) -> list[int]:
-    """Numbers of the folders of versions, newest first, whatever is in them."""
+    """Numbers of the versions' folders, newest first, whatever is in them."""
     return numbers_of(storage.names(paths.vector_column(column_id)))
 
 
 def numbers_of(names: Iterable[str]) -> list[int]:
-    """Those of the versions with folders of these names, newest first."""
+    """The numbers of the versions whose folders have these names, newest first."""
     found = (paths.parse_vector_version(name) for name in names)
     return sorted((number for number in found if number is not None), reverse=True)
 
 
 def read_version(storage: Storage, column_id: str, number: int) -> Version | None:
-    """What the manifest says, None where there is none (yet, or any more). ``CorruptTable``."""
+    """The version in a manifest; None if there is none (yet, or any more). ``CorruptTable`` if damaged."""
     path = paths.vector_manifest(column_id, number)
     try:
         data = storage.read(path, max_bytes=MANIFEST_BYTES_MAX)
@@ -107,9 +107,9 @@ def read_version(storage: Storage, column_id: str, number: int) -> Version | Non
 def versions(
     storage: Storage, index: VectorIndex, damaged: list[MainstemError] | None = None
 ) -> list[Version]:
-    """The complete versions of an index, newest first; each gives right answers for every snapshot.
+    """The complete versions of an index, newest first; each gives correct answers for every snapshot.
 
-    What is wrong with a manifest is added to ``damaged``, or raised where that is not given.
+    Errors in manifests are added to ``damaged``, or raised if it is not given.
     """
     return list(_whole_versions(storage, index, damaged))
 
@@ -117,7 +117,7 @@ def versions(
 def newest_version(
     storage: Storage, index: VectorIndex, damaged: list[MainstemError] | None = None
 ) -> Version | None:
-    """The active version: the newest that is whole; None while there is none. ``damaged`` as of
+    """The active version, which is the newest complete one; None if there is none. ``damaged``: as for
     ``versions``."""
     return next(_whole_versions(storage, index, damaged), None)
 
@@ -138,20 +138,20 @@ def _whole_versions(
 
 
 def open_rows(storage: Storage, version: Version, cluster: int) -> pa.Table:
-    """Rows of a cluster in label order: ``open_keys``, and ``vector`` as a fixed-size list."""
+    """The rows of a cluster in label order: ``open_keys``, plus ``vector`` as a fixed-size list."""
     keys = open_keys(storage, version, cluster)
     values = open_vectors(storage, version, cluster)
     flat = pa.Array.from_buffers(_VALUES[version.element], values.size, [None, pa.py_buffer(values)])
     lists = pa.FixedSizeListArray.from_arrays(flat, version.dimension) if version.dimension else None
-    if lists is None:  # of a table without a vector in it nobody knows the dimension
+    if lists is None:  # a version without any vector has no dimension
         lists = pa.array([], pa.list_(_VALUES[version.element], 0))
     return keys.append_column(VECTOR, lists)
 
 
 def open_keys(storage: Storage, version: Version, cluster: int) -> pa.Table:
-    """Columns ``KEYS`` of a cluster's rows in label order.
+    """The columns ``KEYS`` of a cluster's rows, in label order.
 
-    The file's checksum is compared. ``CorruptTable`` for damage, ``FileNotFoundError``.
+    Compares the file's checksum. ``CorruptTable`` for damage, ``FileNotFoundError`` if the file is gone.
     """
     part = version.clusters[cluster]
     path = version.path(part.keys)
@@ -160,7 +160,7 @@ def open_keys(storage: Storage, version: Version, cluster: int) -> pa.Table:
         table = plain_table(view, KEYS, part.rows)
     except CorruptTable as error:
         raise _damaged(error.message, path) from None
-    # A field that is said to hold no nulls may hold some all the same.
+    # A file's field may contain nulls although it is declared without them.
     if any(table.column(name).null_count for name in (RECORD_KEY, PARTITION, SLICE)):
         raise _damaged("rows without record key, partition or slice", path)
     return table
@@ -168,7 +168,7 @@ def open_keys(storage: Storage, version: Version, cluster: int) -> pa.Table:
 
 def open_vectors(storage: Storage, version: Version, cluster: int) -> np.ndarray:
     """The vectors of a cluster in label order: (rows, dimension) of the version's element type, read-only.
-    Errors as of ``open_keys``."""
+    Raises like ``open_keys``."""
     part = version.clusters[cluster]
     view = _content(storage, version, part.vectors)
     values = np.frombuffer(view, ELEMENTS[version.element])
@@ -178,7 +178,8 @@ def open_vectors(storage: Storage, version: Version, cluster: int) -> np.ndarray
 def open_graph(storage: Storage, version: Version, cluster: int) -> Graph:
     """The engine's graph over a cluster's vectors; labels are row numbers of ``open_rows``.
 
-    ``CorruptTable`` for damage, ``FileNotFoundError``, ``Invalid`` for an engine whose library is missing.
+    ``CorruptTable`` for damage, ``FileNotFoundError`` if the file is gone, ``Invalid`` if the engine's
+    library is missing.
     """
     from mainstem.vectors.engines import engine
 
@@ -192,7 +193,7 @@ def open_graph(storage: Storage, version: Version, cluster: int) -> Graph:
 
 
 def check_files(storage: Storage, version: Version) -> None:
-    """Reads all files of a version: ``CorruptTable`` for damage, ``FileNotFoundError``."""
+    """Read all files of a version: ``CorruptTable`` for damage, ``FileNotFoundError`` if one is gone."""
     for file in version.files:
         path = version.path(file)
         _check_size(storage, path, file)
@@ -203,7 +204,7 @@ def check_files(storage: Storage, version: Version) -> None:
 
 
 def _content(storage: Storage, version: Version, file: StoredFile) -> memoryview:
-    """All bytes of a file, as they were written, in memory of our own."""
+    """All bytes of a file, verified, in this process's own memory or temporary file."""
     path = version.path(file)
     _check_size(storage, path, file)
     view = maps.private_copy(storage, path, file.size, spill=version.size > VECTOR_MEMORY_BYTES_MAX)
@@ -231,6 +232,6 @@ def _check_sum(found: int, path: str, file: StoredFile) -> None:
 
 def _damaged(what: str, path: str) -> CorruptTable:
     return CorruptTable(
-        f"damaged file of a vector index: {what}; searches go without it, refresh the index to have it anew",
+        f"damaged file of a vector index: {what}; searches do without it, refresh the index to rebuild it",
         path=path,
     )

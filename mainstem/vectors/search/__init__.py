@@ -1,4 +1,5 @@
-"""Searching vectors: a snapshot and a version put together, graphs asked, distances compared exactly.
+"""Searching vectors: a version is matched with a snapshot, graphs are searched, and distances compared
+exactly.
 
-Whatever version serves, the answer is that of the snapshot. Nothing here changes storage.
+Whichever version serves, the answer is that of the snapshot. Nothing here changes storage.
 """

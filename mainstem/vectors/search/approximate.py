@@ -1,13 +1,13 @@
-"""Nearest rows of a plan: graphs of the clusters, fresh rows one by one, the best of all.
+"""Finds the nearest rows of a plan: from the clusters' graphs, and from fresh rows one by one.
 
-Graphs of clusters in which no row can be among the best are left out (``reach``). Of the others, the query's
-own cluster is searched as widely as the build found necessary. The rest gets a glance first: the nearest row
-that a narrow search finds, at a small part of the cost. Where even that is well beyond the k nearest that
-are known, the cluster is left at that; where it is not, it is searched as widely as the own one. With ``ef``
-given, or where distances tell nothing of how far a cluster is (inner products), there are no glances.
+Clusters that cannot hold one of the best rows are left out (``cluster_bounds``). The query's own cluster is
+searched as widely as the build found necessary. Each other cluster first gets a glance: the nearest row that
+a narrow search finds, at a small part of the cost. If even that row is well beyond the k nearest known so
+far, the cluster is done; otherwise it is searched as widely as the query's own. With ``ef`` given, or with
+inner products, for which distances say nothing about how far away a cluster is, there are no glances.
 
-Graphs rank by float32 distances of their library. Some more than ``k`` are asked of each, and those that may
-be among the best are compared again by distances in double precision of the stored vectors.
+Graphs rank by their library's float32 distances. Each is asked for somewhat more than ``k`` rows, and those
+that may be among the best are compared again by double-precision distances of the stored vectors.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from mainstem.vectors.search.opened_version import OpenCluster
 from mainstem.vectors.search.request import Question
 from mainstem.vectors.search.search_plan import Passing, Plan
 
-# Neighbours asked for beyond ``k``: rounding may have ranked one of the true ones a little behind.
+# Extra neighbours requested beyond ``k``, since rounding may rank a true one slightly too low.
 _MORE, _MORE_SHARE = 6, 0.1
-# From this share of a cluster's rows on, comparing them all is cheaper than a walk through its graph.
+# From this share of a cluster's rows on, comparing all of them is cheaper than walking its graph.
 _MOST = 0.3
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-# How widely a glance searches, per engine whose narrow searches find something near; how many rows a cluster
-# has at least, as small ones are compared row by row; and which share of them must be allowed.
+# How widely a glance searches, for engines whose narrow searches find something near. A cluster gets one only
+# if it has this many rows, since small ones are compared row by row, and if this share of them is allowed.
 _GLANCE = {"hnsw": 16}
 _GLANCE_ROWS, _GLANCE_SHARE = 2_000, 0.5
-# What a glance finds may be so much farther than the k-th nearest, and the cluster is searched: by euclidean
-# distance a tenth, and the same of cosine distances, which grow with its square.
+# A cluster is searched if what a glance finds is at most this many times as far as the k-th nearest: a tenth
+# more by Euclidean distance, and the same for cosine distances, which grow with its square.
 _NEAR = {L2: 1.1, COSINE: 1.21}
 
 Found = tuple[np.ndarray, np.ndarray]
@@ -46,9 +46,11 @@ Found = tuple[np.ndarray, np.ndarray]
 def search_plan(
     made: Plan, asked: Question, metric: str, passing: Passing | None, clusters: int | None
 ) -> tuple[Hits, int]:
-    """The ``k`` nearest rows of each query among those of the plan (that pass), and how many clusters were
-    searched. ``clusters``: only so many, those whose centroids are nearest to the query; None: all that can
-    hold one of the nearest rows."""
+    """The ``k`` nearest of the plan's rows (that pass) for each query, and the number of clusters searched.
+
+    ``clusters``: search only this many, those with the nearest centroids; None: all that can hold one of the
+    nearest rows.
+    """
     masks = made.allowed if passing is None else passing.allowed
     fresh = of_fresh(made, asked, metric, passing)
     used = made.used
@@ -71,7 +73,7 @@ def _everywhere(
     used: Sequence[int],
     fresh: Hits,
 ) -> _Candidates:
-    """Each query's own cluster first, then those that may hold a row nearer than its k-th."""
+    """Search each query's own cluster, then those that may hold a row nearer than its k-th so far."""
     found = _Candidates.of(made, asked, metric, masks)
     if len(used) < 2:
         found.search([(at, np.arange(len(asked.queries))) for at in used])
@@ -86,7 +88,7 @@ def _everywhere(
 
 
 def _kth_of(hits: Hits, asked: Question) -> np.ndarray:
-    """Distance of the k-th of each query's hits, which are sorted; infinity where there are fewer."""
+    """Distance of each query's k-th hit, given sorted hits; infinity if there are fewer."""
     worst = np.full(len(asked.queries), np.inf)
     if len(hits):
         counts = np.bincount(hits.query, minlength=len(worst))
@@ -98,7 +100,7 @@ def _kth_of(hits: Hits, asked: Question) -> np.ndarray:
 @dataclass
 class _Candidates:
     """What graphs found: labels and the graphs' distances (q, m), best first after each search, the clusters
-    that labels are of, and which were searched."""
+    to which the labels belong, and the clusters searched so far."""
 
     made: Plan
     asked: Question
@@ -122,7 +124,7 @@ class _Candidates:
         return cls(made, asked, metric, masks, queries, wanted, none, apart, none, set())
 
     def search(self, tasks: Sequence[tuple[int, np.ndarray]]) -> None:
-        """Searches clusters, each for some of the queries (ascending numbers)."""
+        """Search clusters, each for some of the queries (ascending numbers)."""
         labels, distances, owners = [self.labels], [self.distances], [self.owners]
         for at, mine in tasks:
             if not len(mine):
@@ -146,8 +148,8 @@ class _Candidates:
             self.distances = self.distances[rows, best]
 
     def promising(self, at: int, rows: np.ndarray, worst: np.ndarray) -> np.ndarray:
-        """Those of the queries ``rows`` that a glance at a cluster shows something near for. ``worst``: of
-        each of them the distance of its k-th nearest so far."""
+        """Those of the queries ``rows`` for which a glance at a cluster finds something near. ``worst``: the
+        distance of the k-th nearest so far, for each of them."""
         cluster, mask = self.made.opened.clusters[at], self.masks[at]
         there = len(cluster.slices)
         standing = there if mask is None else int(np.count_nonzero(mask))
@@ -160,14 +162,14 @@ class _Candidates:
         return rows[(labels[:, 0] < 0) | (apart[:, 0] <= worst * near)]
 
     def kth(self) -> np.ndarray:
-        """Distance of the k-th nearest of each query so far, infinity where there are fewer."""
+        """Distance of each query's k-th nearest so far; infinity if there are fewer."""
         k = self.asked.k
         if self.distances.shape[1] < k:
             return np.full(len(self.queries), np.inf)
         return np.partition(self.distances, k - 1, axis=1)[:, k - 1].astype(np.float64)
 
     def measured(self) -> Hits:
-        """Candidates with their distances in double precision."""
+        """The candidates with double-precision distances."""
         opened, parts = self.made.opened, []
         for at in np.unique(self.owners).tolist():
             cluster = opened.clusters[at]
@@ -182,7 +184,7 @@ class _Candidates:
 
 
 def wanted_of(made: Plan, asked: Question) -> int:
-    """How many neighbours are asked of each graph."""
+    """How many neighbours to request from each graph."""
     more = asked.k + max(_MORE, int(asked.k * _MORE_SHARE))
     return more * max((cluster.graph.oversample for cluster in made.opened.clusters), default=1)
 
@@ -190,8 +192,8 @@ def wanted_of(made: Plan, asked: Question) -> int:
 def glance_of(
     made: Plan, asked: Question, metric: str, rows: int, standing: int
 ) -> tuple[int, float] | None:
-    """How widely a glance at a cluster of so many rows searches, and how many times the k-th distance what it
-    finds may be away; None where there are no glances."""
+    """How widely a glance searches a cluster with this many rows, and how many times the k-th distance its
+    finding may be away; None if there are no glances."""
     effort, near = _GLANCE.get(made.opened.version.engine), _NEAR.get(metric)
     if effort is None or near is None or asked.ef is not None or rows < _GLANCE_ROWS:
         return None
@@ -199,7 +201,7 @@ def glance_of(
 
 
 def walk_pays(wanted: int, standing: int) -> bool:
-    """Whether a graph is asked for so many of a cluster's rows, instead of comparing all of them."""
+    """Whether to ask a graph for this many of a cluster's rows, instead of comparing all of them."""
     return wanted <= _MOST * standing
 
 
@@ -211,7 +213,7 @@ def of_cluster(
     mask: np.ndarray | None,
     metric: str,
 ) -> Found:
-    """The ``wanted`` nearest rows of a cluster, as many as there are; the mask says which are."""
+    """The ``wanted`` nearest of a cluster's rows that the mask allows, or as many as there are."""
     rows = len(cluster.slices)
     possible = rows if mask is None else int(np.count_nonzero(mask))
     wanted = min(wanted, possible)
@@ -221,7 +223,7 @@ def of_cluster(
         return nearest(metric, queries, cluster.vectors, wanted, allowed=mask)
     labels, distances = cluster.graph.search(queries, wanted, ef, mask, _threads(queries))
     short = np.flatnonzero(labels[:, -1] < 0)
-    if len(short):  # the graph has no way to enough rows
+    if len(short):  # the graph's edges do not lead to enough rows
         labels, distances = labels.copy(), distances.copy()
         labels[short], distances[short] = nearest(
             metric, queries[short], cluster.vectors, wanted, allowed=mask
@@ -230,7 +232,7 @@ def of_cluster(
 
 
 def _threads(queries: np.ndarray) -> int:
-    """One query is answered sooner than a thread is started."""
+    """One thread for a single query: it is answered sooner than another thread starts."""
     return 1 if len(queries) == 1 else 0
 
 
@@ -242,7 +244,7 @@ def _spread(part: Found, rows: np.ndarray, queries: int) -> Found:
 
 
 def of_fresh(made: Plan, asked: Question, metric: str, passing: Passing | None = None) -> Hits:
-    """The nearest fresh rows (that pass) of each query, ascending."""
+    """The nearest fresh rows (that pass) for each query, ascending."""
     if not len(made.keys):
         return nothing()
     if passing is None:
@@ -252,8 +254,8 @@ def of_fresh(made: Plan, asked: Question, metric: str, passing: Passing | None =
 
 
 def _nearest_clusters(made: Plan, asked: Question, clusters: int) -> np.ndarray:
-    """(q, clusters): the clusters whose centroids are nearest; an inner product may also grow with length, so
-    that clusters are then chosen by the product."""
+    """(q, clusters): the clusters with the nearest centroids. An inner product also grows with length, so for
+    it clusters are chosen by the product."""
     version = made.opened.version
     centroids = np.stack([cluster.centroid for cluster in version.clusters]).astype(np.float64)
     metric = version.metric if version.metric in (COSINE, DOT) else "l2"
@@ -262,8 +264,8 @@ def _nearest_clusters(made: Plan, asked: Question, clusters: int) -> np.ndarray:
 
 
 def in_range(question: Question) -> bool:
-    """Whether graphs can be asked: the queries' numbers have a place in float32."""
+    """Whether graphs can be searched: the queries' values fit into float32."""
     if float(np.abs(question.queries).max(initial=0)) <= _FLOAT32_MAX:
         return True
-    with np.errstate(over="ignore"):  # a little more than the largest is rounded to it
+    with np.errstate(over="ignore"):  # values slightly above the largest are rounded to it
         return bool(np.isfinite(question.queries.astype(np.float32)).all())

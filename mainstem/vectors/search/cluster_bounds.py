@@ -1,9 +1,9 @@
-"""Which clusters can hold one of the nearest rows at all.
+"""Decides which clusters can hold one of the nearest rows at all.
 
-A row lies in the cluster whose centroid suits it best (``clusters.assign``): between two centroids there is
-a plane, and all rows of a cluster lie on its side of it. A query is at least as far from them as from that
-plane. Where that is farther than the k nearest that are known already, the cluster holds none that is nearer.
-Under inner products length counts as well, and nothing can be told.
+A row is in the cluster whose centroid suits it best (``clusters.assign``). So between any two centroids there
+is a plane, and all rows of a cluster are on its own side. A query is at least as far from them as from that
+plane. If that is farther than the k nearest known already, the cluster holds nothing nearer. With inner
+products, length matters as well, and no bound is known.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 
 from mainstem.vectors.distances import COSINE, DOT
 
-# Room for rounding: relative and absolute, and of the float32 of which graphs compute the k-th distance.
+# Room for rounding: relative and absolute, and that of the float32 in which graphs compute the k-th distance.
 _SLACK = 1e-3
 _ROUNDING = 4 * float(np.finfo(np.float32).eps)
 
 
 class Reach:
-    """Of the clusters of one version; ``centroids`` (c, d)."""
+    """Bounds for the clusters of one version; ``centroids`` (c, d)."""
 
     def __init__(self, centroids: np.ndarray, metric: str) -> None:
         self._metric = metric
@@ -33,8 +33,8 @@ class Reach:
         self._divisor = np.where(self._between > 0, self._between, np.inf)
 
     def least(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(q,): the cluster on whose side of all planes the query lies, and (q, c): a distance that no row of
-        a cluster is below, by the metric; minus infinity where nothing can be told."""
+        """(q,): the cluster on whose side of all planes each query is; and (q, c): a lower bound on the
+        metric's distance to every row of a cluster, minus infinity if none is known."""
         if self._metric == COSINE:
             norms = np.linalg.norm(queries, axis=1, keepdims=True)
             queries = queries / np.where(norms > 0, norms, 1)
@@ -51,7 +51,7 @@ class Reach:
         return first, far - rounding
 
     def of_one(self, query: np.ndarray) -> tuple[int, list[float]]:
-        """The same for one query (d,)."""
+        """``least`` for one query (d,)."""
         norm = math.sqrt(query.dot(query))
         if self._metric == COSINE and norm > 0:
             query = query / norm

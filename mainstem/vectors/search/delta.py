@@ -1,19 +1,20 @@
 """What a snapshot holds that a version of the index does not, file slice by file slice.
 
-A version holds rows of file slices as they were. Of a slice whose files are still the same all rows stand.
-In every other slice some rows of the version are *masked*, and some rows of the snapshot are *fresh*:
+A version holds rows of file slices as they were. If a slice's files are still the same, all its rows stand.
+In every other slice, some of the version's rows are *masked*, and some of the snapshot's rows are *fresh*:
 
-* files added to it, none gone: every key that an added log file names. What such a log row or delete does to
-  the row of its key, reading tells: the merged row is read, if there is one, and is fresh;
-* another base file, or log files gone (it was compacted since, or the snapshot is older than the version):
-  all rows are read and compared with the version's by record key and vector. Not by key and commit
-  time: a partial update that comes late can change a vector and leave the commit time of its row. Where
-  vectors are made of texts, which takes long, the texts' digests are compared, and vectors made of the
-  others only.
-* slices that the version does not cover are fresh as a whole, and those that are gone are masked as a whole.
+* Files were added and none removed: every key in an added log file counts as changed. What such a log row or
+delete
+  does to its row is found by reading: if there is a merged row, it is read and is fresh.
+* Another base file, or missing log files (the slice was compacted since, or the snapshot is older than the
+version):
+  all rows are read and compared with the version's by record key and vector. Key and commit time would not
+  do: a late partial update can change a vector and leave the row's commit time. Where vectors are made from
+  texts, which takes long, the texts' digests are compared, and vectors are made only for texts that differ.
+* Slices that the version does not cover are fresh as a whole; slices that are gone are masked as a whole.
 
-Nothing of a delta can become wrong: files never change, so it is a function of the version and of the names
-of the files. One whose log files are some of those asked for is carried on with the others.
+A delta never becomes wrong: files do not change, so it is a function of the version and the names of the
+files. One for a subset of the requested log files is extended by the others.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from mainstem.vectors.search.request import vectors_of
 
 
 class Kind(Enum):
-    """How a slice of the snapshot stands to the version."""
+    """How a slice of the snapshot relates to the version."""
 
     SAME = "unchanged"
     GROWN = "log files added"
@@ -52,7 +53,8 @@ class Kind(Enum):
 @dataclass(frozen=True)
 class Delta:
     """``masked``: one boolean per row of ``pieces``, the version's rows of the slice. Fresh rows: their
-    ``keys``, all different, and ``vectors`` (n, d). ``logs``: log files that this is the delta of."""
+    ``keys``, without repeats, and ``vectors`` (n, d). ``logs``: the log files that this delta accounts
+    for."""
 
     kind: Kind
     logs: frozenset[str]
@@ -63,24 +65,24 @@ class Delta:
 
     @property
     def size(self) -> int:
-        """Bytes held."""
+        """Bytes held in memory."""
         return self.masked.nbytes + self.keys.nbytes + self.vectors.nbytes
 
 
 class NotByIndex(Unsupported):
-    """Rows for which an index cannot answer: all are to be compared."""
+    """Rows for which an index cannot answer: all rows must be compared."""
 
 
 class DoubleKeys(NotByIndex):
-    """A slice with several rows of one record key, of which an index cannot say which is which."""
+    """A slice with several rows of one record key, which an index cannot tell apart."""
 
 
 class OtherDimension(NotByIndex):
-    """A fresh row whose vector has another dimension than the version's: a filter may leave it out."""
+    """A fresh row whose vector's dimension differs from the version's; a filter may exclude it."""
 
 
 def kind_of(split: Split, covered: CoveredSlice | None) -> Kind:
-    """How a slice stands to what a version covers of its file group."""
+    """How a slice relates to what a version covers of its file group."""
     if covered is None:
         return Kind.NEW
     logs = names_of(split.log_files)
@@ -90,8 +92,8 @@ def kind_of(split: Split, covered: CoveredSlice | None) -> Kind:
 
 
 def delta_of(storage: Storage, split: Split, column: str, opened: Opened, before: Delta | None) -> Delta:
-    """The delta of a slice that is not ``SAME``. ``before``: one of the same slice and base file whose log
-    files are some of this one's. ``FileNotFoundError`` where a clean removed a file."""
+    """The delta of a slice that is not ``SAME``. ``before``: a delta of the same slice and base file for a
+    subset of its log files. ``FileNotFoundError`` if a clean removed a file."""
     covered = opened.covered(split.partition, split.file_id)
     kind = kind_of(split, covered)
     logs = names_of(split.log_files)
@@ -117,7 +119,7 @@ def delta_of(storage: Storage, split: Split, column: str, opened: Opened, before
 def _grown(
     storage: Storage, split: Split, column: str, opened: Opened, before: Delta, keys: pa.Array
 ) -> Delta:
-    """``before`` and what became of the rows of these keys."""
+    """``before``, extended by what became of the rows with these keys."""
     masked = before.masked | contained(opened.keys(before.pieces), keys)
     rows = keyed_rows(storage, split, keys, [column])
     now, vectors = _fresh(rows, column, opened, split)
@@ -131,7 +133,7 @@ def _grown(
 
 
 def _compared(storage: Storage, split: Split, column: str, opened: Opened, kind: Kind) -> Delta:
-    """All rows of the slice against all that the version holds of it."""
+    """Compare all rows of the slice with all that the version holds of it."""
     spec = replace(split.spec, columns=tuple(dict.fromkeys((KEY_COLUMN, column))))
     tables = list(replace(split, spec=spec).read(storage))
     schema = pa.schema([spec.schema.field(name) for name in spec.columns])
@@ -158,7 +160,7 @@ def _compared(storage: Storage, split: Split, column: str, opened: Opened, kind:
 def _of_other_texts(
     rows: pa.Table, column: str, pieces: Sequence[Piece], opened: Opened, split: Split, masked: np.ndarray
 ) -> pa.Table:
-    """The rows that the version does not hold with the same text; those that it does are unmasked."""
+    """The rows that the version does not hold with the same text; unmasks those that it does."""
     _check_single(rows.column(KEY_COLUMN), split)
     texts, now = opened.texts(pieces), digests(rows.column(column))
     at = pc.index_in(rows.column(KEY_COLUMN), value_set=opened.keys(pieces))
@@ -173,7 +175,7 @@ def _of_other_texts(
 
 
 def _fresh(rows: pa.Table, column: str, opened: Opened, split: Split) -> tuple[pa.Array, np.ndarray]:
-    """Keys and vectors of the rows that have one."""
+    """Keys and vectors of the rows that have a vector."""
     version = opened.version
     try:
         vectors, valid = vectors_of(rows.column(column), version.dimension, version.embedding)
@@ -190,11 +192,11 @@ def _fresh(rows: pa.Table, column: str, opened: Opened, split: Split) -> tuple[p
 
 def _check_single(keys: pa.Array | pa.ChunkedArray, split: Split) -> None:
     if len(pc.unique(keys)) < len(keys):
-        raise DoubleKeys(f"partition {split.partition!r}, file group {split.file_id}: keys are there twice")
+        raise DoubleKeys(f"partition {split.partition!r}, file group {split.file_id}: keys occur twice")
 
 
 def _written(storage: Storage, split: Split) -> pa.Array | None:
-    """All record keys in the log files of a split; None where a block takes others back."""
+    """All record keys in a split's log files; None if a block rolls back others."""
     kinds: set[BlockKind] = set()
 
     def noted(block: LogBlock) -> LogBlock:
@@ -219,5 +221,5 @@ def _base(split: Split) -> str | None:
 
 
 def names_of(logs: Sequence[str]) -> frozenset[str]:
-    """Names of the log files at these paths."""
+    """The names of the log files at these paths."""
     return frozenset(path.rsplit("/", 1)[-1] for path in logs)

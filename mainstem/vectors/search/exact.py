@@ -1,8 +1,8 @@
-"""Exact search over rows: of a whole snapshot, or of those that are fresh.
+"""Exact search over rows: all rows of a snapshot, or the fresh ones.
 
-A query's k-th neighbour may have rivals at the same distance. So that an answer is the same whatever order
-rows are stored in, ties are broken by record key, then partition: where the next best is as near as the k-th,
-the rows of that block are searched once more in the order of their keys.
+A query's k-th neighbour may tie with others. So that an answer does not depend on the order in which rows are
+stored, ties are broken by record key, then partition: if the next best is as near as the k-th, the block's
+rows are searched once more in the order of their keys.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from mainstem.vectors.search.request import Question
 def search_splits(
     storage: Storage, splits: Sequence[Split], numbers: Sequence[int], asked: Question, metric: str
 ) -> tuple[Hits, int]:
-    """The nearest rows of these splits, each query's best ``k`` and ties, and how many vectors were compared.
+    """The nearest rows of these splits (each query's best ``k`` and ties), and the number of vectors
+    compared.
 
-    ``numbers``: the splits' numbers in the snapshot. Splits are read side by side, rows in bounded batches.
-    Raises what ``read_split`` raises, ``Invalid`` for a vector of another dimension.
+    ``numbers``: the splits' numbers in the snapshot. Splits are read in parallel, rows in bounded batches.
+    Raises what ``read_split`` raises, and ``Invalid`` for a vector of another dimension.
     """
     partitions = _by_number(splits, numbers)
 
@@ -71,11 +72,11 @@ def _of_table(
 def nearest_rows(
     vectors: np.ndarray, keys: pa.ChunkedArray, number: int | np.ndarray, asked: Question, metric: str
 ) -> Hits:
-    """The best ``k`` of these rows per query. ``number``: the slice of all rows, or of each."""
+    """The best ``k`` of these rows per query. ``number``: the slice of all rows, or one per row."""
     wanted = min(asked.k + 1, len(vectors))
     if not wanted:
         return nothing()
-    with np.errstate(over="ignore", invalid="ignore"):  # of numbers whose squares no double can hold
+    with np.errstate(over="ignore", invalid="ignore"):  # for numbers whose squares overflow a double
         labels, distances = nearest(metric, asked.queries, vectors, wanted)
         if wanted > asked.k:
             labels, distances = _settled(labels, distances, vectors, keys, asked, metric)
@@ -104,7 +105,7 @@ def _settled(
 
 
 def shown(metric: str, distances: np.ndarray) -> np.ndarray:
-    """Distances as Hudi shows them: its cosine lies within 0 and 2 whatever the rounding."""
+    """Distances as Hudi shows them: cosine within 0 and 2, whatever the rounding."""
     return np.clip(distances, 0.0, 2.0) if metric == COSINE else distances
 
 

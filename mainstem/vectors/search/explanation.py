@@ -1,4 +1,4 @@
-"""What a search did, for people and programs."""
+"""Explains what a search did, for people and programs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class SearchExplanation:
-    """``exact``: vectors were compared one by one, ``compared`` of them, for the reason ``why``. Else the
-    version ``version`` of the index ``index`` was asked, ``clusters`` of its ``clusters_total`` in full. It
-    holds ``rows`` vectors, of which ``masked`` are superseded, deleted or not of this snapshot; ``fresh``
-    vectors, which it does not hold, were compared one by one. ``slices``: how many file slices stand how to
-    the version; of ``slices_cached`` what differs was known from earlier searches. ``passed``: newer versions
-    that were not asked, as they are damaged, and what is wrong with them.
+    """What a search did.
+
+    ``exact``: ``compared`` vectors were compared one by one, for the reason ``why``. Otherwise version
+    ``version`` of the index ``index`` was searched, ``clusters`` of its ``clusters_total`` in full. It holds
+    ``rows`` vectors, of which ``masked`` are superseded, deleted or not in this snapshot; the ``fresh``
+    vectors that it lacks were compared one by one. ``slices``: number of file slices by their relation to the
+    version; for ``slices_cached`` the differences were known from earlier searches. ``passed``: newer
+    versions that were skipped as damaged, and what is wrong with them.
     """
 
     column: str
@@ -36,7 +38,7 @@ class SearchExplanation:
     passed: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The same for programs."""
+        """The same as a dictionary, for programs."""
         return asdict(self)
 
     def __str__(self) -> str:

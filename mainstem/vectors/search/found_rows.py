@@ -1,4 +1,4 @@
-"""The rows of what was found, as users see them."""
+"""Reads the rows of what was found, in the form in which users see them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def result(
     config: TableConfig,
     metric: str,
 ) -> pa.Table:
-    """The rows of ``hits`` (query by query, ascending) with the columns ``names``, their distances, and for
-    several queries the number of the query; there is at least one. ``FileNotFoundError`` where a clean
-    removed a file meanwhile."""
+    """The rows of ``hits`` (query by query, ascending; at least one) with the columns ``names``, their
+    distances and, for several queries, the query's number. ``FileNotFoundError`` if a clean has removed a
+    file meanwhile."""
     spec = splits[0].spec
     told = _told(splits, hits, names, spec, config)
     distances, queries = pa.array(hits.distance), [pa.array(hits.query)] if asked.several else []
@@ -49,7 +49,7 @@ def result(
 
 
 def empty_result(schema: pa.Schema, names: Sequence[str], asked: Question) -> pa.Table:
-    """No rows, in the schema of ``result``."""
+    """An empty table in the schema of ``result``."""
     fields = [schema.field(name) for name in names] + [_DISTANCE_FIELD]
     return pa.schema(fields + ([_QUERY_FIELD] if asked.several else [])).empty_table()
 
@@ -57,7 +57,7 @@ def empty_result(schema: pa.Schema, names: Sequence[str], asked: Question) -> pa
 def _told(
     splits: Sequence[Split], hits: Hits, names: Sequence[str], spec: ReadSpec, config: TableConfig
 ) -> list[pa.Array] | None:
-    """The columns without reading rows, where key and partition tell them all."""
+    """The columns without reading rows, if they all follow from key and partition; else None."""
     if spec.virtual_key:
         return None
     columns: list[pa.Array] = []
@@ -74,7 +74,7 @@ def _told(
 
 
 def _is_key(name: str, spec: ReadSpec, config: TableConfig) -> bool:
-    """Whether the record key is this column's value as text, and nothing else."""
+    """Whether the record key is exactly this column's value as text."""
     kind = spec.schema.field(name).type
     plain = pa.types.is_integer(kind) or pa.types.is_string(kind)
     alone = config.record_key == (name,) and name not in config.partition_fields
@@ -89,7 +89,7 @@ def _read(
     names: Sequence[str],
     metric: str,
 ) -> pa.Table:
-    """One read by keys of each slice that has hits."""
+    """Read the rows by key, with one read per slice that has hits."""
     wanted = [(int(number), np.flatnonzero(hits.slice == number)) for number in np.unique(hits.slice)]
 
     def one(item: tuple[int, np.ndarray]) -> tuple[pa.Table, np.ndarray]:
@@ -99,7 +99,7 @@ def _read(
         at = pc.index_in(keys, value_set=rows.column(KEY_COLUMN))
         if at.null_count:
             raise Unavailable(
-                f"the row of record key {keys.filter(at.is_null())[0]!s} was found and is not there any more;"
+                f"the row of record key {keys.filter(at.is_null())[0]!s} was found but no longer exists;"
                 " search again",
                 table=storage.base,
             )
@@ -115,7 +115,7 @@ def _read(
 
 
 def keyed_rows(storage: Storage, split: Split, keys: pa.Array, names: Sequence[str]) -> pa.Table:
-    """Rows of a slice that have these record keys, and pass its filter, with the key column and ``names``."""
+    """A slice's rows that have these record keys and pass its filter, with the key column and ``names``."""
     columns = tuple(dict.fromkeys((KEY_COLUMN, *names)))
     chosen, before = pc.field(KEY_COLUMN).isin(keys), split.spec.filter
     extra = tuple(dict.fromkeys((KEY_COLUMN, *split.spec.extra)))
@@ -135,8 +135,8 @@ def _among_doubles(
     asked: Question,
     metric: str,
 ) -> np.ndarray:
-    """The row of each hit where a slice holds several rows of one key (inserts of Java that do not merge):
-    the n-th nearest of them for the n-th hit of the query."""
+    """The row of each hit if a slice holds several rows of one key (Java's inserts that do not merge): the
+    n-th hit of a query gets the n-th nearest of them."""
     keys = hits.key.take(pa.array(places))
     again = keyed_rows(storage, split, pc.unique(keys), [asked.column])
     vectors, valid = asked.vectors_of(again.column(asked.column))

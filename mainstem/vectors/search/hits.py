@@ -1,4 +1,4 @@
-"""Neighbours that were found, and which of them are the nearest of each query."""
+"""Neighbours found by a search, and the selection of the nearest for each query."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# Offsets of texts have 31 bits.
+# Offsets of strings are 31-bit numbers.
 _CHUNK_BYTES_MAX = 1 << 31
 
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """Where the texts of an array lie: a few of them are copied from there in less time than it takes Arrow
-    to begin."""
+    """The memory of an array's texts. Copying a few from here is faster than starting an Arrow call."""
 
     ends: memoryview
     letters: memoryview
 
     @classmethod
     def of(cls, texts: pa.Array) -> Texts:
-        """Of an array of strings without nulls."""
+        """The texts of an array of strings without nulls."""
         _, ends, letters = texts.buffers()
         first, count = texts.offset, len(texts) + 1
         if count == 1:
@@ -33,12 +32,12 @@ class Texts:
         return cls(memoryview(ends).cast("i")[first : first + count], memoryview(letters or b""))
 
     def at(self, row: int) -> memoryview:
-        """One of them."""
+        """The bytes of one text."""
         return self.letters[self.ends[row] : self.ends[row + 1]]
 
     @staticmethod
     def array(texts: Iterable[memoryview]) -> pa.Array:
-        """An array of strings."""
+        """An array of strings from the bytes of texts."""
         letters = list(texts)
         ends = array("i", accumulate(map(len, letters), initial=0))
         return pa.StringArray.from_buffers(len(letters), pa.py_buffer(ends), pa.py_buffer(b"".join(letters)))
@@ -46,8 +45,8 @@ class Texts:
 
 @dataclass(frozen=True)
 class Hits:
-    """One row per neighbour, of any query: the number of the query, the number of the file slice in the
-    snapshot, the record key, and the distance (float64)."""
+    """One row per neighbour, of any query: the query's number, the file slice's number in the snapshot, the
+    record key and the distance (float64)."""
 
     query: np.ndarray
     slice: np.ndarray
@@ -58,14 +57,14 @@ class Hits:
         return len(self.query)
 
     def take(self, places: np.ndarray) -> Hits:
-        """These rows, in this order."""
+        """The hits at these places, in this order."""
         return Hits(
             self.query[places], self.slice[places], self.key.take(pa.array(places)), self.distance[places]
         )
 
 
 def nothing() -> Hits:
-    """No neighbours."""
+    """No hits."""
     return Hits(np.zeros(0, np.int64), np.zeros(0, np.int64), pa.array([], pa.string()), np.zeros(0))
 
 
@@ -75,15 +74,15 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def one_chunk(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The same texts in one chunk, of which taking a few does not copy the others; as they are where one
-    chunk cannot hold them."""
+    """The same texts in one chunk, so that taking a few does not copy the others; unchanged if they do not
+    fit into one."""
     if column.num_chunks < 2 or column.nbytes > _CHUNK_BYTES_MAX:
         return column
     return pa.chunked_array([whole(column)])
 
 
 def joined(parts: Sequence[Hits]) -> Hits:
-    """All of them, in order."""
+    """All hits, in order."""
     parts = [part for part in parts if len(part)]
     if len(parts) < 2:
         return parts[0] if parts else nothing()
@@ -96,9 +95,9 @@ def joined(parts: Sequence[Hits]) -> Hits:
 
 
 def nearest_of(hits: Hits, k: int, partitions: Sequence[str]) -> Hits:
-    """The ``k`` nearest of each query, query by query, ascending; ties by record key, then partition.
+    """The ``k`` nearest hits of each query, query by query, ascending; ties by record key, then partition.
 
-    ``partitions``: path of the partition of each slice.
+    ``partitions``: the partition path of each slice.
     """
     order = np.lexsort((hits.distance, hits.query))
     if _ties(hits, order):

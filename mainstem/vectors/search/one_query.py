@@ -1,10 +1,10 @@
-"""Nearest rows of one query: what ``approximate`` finds, without what several queries need.
+"""Nearest rows of a single query: finds the same as ``approximate``, without the cost of a batch.
 
-A graph answers one query in some tenths of a millisecond, and every call of NumPy or Arrow costs a hundredth
-of that: with all that a batch takes beside its graphs, one query would wait for Python longer than for them.
-The same clusters are searched and glanced at, as widely, and the same rows are told apart by the same
-distances. Whatever is not plain is left to ``approximate``: clusters that are searched otherwise than by a
-walk through their graph, and rows that are equally near.
+A graph answers one query in tenths of a millisecond, and every NumPy or Arrow call costs a hundredth of that.
+With all that a batch needs besides its graphs, a single query would wait longer for Python than for them.
+Here the same clusters are searched and glanced at, equally widely, and rows are compared by the same
+distances. Special cases are left to ``approximate``: clusters that are not searched by walking their graph,
+and ties.
 
 There is no second thread: waking one takes about as long as it saves.
 """
@@ -23,15 +23,15 @@ from mainstem.vectors.search.hits import Hits, Texts, joined, nearest_of, nothin
 from mainstem.vectors.search.request import Question
 from mainstem.vectors.search.search_plan import Plan
 
-# Keys of more rows than that are taken by Arrow.
+# Above this many rows, Arrow takes the keys.
 _KEYS = 64
 
 Found = tuple[int, np.ndarray, np.ndarray]
-"""A cluster, labels and distances (m,), ascending."""
+"""A cluster, with labels and distances (m,), ascending."""
 
 
 def search_one(made: Plan, asked: Question, metric: str) -> tuple[Hits, int]:
-    """The ``k`` nearest rows of the only query, and how many clusters were searched in full."""
+    """The ``k`` nearest rows for the only query, and the number of clusters searched in full."""
     fresh = of_fresh(made, asked, metric) if len(made.keys) else None
     worst = math.inf if fresh is None or len(fresh) < asked.k else float(fresh.distance[asked.k - 1])
     walk = _Walk(made, asked, metric)
@@ -41,19 +41,19 @@ def search_one(made: Plan, asked: Question, metric: str) -> tuple[Hits, int]:
 
 
 class _Walk:
-    """Through the graphs of a plan's clusters, for one query."""
+    """A walk through the graphs of a plan's clusters, for one query."""
 
     def __init__(self, made: Plan, asked: Question, metric: str) -> None:
         self._made, self._asked, self._metric = made, asked, metric
         self.wanted = wanted_of(made, asked)
         self._query = asked.queries.astype(np.float32)
-        # Of graphs of one engine and metric, which all clusters of a version have.
+        # The same for all graphs: a version's clusters share engine and metric.
         graph = made.opened.clusters[made.used[0]].graph if made.used else None
         self._prepared = None if graph is None else graph.prepared(self._query)
 
     def through(self, worst: float) -> list[Found]:
-        """The query's own cluster, then those that may hold a row nearer than the k-th. ``worst``: distance
-        of the k-th nearest of other rows."""
+        """Search the query's own cluster, then those that may hold a row nearer than the k-th. ``worst``:
+        distance of the k-th nearest among other rows."""
         used = self._made.used
         if len(used) < 2:
             return [self._search(at) for at in used]
@@ -65,7 +65,7 @@ class _Walk:
         return found + [self._search(at) for at in near]
 
     def _search(self, at: int) -> Found:
-        """The nearest of a cluster's rows."""
+        """The nearest rows of a cluster."""
         made, ef = self._made, self._asked.ef
         cluster, allowed, standing = made.opened.clusters[at], made.allowed[at], made.standing[at]
         wanted = min(self.wanted, standing)
@@ -78,8 +78,7 @@ class _Walk:
         return at, labels[0][there], apart[0][there]
 
     def _promises(self, at: int, worst: float) -> bool:
-        """Whether a glance at a cluster shows a row that is near; True where there are no glances, or none
-        shows anything."""
+        """Whether a glance at a cluster shows a near row; True without glances, or if it shows nothing."""
         made = self._made
         cluster, allowed, standing = made.opened.clusters[at], made.allowed[at], made.standing[at]
         glance = glance_of(made, self._asked, self._metric, len(cluster.slices), standing)
@@ -95,7 +94,7 @@ class _Walk:
 
 
 def _best(found: list[Found], wanted: int) -> list[tuple[int, np.ndarray]]:
-    """Clusters and labels of the ``wanted`` best, by the distances of the graphs."""
+    """Clusters and labels of the ``wanted`` best, by the graphs' distances."""
     if sum(len(labels) for _, labels, _ in found) <= wanted:
         return [(at, labels) for at, labels, _ in found]
     apart = np.concatenate([distances for _, _, distances in found])
@@ -111,7 +110,7 @@ def _best(found: list[Found], wanted: int) -> list[tuple[int, np.ndarray]]:
 def _nearest(
     made: Plan, asked: Question, metric: str, best: list[tuple[int, np.ndarray]], fresh: Hits | None
 ) -> Hits:
-    """The ``k`` nearest of these candidates and the fresh rows, by distances in double precision."""
+    """The ``k`` nearest of these candidates and the fresh rows, by double-precision distances."""
     clusters, k = made.opened.clusters, asked.k
     parts = [
         shown(metric, pair_distances(metric, asked.queries, clusters[at].vectors[labels]))
@@ -125,11 +124,11 @@ def _nearest(
     order = distances.argsort(kind="stable")
     ascending = distances[order]
     keys = [made.key_texts[at] for at, _ in best]
-    # Rows that are equally near are ordered by their keys.
+    # Ties are ordered by key.
     if k > _KEYS or None in keys or (ascending[1:] == ascending[:-1]).any():
         hits = [_hits(made, at, labels, apart) for (at, labels), apart in zip(best, parts, strict=False)]
         return nearest_of(joined([*hits, fresh or nothing()]), k, made.snapshot.partitions)
-    # Of each candidate its number in the snapshot's slices, and of those that are found their keys.
+    # The slice number in the snapshot for every candidate, but keys only for those that are found.
     slices = [made.places[clusters[at].slices[labels]] for at, labels in best]
     order, sources = order[:k], [(texts, part[1].tolist()) for texts, part in zip(keys, best, strict=True)]
     if fresh is not None and len(parts) > len(best):

@@ -1,4 +1,4 @@
-"""A version of a vector index in memory: graphs, and the rows behind their labels."""
+"""A version of a vector index in memory: its graphs, and the rows of their labels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mainstem.vectors.search.cluster_bounds import Reach
 from mainstem.vectors.search.hits import one_chunk
 
 Piece = tuple[int, int, int]
-"""A cluster, and a range of labels in it."""
+"""A cluster, and a range of its labels."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class OpenCluster:
 
 @dataclass(frozen=True)
 class Opened:
-    """A version whose files are read and checked. What becomes of them on storage does not matter then."""
+    """A version whose files have been read and checked; what happens to them on storage no longer matters."""
 
     version: Version
     clusters: tuple[OpenCluster, ...]
@@ -45,8 +45,8 @@ class Opened:
 
     @classmethod
     def load(cls, storage: Storage, version: Version) -> Opened:
-        """Raises ``CorruptTable`` for damage, ``FileNotFoundError`` where the version was cleaned,
-        ``Invalid`` where the engine's library is missing."""
+        """Open a version. Raises ``CorruptTable`` for damage, ``FileNotFoundError`` if the version was
+        cleaned, ``Invalid`` if the engine's library is missing."""
         numbers = range(len(version.clusters))
         clusters = side_by_side(storage, lambda number: _cluster(storage, version, number), numbers)
         places = {(s.partition, s.file_id): at for at, s in enumerate(version.slices)}
@@ -54,12 +54,12 @@ class Opened:
         return cls(version, tuple(clusters), places, Reach(centroids, version.metric))
 
     def covered(self, partition: str, file_id: str) -> CoveredSlice | None:
-        """What the version holds of a file group."""
+        """The slice of a file group that the version holds; None if it holds none."""
         at = self.places.get((partition, file_id))
         return None if at is None else self.version.slices[at]
 
     def pieces(self, partition: str, file_id: str) -> list[Piece]:
-        """Where the rows of a covered file group are."""
+        """The places of a covered file group's rows."""
         at = self.places[partition, file_id]
         found = []
         for number, cluster in enumerate(self.clusters):
@@ -69,23 +69,23 @@ class Opened:
         return found
 
     def keys(self, pieces: Sequence[Piece]) -> pa.ChunkedArray:
-        """Record keys of the rows of pieces, in order."""
+        """Record keys of the rows in these pieces, in order."""
         chunks = [c for n, low, high in pieces for c in self.clusters[n].keys.slice(low, high - low).chunks]
         return pa.chunked_array(chunks, pa.string())
 
     def texts(self, pieces: Sequence[Piece]) -> pa.ChunkedArray:
-        """Digests of the texts of the rows of pieces, in order."""
+        """Digests of the texts of the rows in these pieces, in order."""
         chunks = [c for n, low, high in pieces for c in self.clusters[n].texts.slice(low, high - low).chunks]
         return pa.chunked_array(chunks, pa.binary())
 
     def vectors(self, pieces: Sequence[Piece]) -> np.ndarray:
-        """Vectors of the rows of pieces, in order."""
+        """Vectors of the rows in these pieces, in order."""
         parts = [self.clusters[n].vectors[low:high] for n, low, high in pieces]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     @cached_property
     def doubled(self) -> str:
-        """A file group that holds rows of one key twice (inserts of Java that do not merge), "" if none."""
+        """A file group with repeated record keys (Java's inserts that do not merge); "" if there is none."""
         for partition, file_id in self.places:
             keys = self.keys(self.pieces(partition, file_id))
             if pc.count_distinct(keys).as_py() < len(keys):
@@ -93,7 +93,7 @@ class Opened:
         return ""
 
     def masks(self) -> list[np.ndarray]:
-        """One boolean per label of each cluster, all False."""
+        """One boolean per label for each cluster, all False."""
         return [np.zeros(len(cluster.slices), bool) for cluster in self.clusters]
 
 
@@ -111,7 +111,7 @@ def _cluster(storage: Storage, version: Version, number: int) -> OpenCluster:
 
 
 def mark(masks: Sequence[np.ndarray], pieces: Sequence[Piece], chosen: np.ndarray) -> None:
-    """Sets the masks where ``chosen``, one boolean per row of the pieces, says so."""
+    """Set the masks where ``chosen`` is True (one boolean per row of the pieces)."""
     for (number, low, high), part in zip(pieces, _divided(pieces, chosen), strict=True):
         masks[number][low:high] |= part
 
@@ -124,7 +124,7 @@ def _divided(pieces: Sequence[Piece], values: np.ndarray) -> Iterator[np.ndarray
 
 
 def contained(keys: pa.ChunkedArray, among: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Which of the keys are among others."""
+    """Which of the keys are in ``among``."""
     if not len(keys):
         return np.zeros(0, bool)
     return pc.is_in(keys, value_set=among).to_numpy()

@@ -21,9 +21,9 @@ DISTANCE, QUERY_INDEX = "_hudi_distance", "_hudi_query_index"
 
 @dataclass(frozen=True)
 class Question:
-    """``queries``: float64 (q, d), finite; ``several``: they were given as a batch. ``metric`` None: that of
-    the index, ``cosine`` without one. ``texts``: queries of which vectors are still to be made.
-    ``embedding``: the function that makes vectors of the column's texts, "" for a column of vectors."""
+    """``queries``: float64 (q, d), finite; ``several``: they came as a batch. ``metric`` None: that of the
+    index, or ``cosine`` without an index. ``texts``: queries not yet turned into vectors. ``embedding``: the
+    function that turns the column's texts into vectors, "" for a column of vectors."""
 
     column: str
     queries: np.ndarray
@@ -35,18 +35,18 @@ class Question:
     embedding: str = ""
 
     def vectors_of(self, column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-        """The vectors of values that are not null, and their rows."""
+        """The vectors of non-null values, and their rows."""
         return vectors_of(column, self.queries.shape[1], self.embedding)
 
     def embedded(self, embedding: str) -> Question:
-        """With the embedding function of the column's index, and the vectors of the texts. ``Invalid`` where
-        texts are asked of a column of vectors, and what ``embed`` raises."""
+        """The question with the embedding function of the column's index and with the texts turned into
+        vectors. ``Invalid`` for texts on a column of vectors; also raises what ``embed`` raises."""
         if self.texts is None:
             return self if embedding == self.embedding else replace(self, embedding=embedding)
         if not embedding:
             raise Invalid(
                 f"the query is a text, and column {self.column!r} has no vector index with an embedding"
-                " function (which create_index takes as the option 'embedding'); give vectors"
+                " function (the option 'embedding' of create_index); give vectors"
             )
         found = embed(embedding, self.texts).astype(np.float64)
         return replace(self, embedding=embedding, queries=found, texts=None)
@@ -55,8 +55,8 @@ class Question:
 def vectors_of(
     column: pa.ChunkedArray, dimension: int, embedding: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The vectors (n, dimension) of values that are not null, made of texts where there is an embedding
-    function, and the numbers of their rows. ``Invalid`` for another dimension."""
+    """The vectors (n, dimension) of non-null values, made from texts if there is an embedding function, and
+    the numbers of their rows. ``Invalid`` for another dimension."""
     if not embedding:
         return matrix(column, dimension)
     vectors, there = embedder(embedding)(column)
@@ -65,7 +65,7 @@ def vectors_of(
     if vectors.shape[1] != dimension:
         raise Invalid(
             f"the embedding function {embedding!r} makes vectors of {vectors.shape[1]} values, {dimension}"
-            " are expected; reindex() if the function is another one now"
+            " are expected; reindex() if it has been replaced by another function"
         )
     return vectors, there
 
@@ -73,7 +73,7 @@ def vectors_of(
 def question(
     column: str, vectors: Any, k: int, *, metric: str | None = None, ef: int | None = None
 ) -> Question:
-    """The question of a call. Raises ``Invalid`` for what cannot be asked."""
+    """The question in a call's arguments. Raises ``Invalid`` for what cannot be asked."""
     if not isinstance(column, str):
         raise Invalid(f"column={column!r}; expected the name of a column")
     queries, several = _queries(vectors)
@@ -93,8 +93,8 @@ def question(
 
 
 def check_column(asked: Question, schema: pa.Schema) -> None:
-    """Raises ``Invalid`` where the column holds no vectors, or none of the queries' dimension; where it holds
-    bytes (INT8) also for numbers that are none, as Hudi does."""
+    """Raise ``Invalid`` if the column holds no vectors, or none of the queries' dimension. If it holds bytes
+    (INT8), queries must fit into bytes too, as in Hudi."""
     at = schema.get_field_index(asked.column)
     if at < 0:
         raise Invalid(f"no column {asked.column!r}; the table has {', '.join(schema.names)}")
@@ -146,12 +146,12 @@ def _queries(vectors: Any) -> tuple[np.ndarray | tuple[str, ...], bool]:
     there = np.isfinite(found)
     if not there.all():
         query = np.flatnonzero(~there.all(axis=1))[0]
-        raise Invalid(f"query {query} holds NaN or infinity, which is near to nothing")
+        raise Invalid(f"query {query} holds NaN or infinity, which has no distance to anything")
     return found, several
 
 
 def counted(value: int, name: str) -> int:
-    """A number of something, from 1 on; ``Invalid`` for anything else."""
+    """A count of at least 1; ``Invalid`` for anything else."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -162,7 +162,7 @@ def counted(value: int, name: str) -> int:
 
 
 def output_names(asked: Question, schema: pa.Schema, columns: Sequence[str] | None) -> list[str]:
-    """Columns of the rows found: those asked for, else all but the searched vectors, as Hudi has it."""
+    """Columns of the result: the requested ones, else all except the searched vectors, as in Hudi."""
     from mainstem.readers.planning.query_schema import output_columns
 
     names = output_columns(schema, columns)

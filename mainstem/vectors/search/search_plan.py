@@ -1,4 +1,4 @@
-"""A snapshot and a version of the index, put together: what of the version stands, and what is fresh."""
+"""Matches a snapshot with a version of the index: which of its rows stand, and which rows are fresh."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mainstem.vectors.search.opened_version import Opened, contained, mark
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why no index can answer for a slice with these log files: of files that never change, so for good."""
+    """Why no index can answer for a slice with these log files; the reason stays, as files never change."""
 
     logs: frozenset[str]
     why: str
@@ -32,9 +32,10 @@ class Refusal:
 
 
 class Deltas:
-    """Deltas of earlier searches by version and slice, the least used ones dropped above a bound of bytes.
+    """Deltas of earlier searches, by version and slice; above a bound of bytes, the least recently used are
+    dropped.
 
-    Not for several threads at once.
+    Not safe for several threads.
     """
 
     def __init__(self) -> None:
@@ -42,7 +43,7 @@ class Deltas:
         self._bytes = 0
 
     def find(self, key: tuple, logs: frozenset[str]) -> tuple[Delta | Refusal | None, bool]:
-        """What is known of a slice with some of these log files, and whether with all."""
+        """What is known of a slice with a subset of these log files, and whether it is for all of them."""
         found = self._known.get(key)
         if found is None or not found.logs <= logs:
             return None, False
@@ -50,7 +51,7 @@ class Deltas:
         return found, found.logs == logs
 
     def keep(self, key: tuple, delta: Delta | Refusal) -> None:
-        """Remembers one; of one slice, base file and moment only the last."""
+        """Remember a delta; only the last one is kept for the same slice, base file and moment."""
         old = self._known.pop(key, None)
         self._bytes -= 0 if old is None else old.size
         self._known[key] = delta
@@ -62,9 +63,9 @@ class Deltas:
 
 @dataclass(frozen=True)
 class Plan:
-    """``masked``: per cluster one boolean per label, None where all stand. Fresh rows: ``keys``, ``vectors``
-    (n, d), ``numbers`` (n,), the slices that they are in, ascending. ``places``: of each slice of the version
-    its number in the snapshot, -1 where it is gone."""
+    """``masked``: for each cluster one boolean per label, None if all its rows stand. Fresh rows: ``keys``,
+    ``vectors`` (n, d), ``numbers`` (n,), which are the slices that hold them, ascending. ``places``: for each
+    slice of the version its number in the snapshot, -1 if it is gone."""
 
     snapshot: Snapshot
     opened: Opened
@@ -78,17 +79,17 @@ class Plan:
 
     @cached_property
     def used(self) -> list[int]:
-        """Numbers of the clusters that have rows."""
+        """Numbers of the clusters that have any rows."""
         return [at for at, cluster in enumerate(self.opened.clusters) if len(cluster.slices)]
 
     @cached_property
     def allowed(self) -> list[np.ndarray | None]:
-        """Per cluster one boolean per label that stands, None where all do."""
+        """For each cluster one boolean per label, True if the row stands; None if all do."""
         return [None if mask is None else ~mask for mask in self.masked]
 
     @cached_property
     def standing(self) -> list[int]:
-        """Of each cluster how many rows stand."""
+        """For each cluster the number of rows that stand."""
         return [
             len(cluster.slices) if mask is None else int(np.count_nonzero(mask))
             for cluster, mask in zip(self.opened.clusters, self.allowed, strict=True)
@@ -96,19 +97,20 @@ class Plan:
 
     @cached_property
     def key_texts(self) -> list[Texts | None]:
-        """Of each cluster where its keys lie, None where not in one piece."""
+        """For each cluster the memory of its keys; None if they are not in one piece."""
         keys = [cluster.keys for cluster in self.opened.clusters]
         return [Texts.of(column.chunk(0)) if column.num_chunks == 1 else None for column in keys]
 
     @cached_property
     def masked_rows(self) -> int:
-        """Rows of the version that do not stand."""
+        """Number of the version's rows that do not stand."""
         return sum(int(np.count_nonzero(mask)) for mask in self.masked if mask is not None)
 
 
 def plan(storage: Storage, snapshot: Snapshot, column: str, opened: Opened, deltas: Deltas) -> Plan:
-    """Deltas of all slices together. ``FileNotFoundError`` where a clean removed a file meanwhile,
-    ``NotByIndex`` where a slice has no delta; nothing is read to find that again."""
+    """Combine the deltas of all slices. ``FileNotFoundError`` if a clean has removed a file meanwhile,
+    ``NotByIndex`` if a slice has no delta; that is remembered, so the next search finds it without
+    reading."""
     kinds: Counter[Kind] = Counter(dict.fromkeys(Kind, 0))
     found: dict[int, Delta | Refusal] = {}
     missing: list[tuple[int, tuple, Delta | None]] = []
@@ -142,7 +144,7 @@ def plan(storage: Storage, snapshot: Snapshot, column: str, opened: Opened, delt
 
 
 def _check_all(found: dict[int, Delta | Refusal]) -> dict[int, Delta]:
-    """The deltas; raises what a slice is refused for."""
+    """The deltas; raises the reason if a slice was refused."""
     for delta in found.values():
         if isinstance(delta, Refusal):
             raise NotByIndex(delta.why)
@@ -180,18 +182,19 @@ def _stacked(parts: Sequence[np.ndarray], dimension: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Passing:
-    """What of a plan passes a filter: per cluster one boolean per label, and one per fresh row."""
+    """What passes a filter: per cluster one boolean per label, and one boolean per fresh row."""
 
     allowed: tuple[np.ndarray, ...]
     fresh: np.ndarray
 
 
 def passing(storage: Storage, made: Plan, filter: pc.Expression) -> Passing:
-    """Which rows of the version that stand, and which fresh rows, pass a filter, by an ordinary filtered read
-    of their keys. Raises what ``Table.scan`` raises, ``DoubleKeys`` where a key does not tell a row."""
+    """Which standing rows of the version and which fresh rows pass a filter, found by an ordinary filtered
+    read of their keys. Raises what ``Table.scan`` raises, and ``DoubleKeys`` if a key does not identify one
+    row."""
     opened = made.opened
     if opened.doubled:
-        raise DoubleKeys(f"{opened.doubled}: keys are there twice")
+        raise DoubleKeys(f"{opened.doubled}: keys occur twice")
     allowed = opened.masks()
     fresh = np.zeros(len(made.keys), bool)
 

@@ -1,18 +1,22 @@
-"""Searching vectors of a table: fresh at commit, as of any retained instant, filtered, indexed or exactly.
+"""Searches the vectors of a table: as of the newest commit or any retained instant, filtered, by index or
+exactly.
 
-1. The timeline's folder is listed, and the table's properties are read. Where they are those of the last
-   search, the snapshot, the opened version of the index and what is fresh beside it are the same, too.
-2. Otherwise the snapshot is loaded, as ``Table.scan`` loads it; the newest version that is whole is opened
-   (``serving``); and each file slice is held against what the version covers of it (``delta``).
+1. The timeline's folder is listed and the table's properties are read. If both are the same as in the last
+search, so
+   are the snapshot, the opened version of the index, and the rows that are fresh beside it.
+2. Otherwise the snapshot is loaded as by ``Table.scan``; the newest complete version is opened (``serving``);
+and each
+   file slice is compared with what the version covers of it (``delta``).
 3. With a filter, the keys of rows that pass are read by an ordinary filtered scan of the same snapshot.
-4. Graphs are searched without the rows that do not stand or do not pass, fresh rows are compared one by one
-   (``approximate``); or, where no version can serve, all rows are (``scanning``).
-5. The rows of what was found are read by their keys from the slices that they are in (``rows``).
+4. Graphs are searched without the rows that do not stand or do not pass, and fresh rows are compared one by
+one
+   (``approximate``). If no version can serve, all rows are compared (``exact``).
+5. The rows of what was found are read by key from their slices (``found_rows``).
 
-Every complete version gives right answers for every snapshot: which one is used is a matter of speed alone. A
-version that a cleaner removes while it is used stays readable, as its files are open; one that is gone before
-they are is looked for again, and without any the search is exact. A data file that a clean removed makes the
-search start again with a new snapshot.
+Every complete version gives correct answers for every snapshot: which one is used affects only speed. A
+version that a cleaner removes during use stays readable, since its files are open. If a version disappears
+before they are, another one is looked for, and without any the search is exact. If a clean removes a data
+file, the search starts again with a new snapshot.
 """
 
 from __future__ import annotations
@@ -47,14 +51,14 @@ from mainstem.vectors.search.search_plan import Deltas, Plan, passing, plan
 from mainstem.vectors.search.serving import Served, Serving
 
 _ATTEMPTS = 4
-# Snapshots remembered: that of now, and those of moments that are asked for again and again.
+# Snapshots remembered: the current one, and those of moments that are requested repeatedly.
 _SNAPSHOTS = 8
 
 
 @dataclass
 class _Ready:
-    """What one moment's searches share. ``listed``: the last listing with these signs. ``read``: what makes
-    the values of a column (``how_read``), by column."""
+    """What the searches of one moment share. ``listed``: the last listing with these signs. ``read``: column
+    -> digest of how its values are read (``how_read``)."""
 
     signs: Signs
     snapshot: Snapshot
@@ -63,7 +67,7 @@ class _Ready:
     read: dict[str, str] = field(default_factory=dict)
 
     def how_read(self, column: str) -> str:
-        """What makes the values of a column, found once."""
+        """The digest of how a column's values are read, computed once."""
         found = self.read.get(column)
         if found is None:
             found = self.read[column] = how_read(self.snapshot.spec, column)
@@ -71,7 +75,7 @@ class _Ready:
 
 
 class Searcher:
-    """The searches of one open table; may be used from several threads."""
+    """The searches of one open table; several threads may use it."""
 
     def __init__(self, storage: Storage, *, damaged: str, use: Use) -> None:
         self._storage = storage
@@ -92,8 +96,8 @@ class Searcher:
         columns: Sequence[str] | None = None,
         clusters: int | None = None,
     ) -> tuple[pa.Table, SearchExplanation]:
-        """The rows that are found, and how. Raises ``Invalid`` for what cannot be asked of the table,
-        ``Unavailable`` where cleans kept removing files under the search, what ``Table.scan`` raises."""
+        """The rows found, and an explanation. Raises ``Invalid`` for what cannot be asked of the table,
+        ``Unavailable`` if cleans kept removing files during the search, and what ``Table.scan`` raises."""
         until = None if as_of is None else instant_time(as_of, "as_of")
         clusters = None if clusters is None else counted(clusters, "clusters")
         for _ in range(_ATTEMPTS):
@@ -141,7 +145,7 @@ class Searcher:
         exact: bool,
         clusters: int | None,
     ) -> tuple[Hits, SearchExplanation, Sequence[Split]]:
-        """What is found, how, and the splits of all slices in which the rows are to be read."""
+        """The hits, their explanation, and the splits of all slices from which to read the rows."""
         if served.lost is not None and asked.metric is None:
             raise served.lost
         metric = asked.metric or (served.index.metric if served.index is not None else COSINE)
@@ -164,7 +168,7 @@ class Searcher:
         hits = nearest_of(found, asked.k, snapshot.partitions)
         queries = len(asked.queries)
         told = SearchExplanation(asked.column, metric, asked.k, queries, True, why, compared=compared)
-        # With the filter, which tells apart what passes of several rows of one key.
+        # Read with the filter, which decides which of several rows with one key passed.
         searched = dict(splits)
         return hits, told, [searched.get(at, split) for at, split in enumerate(snapshot.splits)]
 
@@ -204,7 +208,7 @@ class Searcher:
         )
 
     def _moment(self, until: str | None) -> _Ready:
-        """The snapshot; that of the last search while timeline and properties show the same."""
+        """The snapshot; the last search's, while timeline and properties show no change."""
         listed = listing(self._storage)
         with self._mutex.held:
             known = self._ready.get(until)
@@ -220,7 +224,7 @@ class Searcher:
             return known
 
     def _plan(self, column: str, ready: _Ready, opened: Opened) -> tuple[Plan, int]:
-        """What stands of the version in the snapshot, and of how many slices that was known before."""
+        """The plan for the version in the snapshot, and the number of slices with deltas known before."""
         key = (column, opened.version.token)
         with self._mutex.held:
             known = ready.plans.get(key)
@@ -233,7 +237,7 @@ class Searcher:
             return made, made.cached
 
     def _bound(self) -> None:
-        """Forgets the moments that were not asked of for longest while too much is fresh in all of them."""
+        """Forget the moments requested longest ago, while all moments together hold too many fresh rows."""
         while len(self._ready) > 1 and self._fresh_bytes() > VECTOR_DELTA_BYTES_MAX:
             self._ready.popitem(last=False)
 
@@ -256,7 +260,7 @@ def _unfit(served: Served, asked: Question, metric: str, ready: _Ready) -> str:
     if version.dimension != asked.queries.shape[1]:
         return "the index holds no vectors yet"
     if version.reading not in ("", ready.how_read(asked.column)):
-        return "the column, or how rows are merged, is not what it was when the index was made; refresh it"
+        return "the column, or how rows are merged, has changed since the index was built; refresh it"
     if not in_range(asked):
         return "numbers of the queries are too large for float32"
     return ""

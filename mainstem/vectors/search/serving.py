@@ -1,14 +1,17 @@
-"""Which version of an index serves the searches of one open table: the newest that is whole.
+"""Chooses the version of an index that serves the searches of one open table: the newest complete one.
 
-1. The list of indexes is read, and the folders of the column's versions are listed. Where both show what they
-   showed before, the version of the last search serves.
-2. Otherwise versions are opened, newest first, until one is whole: all of its files are there, and are as its
-   manifest says. Every complete version gives right answers for every snapshot, so an older one costs time
-   (more rows are fresh), never rows.
-3. What is damaged is remembered by sizes and times of the manifest and of the file in question, so that the
-   next search looks at these and no more; a file that was put right is found again. A process warns once of
-   each version. Trouble with storage, and an engine whose library is missing, may pass: they are not
-   remembered, but where the engine is missing nothing of the version is read.
+1. The list of indexes is read, and the folder of the column's versions is listed. If both show what they
+showed
+   before, the version of the last search serves.
+2. Otherwise versions are opened, newest first, until one is complete: all of its files exist and match its
+manifest.
+   Every complete version gives correct answers for every snapshot, so an older one costs time (more rows are
+   fresh), never rows.
+3. A damaged version is remembered by sizes and times of its manifest and of the damaged file, so the next
+search
+   checks only these, and a repaired file is noticed. A process warns once about each version. Trouble with
+   storage, and a missing library of an engine, may be temporary: they are not remembered. If the library is
+   missing, nothing of the version is read.
 """
 
 from __future__ import annotations
@@ -26,16 +29,16 @@ from mainstem.vectors.index.versions import list_digest, numbers_of, read_indexe
 from mainstem.vectors.search.opened_version import Opened
 
 _ATTEMPTS = 4
-# Versions that this process has warned of; above so many it begins anew.
+# Versions about which this process has warned; above this many, the set is cleared.
 _WARNED_MAX = 10_000
 _warned: set[tuple[object, ...]] = set()
 
 
 @dataclass(frozen=True)
 class Served:
-    """An index that can be asked, or ``why`` there is none. ``lost``: the list of indexes is damaged, so that
-    nobody knows which metric is the column's. ``passed``: newer versions that cannot be used, and why.
-    ``listed``: the list's digest when it was looked for."""
+    """An index that can be searched, or ``why`` there is none. ``lost``: the list of indexes is damaged, so
+    the column's metric is unknown. ``passed``: newer versions that cannot be used, and why. ``listed``: the
+    list's digest at the time of the look-up."""
 
     index: VectorIndex | None = None
     opened: Opened | None = None
@@ -47,14 +50,14 @@ class Served:
 
 @dataclass(frozen=True)
 class _Damage:
-    """A version that is not whole: how its manifest and the file in question looked before it was opened."""
+    """A damaged version: why, and how its manifest and the damaged file looked before it was opened."""
 
     why: str
     signs: dict[str, FileInfo | None]
 
 
 class Serving:
-    """What serves the searches of one open table, by column. Not for several threads at once."""
+    """What serves the searches of one open table, by column. Not safe for several threads."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -63,11 +66,11 @@ class Serving:
         self._numbers: dict[str, tuple[list[str], list[int]]] = {}
 
     def of(self, column: str) -> Served:
-        """The newest whole version of the column's index, opened.
+        """The newest complete version of the column's index, opened.
 
-        Numbers alone do not tell that it is that of the last search: an index of another metric may have the
-        same ones, where the metadata table's folder was removed, or the table made anew at its path. So the
-        list must be the same, too.
+        Equal version numbers do not prove that it is the last search's version: an index with another metric
+        may have the same ones, if the metadata table's folder was removed or the table recreated at its path.
+        So the list must be unchanged too.
         """
         known, listed = self._served.get(column), list_digest(self._storage)
         if known is not None and known.listed == listed and self._serves_on(known):
@@ -76,13 +79,13 @@ class Serving:
             try:
                 found = self._newest(column, known)
                 break
-            except FileNotFoundError:  # cleaned since it was listed: there is a newer one
+            except FileNotFoundError:  # cleaned since it was listed, so there is a newer one
                 found = Served(why="versions of the index were removed while they were opened")
         found = self._served[column] = replace(found, listed=listed)
         return found
 
     def _serves_on(self, known: Served) -> bool:
-        """Whether there is nothing newer, or nothing newer that is known to be whole."""
+        """Whether nothing newer exists that may be complete."""
         if known.index is None or (known.opened is None and not known.passed):
             return False
         numbers = self._listed(known.index.id)
@@ -95,8 +98,7 @@ class Serving:
         )
 
     def _listed(self, column_id: str) -> list[int]:
-        """Numbers of the versions that are listed now, newest first; names that are the same are not parsed
-        again."""
+        """Numbers of the versions listed now, newest first; unchanged names are not parsed again."""
         names = self._storage.names(paths.vector_column(column_id))
         known = self._numbers.get(column_id)
         if known is None or known[0] != names:
@@ -104,7 +106,7 @@ class Serving:
         return known[1]
 
     def _damage(self, column_id: str, number: int) -> _Damage | None:
-        """What is remembered of a version, if its files look as they did."""
+        """The remembered damage of a version, if its files look as they did then."""
         found = self._damaged.get((column_id, number))
         if found is None or any(self._storage.stat(path) != sign for path, sign in found.signs.items()):
             return None
@@ -129,7 +131,7 @@ class Serving:
         return Served(index, why=why, passed=told)
 
     def _whole(self, index: VectorIndex, known: Served | None, passed: dict[int, str]) -> Iterator[Opened]:
-        """Versions that are whole, newest first; what keeps others from serving is added to ``passed``."""
+        """Complete versions, newest first; adds to ``passed`` why others cannot serve."""
         storage = self._storage
         numbers = self._listed(index.id)
         for column_id, number in list(self._damaged):
@@ -165,8 +167,8 @@ class Serving:
                 passed[number] = str(error)
 
     def _opened(self, version: Version) -> Opened:
-        """``FileNotFoundError`` where the version was cleaned, ``CorruptTable`` where only a file is gone: a
-        cleaner takes the manifest first. ``Invalid`` where the engine's library is missing."""
+        """The opened version. ``FileNotFoundError`` if it was cleaned; ``CorruptTable`` if only a file is
+        gone, since a cleaner removes the manifest first. ``Invalid`` if the engine's library is missing."""
         engine(version.engine).check(version.options)
         try:
             return Opened.load(self._storage, version)
@@ -176,8 +178,8 @@ class Serving:
             every = map(version.path, version.files)
             path = next((path for path in every if self._storage.stat(path) is None), "")
             raise CorruptTable(
-                "a file of a vector index is missing; searches go without this version, refresh the index to"
-                f" have another one{'' if path else f' ({error})'}",
+                "a file of a vector index is missing; searches do without this version, refresh the index to"
+                f" build a new one{'' if path else f' ({error})'}",
                 path=path,
             ) from None
 
