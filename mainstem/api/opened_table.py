@@ -11,9 +11,10 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from mainstem.api.opening import note_lock
+from mainstem.api.opening import fence_of, note_lock
 from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported
 from mainstem.layout.properties import TableConfig, load_config
+from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions
 from mainstem.options.placing import (
     KEY_ENCODING,
@@ -112,7 +113,13 @@ class OpenedTable:
             note_lock(self.seams)
             self._identify()
             return open_context(
-                self.seams, config, options, buckets=buckets, given=self.given, identity=self.identity
+                self.seams,
+                config,
+                options,
+                buckets=buckets,
+                given=self.given,
+                identity=self.identity,
+                fence=fence_of(self.seams, self.identity),
             )
         except MainstemError as error:
             error.table = error.table or self.path
@@ -196,7 +203,7 @@ class OpenedTable:
             return ctx.after_commit
 
         def look(timeline: ActiveTimeline) -> None:
-            if ctx.publisher.wrote_metadata:
+            if has_metadata(ctx.newest_properties.raw):
                 arrange()(timeline)
 
         if options.at_commits:

@@ -13,6 +13,10 @@ from mainstem.errors import Unsupported
 from mainstem.storage.protocol import Storage
 
 
+class NotDurable(OSError):
+    """The name is there, and a crash of the machine may take it away."""
+
+
 class LinkStore(Protocol):
     """What a file system can do with names. Errors as in ``Storage``."""
 
@@ -20,8 +24,8 @@ class LinkStore(Protocol):
         """Give a file a second name, atomically; the publication step of every instant.
 
         ``FileExistsError`` if the target is there, ``FileNotFoundError`` if the source was removed or the
-        target's folder is missing. With ``durable`` the name also survives a crash of the machine; a failure
-        of that comes when the name is there.
+        target's folder is missing. With ``durable`` the name also survives a crash of the machine;
+        ``NotDurable`` when that fails, and the name is there.
         """
 
     def same_file(self, path: str, other: str) -> bool:
