@@ -30,6 +30,7 @@ from mainstem.options.tables import (
     CREATE_SCHEMA,
     ORDERING_FIELDS,
     ORDERING_OPTION,
+    PARTIAL_UPDATES,
     TABLE_NAME,
     TABLE_NAME_OPTION,
     TABLE_VERSION,
@@ -179,7 +180,9 @@ class OpenedTable:
             name = aliases.get(key, key)
             if name in DECISIVE and name in self.config.raw:
                 found = self.config.raw[name].strip()
-                if found.upper() != value.strip().upper():
+                given = value.strip()
+                # One mode is in capitals or wrong, everything else may be spelt in any case.
+                if given != found and (name == PARTIAL_UPDATES or given.upper() != found.upper()):
                     raise Invalid(
                         f"{key}={value!r} contradicts the table, whose {name} is {found!r}; drop the"
                         " option or write to another table",
