@@ -397,6 +397,8 @@ class Publisher:
         self._take_back(action, heartbeats, tried)  # of an attempt that was superseded
         # 1. What is there now? A time above everything listed.
         timeline = self._reader.load()
+        if not timeline.names:  # it may be gone, and what is made now would bring its folder back
+            self._look_at_fence()
         self._refuse_to_begin(timeline)
         wait_ms = self._wait.ms(timeline, foreign_seen=bool(self._foreign_seen))
         newest = max(timeline.newest_time, self._last_time)

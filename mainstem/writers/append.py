@@ -289,9 +289,10 @@ class BucketAppender:
     def finish(self) -> list[WriteStat]:
         """One stat per log file: nothing is appended any more, ``settle`` makes the files durable.
 
-        Whether the transaction was undone is not asked: its commit does so under the lock.
+        Raises ``RolledBack`` if undone.
         """
         self._check_whole()
+        self._check_alive()
         for log in self._logs.values():
             log.stat.size_bytes = log.sink.size
         return [*self._closed, *(log.stat for log in self._logs.values())]

@@ -164,7 +164,6 @@ class BulkInserter(BucketAppender):
             self._write_base(place, self._waiting[place])
         self._waiting.clear()
         self.torn = False
-        self._check_alive()  # it has just made files
         return super().finish()
 
     def _write_base(self, place: Place, tables: list[pa.Table]) -> None:

@@ -133,6 +133,7 @@ class Transaction:
         #: others may have completed the instant: this object has tried to, or did not begin it
         self._may_be_completed = False
         self._begun = Held()
+        self._at_once = False
         #: when it was seen to be there, by this process's own clock
         self._begun_ms = float("-inf")
         self._home = Home()
@@ -256,6 +257,12 @@ class Transaction:
                 rows = as_table(batch)
                 self._follow(rows)
                 return appender.write(rows)
+
+    def write_once(self, batch: Rows) -> Outcome:
+        """The only batch, and its commit."""
+        self._at_once = True
+        self.write(batch)
+        return self.commit()
 
     def add_staged(self, lines: Iterable[str], *, source: str = "") -> int:
         """Take over rows that were staged (``writers/staged_rows.py``): a line is what ``Stager.stage``
@@ -422,10 +429,12 @@ class Transaction:
         return outcome
 
     def _surely_alive(self) -> bool:
-        """Once: the first batch comes right behind the begin, which has just looked. Who is rolled back was
-        silent for as long as its heartbeat says; a process that stands still does not stop its clock."""
+        """The first batch comes right behind the begin, which has just looked, and so does the commit of the
+        only one. Who is rolled back was silent for as long as its heartbeat says; a process that stands still
+        does not stop its clock."""
         since_ms = self._ctx.seams.clock.monotonic_ms() - self._begun_ms
-        self._begun_ms = float("-inf")
+        if not self._at_once:
+            self._begun_ms = float("-inf")
         return since_ms < self._ctx.heartbeats.expire_ms / 2
 
     def _leave_nothing(self) -> None:
