@@ -84,7 +84,7 @@ class ScanPlan:
         self._table: str | None = None
 
     def of_table(self, identity: str | None) -> ScanPlan:
-        """The same query, bound to one table (``publish.table_identity``): reading raises ``TableReplaced`` if
+        """The same query, bound to one table (``publish.table_identity``): reads raise ``TableReplaced`` if
         another was created at its path. The check runs after all files are listed: they are of one table."""
         self._table = identity
         return self

@@ -179,7 +179,7 @@ def read_spec(
     *,
     stored: bool = False,
 ) -> ReadSpec:
-    """Schema, columns and merge rules of a query; ``stored``: types as in the files, not as users see them."""
+    """Schema, columns and merge rules of a query; ``stored``: types as in files, not as users see them."""
     if damaged not in ("error", "skip"):
         raise Invalid(f"{DAMAGED}={damaged!r}; expected 'error' or 'skip'")
     found = table_schema(state, until)
