@@ -148,6 +148,14 @@ class _Order(Generic[T]):
         return self.ahead is not None or self.folder != paths.TIMELINE
 
 
+@dataclass
+class _Try:
+    """A time that a begin has the heartbeat of. ``put``: its request may be there, made by this begin."""
+
+    time: str
+    put: bool = False
+
+
 def _completed(timeline: ActiveTimeline) -> set[str]:
     return {i.file_name for i in timeline.completed}
 
@@ -368,7 +376,7 @@ class Publisher:
         """
         if self._foreign_seen is None:
             self._look_at_fence()
-        tried: list[str] = []
+        tried: list[_Try] = []
         for _ in range(PUBLISH_ATTEMPTS_MAX):
             try:
                 (time, before), held = self._attempts(
@@ -391,9 +399,9 @@ class Publisher:
         )
 
     def _request(
-        self, lease: Lease, action: str, heartbeats: Heartbeats, tried: list[str]
+        self, lease: Lease, action: str, heartbeats: Heartbeats, tried: list[_Try]
     ) -> tuple[str, ActiveTimeline]:
-        """The critical section of ``begin``. ``tried``: the time whose request may be there."""
+        """The critical section of ``begin``. ``tried``: what it left when it was superseded."""
         self._take_back(action, heartbeats, tried)  # of an attempt that was superseded
         # 1. What is there now? A time above everything listed.
         timeline = self._reader.load()
@@ -406,24 +414,32 @@ class Publisher:
         # 2. Its heartbeat, which nobody else has.
         while not heartbeats.reserve(time):
             time = self._times.next(self._seams.clock.now_ms(), time, begins=True)
-        tried.append(time)
+        one = _Try(time)
+        tried.append(one)
         # 3. No clock of another writer shows an earlier time when the lock is free again.
         self._seams.clock.sleep_ms(wait_ms)
         lease.check()
         # 4. The request, exclusively.
-        name = f"{time}.{action}.{REQUESTED}"
+        name, one.put = f"{time}.{action}.{REQUESTED}", True
         try:
             self._seams.storage.put_new(paths.timeline_file(name), b"", durable=False)
         except FileExistsError as error:
-            heartbeats.stop(tried.pop())
+            heartbeats.stop(tried.pop().time)
             raise LeaseLost(f"{name} was created by another holder of the lock") from error
         return time, timeline
 
-    def _take_back(self, action: str, heartbeats: Heartbeats, tried: list[str]) -> None:
+    def _take_back(self, action: str, heartbeats: Heartbeats, tried: list[_Try]) -> None:
         """Nobody has seen more of these writes than their requests: they go."""
         while tried:
-            _quietly(lambda: self._seams.storage.delete(_request(tried[-1], action)))
-            heartbeats.stop(tried.pop())
+            if tried[-1].put:
+                _quietly(lambda: self._remove_request(f"{tried[-1].time}.{action}.{REQUESTED}"))
+            heartbeats.stop(tried.pop().time)
+
+    def _remove_request(self, name: str) -> None:
+        """Not if the write went on: then it is another writer's, which had this time before."""
+        instant = name.partition(".")[0]
+        if not any(n.startswith(instant) and n != name for n in self._reader.load().names):
+            self._seams.storage.delete(paths.timeline_file(name))
 
     def _look_at_fence(self) -> str:
         """The greatest time that was noted there; ``TableReplaced`` if the table is another one."""
@@ -505,10 +521,6 @@ def _overtaken(time: str, before: ActiveTimeline, after: ActiveTimeline) -> bool
         if max(instant.requested, instant.completion or "") >= time:
             return True
     return False
-
-
-def _request(time: str, action: str) -> str:
-    return paths.timeline_file(f"{time}.{action}.{REQUESTED}")
 
 
 def _unsynced(target: str, error: OSError, base: str) -> OutcomeUnknown:

@@ -28,7 +28,7 @@ from mainstem.writers.rollback import roll_back_failed_writes
 def schedule(ctx: WriterContext, savepoint: str) -> str | None:
     """Plan a restore; its requested time, None if the table is at the savepoint already."""
     roll_back_failed_writes(ctx)
-    listing = FileListing(ctx.seams.storage, ctx.config, whole=False)  # a restore may be the way to repair damage
+    listing = FileListing(ctx.seams.storage, ctx.config, whole=False)  # a restore may repair damage
 
     def content(timeline: ActiveTimeline) -> bytes | None:
         ctx.reread_config()
