@@ -1,4 +1,4 @@
 """The command ``mainstem``: one module per group of commands, all of them thin over ``mainstem.api``.
 
-What is printed, and in which form, is decided here; what is true is decided below. Nothing imports this room.
+This package decides what to print and in which format; the API does the rest. Nothing imports it.
 """

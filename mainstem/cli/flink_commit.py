@@ -1,7 +1,7 @@
 """``mainstem flink-commit``: commits what completed Flink checkpoints wrote, without Flink.
 
-A job whose client is gone goes on writing; its checkpoints wait in the table until somebody commits them. Any
-number of these processes may run, beside jobs that commit for themselves too.
+A job whose client has ended continues to write; its checkpoints wait in the table until a process commits
+them. Any number of these processes may run, even beside jobs that commit for themselves.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _flink_commit(options: argparse.Namespace, out: TextIO) -> None:
         return
 
     def work(stopping: Callable[[], bool]) -> bool:
-        # Opened anew each time: the process may outlive what the table's properties say.
+        # Open the table in each round: its properties may change while this process runs.
         table = options.open(options)
         failed: list[MainstemError] = []
         for name in [options.sink] if options.sink else sink_names(table):

@@ -1,7 +1,7 @@
 """``mainstem services``: rounds of table services in a process of its own.
 
-Several such processes may run for one table, and any of them may be killed: what one leaves half done is
-gone on with by the next round of whichever. SIGTERM and SIGINT end a process after the step under way.
+Several such processes may run for one table, and any of them may be killed: the next round of any process
+continues unfinished work. SIGTERM and SIGINT end a process after the current step.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mainstem.services.runner import ServiceRun
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_QUIET_MS = 2_000  # work that takes longer tells how far it is, this often
+_QUIET_MS = 2_000  # longer work reports its progress at this interval
 
 
 def add_rounds_command(
@@ -52,7 +52,7 @@ def add_when(sub: argparse.ArgumentParser, *, once: str, every_s: int) -> argpar
 
 
 def seconds(text: str) -> float:
-    """A length of time on the command line, in seconds."""
+    """Parses a duration from the command line (500ms, 30s, 5m, 1h); returns seconds."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|)", text.strip().lower())
     if found is None:
         raise argparse.ArgumentTypeError(
@@ -71,7 +71,7 @@ def _services(options: argparse.Namespace, out: TextIO) -> None:
 
     def work(stopping: Callable[[], bool]) -> bool:
         try:
-            # Opened anew each time: the process may outlive what the table's properties say.
+            # Open the table in each round: its properties may change while this process runs.
             table = options.open(options)
             how = replace(plan, progress=ProgressLine(table), stopping=stopping)
             runs = how.run(table.writer_context())
@@ -88,7 +88,8 @@ def _services(options: argparse.Namespace, out: TextIO) -> None:
 
 
 def _tell(runs: Sequence[ServiceRun], as_json: bool, once: bool, out: TextIO) -> bool:
-    """What a round did; of a single round also what it did not, and its first failure is the command's."""
+    """Prints what a round did; whether a service failed. With ``once``, also prints what was not due, and
+    raises the first failure."""
     done = [run for run in runs if run.results or run.error is not None]
     if as_json:
         print_json([_record(run) for run in (runs if once else done)], out)
@@ -113,13 +114,13 @@ def _record(run: ServiceRun) -> Mapping[str, Any]:
 
 
 def warn(error: Exception) -> None:
-    """An error that does not end the command."""
+    """Prints an error that does not end the command."""
     print(f"mainstem: warning: {plain(str(error))}", file=sys.stderr)
 
 
 @contextmanager
 def ended_by_signals(rounds: Background) -> Iterator[None]:
-    """SIGTERM and SIGINT end the rounds after the step under way, a second SIGINT at once."""
+    """SIGTERM and SIGINT end the rounds after the current step; a second SIGINT ends them at once."""
 
     def end(number: int, frame: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -134,7 +135,7 @@ def ended_by_signals(rounds: Background) -> Iterator[None]:
 
 
 class ProgressLine:
-    """How far long work is, on standard error."""
+    """Prints the progress of long work on standard error."""
 
     def __init__(self, table: Table) -> None:
         self._now_ms = table.writer_context().seams.clock.monotonic_ms

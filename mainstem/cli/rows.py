@@ -1,8 +1,8 @@
-"""Rows of a query for people and for files: an aligned table, CSV, JSON lines or Parquet.
+"""Writes rows of a query as an aligned table, CSV, JSON lines or Parquet.
 
 Rows pass through batch by batch, so memory is bounded by a file slice. The table is for people: cells
-are cut, control characters stripped, numbers to the right. The other forms keep every value exactly;
-what CSV and JSON have no form for becomes text.
+are cut, control characters stripped, numbers right-aligned. The other formats keep every value exactly;
+values that CSV and JSON cannot represent become text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CONTROL = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 
 
 def plain(text: str) -> str:
-    """``text`` without control, formatting and line-breaking characters; tab and newline are
+    """``text`` without control, formatting and line-breaking characters; tabs and newlines become
     blanks.
 
     Covers C0 and C1 controls (terminal escapes), bidirectional overrides and lone surrogates.
@@ -46,7 +46,7 @@ def write_rows(
     out: TextIO,
     output: str | None,
 ) -> int:
-    """Write at most ``limit`` rows (0: all) to ``out`` or the new file ``output``; gives their number.
+    """Writes at most ``limit`` rows (0: all) to ``out`` or the new file ``output``; returns their number.
 
     Raises ``Invalid`` if the file exists, and for Parquet without a file.
     """
@@ -65,7 +65,7 @@ def write_rows(
 
 @contextmanager
 def _new_file(name: str) -> Iterator[BinaryIO]:
-    """A file that appears under its name once it is whole, and never replaces another."""
+    """A file that gets its name once it is complete, and never replaces another."""
     part = f"{name}.{os.getpid()}.part"
     if os.path.lexists(name):
         raise Invalid(f"--output {name} exists already; remove it, or write to another file")
@@ -92,7 +92,7 @@ def _limited(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.Recor
 
 
 def _rows(part: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """Rows one by one: text for people and JSON have no kernels. A bounded number is held."""
+    """Rows one by one, for formats without Arrow kernels; holds a bounded number of rows."""
     for start in range(0, part.num_rows, SAMPLE_ROWS):
         yield from part.slice(start, SAMPLE_ROWS).to_pylist()
 
@@ -110,7 +110,7 @@ def print_json(items: Iterable[Mapping[str, Any]], out: TextIO) -> int:
 
 
 def plain_json(value: Any) -> Any:
-    """What JSON cannot hold becomes text: times in ISO 8601, decimals, bytes as hexadecimal."""
+    """A value as JSON data; what JSON lacks becomes text: times in ISO 8601, decimals, bytes in hex."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -132,7 +132,7 @@ def _json(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: TextIO, lim
 
 
 def _csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: TextIO, limit: int) -> int:
-    """RFC 4180 with a head line; nulls are empty, empty texts ``""``, nested values JSON."""
+    """RFC 4180 with a header line; nulls are empty, empty strings ``""``, nested values JSON."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -185,12 +185,12 @@ def _parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, file: BinaryI
 
 
 def _table(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: TextIO, limit: int) -> int:
-    """A table and, below it, how many rows it has and whether there are more."""
+    """Prints a table, and below it the number of rows and whether there are more."""
     total = 0
 
     def shown() -> Iterator[dict[str, Any]]:
         nonlocal total
-        for part in _limited(batches, limit + 1 if limit else 0):  # one more tells that there are more
+        for part in _limited(batches, limit + 1 if limit else 0):  # one extra row shows that there are more
             rows = part.slice(0, max(0, limit - total)) if limit else part
             total += part.num_rows
             yield from _rows(rows)
@@ -218,7 +218,7 @@ def print_table(
     right: Sequence[bool] | None = None,
     cut: int | None = None,
 ) -> None:
-    """Columns as wide as the first rows need, at most 60; cells are cut only where ``cut`` says so."""
+    """Prints aligned columns, as wide as the first rows need, at most 60; ``cut``: a cell's maximum width."""
     sides = list(right or [False] * len(heads))
     source = iter(items)
     sample = []

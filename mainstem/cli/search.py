@@ -21,7 +21,7 @@ def add_search_command(
     add_rows: Callable[[argparse.ArgumentParser], None],
     open_table: Callable[[argparse.Namespace], Table],
 ) -> None:
-    """``add`` makes a command with PATH, ``add_rows`` gives it the options of rows, ``open_table`` opens."""
+    """``add`` makes a command with PATH, ``add_rows`` adds the row options, ``open_table`` opens a table."""
     sub = add("search", _search, "print the rows whose vectors are nearest to one, nearest first")
     sub.add_argument("column", metavar="COLUMN", help="the column of vectors")
     query = sub.add_mutually_exclusive_group(required=True)
@@ -61,7 +61,7 @@ def _search(options: argparse.Namespace, out: TextIO) -> None:
 
 
 def plain_lines(text: str) -> str:
-    """Lines without what moves a terminal's cursor."""
+    """The lines without control characters, such as those that move a terminal's cursor."""
     return "\n".join(plain(line) for line in text.split("\n"))
 
 

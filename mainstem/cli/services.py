@@ -66,7 +66,7 @@ def tell(
     nothing: str,
     shown: Callable[[Any], dict[str, Any]] = asdict,
 ) -> None:
-    """What a service did, a line or a JSON object (``shown``) each."""
+    """Prints what a service did: one line or JSON object (``shown``) per result, ``nothing`` if none."""
     if options.json:
         print_json([shown(result) for result in done], out)
         return

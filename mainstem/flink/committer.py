@@ -1,37 +1,37 @@
-"""The committer: what checkpoints wrote becomes commits, each checkpoint once, whichever process does it.
+"""The committer: turns what completed checkpoints wrote into commits, each exactly once, in any process.
 
 Workers stage rows (``writers/staged_rows.py``) and send the *committables*, one line per staged file, to
-Flink's own file sink, whose part files get their final names only after their checkpoint completed. From
-there on no Flink is needed: the committer, a thread of the job's client, of the next job, or ``mainstem
-flink-commit``, turns final part files into delta commits. Any number of committers may run at once, in any
-processes.
+Flink's own file sink. Its part files get their final names only after their checkpoint completed. From then
+on Flink is not needed: a committer turns final part files into delta commits. It runs in a thread of the
+job's client, in the next job, or in ``mainstem flink-commit``. Any number of committers may run at the same
+time, in any processes.
 
-Commits of a sink are numbered: batch *k* of the streaming guard ``flink/<sink>``. Each says in its metadata
-which part files it holds. One round:
+Commits of a sink are numbered as batch *k* of the streaming guard ``flink/<sink>``. Each commit's metadata
+names its part files. One round:
 
-  1  look which batch k is the newest that is committed, and which parts it held
-  2  list the part files; those that k held are in the table: remove them as in 8
-  3  of the others take the oldest, up to a bound, and read them; a damaged one ends the round
-  4  make the folder durable: names that appeared and names that went
+  1  find the newest committed batch k and the parts that it holds
+  2  list the part files; those of k are in the table: remove them as in 8
+  3  read the oldest of the others, up to a limit; a damaged one ends the round
+  4  make the folder durable: names that appeared and names that were removed
   5  begin a transaction with the guard (``flink/<sink>``, k + 1)
-  6  look again: k is still the newest, and the parts are still there; if not, abort and go to 1
-  7  add the staged rows, part by part, and commit, with the parts' names in the metadata. Under the lock the
-     guard is looked up: if somebody else committed k + 1, this transaction goes and the round starts again
+  6  check that k is still the newest and the parts are still there; if not, abort and go to 1
+  7  add the staged rows, part by part, and commit, with the parts' names in the metadata. The guard is
+     checked under the lock: if another committer committed k + 1, abort and start the round again
   8  remove the part files, then the staged files that they name
 
-*A part is committed at most once.* A part of batch j is removed (8, or 2 of whoever comes next), durably (4),
-before batch j + 1 begins. k is read before the listing, so a listing shows no part of a batch below k, and
-those of k are left out by name. Whoever commits k + 1 holds a listing that was made while k was the newest,
-for the guard refuses k + 1 once it is there. *No part is forgotten:* only parts that the newest batch names,
-and empty ones, are removed.
+*A part is committed at most once.* The parts of batch j are removed (in 8, or in 2 of the next round),
+durably (4), before batch j + 1 begins. k is read before the listing, so the listing shows no part of a batch
+below k, and the parts of k are excluded by name. A committer of k + 1 made its listing while k was the
+newest, because the guard refuses k + 1 once it exists. *No part is lost:* only empty parts and parts that the
+newest batch names are removed.
 
-*A crash* after 5 leaves a transaction that is rolled back as any writer's; after 7 parts that the next round
-removes (2); within 8 staged files that nobody names, which ``sweep`` removes by age. *A committer that slept
-for an hour* and wakes up in 2, 3 or 8 removes only parts that a commit holds, and their staged files; in 5
-the guard or 6 stops it, in 7 the guard does, or its transaction was rolled back meanwhile and it starts
-again. While its transaction is open no restore can begin, and 6 sees one that came before, so that rows
-which a restore took back do not return. *Two at once*: the later one stands back for a while, lest work be
-wasted; if both go on, one commits, and the other aborts and finds the parts gone. Nobody is told of an error.
+*Crashes:* after 5, the transaction is left behind and rolled back like any writer's. After 7, the next round
+removes the parts (2). Within 8, staged files may remain that no part names; ``sweep`` removes them by age.
+*A committer that stalls for an hour* and resumes in 2, 3 or 8 removes only parts that a commit holds, and
+their staged files. In 5, the guard or 6 stops it. In 7, the guard stops it, or its transaction was rolled
+back meanwhile and it starts again. No restore can begin while its transaction is open, and 6 notices an
+earlier one, so rows that a restore took back do not return. *Two at once:* the later one waits for a while to
+avoid wasted work. If both continue, one commits; the other aborts, finds the parts gone, and raises no error.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from mainstem.writers.write_spec import UPSERT
 
 PARTS_KEY = "mainstem.flink.parts"
 _ROLLED_BACK_MAX = 3
-# A job must not rest for longer than that between a checkpoint and its restart.
+# The longest time that a job may be down between a checkpoint and its restart.
 ORPHAN_MS = 30 * 24 * 3600 * 1000
 _SWEEP_EVERY_MS = 3600 * 1000
 _FIRST_PAUSE_MS, _LAST_PAUSE_MS = 20, 500
@@ -67,7 +67,7 @@ _BYTES_PER_S = 50_000_000
 
 
 def folders(table: Table, sink: str) -> tuple[str, str]:
-    """Full paths of a sink's folders: of staged rows, and of committables (for Flink's file sink)."""
+    """Full paths of a sink's folders: for staged rows, and for committables (from Flink's file sink)."""
     staged, committables = paths.staged_folder(sink), paths.committables_folder(sink)
     return f"{table.path}/{staged}", f"{table.path}/{committables}"
 
@@ -87,13 +87,13 @@ class _Newest:
 
 
 class Committer:
-    """Commits what completed checkpoints of one sink wrote. May be used from several threads.
+    """Commits what completed checkpoints of one sink wrote. Thread-safe.
 
-    ``on_outcome`` is called after each commit, ``on_error`` with each error of the thread; both from the
-    thread that commits.
+    ``on_outcome`` is called after each commit, ``on_error`` for each error of the background thread; both in
+    the committing thread.
     """
 
-    #: how long a commit that another process has begun is waited for, and a little more for its bytes
+    #: how long to wait for a commit that another process has begun; longer for many bytes
     patience_ms = 1000.0
 
     def __init__(
@@ -105,7 +105,7 @@ class Committer:
         on_error: Callable[[MainstemError], None] | None = None,
     ) -> None:
         self.sink = sink
-        #: the last round's error, None after one that went well
+        #: the last round's error, None after a round that succeeded
         self.error: MainstemError | None = None
         self._table = table
         self._parts = PartFiles(table.writer_context().seams.storage, sink)
@@ -122,11 +122,11 @@ class Committer:
     # -- rounds ----------------------------------------------------------------------------------
 
     def commit_pending(self) -> list[Outcome]:
-        """Commit every part file that has its final name; returns the commits, oldest first.
+        """Commits every part file that has its final name; returns the commits, oldest first.
 
-        Raises ``CorruptTable`` or ``Invalid`` for damaged committables, for staged rows that are missing or
-        of another table: nothing of them is committed then, and nothing removed. Other errors as of
-        ``Transaction``; calling again goes on.
+        Raises ``CorruptTable`` or ``Invalid`` for damaged committables and for staged rows that are missing
+        or belong to another table; these are then neither committed nor removed. Other errors are those of
+        ``Transaction``. Call again to continue.
         """
         with self._mutex.held:
             done: list[Outcome] = []
@@ -136,7 +136,7 @@ class Committer:
                     with self._trouble_told():
                         outcome = self._round()
                 except RolledBack:
-                    # This process stood still for longer than its heartbeat: others may have gone on.
+                    # This process stalled for longer than its heartbeat; another one may have taken over.
                     undone += 1
                     if undone > _ROLLED_BACK_MAX:
                         raise
@@ -150,7 +150,7 @@ class Committer:
                         self._on_outcome(outcome)
 
     def pending(self) -> list[str]:
-        """Names of part files that are to be committed, oldest first."""
+        """Names of part files that wait for their commit, oldest first."""
         with self._trouble_told():
             committed = self._look().parts
             return [entry.name for entry in self._parts.listed() if entry.name not in committed]
@@ -184,12 +184,12 @@ class Committer:
         try:
             outcome = self._commit(newest, parts)
         except (CorruptTable, Invalid):
-            # Somebody else may have committed these parts and removed their rows in the meantime.
+            # Another committer may have committed these parts and removed their rows meanwhile.
             if self._parts.are_there(parts):
                 raise
             return Outcome(ALREADY_COMMITTED)
         if outcome.status == COMMITTED:
-            with suppress(OSError):  # the next round does it
+            with suppress(OSError):  # the next round removes them
                 self._parts.remove([part.name for part in parts])
         return outcome
 
@@ -214,10 +214,10 @@ class Committer:
     # -- others ----------------------------------------------------------------------------------
 
     def _others_at_it(self, parts: list[Part], own: str = "") -> bool:
-        """Whether another committer of the sink has begun (before ``own``) and may soon be done.
+        """Whether another committer of the sink has begun (before instant ``own``) and may soon finish.
 
-        Two that commit the same parts waste the work of one. So the later one stands back for as long as the
-        commit may take; then it goes on, whether the other is dead or only slow.
+        If two commit the same parts, one works in vain. So the later one waits for as long as the commit
+        should take, and then continues, whether the other is dead or only slow.
         """
         now = self._ctx.seams.clock.monotonic_ms()
         patience = self.patience_ms * (1 + sum(part.size for part in parts) / _BYTES_PER_S)
@@ -226,11 +226,11 @@ class Committer:
         return any(now - first < patience for first in self._seen_ms.values())
 
     def _begun(self) -> Iterator[str]:
-        """Pending transactions of this sink's committers, as their inflight files say."""
+        """Requested times of pending transactions of this sink's committers, by their inflight files."""
         for instant in self._ctx.timeline().pending:
             if instant.action == DELTACOMMIT:
                 path = paths.timeline_file(f"{instant.requested}.{DELTACOMMIT}.{INFLIGHT}")
-                # gone, or somebody else's
+                # completed meanwhile, or another writer's
                 with suppress(FileNotFoundError, CorruptTable, ValueError, RecursionError):
                     data = self._ctx.seams.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
                     guard = json.loads(decode_commit(data, path=path).extra.get(GUARD_KEY, "null"))
@@ -248,7 +248,7 @@ class Committer:
         return self._table.writer_context()
 
     def _look(self) -> _Newest:
-        """The newest committed batch, by a listing that is made now."""
+        """The newest committed batch, from a fresh listing of the timeline."""
         ctx = self._ctx
         timeline = ctx.timeline()
         ctx.guards.prepare(StreamGuard(self._identifier, 0), timeline)
@@ -264,11 +264,12 @@ class Committer:
     # -- orphans ---------------------------------------------------------------------------------
 
     def sweep(self, age_ms: int = ORPHAN_MS) -> int:
-        """Remove staged files of workers that died: older than ``age_ms``, and named by no part file.
+        """Removes staged files of dead workers: older than ``age_ms``, and named by no part file.
 
-        Ages are told by the store's clock. Part files without their final names count too unless they are
-        older than that themselves: Flink leaves those of failed attempts for good. So ``age_ms`` must be
-        longer than a job may rest between a checkpoint and its restart. Returns how many went.
+        The storage's clock determines ages. Part files without their final name also protect what they name,
+        unless they are older than ``age_ms`` themselves: Flink never removes those of failed attempts. So
+        ``age_ms`` must exceed the time that a job may be down between a checkpoint and its restart. Returns
+        the number of removed files.
         """
         with self._trouble_told():
             return self._parts.sweep(age_ms)
@@ -282,15 +283,15 @@ class Committer:
     # -- the thread ------------------------------------------------------------------------------
 
     def start(self) -> Committer:
-        """Watch the folder in a thread of this process and commit as parts come."""
+        """Starts a thread that watches the folder and commits parts as they appear."""
         if self._thread is None:
             self._thread = Background(self._watch, every_s=_RETRY_MS / 1000)
         self._thread.start()
         return self
 
     def stop(self, timeout_s: float | None = 60.0) -> bool:
-        """End after the commit under way; False if that takes longer. What is pending stays pending: call
-        ``commit_pending`` for it."""
+        """Stops the thread after the current commit; False if that takes longer than ``timeout_s``. Pending
+        parts stay pending: call ``commit_pending`` for them."""
         return self._thread is None or self._thread.stop(timeout_s)
 
     def _watch(self, stopping: Callable[[], bool]) -> bool:
@@ -304,7 +305,7 @@ class Committer:
                     busy_ms = clock.monotonic_ms()
                 self._sweep_if_due()
                 self.error = None
-            except Exception as error:  # a thread that ends without a word would leave checkpoints waiting
+            except Exception as error:  # if the thread died silently, checkpoints would wait forever
                 self._tell(error)
                 return True
             idle_ms = clock.monotonic_ms() - busy_ms
@@ -341,7 +342,7 @@ def _part_names(extra: dict[str, str], instant: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Sink:
-    """A sink that has folders in a table: part files that wait for their commit, and all staged files."""
+    """A sink with folders in a table: its number of waiting part files, and all its staged files."""
 
     name: str
     parts: int
@@ -355,7 +356,7 @@ def sink_names(table: Table) -> list[str]:
 
 
 def sinks(table: Table) -> list[Sink]:
-    """The sinks of a table, by name, and what waits in each; errors as of ``Committer.pending``."""
+    """The sinks of a table by name, and what waits in each. Raises what ``Committer.pending`` raises."""
     storage = table.writer_context().seams.storage
     found = []
     for name in sink_names(table):

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Declared:
     """``names``: catalog, database, table. ``row``: the columns as Java's ``RowType``; ``columns``: as a
-    Hudi table stores them. ``key`` and ``partition``: PRIMARY KEY and PARTITIONED BY, else what the options
-    say, None where neither does. ``options`` are checked, ``texts`` as declared (hints are put over them)."""
+    Hudi table stores them. ``key`` and ``partition``: from PRIMARY KEY and PARTITIONED BY, else from the
+    options, else None. ``options`` are checked; ``texts`` are those declared (hints override them)."""
 
     names: tuple[str, str, str]
     row: Any
@@ -37,7 +37,7 @@ class Declared:
         return self.names[2]
 
     def with_hints(self, hints: Mapping[str, str]) -> Declared:
-        """As if the options of a hint had stood in the declaration."""
+        """The table as if the options of a hint were part of its declaration."""
         if not hints:
             return self
         texts = {**self.texts, **hints}
@@ -54,19 +54,19 @@ def is_ours(options: Mapping[str, str]) -> bool:
 def declared(t_env: TableEnvironment, names: tuple[str, ...]) -> Declared | None:
     """The Hudi table of that name; None if there is none, or it has another connector.
 
-    Raises ``Invalid`` or ``Unsupported`` for options, columns and types that cannot be.
+    Raises ``Invalid`` or ``Unsupported`` for options, columns and types that a Hudi table cannot have.
     """
     found = t_env._j_tenv.getCatalogManager().getTable(_identifier(t_env, names))
     return from_resolved(found.get()) if found.isPresent() else None
 
 
 def identified(t_env: TableEnvironment, names: tuple[str, ...]) -> tuple[str, ...]:
-    """A name with its catalog and database."""
+    """A table name completed with its catalog and database."""
     return tuple(_identifier(t_env, names).toList())
 
 
 def names_of(t_env: TableEnvironment, path: str) -> tuple[str, ...]:
-    """The parts of a name as SQL writes it."""
+    """The parts of a name written as in SQL."""
     found = t_env._j_tenv.getParser().parseIdentifier(path)
     parts = (found.getCatalogName(), found.getDatabaseName())
     return (*(part.get() for part in parts if part.isPresent()), found.getObjectName())
@@ -96,7 +96,7 @@ def from_resolved(context: Any) -> Declared | None:
 def from_schema(
     names: tuple[str, str, str], texts: Mapping[str, str], schema: Any, partition: list[str]
 ) -> Declared | None:
-    """From options, Java's ``ResolvedSchema`` and PARTITIONED BY."""
+    """The same from options, Java's ``ResolvedSchema`` and PARTITIONED BY."""
     if not is_ours(texts):
         return None
     options = FlinkOptions.parse(texts, name=names[2])
@@ -121,13 +121,16 @@ def from_schema(
 
 
 def _fields(text: str | None) -> tuple[str, ...] | None:
-    """Names without the kinds that a CUSTOM key generator has (``day:TIMESTAMP``)."""
+    """Field names without the types that a CUSTOM key generator adds (``day:TIMESTAMP``)."""
     names = tuple(part.partition(":")[0].strip() for part in (text or "").split(",") if part.strip())
     return names or None
 
 
 def _with_fields(options: FlinkOptions, found: Declared) -> FlinkOptions:
-    """PRIMARY KEY and PARTITIONED BY go before the options, as in ``HoodieTableFactory``."""
+    """Options with PRIMARY KEY and PARTITIONED BY, which take precedence, as in ``HoodieTableFactory``.
+
+    Raises ``Invalid`` if an option contradicts its clause.
+    """
     table, given = dict(options.table), dict(options.given)
     clauses = (
         (RECORD_KEY_FIELDS, found.key, "PRIMARY KEY"),

@@ -1,8 +1,8 @@
-"""Columns on their way from Flink's rows to the worker, without a change of any value.
+"""Transports columns from Flink's rows to the Python worker without changing any value.
 
-Flink sends flat values and arrays of them as Arrow. Its Arrow writer breaks maps (from the second batch on)
-and rows inside of arrays, so the query takes these apart: a map goes as the array of its keys and that of its
-values, a row as one column per field and whether it is null. ``taken_apart`` says how, ``assembled`` puts the
+Flink sends flat values and arrays of them as Arrow. Its Arrow writer corrupts maps (from the second batch on)
+and rows inside arrays. So the query splits them: a map is sent as an array of its keys and an array of its
+values, a row as one column per field and a flag for null. ``taken_apart`` plans this; ``assembled`` puts the
 columns together again, with the types that the table stores.
 """
 
@@ -21,7 +21,7 @@ FLAT, MAP, ROW = "flat", "map", "row"
 
 @dataclass(frozen=True)
 class Shape:
-    """A column as it is sent: one column, two for a map, one and those of its ``fields`` for a row."""
+    """How a column is sent: as one column, as two for a map, or as a flag and its ``fields`` for a row."""
 
     name: str
     type: pa.DataType
@@ -30,7 +30,7 @@ class Shape:
 
 
 def taken_apart(schema: pa.Schema, quoted: Callable[[str], str]) -> tuple[list[Shape], list[str]]:
-    """The shapes of a table's columns, and the SQL expressions that make what is sent, in order.
+    """The shapes of a table's columns, and the SQL expressions of the columns that are sent, in order.
 
     Raises ``Unsupported`` for nestings that Flink cannot send.
     """
@@ -71,7 +71,7 @@ def _check_flat(kind: pa.DataType, where: str, what: str) -> None:
 
 
 def assembled(columns: Sequence[pa.Array], shapes: Sequence[Shape]) -> pa.Table:
-    """Rows from what was sent."""
+    """Rows put together from the columns that were sent."""
     sent = iter(columns)
     return pa.table([_joined(sent, shape) for shape in shapes], names=[shape.name for shape in shapes])
 
@@ -95,7 +95,7 @@ def _map(keys: pa.Array, values: pa.Array, kind: pa.MapType) -> pa.Array:
 
 
 def _offsets(lists: pa.ListArray) -> pa.Array:
-    """Offsets into the flattened values; null where a list is."""
+    """Offsets into the flattened values; null where the list is null."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0)
     ends = pc.cumulative_sum(lengths.cast(pa.int32()))
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
@@ -111,6 +111,6 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_list(kind):
         return pa.ListArray.from_arrays(_offsets(column), _cast(column.flatten(), kind.value_type)).cast(kind)
     if pa.types.is_timestamp(kind):
-        # Flink's count since 1970 is kept, whatever zone its type is said to be in.
+        # Keep Flink's count since 1970, whatever time zone the type declares.
         return column.cast(pa.timestamp(kind.unit)).view(pa.int64()).view(kind)
     return column.cast(kind)

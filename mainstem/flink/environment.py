@@ -1,8 +1,8 @@
-"""``connect``: a table environment in which tables with ``'connector' = 'hudi'`` are mainstem's.
+"""``connect``: a table environment in which mainstem handles tables with ``'connector' = 'hudi'``.
 
-The planner itself parses every statement. Hudi tables that it reads are put in as views (``statements``),
-INSERTs into Hudi tables are taken out and planned by ``pipeline``, and whatever does not concern a Hudi
-table goes on to the environment as it is, as do all methods that are not here.
+Flink's planner parses every statement. Hudi tables that a statement reads are replaced by views
+(``statements``), and ``pipeline`` plans INSERTs into Hudi tables. Everything else goes to the wrapped
+environment unchanged, as do all methods that are not defined here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 CATALOG = "mainstem"
 _INSERT, _EXPLAIN, _SET = "SinkModifyOperation", "ExplainOperation", "StatementSetOperation"
 _CREATE, _CREATE_AS = "CreateTableOperation", ("CreateTableASOperation", "ReplaceTableAsOperation")
-# Statements that cannot be about a Hudi table: operation -> its name, and the way round.
+# Statements that are not supported for Hudi tables: operation -> its name, and what to do instead.
 _REFUSED = {
     "TruncateTableOperation": ("TRUNCATE TABLE", "delete the rows with mainstem.open_table(path).delete"),
     "CreateCatalogOperation": (
@@ -51,10 +51,10 @@ _REFUSED = {
 
 
 def connect(t_env: TableEnvironment) -> Environment:
-    """``t_env`` with Hudi tables: ``execute_sql`` takes what Hudi's Flink documentation shows.
+    """``t_env`` with support for Hudi tables: ``execute_sql`` takes the SQL of Hudi's Flink documentation.
 
-    Local Python workers run with this interpreter where ``python.executable`` is not set. Raises ``Invalid``
-    for what is no table environment, ``Unsupported`` for a release of Flink before 2.3.
+    Local Python workers use this interpreter unless ``python.executable`` is set. Raises ``Invalid`` if
+    ``t_env`` is no table environment, ``Unsupported`` for Flink before 2.3.
     """
     if isinstance(t_env, Environment):
         return t_env
@@ -68,13 +68,13 @@ def connect(t_env: TableEnvironment) -> Environment:
     return Environment(t_env)
 
 
-# Of all wrappers: several may be made of one environment.
+# Shared by all wrappers, because one environment may have several.
 _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
 class _View:
-    """A view of a Hudi table. ``mention``: what tells it from others of the statement or view it is in."""
+    """A view of a Hudi table. ``mention``: distinguishes it from others in the same statement or view."""
 
     name: str
     table: Declared
@@ -83,9 +83,9 @@ class _View:
 
 @dataclass
 class _Views:
-    """Views of Hudi tables: ``made`` for a statement, and those ``used`` that a view has.
+    """Views of Hudi tables: ``made`` for a statement, and ``used`` through views that it reads.
 
-    ``place``: which statement of its job it is, None for a query that may come into any.
+    ``place``: the statement's place in its job; None for a query that may become part of any statement.
     """
 
     place: str | None
@@ -93,7 +93,7 @@ class _Views:
     used: list[_View] = field(default_factory=list)
 
     def next_mention(self, table: Declared) -> str:
-        """Of a table: its number among those of the same path."""
+        """A name for the next mention of a table: its number among those with the same path."""
         return str(sum(view.table.options.location == table.options.location for view in self.made))
 
 
@@ -110,8 +110,8 @@ class Environment(WrappedEnvironment):
     # -- statements ------------------------------------------------------------------------------
 
     def execute_sql(self, stmt: str) -> TableResult:
-        """Execute one statement. For an INSERT into a Hudi table the job has been submitted when it returns,
-        and what its checkpoints write is committed by this process while the job runs."""
+        """Executes one statement. An INSERT into a Hudi table returns once the job is submitted; this process
+        then commits what its checkpoints write while the job runs."""
         with self._readable(stmt) as (text, found):
             if found is None:
                 return self._t_env.execute_sql(stmt)
@@ -142,18 +142,18 @@ class Environment(WrappedEnvironment):
         elif kind in _REFUSED:
             self._refuse(operation, kind)
         elif kind == "SetOperation" and operation.getKey().isPresent() and operation.getValue().isPresent():
-            # Only Flink's SQL client executes SET by itself.
+            # Outside Flink's SQL client, nothing else executes SET.
             self._t_env.get_config().set(operation.getKey().get(), operation.getValue().get())
             return _ok()
         return self._t_env.execute_sql(text)
 
     def sql_query(self, query: str) -> Table:
-        """The result of a query as a Table; Hudi tables may be in it."""
+        """The result of a query, which may read Hudi tables, as a Table."""
         with self._readable(query, None) as (text, _):
             return self._t_env.sql_query(text)
 
     def explain_sql(self, stmt: str, *extra_details: ExplainDetail) -> str:
-        """The plan of a statement. For an INSERT into a Hudi table: writer, buckets and committer."""
+        """The plan of a statement; for an INSERT into a Hudi table also writer, buckets and committer."""
         with self._readable(stmt) as (text, found):
             if found is not None:
                 self._refuse_changes(found)
@@ -181,7 +181,7 @@ class Environment(WrappedEnvironment):
 
     @contextmanager
     def _readable(self, text: str, place: str | None = "") -> Iterator[tuple[str, Syntax | None]]:
-        """The statement with views in place of the Hudi tables that it reads, while it is planned."""
+        """The statement with views in place of the Hudi tables that it reads; they exist during planning."""
         found = syntax(self._t_env, text)
         if found is None:
             yield text, None

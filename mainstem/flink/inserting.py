@@ -1,4 +1,4 @@
-"""The rows of an INSERT: columns as the table declares them, and what can be refused before anything runs."""
+"""Prepares the rows of an INSERT: casts columns to the declared types, and refuses what cannot be written."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _KINDS = re.compile(r"changelogMode=\[([A-Z,]*)\]")
 
 
 def row_kinds(rows: Table) -> frozenset[str]:
-    """What a query's changes may be: I (insert), UB and UA (update before and after), D (delete)."""
+    """Kinds of changes that a query produces: I (insert), UB and UA (update before and after), D (delete)."""
     from pyflink.table import ExplainDetail
 
     plan = rows.explain(ExplainDetail.CHANGELOG_MODE).partition(_PLAN)[2]
-    found = _KINDS.search(plan)  # the plan's root comes first; batch plans say nothing and only insert
+    found = _KINDS.search(plan)  # the plan's root comes first; batch plans show no mode and only insert
     return frozenset(found.group(1).split(",")) if found else frozenset("I")
 
 
 def rows_for(t_env: TableEnvironment, rows: Table, declared: Declared) -> Table:
     """The query's columns under the declared names and types, by position, as any Flink sink takes them.
 
-    Raises ``Invalid`` for a wrong number of columns, for types that Flink would not cast by itself, and for
-    an updating query where nobody says what identifies a row.
+    Raises ``Invalid`` for a wrong number of columns, for types that Flink would not cast implicitly, and for
+    an updating query into a table without a declared key.
     """
     fields = list(declared.row.getFields())
     kinds = [kind.getLogicalType() for kind in rows._j_table.getResolvedSchema().getColumnDataTypes()]
@@ -62,7 +62,7 @@ def rows_for(t_env: TableEnvironment, rows: Table, declared: Declared) -> Table:
 
 
 def _cast(field: Any, found: Any, table: str) -> str | None:
-    """The type to cast a column to; None if it is right as it is. Length and NOT NULL are no difference."""
+    """The type to cast a column to; None if no cast is needed. Length and NOT NULL do not matter."""
     from pyflink.java_gateway import get_gateway
 
     wanted = field.getType()
@@ -78,7 +78,7 @@ def _cast(field: Any, found: Any, table: str) -> str | None:
 
 
 def check_insert(operation: Any, declared: Declared) -> None:
-    """INSERT OVERWRITE is refused: it would retire file groups that others write to."""
+    """Refuses INSERT OVERWRITE: it would retire file groups that other writers use."""
     if operation.isOverwrite():
         raise Unsupported(
             f"INSERT OVERWRITE {declared.name} under non-blocking concurrency control:"

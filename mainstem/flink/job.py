@@ -1,8 +1,8 @@
-"""``execute``: INSERTs as one running Flink job, whose checkpoints become commits of their tables.
+"""``execute``: runs INSERTs as one Flink job, whose checkpoints become commits of their tables.
 
-While this process lives it commits what checkpoints complete, and at the end of the job what is left. If
-it goes away first, nothing is lost: the next job of the sink commits when it starts, ``mainstem
-flink-commit`` at any time (``committer.py`` says why several at once do no harm).
+While this process lives, it commits what checkpoints complete, and at the end of the job what is left. If
+it ends first, nothing is lost: the next job of the sink commits when it starts, or ``mainstem
+flink-commit`` does at any time (``committer.py`` explains why several committers do no harm).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _PAUSE_S = 0.05
 
 
 def execute(planned: Sequence[Planned], others: StatementSet | None = None) -> InsertResult:
-    """Submit INSERTs, and those of ``others`` into tables that are not Hudi's, as one job.
+    """Submits INSERTs, and those of ``others`` into tables that are not Hudi's, as one job.
 
-    Missing tables are made, behind all checks; then what an earlier job of the same sinks left is committed.
-    Raises ``Unavailable`` or ``LockUnavailable`` if a table's lock cannot be had, ``Invalid`` if the rows
-    could not be written exactly once with the environment's settings (no checkpoints, another table's
-    checkpoint), errors of ``Committer`` for what an earlier job left and cannot be committed, and PyFlink's
-    for a job that cannot be submitted.
+    After all checks, creates missing tables, then commits what an earlier job of the same sinks left.
+    Raises ``Unavailable`` or ``LockUnavailable`` if a table's lock cannot be acquired, ``Invalid`` if the
+    environment's settings do not allow exactly-once writes (no checkpoints, another table's checkpoint),
+    errors of ``Committer`` if an earlier job's rows cannot be committed, and PyFlink's errors for a job that
+    cannot be submitted.
     """
     if not planned:
         raise Invalid("nothing to execute: no INSERT was given")
@@ -51,7 +51,7 @@ def execute(planned: Sequence[Planned], others: StatementSet | None = None) -> I
     check_state(env, [insert.uid(number) for insert, number in _numbered(there)])
     inserts = [one.opened() for one in planned]
     for table in {insert.target.table.path: insert.target.table for insert in inserts}.values():
-        # Later nobody but the committer's thread would meet a lock that cannot be reached.
+        # Check the lock now: later, only the committer's thread would notice that it is unreachable.
         table.writer_context().seams.lock.acquire().release()
     outcomes: list[Outcome] = []
     committers = _committers(inserts, outcomes.append)
@@ -72,7 +72,7 @@ def _committers(inserts: Sequence[Insert], on_outcome: Callable[[Outcome], None]
 
 
 def _logged() -> Callable[[MainstemError], None]:
-    """Logs errors; one that comes again and again, as the committer tries, is logged once."""
+    """A callback that logs errors, and an error that repeats on every attempt only once."""
     last = ""
 
     def log(error: MainstemError) -> None:
@@ -103,7 +103,7 @@ def _submit(env: TableEnvironment, inserts: Sequence[Insert], others: StatementS
 
 
 def _numbered(inserts: Iterable[Insert]) -> Iterator[tuple[Insert, int]]:
-    """Each with its number among those into its table by its sink."""
+    """Each INSERT with its number among those of the same table and sink."""
     numbers: Counter[tuple[str, str]] = Counter()
     for insert in inserts:
         place = (insert.target.table.path, insert.target.sink)
@@ -112,7 +112,7 @@ def _numbered(inserts: Iterable[Insert]) -> Iterator[tuple[Insert, int]]:
 
 
 def _client(job: Any) -> JobClient:
-    """PyFlink's client; its savepoints call methods that Flink 2 no longer has."""
+    """PyFlink's client with working savepoints: its own call methods that Flink 2 no longer has."""
     from pyflink.common.completable_future import CompletableFuture
     from pyflink.common.job_client import JobClient
     from pyflink.java_gateway import get_gateway
@@ -154,27 +154,27 @@ class InsertResult:
         self._result = client.get_job_execution_result()
         self._mutex = Mutex()
         self._settled = False
-        # No thread looks whether the job has ended: the planner keeps what it knows in Java's threads, which
-        # a second Python thread that calls Java would mix up. So these go on until ``wait``, or to the end
-        # of this process.
+        # No thread watches for the end of the job: the planner keeps state in Java's threads, which a second
+        # Python thread calling Java would mix up. So the committers run until ``wait`` or the end of this
+        # process.
         for committer in self._committers:
             committer.start()
 
     @property
     def error(self) -> MainstemError | None:
-        """What keeps a committer from committing at present (it tries again); None if nothing does."""
+        """The error that currently keeps a committer from committing (it keeps trying); None if none."""
         return next((one.error for one in self._committers if one.error is not None), None)
 
     def get_job_client(self) -> JobClient:
-        """Status, savepoints, cancelling."""
+        """PyFlink's client of the job, for status, savepoints and cancelling."""
         return self._client
 
     def wait(self, timeout_ms: int | None = None) -> None:
-        """Until the job has ended and what its checkpoints completed is committed.
+        """Waits until the job has ended and everything that its checkpoints completed is committed.
 
-        Meanwhile task managers of a local cluster that end themselves are followed by others.
+        Meanwhile it replaces task managers of a local cluster that have shut themselves down.
 
-        Raises ``Unavailable`` after ``timeout_ms``, while the job goes on; errors of ``Committer``, and what
+        Raises ``Unavailable`` after ``timeout_ms`` (the job continues), errors of ``Committer``, and what
         PyFlink raises for a job that failed or was cancelled.
         """
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
@@ -189,7 +189,7 @@ class InsertResult:
         self._result.result()
 
     def print(self) -> None:
-        """The job's id, and its sinks with -1 rows each, as Flink does: they are not counted."""
+        """Prints the job's id and its sinks with -1 rows each, as Flink does: rows are not counted."""
         print(f"Job {self._client.get_job_id()}: " + ", ".join(f"{sink}: -1" for sink in self._sinks))
 
     def _settle(self) -> None:

@@ -1,10 +1,10 @@
-"""The cluster that Flink makes within this process for a local job, kept at work.
+"""Keeps the cluster running that Flink creates within this process for a local job.
 
-A task manager that meets an error while it closes a task, or that cannot cancel one within
-``task.cancellation.timeout``, ends itself. In a real cluster somebody starts another one; in a local one
-nobody does, and the job asks for slots for ever. Python workers that are killed or stand still lead there now
-and then (seen with Flink 2.3.0): closing what Beam has of them fails ("Reference count must not be
-negative"), or the last bytes of an Arrow stream have nowhere to go, or nothing answers.
+A task manager shuts itself down if closing a task fails, or if it cannot cancel a task within
+``task.cancellation.timeout``. A real cluster starts another one. A local cluster does not, and the job waits
+for slots forever. Killed or stalled Python workers sometimes cause this (seen with Flink 2.3.0): closing
+Beam's side of them fails ("Reference count must not be negative"), the last bytes of an Arrow stream cannot
+be delivered, or nothing answers.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from mainstem.flink.stream_workers import java_field
 _log = logging.getLogger(__name__)
 _KIND = "MiniClusterJobClient"
 _PAUSE_S = 2.0
-# What a task manager may take to make itself known, on a busy machine too.
+# The time that a task manager may need to register, even on a busy machine.
 _START_S = 20.0
 _ANSWER_S = 30
 
 
 class LocalCluster:
-    """The cluster of a job if it is a local one; other clusters are not looked at.
+    """The cluster of a job if it is local; for other clusters ``look`` does nothing.
 
-    ``job``: its Java client. ``look``: called now and then, by the thread that made it, while the job runs.
+    ``job``: its Java client. Call ``look`` regularly while the job runs, from the thread that created this.
     """
 
     def __init__(self, job: Any) -> None:
@@ -39,7 +39,7 @@ class LocalCluster:
         self._next = time.monotonic() + _START_S
 
     def look(self) -> None:
-        """Start another task manager for one that has ended."""
+        """Starts another task manager if one has ended."""
         if self._cluster is None or time.monotonic() < self._next:
             return
         from py4j.protocol import Py4JError
@@ -54,5 +54,5 @@ class LocalCluster:
                 _log.warning("a local task manager ended (Flink's log says why): another one starts")
                 self._cluster.startTaskManager()
                 self._next = time.monotonic() + _START_S
-        except (Py4JError, JavaException):  # no answer: it is being closed, with the job
+        except (Py4JError, JavaException):  # no answer: the cluster is closing together with the job
             return

@@ -1,7 +1,7 @@
-"""Every option of Hudi's Flink connector (``FlinkOptions``): names, defaults, and what becomes of it.
+"""Every option of Hudi's Flink connector (``FlinkOptions``): names, defaults, and how mainstem treats it.
 
-An option does what it says, or cannot change anything here and is accepted, or is accepted with the one value
-that mainstem follows anyway. docs/flink.md prints this list, and a test compares the two.
+An option works, or is accepted without any effect here, or is accepted only with the value that mainstem
+follows anyway. docs/flink.md prints this list, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ from mainstem.options.tables import (
 )
 from mainstem.options.writing import CONCURRENCY, GROUP_BYTES
 
-#: what becomes of an option
+#: how mainstem treats an option
 WORKS, NO_EFFECT, FIXED = "works", "no effect", "fixed"
 
 
 @dataclass(frozen=True)
 class Option:
-    """``note``: what it does, why it has no effect, or why other values are refused and the way round.
+    """``note``: what it does, why it has no effect, or why other values are refused and what to do instead.
 
     ``only``: the values of a ``FIXED`` option, in lower case. ``key``: the ``hoodie.*`` property under which
     the value goes on, where it has another name there. ``default`` is Hudi's ("" for none).
@@ -235,5 +235,5 @@ _READ = (
 )  # fmt: skip
 
 OPTIONS: tuple[Option, ...] = (*_TABLE, *_WRITE, *_SERVICES, *_READ)
-#: every name, older ones too -> its option
+#: every name, including older ones -> its option
 BY_NAME = {name: option for option in OPTIONS for name in (option.name, *option.aliases)}

@@ -1,7 +1,7 @@
-"""Options of Hudi's Flink connector, read once into what the other modules need.
+"""Parses the options of Hudi's Flink connector into what the other modules need.
 
-``option_list`` says what becomes of each; other ``hoodie.*`` options go the way of every engine's
-(``hoodie_options.py``). What nobody reads is refused with the nearest name.
+``option_list`` says how each is treated. Other ``hoodie.*`` options are treated as for every engine
+(``api/hoodie_options.py``). Unknown options are refused, with the nearest known name.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SERVICE_DEFAULTS = tuple(
     for option in OPTIONS
     if option.name.startswith(("clean.retain_", "archive.")) and option.key
 )
-# Given under these names in this module, whatever they are called elsewhere.
+# Options that have other names outside Flink.
 _SWITCHES = (FLINK_SCHEDULE, FLINK_COMPACT, FLINK_CLEAN)
 _FLINK_NAMES = tuple(name for name in BY_NAME if not name.startswith("hoodie.") and name not in _SWITCHES)
 
@@ -167,7 +167,7 @@ def _properties(
 def _merging(
     values: Mapping[str, str], written: Mapping[str, str], table: dict[str, str], given: dict[str, str]
 ) -> None:
-    """What merge classes mean, as table properties; all that name one must mean the same."""
+    """Turns merge classes into table properties. Raises ``Invalid`` if two of them mean different rules."""
     for name in (PAYLOAD_CLASS.flink, "record.merger.impls", STRATEGY_ID.flink):
         if name not in values:
             continue
@@ -202,7 +202,7 @@ def _meaning(name: str, written: str, value: str) -> tuple[str, str | None]:
 
 
 def _vectors(text: str) -> dict[str, int]:
-    """``name[:dimension]``, by commas (VectorColumnParser of Hudi's Flink connector)."""
+    """Parses ``name[:dimension],...`` (VectorColumnParser of Hudi's Flink connector)."""
     found: dict[str, int] = {}
     for entry in filter(str.strip, text.split(",")):
         parts = _VECTOR.match(entry)

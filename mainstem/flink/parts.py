@@ -1,7 +1,7 @@
 """The folder of a sink's part files, written by Flink's file sink, and the staged files that they name.
 
-A part file holds the committables of one checkpoint, one per line. Its final name begins with no dot and no
-underscore; before its checkpoint completed it has another one.
+A part file holds the committables of one checkpoint, one per line. Its final name begins with neither a dot
+nor an underscore; until its checkpoint completes, it has another name.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from mainstem.storage import paths
 from mainstem.storage.protocol import FileInfo, Storage
 from mainstem.writers.staged_rows import Committable, parse_line
 
-# So much goes into one commit, if it is there. A single part is never divided.
+# Limits of one commit. A single part is never split.
 _PARTS_MAX = 256
 _BYTES_MAX = 4 * 1024**3
-_HIDDEN = (".", "_")  # what Flink's own readers pass over
+_HIDDEN = (".", "_")  # names that Flink's own readers skip
 _STAMP_IN_LINE = re.compile(r'"file":"([A-Z]+)"')
 
 
@@ -47,7 +47,7 @@ class PartFiles:
         self._staged = paths.staged_folder(sink)
 
     def path(self, name: str) -> str:
-        """Of a part file."""
+        """Path of a part file."""
         return f"{self.folder}/{name}"
 
     def any(self) -> bool:
@@ -65,15 +65,15 @@ class PartFiles:
                     " (BucketAssigner.base_path_bucket_assigner())",
                     table=self._storage.base,
                 )
-        # One task writes them, so they are finished in order; names of one run count up.
+        # One task writes them, so they finish in order; names within one run count up.
         return sorted(found, key=lambda e: (e.mtime_ms, _counted(e.name)))
 
     def are_there(self, parts: list[Part]) -> bool:
-        """Whether none of them was removed."""
+        """Whether all of these parts still exist."""
         return {part.name for part in parts} <= set(self._storage.names(self.folder))
 
     def read_oldest(self, entries: list[FileInfo]) -> list[Part] | None:
-        """The oldest parts, up to the bound; None if somebody, having committed them, removes them."""
+        """The oldest parts, up to the limits; None if another committer has committed and removed one."""
         parts: list[Part] = []
         size = 0
         for entry in entries[:_PARTS_MAX]:
@@ -105,11 +105,11 @@ class PartFiles:
         return Part(name, lines, found)
 
     def settle(self) -> None:
-        """Make durable which parts are there, and which are gone."""
+        """Makes the folder's added and removed names durable."""
         self._storage.settle([], [self.folder], durable=True)
 
     def remove(self, names: list[str]) -> None:
-        """Parts whose rows are in the table, then their staged files."""
+        """Removes parts whose rows are in the table, then their staged files."""
         staged: list[str] = []
         for name in names:
             with suppress(CorruptTable, Invalid):  # its rows are in; the sweep takes what it does not name
@@ -120,7 +120,7 @@ class PartFiles:
             self._storage.delete(path)
 
     def sweep(self, age_ms: int) -> int:
-        """Remove staged files older than ``age_ms`` that no part file names; see ``Committer.sweep``."""
+        """Removes staged files older than ``age_ms`` that no part file names; see ``Committer.sweep``."""
         entries = [e for e in self._storage.entries(self._staged) if not e.is_folder]
         there = self._storage.entries(self.folder)
         parts = [e for e in there if not e.is_folder]
@@ -129,7 +129,7 @@ class PartFiles:
         alive = {e.name for e in parts if not e.name.startswith(_HIDDEN) or now_ms - e.mtime_ms <= age_ms}
         named = self._named(alive) if old else None
         if named is None or {e.name for e in there} != set(self._storage.names(self.folder)):
-            return 0  # nothing to do, or parts come and go just now: another time
+            return 0  # nothing to do, or the parts are changing right now: try another time
         for name in sorted(old - named):
             self._storage.delete(f"{self._staged}/{name}")
         return len(old - named)

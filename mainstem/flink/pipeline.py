@@ -1,10 +1,10 @@
-"""From the rows of an INSERT to the part files that the committer reads: one way for all queries.
+"""Plans the pipeline from the rows of an INSERT to the part files that the committer reads.
 
   query -> [changes to rows with their kind] -> columns taken apart -> Python: stage -> lines -> file sink
 
-Everything but ``stage`` (``stage_function.py``) runs in the JVM and keeps no state of its own: the only state
-is the file sink's, Flink's own. So a checkpoint may be restored with any parallelism, a bounded input loses
-nothing at its end, and no timer has to fire. It is exactly once because
+All queries use the same pipeline. Everything but ``stage`` (``stage_function.py``) runs in the JVM. The only
+state is that of Flink's own file sink. So a checkpoint may be restored with any parallelism, a bounded input
+loses nothing at its end, and no timer has to fire. It is exactly once because
 
   1  Flink finishes the bundle of a Python operator before it lets a checkpoint's barrier pass: the rows
      before the barrier are staged, and their lines sent on, before the checkpoint has them
@@ -12,13 +12,12 @@ nothing at its end, and no timer has to fire. It is exactly once because
      its final name after the checkpoint completed, again after a restore
   3  the committer takes final part files only
 
-A worker or job that dies between two checkpoints leaves staged files without lines that count; the rows come
-again from the checkpoint before. Rows of one key keep the order in which one task of the query gives them:
-there is no exchange before the staging, and lines of one task stay in order after it.
+A worker or job that dies between two checkpoints leaves staged files whose lines do not count; the rows are
+replayed from the previous checkpoint. Rows of one key keep the order in which one task of the query emits
+them: there is no exchange before staging, and the lines of one task stay in order after it.
 
-Changes of an updating query are first made what the table's key makes of them (Flink's own materializer,
-where the query's key is another one), then rows with a column that marks deletions (``TO_CHANGELOG``, of
-Flink 2.3).
+Changes of an updating query are first rekeyed to the table's key (by Flink's own materializer, if the query
+has another key), then turned into rows with a column that marks deletions (``TO_CHANGELOG`` of Flink 2.3).
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _BUNDLE_MS_MAX = 10_000
 
 @dataclass(frozen=True)
 class Planned:
-    """One INSERT, checked; nothing runs, and nothing is left: neither in the environment nor at the path."""
+    """One checked INSERT. Nothing runs yet, and nothing was created in the environment or at the path."""
 
     env: TableEnvironment
     rows: Table
@@ -59,7 +58,7 @@ class Planned:
     changes: bool
 
     def opened(self) -> Insert:
-        """With its table, which is made if there is none."""
+        """The INSERT with its table opened, or created if there is none."""
         return self._bound(self.declared)
 
     def explain(self) -> str:
@@ -76,9 +75,9 @@ class Planned:
 
 
 def plan_insert(env: TableEnvironment, rows: Table, declared: Declared) -> Planned:
-    """Plan the rows of one INSERT: ``rows`` has the declared columns, by name and order.
+    """Plans one INSERT; ``rows`` must have the declared columns, by name and order.
 
-    Raises what ``open_target`` does, and ``Unsupported`` for columns that cannot be sent.
+    Raises what ``open_target`` raises, and ``Unsupported`` for columns that cannot be sent.
     """
     planned = Planned(env, rows, declared, row_kinds(rows) != _INSERT_ONLY)
     with rehearsed(declared) as there:
@@ -88,7 +87,7 @@ def plan_insert(env: TableEnvironment, rows: Table, declared: Declared) -> Plann
 
 @dataclass(frozen=True)
 class Insert:
-    """One INSERT, with its table; nothing runs, and nothing is left in the environment."""
+    """One INSERT with its open table. Nothing runs yet, and nothing was created in the environment."""
 
     env: TableEnvironment
     rows: Table
@@ -114,13 +113,13 @@ class Insert:
         )
 
     def uid(self, number: int = 0) -> str:
-        """Flink's name of the file sink's state. The state of another table or sink does not fit."""
+        """Flink's name (uid) of the file sink's state; it differs for every table and sink."""
         seed = f"{self.spec.identity}/{self.target.sink}/{number}"
         return SINK_UID + hashlib.sha256(seed.encode()).hexdigest()[:24]
 
     def transformation(self, number: int = 0) -> Any:
-        """Flink's (Java) transformation that ends in the file sink. ``number``: of several INSERTs of a job
-        into the table by the same sink."""
+        """Flink's (Java) transformation that ends in the file sink. ``number`` distinguishes INSERTs of a
+        job with the same table and sink."""
         from pyflink.table.expressions import col
 
         from mainstem.flink.stage_function import StageFunction
@@ -141,7 +140,7 @@ class Insert:
         return self._file_sink(stream, number)
 
     def _spreadable(self, tasks: int) -> bool:
-        """Whether rows may go to another number of tasks, in any order: an ordering field decides then."""
+        """Whether another number of tasks may write the rows, in any order: only with an ordering field."""
         if self.spec.ordering and self.spec.rules.ordering:
             return True
         if tasks != int(self.env.get_config().get("parallelism.default", "0")):
@@ -153,9 +152,10 @@ class Insert:
         return False
 
     def _sent(self, env: Any) -> tuple[Table, set[Any]]:
-        """The columns that the function gets, as an append-only table of their own; what makes them.
+        """The columns that the function receives, as an append-only table, and the transformations before it.
 
-        By way of a stream, so that Flink puts no Python function of the query into the operator that stages.
+        They pass through a stream, so that Flink puts no Python function of the query into the staging
+        operator.
         """
         from pyflink.table import Table
 
@@ -195,7 +195,7 @@ _KIND = quoted("__mainstem_kind")
 
 
 def _with_kinds(env: Any, rows: Table, key: tuple[str, ...]) -> Table:
-    """Rows with their kind as a column; one change at a time of each of the table's keys."""
+    """Rows with their change kind as a column, with one change at a time per table key."""
     from pyflink.java_gateway import get_gateway
     from pyflink.table import Table
     from pyflink.util.java_utils import to_jarray
@@ -219,7 +219,7 @@ def _with_kinds(env: Any, rows: Table, key: tuple[str, ...]) -> Table:
 
 @contextmanager
 def _python_options(env: TableEnvironment) -> Iterator[None]:
-    """Batches as large as is useful, where the user did not say how large, for what is translated within."""
+    """Sets useful batch sizes, unless the user set them, while a pipeline is translated in this context."""
     from mainstem.flink.stream_workers import checkpoint_interval_ms
 
     interval = checkpoint_interval_ms(env) or 1000

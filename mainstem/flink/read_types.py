@@ -1,4 +1,4 @@
-"""Types of what is read: Arrow as tables store them -> Flink's, and the Arrow that rows are made of."""
+"""Types for reading: stored Arrow types -> Flink's types -> the Arrow types that PyFlink's workers send."""
 
 from __future__ import annotations
 

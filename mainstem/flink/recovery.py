@@ -1,5 +1,5 @@
-"""What must hold before a job of INSERTs is submitted, and before its tables are made: checkpoints that make
-its commits exactly once, and a state to go on from that is its own."""
+"""Checks before a job of INSERTs is submitted and its tables are created: checkpoints must make its commits
+exactly once, and a checkpoint to resume from must be its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SINK_UID = "mainstem-sink-"
 
 
 def check_exactly_once(env: TableEnvironment, queries: Iterable[Table]) -> None:
-    """Raises ``Invalid`` where rows of these queries would never be committed, or twice."""
+    """Raises ``Invalid`` if rows of these queries would be committed never or twice."""
     config = env.get_config()
     if config.get("execution.runtime-mode", "STREAMING").upper() == "BATCH":
         return
@@ -55,14 +55,14 @@ def _ends(source: Any) -> bool:
         return True
     if "getOperator" not in methods:
         return False
-    # VALUES is an input format, which ends, in a source that says it is unbounded.
+    # VALUES reads an input format, which ends, through a source that claims to be unbounded.
     function = source.getOperator().getUserFunction().getClass().getSimpleName()
     return function == "InputFormatSourceFunction"
 
 
 def check_state(env: TableEnvironment, uids: Collection[str]) -> None:
-    """Raises ``Invalid`` for a checkpoint or savepoint to go on from that holds rows of another sink than
-    those with ``uids``: Flink would refuse it when the job starts, after tables were made for it."""
+    """Raises ``Invalid`` if the checkpoint or savepoint to resume from holds rows of sinks other than
+    ``uids``. Flink would refuse it only when the job starts, after its tables were created."""
     from py4j.protocol import Py4JError
     from pyflink.java_gateway import get_gateway
 
@@ -121,7 +121,7 @@ def _filled(operator: Any) -> bool:
 
 
 def _listed(collection: Any) -> Any:
-    """A Java collection as one that Python goes through."""
+    """A Java collection as a list that Python can iterate over."""
     from pyflink.java_gateway import get_gateway
 
     return get_gateway().jvm.java.util.ArrayList(collection)

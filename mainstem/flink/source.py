@@ -1,6 +1,6 @@
-"""Reading a table in Flink: ``read`` gives a PyFlink ``Table`` for SELECT, joins and INSERT ... SELECT.
+"""Reads a table in Flink: ``read`` returns a PyFlink ``Table`` for SELECT, joins and INSERT ... SELECT.
 
-Flink has no hook for sources in Python, so what must be a source is Flink's own and holds numbers only:
+Flink does not support sources in Python, so the sources are Flink's own and emit only numbers:
 
 - A bounded read is planned in the client: file slices, pinned. They travel in the job itself, as part of a
   table function; the source is a ``datagen`` sequence of their numbers, which Flink hands out to the readers
@@ -68,7 +68,7 @@ def read(
     filter: pc.Expression | None = None,
     name: str | None = None,
 ) -> FlinkTable:
-    """The table as ``options`` ask for it.
+    """The table as a PyFlink ``Table``, read as ``options`` say.
 
     ``table``: a declared one has the columns and types of its declaration, an open one or a path all columns
     of the table. ``columns``: fewer of them. ``filter`` is pushed down to the files. A bounded read shows the
@@ -115,7 +115,7 @@ def _asked(
 def _kinds(
     table: Declared | Table | str, opened: Table, columns: Sequence[str] | None
 ) -> dict[str, DataType]:
-    """Column -> Flink type of what comes out."""
+    """Output column -> Flink type."""
     if isinstance(table, Declared):
         kinds = {field.name: field.data_type for field in python_row_type(table.row).fields}
     else:
@@ -143,7 +143,7 @@ def _check_stored(table: Table, transport: pa.Schema) -> None:
 def plan(
     table: Table, options: FlinkReadOptions, columns: Sequence[str], filter: pc.Expression | None = None
 ) -> ScanPlan:
-    """The query that a bounded read asks for. Raises ``Invalid`` for times that cannot be shown."""
+    """The query of a bounded read. Raises ``Invalid`` for times that cannot be read."""
     names = list(columns)
     start, end = _time(options.start, "read.start-commit"), _time(options.end, "read.end-commit")
     if options.query_type == "READ_OPTIMIZED":
@@ -175,7 +175,7 @@ def _state(table: Table) -> TableState:
 
 
 def _numbers(t_env: TableEnvironment, first: int, count: int, tasks: int | None) -> FlinkTable:
-    """A bounded source of the numbers of splits; one number without a split if there are none."""
+    """A bounded source of split numbers; if there are no splits, it emits one number without a split."""
     source = (
         TableDescriptor.for_connector("datagen")
         .schema(Schema.new_builder().column(SPLIT, DataTypes.BIGINT()).build())
@@ -247,7 +247,7 @@ def _readings(t_env: TableEnvironment, table: Table) -> Iterator[int]:
 def _rows(
     t_env: TableEnvironment, splits: FlinkTable, slices: Slices, kinds: dict[str, DataType]
 ) -> FlinkTable:
-    """The rows of all splits. In SQL: the planner makes a plain join of what ``Table.join_lateral`` gives
+    """The rows of all splits. Uses SQL because the planner turns ``Table.join_lateral`` into a plain join
     when SQL reads it, and finds no plan for that. Function and view exist only while the text is parsed."""
     function = udtf(ReadRows(slices), result_types=list(kinds.values()))
     view, name = f"mainstem_splits_{id(splits)}", f"mainstem_read_{id(function)}"

@@ -1,4 +1,4 @@
-"""What runs in Flink's Python workers when a table is read: file slices in, rows out.
+"""Code that reads tables in Flink's Python workers: file slices in, rows out.
 
 Slices are read and merged by columns; the last step makes Python rows, since no other form is right in every
 query. (Columns sent as Arrow through pandas functions, which walk through the slice row by row, arrive in
@@ -28,7 +28,7 @@ from mainstem.storage.location import Location
 
 #: the column of the table that names splits
 SPLIT = "mainstem_split"
-#: rows that are turned into Python's at once
+#: rows converted to Python objects at a time
 _ROWS = 4_096
 
 
@@ -76,7 +76,7 @@ class Slices:
 
 
 def _first_number(base: str, splits: Sequence[Split]) -> int:
-    """The same for the same plan only; 2**20 numbers from there on belong to nobody else."""
+    """A number derived from the plan: equal only for equal plans, and at least 2**20 apart otherwise."""
     seen = hashlib.sha256(base.encode())
     filters = {id(split.spec.filter): split.spec.filter for split in splits}  # nearly always one
     named = {number: hashlib.sha256(identity(filter)).digest() for number, filter in filters.items()}

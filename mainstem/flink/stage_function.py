@@ -45,7 +45,7 @@ class StageFunction(ScalarFunction):
         self._stager: Stager | None = None
 
     def is_deterministic(self) -> bool:
-        """Never planned twice, nor left out."""
+        """False, so that Flink neither duplicates nor omits calls."""
         return False
 
     def open(self, function_context: FunctionContext) -> None:
@@ -69,7 +69,7 @@ class StageFunction(ScalarFunction):
 
 
 def pass_arrow_on() -> None:
-    """Let the decoder of this process give batches with our columns as they come."""
+    """Makes this process's decoder pass batches with our columns on as Arrow."""
     from pyflink.fn_execution import coders
 
     module = coders.coder_impl

@@ -1,4 +1,4 @@
-"""Which tables a SQL statement reads: found in the planner's own syntax tree, replaced in the text.
+"""Finds the tables that a SQL statement reads in the planner's syntax tree, and replaces them in the text.
 
 Flink cannot plan a SELECT from a table whose connector has no jar. So every mention of a Hudi table as a
 source is replaced by a temporary view with the table's own name in a catalog of ours, which exists only
@@ -58,7 +58,7 @@ class Syntax:
 
 
 def syntax(t_env: TableEnvironment, text: str) -> Syntax | None:
-    """None for a text that the planner's grammar does not have: the environment says what is wrong."""
+    """The parsed statement; None if the planner cannot parse it (the environment then reports the error)."""
     node = _tree(t_env, text)
     if node is None:
         return None

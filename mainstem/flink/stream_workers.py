@@ -1,4 +1,4 @@
-"""What PyFlink does not offer: the stream side of any table environment, and workers that find mainstem."""
+"""What PyFlink lacks: the stream side of any table environment, and workers that can import mainstem."""
 
 from __future__ import annotations
 

@@ -81,8 +81,8 @@ def open_target(declared: Declared) -> Target:
 
 @contextmanager
 def rehearsed(declared: Declared) -> Iterator[Declared]:
-    """The declaration, for planning only: ``open_target`` makes no table at its path, but one that goes again
-    in a folder of its own, and no index."""
+    """The declaration for planning only: ``open_target`` creates the table in a temporary folder instead of
+    at its path, and creates no index."""
     passed = for_opening(declared.options.passed)
     declared = replace(declared, options=replace(declared.options, passed=passed))
     if exists(declared.options.location):
@@ -93,7 +93,7 @@ def rehearsed(declared: Declared) -> Iterator[Declared]:
 
 
 def check_declared(declared: Declared) -> None:
-    """A declaration must agree with the table at its path; without one, it must be possible to make it.
+    """Checks that a declaration agrees with the table at its path, or that such a table could be created.
 
     Nothing is created.
     """
@@ -109,7 +109,7 @@ def check_declared(declared: Declared) -> None:
 
 
 def has_key(declared: Declared) -> bool:
-    """Whether somebody said which columns identify a row: the declaration, or the table at its path."""
+    """Whether the declaration, or the table at its path, defines a record key."""
     return declared.key is not None or exists(declared.options.location)
 
 

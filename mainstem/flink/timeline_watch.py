@@ -1,4 +1,5 @@
-"""The watch of a streaming read: what was completed since, as splits, with its position in Flink's state.
+"""Watches the timeline for a streaming read: emits newly completed changes as splits; its position is in
+Flink's state.
 
 1. A ``datagen`` source gives one row per second; its values mean nothing.
 2. All rows go to one key of one keyed operator. When the interval has passed it lists the timeline, takes the
@@ -127,7 +128,7 @@ class Watch(KeyedProcessFunction):
         self._position = runtime_context.get_state(ValueStateDescriptor("completion", Types.STRING()))
 
     def woken(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[tuple[str, bytes]]:
-        """A second has passed."""
+        """Called once per second; looks at the timeline if the interval has passed."""
         now = time.monotonic()
         if now - self._looked < self._seconds - 0.5:
             return

@@ -1,6 +1,6 @@
-"""A table environment that stands for another one, and the way back to that one.
+"""A wrapper around a table environment, and a function that unwraps it.
 
-What takes either (``source``) needs no more of ``environment.Environment`` than this, and lies below it.
+Modules below ``environment.Environment`` that accept either kind (``source``) need only this.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class WrappedEnvironment:
-    """What is not defined by a subclass is the wrapped environment's own."""
+    """Passes everything that a subclass does not define to the wrapped environment."""
 
     def __init__(self, t_env: TableEnvironment) -> None:
         self._t_env = t_env

@@ -1,5 +1,6 @@
-"""How rows of one key become one row: pure functions of Arrow tables and of a table's properties.
+"""Merges rows of one record key into one row: pure functions of Arrow tables and table properties.
 
-``modes`` names the ways to merge, ``rules`` is one value that says how a table does it and travels in every
-spec, ``comparison`` alone says who wins. Nothing here reads a file, knows a timeline or a query.
+``modes`` names the merge modes. ``rules`` holds a table's merge rules as one value, which every read and
+write spec carries. ``comparison`` alone decides which row wins. Nothing here reads files or knows timelines
+or queries.
 """

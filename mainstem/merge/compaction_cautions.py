@@ -1,9 +1,9 @@
-"""Where a compaction changes what a later row does: the cases that a table's merge rules allow.
+"""The cases in which a compaction changes the effect of a later write, by a table's merge rules.
 
-A base file knows rows only. What the logs knew beyond that, deletes and who was requested first, ends
-with the compaction that takes them in; so a row or delete that comes later may meet another answer than
-it would have met without the compaction. These are Hudi's rules, and Java does the same. ``tests/model``
-enumerates every short history and finds each of these cases, and no other.
+A base file holds only rows. Logs also hold deletes and the order of requested times; a compaction drops
+both. So a row or delete that arrives after it may have a different effect than without the compaction.
+These are Hudi's rules; Java behaves the same. ``tests/model`` enumerates every short history and finds
+exactly these cases.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mainstem.merge.rules import MergeRules
 
 @dataclass(frozen=True)
 class Caution:
-    """One case. ``name``: as in docs/services.md; ``text``: what happens, in one sentence."""
+    """One case. ``name``: as in docs/services.md; ``text``: one sentence that says what happens."""
 
     name: str
     text: str
@@ -64,10 +64,10 @@ _REGROUPED = Caution(
 
 
 def cautions(rules: MergeRules, *, timed_deletes: bool) -> tuple[Caution, ...]:
-    """The cases that a table can hit, the likeliest first.
+    """The cases that can happen to a table, the most likely first.
 
-    ``timed_deletes``: rows can say that they are deletes (``_hoodie_is_deleted``, a delete marker), which
-    then have an ordering value. Tables merged by a function of the user's own: whatever it does.
+    ``timed_deletes``: rows can be marked as deletes (``_hoodie_is_deleted``, a delete marker), which then
+    have an ordering value. For tables that a user's function merges, the answer depends on that function.
     """
     if not rules.ordering:
         return (_CROSSING_ALWAYS, _COVERED) if rules.partial else (_CROSSING_ALWAYS,)

@@ -1,4 +1,4 @@
-"""A file slice merged by a function of the user's own (merge mode CUSTOM; see ``registry``)."""
+"""Merges a file slice with a user's function (merge mode CUSTOM; see ``registry``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _NOTHING = -1
 def merge_with_function(
     base: Iterable[pa.Table], entries: Sequence[Entry], schema: pa.Schema, rules: MergeRules
 ) -> Iterator[pa.Table]:
-    """``merge_slice`` for a table whose merger is registered; base order is kept."""
+    """``merge_slice`` for a table with a registered merger; keeps the base file's order.
+
+    Raises ``Unsupported`` if this process has no such merger, ``Invalid`` if it returns wrong rows.
+    """
     assert rules.merger is not None and rules.full_schema is not None
     merge = merger_of(rules.merger)
     if merge is None:
@@ -36,7 +39,7 @@ def merge_with_function(
 
 
 class _Fold:
-    """The state of each key: a row of ``pool`` (or nothing), and whether a delete hides the base."""
+    """The state per key: a row number in ``pool`` or none, and whether a delete hides the base row."""
 
     def __init__(self, merge: Merger, entries: Sequence[Entry], rules: MergeRules) -> None:
         assert rules.full_schema is not None
@@ -68,7 +71,7 @@ class _Fold:
             self.pool = pa.concat_tables([self.pool, merged])
 
     def _merged(self, older: pa.Table, newer: pa.Table) -> tuple[pa.Table, np.ndarray]:
-        """What the function made of the pairs, and where in it each pair's row is."""
+        """The function's result for pairs of rows, and each pair's row number in it."""
         result = self.merge(older, newer)
         if not isinstance(result, pa.Table) or set(result.column_names) != set(self.schema.names):
             raise Invalid(
@@ -83,7 +86,7 @@ class _Fold:
         return result, place
 
     def onto(self, base: pa.Table) -> pa.Table:
-        """Base rows with the log merged onto them; what was used up is not given again."""
+        """Base rows merged with the log's; log rows used here are not returned by ``rest``."""
         found = pc.index_in(base.column(KEY_COLUMN), value_set=self.keys)
         code = pc.fill_null(found, _NOTHING).to_numpy().astype(np.int64)
         hit = np.flatnonzero(code != _NOTHING)
@@ -100,12 +103,12 @@ class _Fold:
         return pa.concat_tables([kept, merged])
 
     def rest(self) -> pa.Table:
-        """Rows of keys that no base row had."""
+        """Log rows whose key was in no base row."""
         return self.pool.take(pa.array(self.at[self.at != _NOTHING]))
 
 
 def _rows_of(entries: Sequence[Entry], log: Positions) -> np.ndarray:
-    """Row in the pool of each position; deletes of delete blocks have none."""
+    """Row number in the pool per position; entries of delete blocks have none."""
     row_of = np.full(len(log.codes), _NOTHING, np.int64)
     next_row = 0
     for entry, start, end in zip(entries, log.starts[:-1], log.starts[1:], strict=True):

@@ -1,8 +1,8 @@
-"""A file slice merged: base file batches in, the rows of a query out (Hudi's "final merge").
+"""Merges a file slice: base file batches and log entries in, the rows of a query out (Hudi's "final merge").
 
-Per base batch one ``index_in`` probe of the record keys against the log's keys; base order is kept,
-log rows without a base row come last. Base rows are never taken for deletes. Who wins is decided by
-``comparison``; of several log entries of a key the winner was found before (``fold``).
+Each base batch takes one ``index_in`` probe of its record keys against the log's keys. Base order is kept;
+log rows without a base row come last. Base rows never count as deletes. ``comparison`` decides which row
+wins; ``fold`` has already found the winner among several log entries of a key.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mainstem.merge.ordering_values import comparable
 from mainstem.merge.partial_updates import absent, overlay
 from mainstem.merge.rules import KEY_COLUMN, MergeRules
 
-# Below this share of the log's keys, base keys are looked up the other way round.
+# If base rows are fewer than this share of the log's keys, the lookup is done in the other direction.
 _FEW = 0.125
 _RUN_PER_KEY = 4
 _RUN_BYTES_MAX = 128 * MIB
@@ -44,9 +44,9 @@ def merge_slice(
 
     ``base``: batches of the base file with the columns of ``schema`` plus ``rules.needed_columns``
     as far as the file has them; ``entries``: log entries in replay order; ``order_types``: types of
-    the ordering columns in the table schema. ``excerpt``: only some instants of the slice are merged, so
-    a column that nobody set is not null but unknown, and ``Unsupported`` is raised. ``run_bytes``: base
-    batches are put together up to this size.
+    the ordering columns in the table schema. ``excerpt``: only some instants of the slice are merged; a
+    column that none of them set is then unknown, not null, and ``Unsupported`` is raised. ``run_bytes``:
+    base batches are joined up to this size.
     """
     entries = [e for e in entries if not isinstance(e, DataRows) or e.table.num_rows]
     if not entries:
@@ -84,7 +84,7 @@ def _projected(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def _log_rows(
     entries: Sequence[Entry], log: Positions, winners: np.ndarray, schema: pa.Schema
 ) -> Iterator[pa.Table]:
-    """Winning rows block by block: no block is copied whole, no offset can overflow."""
+    """Winning rows, block by block, so that 32-bit offsets of joined strings cannot overflow."""
     chosen = np.zeros(len(log.codes), bool)
     chosen[winners] = True
     for entry, start, end in zip(entries, log.starts[:-1], log.starts[1:], strict=True):
@@ -100,7 +100,8 @@ def _log_rows(
 def probe(
     table: pa.Table, log: Positions, folded: Folded, rules: MergeRules, among: np.ndarray | None = None
 ) -> tuple[np.ndarray | None, np.ndarray, np.ndarray]:
-    """Key codes of base rows that the log knows, their row numbers, and where the log side wins.
+    """Matches base rows with the log: key codes of rows that the log has, their row numbers, and a mask of
+    where the log wins. Codes are None if no row matches.
 
     ``among``: key codes to look for, None for all. ``table`` has the key and ordering columns.
     """
@@ -127,7 +128,7 @@ def probe(
 
 
 def _found_among_many(column: pa.ChunkedArray, keys: pa.Array) -> pa.ChunkedArray:
-    """``index_in`` of few values: the hash table is made of them, not of all the keys."""
+    """``index_in`` for few values: builds the hash table from them instead of from all keys."""
     coded = pa.chunked_array([column.combine_chunks()]).chunk(0).dictionary_encode()
     place = pc.index_in(keys, value_set=coded.dictionary)
     at = np.flatnonzero(np.asarray(place.is_valid()))
@@ -140,9 +141,9 @@ def _found_among_many(column: pa.ChunkedArray, keys: pa.Array) -> pa.ChunkedArra
 def joined(
     base: Iterable[pa.Table], log: Positions, *, bytes_max: int = _RUN_BYTES_MAX
 ) -> Iterator[pa.Table]:
-    """Neighbouring batches together until they have several times as many rows as the log has keys.
+    """Joins neighbouring batches until they have several times as many rows as the log has keys.
 
-    Every probe makes a hash table of those keys, so that small batches would cost more than they hold.
+    Every probe builds a hash table of those keys, which would dominate the cost of small batches.
     """
     run: list[pa.Table] = []
     rows = size = 0
@@ -157,7 +158,7 @@ def joined(
 
 
 def _written_out(table: pa.Table) -> int:
-    """Bytes of the rows once texts that are dictionaries and codes are written out."""
+    """Size of the rows in bytes with dictionary-encoded texts written out."""
     size = 0
     for column in table.columns:
         if not pa.types.is_dictionary(column.type):
@@ -231,10 +232,10 @@ def _overlaid(
     rules: MergeRules,
     open_cells: dict[str, np.ndarray],
 ) -> pa.Table:
-    """Row by row the winner, its absent columns taken from the loser.
+    """Per row, the winner with its absent columns filled from the loser.
 
-    As in Java, a row that revived a key after a delete in the logs takes them from the base row: the
-    fold of the logs has forgotten the delete.
+    As in Java, a row that revived a key after a delete in the logs is filled from the base row: the fold
+    of the logs has forgotten the delete.
     """
     columns = []
     for name in base.schema.names:

@@ -1,14 +1,14 @@
-"""Log entries of one file slice folded to one state per record key (Hudi's "delta merge").
+"""Folds the log entries of one file slice to one state per record key (Hudi's "delta merge").
 
-All vectorised: keys become codes by dictionary encoding, "last one wins" is a scatter in replay
-order, event time sorts by ordering value first (``comparison.winners_last``).
+All vectorised: dictionary encoding turns keys into codes, "last one wins" is a scatter in replay
+order, and event time sorts by ordering value first (``comparison.winners_last``).
 
 Rules (format rules 8, Java's EventTimeRecordMerger/CommitTimeRecordMerger and UpdateProcessor):
 
 * commit time: the later entry wins, data or delete.
-* event time: the greater ordering value wins; ``comparison`` says who wins among equals. A delete with the
-  default ordering value (unconditional) beats everything before it; after it the next data row wins
-  whatever its value, and a delete with an ordering value changes nothing.
+* event time: the greater ordering value wins; ``comparison`` breaks ties. A delete with the default
+  ordering value (unconditional) beats everything before it. After it, the next data row wins whatever its
+  value, and a delete with an ordering value changes nothing.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ NOTHING = -1
 
 @dataclass(frozen=True)
 class Positions:
-    """Every log entry (row or deleted key) by position in replay order.
+    """Every log record (row or deleted key), indexed by position in replay order.
 
-    ``codes``: key number; ``deletes``, ``unconditional``: flags; ``starts[i]``: first position of
-    entry i; ``fields``: ordering values, one array per field (empty: merged by commit time);
-    ``order``: the same as comparable integers, None by commit time.
+    ``keys``: distinct keys; ``codes``: key number per position; ``deletes``, ``unconditional``: flags;
+    ``starts[i]``: first position of entry i; ``fields``: ordering values, one array per field (empty under
+    commit time ordering); ``order``: the same as comparable integers (None under commit time ordering).
     """
 
     keys: pa.Array
@@ -63,7 +63,7 @@ class Folded:
 
 
 def positions(entries: Sequence[Entry], rules: MergeRules, kinds: Sequence[pa.DataType]) -> Positions:
-    """Number the entries. ``kinds``: types of the ordering columns in the table schema."""
+    """Numbers the records of the entries. ``kinds``: types of the ordering columns in the table schema."""
     keys = joined_keys(entries).dictionary_encode()
     codes = keys.indices.to_numpy(zero_copy_only=False)
     total = len(codes)
@@ -97,7 +97,7 @@ def fold(log: Positions) -> Folded:
         winner[log.codes] = at
         return Folded(winner, log.deletes[winner], log.unconditional[winner], None)
     active = _active(log, at)
-    if active is None:  # only keys with several entries have to be compared
+    if active is None:  # only keys with several entries need comparing
         winner[log.codes] = at
         several = np.bincount(log.codes, minlength=log.key_count) > 1
         chosen = np.flatnonzero(several[log.codes])
@@ -112,10 +112,10 @@ def fold(log: Positions) -> Folded:
 
 
 def _active(log: Positions, at: np.ndarray) -> np.ndarray | None:
-    """Entries that take part in the comparison; None: all of them.
+    """Mask of the entries that take part in the comparison; None: all of them.
 
-    Out are, per key: everything up to the last unconditional delete, and after it the deletes that
-    come before the first data row.
+    Excluded per key: everything up to the last unconditional delete, and the deletes between it and the
+    next data row.
     """
     if not log.unconditional.any():
         return None

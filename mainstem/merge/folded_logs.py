@@ -1,10 +1,9 @@
-"""The logs of a file slice as one log: what a log compaction writes.
+"""Folds the logs of a file slice into one log: what a log compaction writes.
 
-Whoever merges what comes out gets what merging the entries would give, whatever follows them and
-whatever base file lies below: the fold of a log keeps one state per key (``merge.fold``), a row or a
-delete with its ordering value, and one entry brings about each of them. That holds for entries that
-nothing comes before: a row after an unconditional delete does not show that delete, so a log that sorts
-before the entries must not appear later.
+Merging the result gives the same as merging the entries, whatever follows them and whatever base file lies
+below. For a fold keeps one state per key (``merge.fold``), a row or a delete with its ordering value, and one
+entry can express each state. This holds only if no log can appear later that sorts before the entries: a row
+that follows an unconditional delete no longer shows that delete.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from mainstem.merge.rules import MergeRules
 
 @dataclass(frozen=True)
 class FoldedLogs:
-    """``rows``: what is there; ``deleted``: keys deleted whatever came before; ``deleted_at``: keys
-    deleted at ``ordering``, one array per ordering field; ``total``: rows and deletes that were folded."""
+    """``rows``: live rows; ``deleted``: keys deleted unconditionally; ``deleted_at``: keys deleted with the
+    ordering values ``ordering`` (one array per field); ``total``: number of rows and deletes folded."""
 
     rows: pa.Table
     deleted: pa.Array
@@ -39,10 +38,10 @@ class FoldedLogs:
 def fold_logs(
     entries: Sequence[Entry], schema: pa.Schema, rules: MergeRules, order_types: Sequence[pa.DataType]
 ) -> FoldedLogs:
-    """Entries in replay order, folded. ``schema``: of the rows.
+    """Folds entries given in replay order. ``schema``: that of the resulting rows.
 
-    Raises ``Unsupported`` where one entry per key cannot say what the entries said: blocks with
-    IS_PARTIAL, mergers of the user's own, deletes whose ordering value Java would take for none.
+    Raises ``Unsupported`` if one entry per key cannot express the result: for IS_PARTIAL blocks, users'
+    mergers, and deletes whose ordering value Java would read as none.
     """
     refuse_own_merger(rules)
     if any(isinstance(e, DataRows) and e.partial for e in entries):
@@ -72,7 +71,7 @@ def fold_logs(
 
 
 def refuse_own_merger(rules: MergeRules) -> None:
-    """``Unsupported`` for tables that a function of the user's own merges."""
+    """Raises ``Unsupported`` for tables that a user's function merges."""
     if rules.merger is not None:
         raise Unsupported(
             f"logs merged by a function of the user's own (strategy {rules.merger}) are not folded: it may"
@@ -94,7 +93,7 @@ def _winning_rows(
 
 
 def _check_ordering(ordering: tuple[pa.Array, ...]) -> None:
-    """Java takes no value, and a lone int 0, for a delete without an ordering value."""
+    """Refuses null ordering values, and int 0 in a single field: Java reads both as "no ordering value"."""
     default = [pa.types.is_int32(v.type) and bool(pc.any(pc.equal(v, 0)).as_py()) for v in ordering]
     if any(values.null_count for values in ordering) or (len(ordering) == 1 and default[0]):
         raise Unsupported(

@@ -1,4 +1,4 @@
-"""The entries of a file slice's log files, oldest first, in the form that the merge works on."""
+"""Log entries in the form that the merge works on: rows of a data block, or keys of a delete block."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Entry = DataRows | DeletedKeys
 
 
 def entry_keys(entry: Entry) -> pa.ChunkedArray:
-    """Record keys of an entry. ``CorruptTable`` where one is null."""
+    """Record keys of an entry. Raises ``CorruptTable`` if one is null."""
     if isinstance(entry, DataRows):
         keys = entry.table.column(KEY_COLUMN)
     else:
@@ -61,7 +61,7 @@ def entry_keys(entry: Entry) -> pa.ChunkedArray:
 
 
 def joined_keys(entries: Sequence[Entry]) -> pa.Array:
-    """All record keys in order as one array; large strings where 32-bit offsets would not do."""
+    """All record keys in order as one array; large strings if 32-bit offsets do not suffice."""
     chunks = [chunk for entry in entries for chunk in entry_keys(entry).chunks]
     large = sum(chunk.nbytes for chunk in chunks) > CHUNK_BYTES_MAX
     kind = pa.large_string() if large else pa.string()
@@ -70,7 +70,7 @@ def joined_keys(entries: Sequence[Entry]) -> pa.Array:
 
 
 def deleted_rows(table: pa.Table, rules: MergeRules) -> np.ndarray | None:
-    """Which rows of a data block are deletes (BufferedRecords.isDelete); None if none can be."""
+    """Mask of a data block's rows that are deletes (BufferedRecords.isDelete); None if there are none."""
     masks = []
     names = table.schema.names
     if DELETED_COLUMN in names and pa.types.is_boolean(table.schema.field(DELETED_COLUMN).type):

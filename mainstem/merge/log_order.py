@@ -1,10 +1,9 @@
-"""Which blocks of a slice's log files count, and in which order (HoodieMergedLogRecordScanner).
+"""Selects the valid blocks of a slice's log files and orders them (HoodieMergedLogRecordScanner).
 
-Blocks arrive in the order of their files. Rollback commands take away every block of the instant
-they name, wherever the command stands: its file may sort before the data (equal version, smaller
-write token), and delta commits never use an instant again. A block of a log compaction replaces the
-blocks of the instants it lists, at the place of the latest of them; if none of them is there, it counts
-for nothing: they went into the base file below it.
+Blocks arrive in file order. A rollback command cancels every block of the instant it names, wherever the
+command is: its file may sort before the data (same version, smaller write token), and delta commits never
+reuse an instant. A block of a log compaction replaces the blocks of the instants that it lists, at the
+position of the latest of them. If none of them is there, it is ignored: they went into the base file below.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class BlockNote:
-    """What ordering needs to know of a block; ``block`` is carried along untouched."""
+    """What ordering needs to know about a block; ``block`` is passed through unchanged."""
 
     instant: str
     block: Any
@@ -33,7 +32,7 @@ def surviving(notes: Iterable[BlockNote], *, until: str | None = None) -> list[B
 
 
 def _after_rollback(notes: Sequence[BlockNote], cancelled: set[str]) -> list[BlockNote]:
-    """Blocks of a log compaction behind the command are valid: it is retried under its instant."""
+    """Drops rolled back blocks. Log compaction blocks after the command stay: retries reuse the instant."""
     last_command = {n.rollback_of: at for at, n in enumerate(notes) if n.rollback_of is not None}
     live = []
     for at, note in enumerate(notes):
@@ -60,7 +59,7 @@ def _resolve_compactions(notes: list[BlockNote]) -> list[BlockNote]:
     kept = []
     for at, note in enumerate(notes):
         if note.instant in outermost or (note.replaces and note.instant not in place):
-            continue  # its content is in a compacted block, or in the base file
+            continue  # its content is in another log compaction's block, or in the base file
         kept.append((place[note.instant] if note.replaces else at, note))
     return [note for _, note in sorted(kept, key=lambda pair: pair[0])]
 

@@ -1,9 +1,8 @@
-"""Ordering values as 64-bit integers that compare like Java compares them.
+"""Maps ordering values to 64-bit integers that compare as Java compares the values.
 
-Integers, dates and timestamps are their own numbers; floats become their total order
-(Double.compare: -0.0 < 0.0, NaN above all); other types, and several fields together
-(lexicographic, Hudi's ArrayComparable), become dense ranks among the values compared. A null sorts
-below everything.
+Integers, dates and timestamps keep their number. Floats are mapped to their total order (Double.compare:
+-0.0 < 0.0, NaN above all). Other types, and several fields together (lexicographic, Hudi's
+ArrayComparable), become dense ranks among the values compared. Null sorts below everything.
 """
 
 from __future__ import annotations
@@ -42,9 +41,10 @@ def comparable(parts: Sequence[Fields]) -> list[np.ndarray]:
 
 
 def align(values: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
-    """Ordering values of a delete in the type of the ordering column.
+    """Casts ordering values of a delete to the type of the ordering column.
 
-    A long may stand for a timestamp and an int for a date (Java's LongWrapper and IntWrapper).
+    A long may represent a timestamp and an int a date (Java's LongWrapper and IntWrapper). Raises
+    ``Unsupported`` for types that do not compare; ``where``: the log file, for the message.
     """
     if values.type.equals(kind):
         return values

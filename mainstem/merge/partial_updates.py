@@ -1,14 +1,14 @@
-"""Partial updates inside the log: rows that fill in what the row they beat, or lose to, left out.
+"""Partial updates within the log: absent columns of a winning row are filled from the row that it beats.
 
 IGNORE_DEFAULTS and FILL_UNAVAILABLE (table version 9) work on full-width rows: a column that equals
 its default (or the marker) counts as absent. Blocks with IS_PARTIAL lack columns altogether. In
-every case Java folds entry by entry: the winner by the ordering rules stays the record, and each of
-its absent columns is taken from the loser. In event-time order a row that arrives later with a
-smaller ordering value is the loser, and fills only what is still absent
-(Java's PartialUpdateMode; with one ordering value per row a column can lose its newest value).
+every case Java folds entry by entry: the winner by the ordering rules remains the record, and each of
+its absent columns is taken from the loser. Under event time ordering, a row that arrives later with a
+smaller ordering value is the loser and fills only what is still absent (Java's PartialUpdateMode; with
+one ordering value per row, a column can lose its newest value).
 
 Closed form per key and column, over the entries since the last winning delete: the last non-absent
-value among entries that won when they arrived, else the first among those that lost.
+value among entries that won on arrival, else the first among those that lost.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mainstem.merge.rules import MergeRules
 
 
 def absent(column: pa.ChunkedArray | pa.Array, name: str, rules: MergeRules) -> np.ndarray:
-    """Which values of a column count as left out under the table's partial update mode."""
+    """Mask of a column's values that count as absent under the table's partial update mode."""
     if rules.partial == IGNORE_DEFAULTS:
         mask = column.is_null()
         default = rules.defaults.get(name)
@@ -50,9 +50,9 @@ def absent(column: pa.ChunkedArray | pa.Array, name: str, rules: MergeRules) -> 
 def overlay(
     entries: Sequence[Entry], log: Positions, folded: Folded, schema: pa.Schema, rules: MergeRules
 ) -> tuple[pa.Table, Mapping[str, np.ndarray]]:
-    """One row per key, in key order, each column with the value that the fold leaves there.
+    """One row per key, in key order, each column with its value after the fold.
 
-    Rows of deleted keys are meaningless. The second result tells per column where the value is
+    Rows of deleted keys are meaningless. The second result marks per column the keys whose value is
     still absent because no full row was seen (blocks with IS_PARTIAL).
     """
     won, lost = _outcomes(log, folded)
@@ -73,7 +73,7 @@ def overlay(
 
 
 def _taken(values: pa.ChunkedArray, where: np.ndarray) -> pa.ChunkedArray:
-    """``values.take``, by way of 64-bit offsets where the chunks together need them."""
+    """``values.take``, through 64-bit offsets if the chunks together need them."""
     kind = values.type
     large = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(kind)
     if large is None or values.nbytes <= CHUNK_BYTES_MAX:
@@ -82,7 +82,7 @@ def _taken(values: pa.ChunkedArray, where: np.ndarray) -> pa.ChunkedArray:
 
 
 def _outcomes(log: Positions, folded: Folded) -> tuple[np.ndarray, np.ndarray]:
-    """Data rows since the last winning delete of their key: those that won on arrival, and lost."""
+    """Masks of data rows since the last winning delete of their key: won on arrival, and lost."""
     total = len(log.codes)
     at = np.arange(total)
     if log.order is None:
@@ -106,7 +106,7 @@ def _outcomes(log: Positions, folded: Folded) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _won_on_arrival(log: Positions, folded: Folded) -> np.ndarray:
-    """Entries that beat every earlier active one of their key."""
+    """Mask of entries that beat every earlier active entry of their key."""
     assert log.order is not None
     total = len(log.codes)
     chosen = np.arange(total) if folded.active is None else np.flatnonzero(folded.active)
@@ -121,7 +121,7 @@ def _won_on_arrival(log: Positions, folded: Folded) -> np.ndarray:
 def _gather(
     entries: Sequence[Entry], log: Positions, field: pa.Field, rules: MergeRules
 ) -> tuple[pa.ChunkedArray, np.ndarray, np.ndarray | None]:
-    """A column by position: values, which of them count as absent, which were not stored."""
+    """One column by position: its values, a mask of absent ones, and a mask of those not stored."""
     chunks: list[pa.Array] = []
     mask = np.ones(len(log.codes), bool)
     missing: np.ndarray | None = None

@@ -1,7 +1,7 @@
-"""Hudi's own payload classes as merge rules, as Hudi 1.1 and later map them (format rules 1.5).
+"""Maps Hudi's own payload classes to merge rules, as Hudi 1.1 and later do (format rules 1.5).
 
 Tables of version 8 name a payload class where version 9 has merge mode, partial update mode and
-delete marker. A class that is not in this list stays the table's own Java code.
+delete marker. Any other class is the user's own Java code, which mainstem cannot run.
 """
 
 from __future__ import annotations

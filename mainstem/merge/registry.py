@@ -1,7 +1,7 @@
-"""Merge functions of the user's own, by the strategy id that a table names (merge mode CUSTOM).
+"""Users' merge functions, by the strategy id that a table names (merge mode CUSTOM).
 
-A table only ever names an id. Which function stands behind it is said by the process, with
-``register_merger``; class names that a table holds are never followed.
+A table only names an id. The process decides with ``register_merger`` which function it stands for; class
+names in a table's properties are never loaded.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _registered: dict[str, Merger] = {}
 
 
 def register_merger(strategy_id: str, merge: Merger) -> None:
-    """Let this process merge tables whose ``hoodie.record.merge.strategy.id`` is ``strategy_id``.
+    """Lets this process merge tables whose ``hoodie.record.merge.strategy.id`` is ``strategy_id``.
 
-    ``merge(older, newer)`` is given two tables with all columns of the table, Hudi's meta columns
-    first, of equally many rows: row i of both has the same record key. It returns the merged rows as
-    one table with the same columns, in any order; a key that it leaves out is deleted. It is called
-    for whole batches, with what came before as ``older``: log records in the order of their requested
-    times, and last the base file's rows as ``older``. Deletes are not given to it: a delete takes away
+    ``merge(older, newer)`` receives two tables with all columns of the table, Hudi's meta columns
+    first, and the same number of rows: row i of both has the same record key. It returns the merged rows
+    as one table with the same columns, in any order; a key that it leaves out is deleted. It is called
+    for whole batches, with the earlier state as ``older``: log records in the order of their requested
+    times, and finally the base file's rows as ``older``. It does not see deletes: a delete removes
     whatever came before.
 
-    Register the same function in every process that reads the table (Spark's executors too). Raises
+    Register the same function in every process that reads the table (including Spark's executors). Raises
     ``Invalid`` for an id that is no UUID.
     """
     if not callable(merge):
@@ -38,7 +38,7 @@ def register_merger(strategy_id: str, merge: Merger) -> None:
 
 
 def merger_of(strategy_id: str) -> Merger | None:
-    """The function that this process has for the id."""
+    """The function registered for the id in this process, or None."""
     return _registered.get(strategy_id.strip().lower())
 
 

@@ -1,4 +1,4 @@
-"""How a table merges: read from its properties, refused by name where we do not know the rules."""
+"""A table's merge rules, read from its properties. Rules that mainstem does not know are refused by name."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ DELETE_OPERATIONS = ("D", "-U")
 
 @dataclass(frozen=True)
 class MergeRules:
-    """The merge rules of one table: all that merging needs to know of it, in every spec that travels.
+    """The merge rules of one table, complete for merging; part of every read and write spec.
 
-    ``ordering`` is empty where rows are merged by commit time. ``partial`` is IGNORE_DEFAULTS,
-    FILL_UNAVAILABLE or None; ``unavailable`` the marker of the second. ``delete_field``/``delete_marker``:
-    a row whose column holds this text is a delete. ``merger``: the strategy id of a registered function,
-    which is given all columns. The table's schema tells the rest (``for_schema``): ``defaults``, the
-    non-null Avro defaults per column, and ``full_schema``, all columns where there is a ``merger``.
+    ``ordering`` is empty under commit time ordering. ``partial`` is IGNORE_DEFAULTS, FILL_UNAVAILABLE or
+    None; ``unavailable`` is the marker of the second. ``delete_field``/``delete_marker``: a row whose column
+    holds this text is a delete. ``merger``: the strategy id of a registered function, which receives all
+    columns. ``for_schema`` adds what depends on the schema: ``defaults``, the non-null Avro defaults per
+    column, and ``full_schema``, all columns if there is a ``merger``.
     """
 
     ordering: tuple[str, ...] = ()
@@ -59,8 +59,8 @@ class MergeRules:
     full_schema: pa.Schema | None = None
 
     def for_schema(self, text: str, schema: pa.Schema | None) -> MergeRules:
-        """The rules with what a schema says: ``text`` in Avro, ``schema`` its columns behind Hudi's own
-        (None will do where there is no ``merger``)."""
+        """The rules completed with a schema: ``text`` is its Avro JSON, ``schema`` its columns after Hudi's
+        meta columns (may be None without a ``merger``)."""
         assert schema is not None or self.merger is None
         full = None if self.merger is None else schema
         return replace(self, defaults=column_defaults(text), full_schema=full)
@@ -76,18 +76,18 @@ class MergeRules:
         return [schema.field(name).type for name in self.ordering]
 
     def record(self) -> dict[str, Any]:
-        """For JSON; without the schema's part, which ``for_schema`` puts in again."""
+        """The rules as JSON values, without the schema's part, which ``for_schema`` adds again."""
         return {name: getattr(self, name) for name in _RECORDED}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> MergeRules:
-        """What ``record`` gave, once it was JSON."""
+        """The rules from a ``record`` that went through JSON."""
         values = {name: record[name] for name in _RECORDED}
         return cls(**values | {"ordering": tuple(values["ordering"])})
 
     @property
     def needed_columns(self) -> tuple[str, ...]:
-        """Columns the merge itself looks at, whether or not the query asks for them."""
+        """Columns that the merge itself reads, whether or not the query asks for them."""
         marks = [DELETED_COLUMN, OPERATION_COLUMN]
         marks += [self.delete_field] if self.delete_field else []
         every = self.full_schema.names if self.full_schema is not None else []
@@ -99,23 +99,22 @@ _RECORDED = tuple(f.name for f in fields(MergeRules) if f.name not in _OF_THE_SC
 
 
 def column_defaults(text: str) -> dict[str, Any]:
-    """Non-null plain Avro defaults per column (what IGNORE_DEFAULTS takes for "not set")."""
+    """Non-null plain Avro defaults per column (values that IGNORE_DEFAULTS treats as "not set")."""
     return dict(_plain_defaults(text))
 
 
 @lru_cache(maxsize=64)
 def _plain_defaults(text: str) -> tuple[tuple[str, Any], ...]:
-    """Every transaction asks for them, and a table's schema is nearly always the same."""
+    """Cached: every transaction needs the defaults, and a table's schema rarely changes."""
     told = ((one["name"], one.get("default")) for one in parse_schema(text)["fields"])
     return tuple((name, value) for name, value in told if isinstance(value, (bool, int, float, str)))
 
 
 def merge_rules(properties: Mapping[str, str]) -> MergeRules:
-    """Rules of a table from its properties (HoodieTableConfig, format rules 1.4 to 1.6).
+    """Merge rules from a table's properties (HoodieTableConfig, format rules 1.4 to 1.6).
 
-    They are complete with its schema (``MergeRules.for_schema``).
-
-    Raises ``Unsupported`` naming the merge mode, payload class or merger that we do not have.
+    ``MergeRules.for_schema`` completes them. Raises ``Unsupported`` naming an unknown merge mode, payload
+    class or merger.
     """
     ordering = ordering_fields(properties)
     mode = merge_mode(properties)

@@ -1,6 +1,6 @@
-"""Queries: which files a view of the table consists of, what of them is read, and how rows come out.
+"""Queries: which files make up a view of the table, which of them to read, and how to produce the rows.
 
-From the ground up: ``rows`` decodes and merges a file slice, ``planning`` finds the files of a view,
-``skipping`` leaves files out, ``queries`` puts the three together, ``changes`` answers for ranges of
-instants. Nothing here writes, and nothing here knows writers.
+From the bottom up: ``rows`` decodes and merges a file slice, ``planning`` finds the files of a view,
+``skipping`` leaves files out, ``queries`` combines the three, and ``changes`` reads ranges of instants.
+Nothing here writes or depends on writers.
 """

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 
 from mainstem.errors import MainstemError
+from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.services import (
     archive_plan,
     clean_plan,
@@ -76,7 +77,7 @@ class AfterCommits:
             )
 
     def _run_or_wake(self, timeline: ActiveTimeline) -> None:
-        if METADATA not in self._options.after and self._ctx.publisher.wrote_metadata:
+        if METADATA not in self._options.after and has_metadata(self._ctx.newest_properties.raw):
             options = self._options.with_metadata()
             self._due = Due(self._ctx, self._services(options))
             self._options = options

@@ -9,7 +9,7 @@ a data source.
     ms.sql(spark, "SHOW INDEXES FROM mainstem.`/data/trips`")
     ms.register(spark); spark.read.format("mainstem").load("/data/trips")
 
-This module is imported in four kinds of Spark's Python workers, so it loads nothing by itself.
+Four kinds of Spark's Python workers import this module, so it loads its parts only on demand.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which micro-batch is this write part of? Read from Spark's local properties, in driver and task.
+"""Finds the micro-batch that a write belongs to, from Spark's local properties, in driver and task.
 
 A streaming query sets ``sql.streaming.queryId`` and ``streaming.sql.batchId`` for the thread that
-runs its batch, and Spark hands them to every task. They are missing in threads that a user's
-function starts by itself; then the session still shows that it belongs to a streaming query.
+runs its batch, and Spark passes them to every task. They are missing in threads that a user's
+function starts; the session then still shows that it belongs to a streaming query.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ QUERY = "sql.streaming.queryId"
 BATCH = "streaming.sql.batchId"
 _ROOT = "spark.sql.execution.root.id"
 _EXECUTION = "spark.sql.execution.query.id"
-# Set by a streaming query in its own copy of the session (4.1 to 4.3, whatever the query), and
-# internal to Spark: a user who sets other streaming options for a batch job is not taken for a stream.
+# Every streaming query sets these in its own copy of the session (4.1 to 4.3). They are internal to Spark,
+# so a batch job with other streaming options set is not mistaken for a stream.
 _SESSION_MARKS = (
     "spark.sql.streaming.internal.stateStore.partitions",
     "spark.sql.streaming.offsetLog.formatVersion",
@@ -35,11 +35,11 @@ _SESSION_MARKS = (
 
 @dataclass(frozen=True)
 class BatchIds:
-    """What is known about the batch that a write belongs to.
+    """The batch that a write belongs to.
 
-    ``run`` names this attempt to execute the batch: application and root execution, so that a
-    restarted query, a second driver and a second attempt have different ones. ``started_ms`` is
-    when the write began, by the driver's clock; None if unknown (data source on Spark 4.1).
+    ``run`` identifies this attempt to execute the batch by application and root execution, so it differs
+    for a restarted query, a second driver and a second attempt. ``started_ms`` is when the write began, by
+    the driver's clock; None if unknown (data source on Spark 4.1).
     """
 
     query: str
@@ -50,7 +50,7 @@ class BatchIds:
 
 @dataclass(frozen=True)
 class Found:
-    """``ids`` if known; ``streaming`` if the session belongs to a streaming query anyway."""
+    """``ids``: None if unknown. ``streaming``: whether the session belongs to a streaming query."""
 
     ids: BatchIds | None
     streaming: bool
@@ -61,7 +61,7 @@ def in_driver(df: DataFrame) -> Found:
     session = df.sparkSession
     try:
         context = session.sparkContext
-    except Exception:  # Spark Connect: no context here, so perhaps a micro-batch, perhaps not
+    except Exception:  # Spark Connect has no context here: this may be a micro-batch
         return Found(None, True)
     host = context.getConf().get("spark.driver.host", "")
     port = context.getConf().get("spark.driver.port", "")
@@ -95,7 +95,7 @@ def _ids(get: Callable[[str], str | None], application: str, host: str, port: st
 
 
 def _time_of(text: str | None) -> int | None:
-    """Milliseconds in a version-7 UUID, which Spark gives every execution."""
+    """Milliseconds since 1970 in a version 7 UUID, as Spark assigns to every execution; else None."""
     try:
         value = uuid.UUID(text or "")
     except ValueError:
@@ -105,7 +105,7 @@ def _time_of(text: str | None) -> int | None:
 
 @dataclass(frozen=True)
 class GuardIds:
-    """What the streaming guard of a write needs, from Spark and from options."""
+    """The ids that the streaming guard of a write needs, from Spark and from options."""
 
     identifier: str
     query: str
@@ -118,7 +118,7 @@ class GuardIds:
 def guard_ids(found: Found, options: WriteOptions, *, table: str) -> GuardIds | None:
     """The ids of a guarded write; None for a plain batch write, or with the guard switched off.
 
-    Raises ``Invalid`` for a streaming write whose ids cannot be known and were not given.
+    Raises ``Invalid`` for a streaming write whose ids are neither known nor given.
     """
     if not options.guarded:
         return None
@@ -157,14 +157,14 @@ def guard_ids(found: Found, options: WriteOptions, *, table: str) -> GuardIds | 
                 table=table,
             )
         assert batch_id is not None
-        # No run is known: a number given twice in one run cannot be told from a replay.
+        # The run is unknown: an ordinal used twice in one run looks like a replay.
         return GuardIds(identifier, "", batch_id, "", None, options.ordinal)
     assert batch_id is not None
     return GuardIds(identifier, ids.query, batch_id, ids.run, ids.started_ms, options.ordinal)
 
 
 def looks(operation: str, names: list[str]) -> str:
-    """What a replay of a write has in common with it: operation and columns."""
+    """A short text of operation and columns, which a write and its replay have in common."""
     columns = ",".join(names)
     if len(columns) > 200:
         columns = columns[:180] + "#" + hashlib.sha256(columns.encode()).hexdigest()[:12]

@@ -1,6 +1,6 @@
-"""Pieces of work as Spark tasks: one each, with what they return in their order.
+"""Runs pieces of work as Spark tasks, one task each, and returns their results in order.
 
-A piece must be harmless when it runs several times, for Spark repeats, speculates and forgets tasks.
+A piece must be safe to run several times: Spark retries tasks, runs speculative copies and abandons tasks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOOK_S = 0.5
 
 
 def driver_context(spark: SparkSession, what: str) -> SparkContext:
-    """The session's context; ``Unsupported`` for Spark Connect, whose driver is elsewhere."""
+    """The session's context. Raises ``Unsupported`` on Spark Connect, whose driver is on the server."""
     try:
         return spark.sparkContext
     except Exception as error:
@@ -37,10 +37,10 @@ def in_tasks(
     told: Callable[[int], None],
     otherwise: str,
 ) -> list[Any]:
-    """``work(piece)`` for each, in a task of its own; ``told`` is called with how many have ended.
+    """Runs ``work(piece)`` for each piece in its own task; calls ``told`` with the number of finished tasks.
 
-    A ``MainstemError`` of a task is raised as it is. Anything else Spark tries again; should it give up:
-    ``Unavailable``, which says ``otherwise``.
+    A task's ``MainstemError`` is raised unchanged. Spark retries after any other error; if it gives up,
+    ``Unavailable`` is raised, whose message ends with ``otherwise``.
     """
     if not pieces:
         return []
@@ -71,6 +71,6 @@ def in_tasks(
 
 
 def _cause(error: Exception) -> str:
-    """The last line of the worker's own trace, before the frames of the JVM."""
+    """The last line of the Python worker's traceback, before the JVM's frames."""
     trace = str(error).partition("\n\tat ")[0].strip()
     return trace.splitlines()[-1][:500] if trace else type(error).__name__

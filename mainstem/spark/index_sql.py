@@ -1,8 +1,7 @@
-"""``sql``: Hudi's statements about indexes in Spark SQL, carried out while writers run; all others are
-Spark's.
+"""``sql``: executes Hudi's index statements in Spark SQL while writers run; passes all others to Spark.
 
-Which table a name means is Spark's to say (its catalog, or the plan of a temporary view). A table that is
-not of this source, or that Spark does not tell about, is left to Spark, and so is the statement.
+Spark resolves table names (by its catalog, or the plan of a temporary view). If the table does not belong to
+this source, or Spark cannot resolve it, the statement goes to Spark.
 """
 
 from __future__ import annotations
@@ -53,15 +52,15 @@ def sql(
     progress: Progress | None = None,
     **arguments: Any,
 ) -> DataFrame:
-    """``spark.sql``, and Hudi's statements about indexes: CREATE, DROP, REFRESH INDEX, REINDEX, SHOW INDEXES,
-    and its table functions ``hudi_vector_search`` and ``hudi_vector_search_batch`` (``vector_sql``).
+    """``spark.sql`` plus Hudi's index statements (CREATE, DROP and REFRESH INDEX, REINDEX, SHOW INDEXES) and
+    its table functions ``hudi_vector_search`` and ``hudi_vector_search_batch`` (``vector_sql``).
 
-    Their table: mainstem.`/path`, a table of the session's catalog, or a temporary view of this source.
-    ``properties`` are those of ``open_table``, ``progress`` is told about builds (``create_index``). The
-    answer is empty, that of SHOW INDEXES has the columns ``index_name``, ``index_type``, ``col_name`` (as
-    Hudi's) and ``state``. Any other statement goes to ``spark.sql`` as it is, with ``arguments``. Raises
-    ``Invalid`` with line and column of what is wrong, and whatever ``Table.create_index``, ``drop_index``
-    and ``reindex`` raise.
+    The table of an index statement is mainstem.`/path`, a table of the session's catalog, or a temporary view
+    of this source. ``properties`` are those of ``open_table``; ``progress`` is called during builds
+    (``create_index``). SHOW INDEXES returns the columns ``index_name``, ``index_type``, ``col_name`` (as in
+    Hudi) and ``state``; other index statements return an empty DataFrame. Any other statement goes unchanged
+    to ``spark.sql``, with ``arguments``. Raises ``Invalid`` with line and column of the mistake, and whatever
+    ``Table.create_index``, ``drop_index`` and ``reindex`` raise.
     """
     found = parse(statement)
     if found is None and (calls := calls_in(statement)):
@@ -107,7 +106,7 @@ def _carry_out(
 
 @contextmanager
 def _told_where(statement: IndexStatement) -> Iterator[None]:
-    """Errors of the table say which statement met them."""
+    """Prefixes errors with the statement and its position."""
     try:
         yield
     except MainstemError as error:
@@ -131,13 +130,13 @@ def _create(
             properties=properties, progress=progress,
         )  # fmt: skip
     except Invalid:
-        if not (lenient and _is_there(table, wish)):  # somebody else was faster
+        if not (lenient and _is_there(table, wish)):  # another process was faster
             raise
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What ``Table.create_index`` is to be called with, and the partition that comes of it."""
+    """Arguments for ``Table.create_index``, and the index partition that results."""
 
     kind: str
     partition: str
@@ -147,11 +146,11 @@ class Wish:
 
 
 def wished(statement: IndexStatement, key: Sequence[str]) -> Wish:
-    """The index that a CREATE INDEX means on a table with this record key.
+    """The index that a CREATE INDEX statement asks for on a table with record key ``key``.
 
-    Without USING it is the record index where the columns are the record key, else a secondary one (Hudi's
-    rule, ``CreateIndexCommand``). With a function, or an option ``expr``, it is an expression index; so is a
-    bloom filter on other columns than the record key.
+    Without USING, it is the record index if the columns are the record key, else a secondary index (Hudi's
+    rule, ``CreateIndexCommand``). With a function or an option ``expr``, it is an expression index, and so is
+    a bloom filter on columns other than the record key.
     """
     columns = tuple(column.name for column in statement.columns)
     options = {**statement.options, **_of_columns(statement)}
@@ -194,7 +193,7 @@ def _expression(
 
 
 def _of_columns(statement: IndexStatement) -> dict[str, str]:
-    """Options that stand behind columns, and functions around them."""
+    """Options given after columns, and functions around columns (as option ``expr``)."""
     found: dict[str, str] = {}
     for column in statement.columns:
         given = {**column.options, **({EXPRESSION: column.function} if column.function else {})}
@@ -230,7 +229,7 @@ def _is_there(table: Table, wish: Wish) -> bool:
 
 
 def _known_as(index: Index) -> str:
-    """What SHOW INDEXES calls it: the partition, which a vector index does not have."""
+    """The name that SHOW INDEXES shows: the index partition, or a vector index's own name."""
     return index.name if index.kind == VECTOR else index.partition
 
 
@@ -238,9 +237,9 @@ def _known_as(index: Index) -> str:
 
 
 def _path(spark: SparkSession, statement: IndexStatement) -> str | None:
-    """Base path of the statement's table; None for one that is Spark's to deal with."""
+    """Base path of the statement's table; None if Spark must handle the statement."""
     path = table_path(spark, statement.table, statement.verb)
-    unknown = statement.verb in (SHOW, REBUILD, REFRESH)  # to Spark
+    unknown = statement.verb in (SHOW, REBUILD, REFRESH)  # statements that Spark does not have
     if path is None and unknown and not spark.catalog.tableExists(_quoted(statement.table)):
         raise Invalid(f"{statement.verb} ({statement.place('table')}): there is no such table or view")
     return path
@@ -251,8 +250,8 @@ def _quoted(parts: Sequence[str]) -> str:
 
 
 def table_path(spark: SparkSession, parts: Sequence[str], what: str) -> str | None:
-    """Base path of a table of this source, from the parts of its name; None for others, and for none.
-    ``what`` asks for it."""
+    """Base path of a table of this source by the parts of its name; None for other and missing tables.
+    ``what``: the statement, for error messages."""
     if len(parts) == 2 and parts[0].lower() in _SOURCES and "/" in parts[1]:
         return shared_location(parts[1]).base
     driver_context(spark, what)
@@ -268,20 +267,20 @@ def table_path(spark: SparkSession, parts: Sequence[str], what: str) -> str | No
 
 
 def _catalogued(catalog: Any, identifier: Any) -> str | None:
-    """A Python source's table has a location in the session's catalog only."""
+    """Base path of a catalog table; only the session's own catalog stores a location for Python sources."""
     if not catalog.tableExists(identifier):
         return None
     found = catalog.getTableMetadata(identifier)
     provider, location = found.provider(), found.storage().locationUri()
     if provider.isEmpty() or provider.get().lower() not in _SOURCES or location.isEmpty():
         return None
-    uri = location.get()  # its text would be escaped
+    uri = location.get()  # a URI: its toString would be escaped
     scheme = f"{uri.getScheme()}://{uri.getAuthority() or ''}" if uri.getScheme() else ""
     return shared_location(scheme + uri.getPath()).base
 
 
 def _viewed(plan: Any) -> str | None:
-    """The table that a temporary view shows as it is."""
+    """Base path of the table that a temporary view shows unchanged; None for other views."""
     while plan.children().size() == 1 and plan.nodeName() in ("SubqueryAlias", "View"):
         plan = plan.children().apply(0)
     if plan.nodeName() != "DataSourceV2Relation" or plan.table().name().lower() not in _SOURCES:

@@ -1,4 +1,4 @@
-"""Hudi's SQL statements about indexes, read out of a text (HoodieSqlCommon.g4 of Hudi 1.2).
+"""Parses Hudi's SQL index statements (HoodieSqlCommon.g4 of Hudi 1.2).
 
     CREATE INDEX [IF NOT EXISTS] name ON [TABLE] t [USING kind] [(column [OPTIONS (k = v, ...)], ...)]
                  [OPTIONS (k = v, ...)]
@@ -7,8 +7,8 @@
     REFRESH INDEX name ON [TABLE] t
     REINDEX [INDEX name] ON [TABLE] t
 
-Names, texts and comments are written as in Spark's SQL. What begins like none of these is no statement of
-ours: ``parse`` says None, whatever follows.
+Names, string literals and comments are written as in Spark SQL. For a text that begins with none of these,
+``parse`` returns None, whatever follows.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ class Token:
     at: int
 
     def is_word(self, *words: str) -> bool:
-        """One of these keywords, not in quotes."""
+        """Whether it is one of these keywords, unquoted."""
         return self.kind == _WORD and self.text.upper() in words
 
     def is_sign(self, sign: str) -> bool:
-        """This sign, not in quotes."""
+        """Whether it is this sign, unquoted."""
         return self.kind == _SIGN and self.text == sign
 
 
 @dataclass(frozen=True)
 class Column:
-    """What an index is on. ``at``: where it begins in the statement; ``function``: around the column, as in
-    ``(lower(city))``, else ""."""
+    """A column of an index. ``at``: its position in the statement; ``function``: the function around it, as
+    in ``(lower(city))``, else ""."""
 
     name: str
     at: int
@@ -67,10 +67,11 @@ class Column:
 
 @dataclass(frozen=True)
 class IndexStatement:
-    """``verb``: one of ``CREATE``, ``DROP``, ``SHOW``, ``REBUILD``, ``REFRESH``; ``name``: of the index, ""
-    for all; ``table``: the parts of the table's name; ``kind``: behind USING, in small letters, "" without;
-    ``lenient``: IF [NOT] EXISTS; ``places``: where its parts begin in ``text``; ``problem``: what is
-    wrong behind the table's name, for whose tables the statement may be right in another dialect."""
+    """``verb``: one of ``CREATE``, ``DROP``, ``SHOW``, ``REBUILD``, ``REFRESH``. ``name``: of the index, ""
+    for all. ``table``: the parts of the table's name. ``kind``: the word after USING in lower case, or "".
+    ``lenient``: IF [NOT] EXISTS. ``places``: positions of its parts in ``text``. ``problem``: a syntax error
+    after the table's name. It is not raised while parsing: if the table is another source's, the statement
+    may be right in that dialect."""
 
     verb: str
     table: tuple[str, ...]
@@ -84,13 +85,13 @@ class IndexStatement:
     problem: Invalid | None = None
 
     def place(self, part: str) -> str:
-        """Where ``part`` (``name``, ``table``, ``kind``, ``columns``, ``options``) stands, for people; the
-        whole statement's place if it has no such part."""
+        """The position of ``part`` (``name``, ``table``, ``kind``, ``columns``, ``options``) for messages;
+        that of the statement if it has no such part."""
         return place(self.text, self.places.get(part, self.places["verb"]))
 
 
 def place(text: str, at: int) -> str:
-    """Line and column of a position in a statement, from 1, and what stands there."""
+    """Line and column (from 1) of a position in a statement, and the text found there."""
     before = text[:at]
     line = before.count("\n") + 1
     column = at - (before.rfind("\n") + 1) + 1
@@ -99,9 +100,9 @@ def place(text: str, at: int) -> str:
 
 
 def parse(text: str) -> IndexStatement | None:
-    """The statement in a text, None for one that is not about indexes.
+    """The index statement in a text; None for any other statement.
 
-    Raises ``Invalid`` with line and column for one that is, but whose table cannot be read.
+    Raises ``Invalid`` with line and column if the statement has a syntax error up to the table's name.
     """
     reader = _Reader(text)
     verb = reader.verb()
@@ -109,12 +110,12 @@ def parse(text: str) -> IndexStatement | None:
 
 
 def table_parts(name: str) -> tuple[str, ...]:
-    """The parts of a table's name as SQL writes it. Raises ``Invalid`` for a text that is none."""
+    """The parts of a table's name written as in SQL. Raises ``Invalid`` for any other text."""
     return _Reader(name).table()
 
 
 class _Reader:
-    """The tokens of a statement, one after the other; the last one is empty."""
+    """Reads a statement token by token; the last token is an empty end mark."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -140,7 +141,7 @@ class _Reader:
             return SHOW
         if first.is_word("REINDEX"):
             return REBUILD
-        # REFRESH INDEX is a table's name in Spark's own REFRESH, which takes any text.
+        # In Spark's own REFRESH, which accepts any text, INDEX would be a table's name.
         if first.is_word("REFRESH") and second.is_word("INDEX") and third.kind in (_WORD, _QUOTED):
             return REFRESH
         return None
@@ -179,7 +180,7 @@ class _Reader:
         return known
 
     def _what(self) -> tuple[str, tuple[Column, ...], dict[str, str]]:
-        """What follows the table in CREATE INDEX."""
+        """The parts of CREATE INDEX after the table: kind, columns, options."""
         kind = self._name("kind", "a kind of index").lower() if self._took("USING") else ""
         columns: list[Column] = []
         if self._took("("):
@@ -265,7 +266,7 @@ class _Reader:
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """The words, names, texts and signs of a statement, without blanks and comments."""
+    """The words, quoted names, string literals and signs of a statement, without blanks and comments."""
     for found in _TOKEN.finditer(text):
         kind, content = str(found.lastgroup), found.group()
         if kind == _QUOTED:

@@ -1,9 +1,9 @@
-"""``create_index``: an index is built by a Spark job, so that a cluster builds one on a table of any size.
+"""``create_index``: builds an index in a Spark job, so that a cluster can index a table of any size.
 
-The driver plans, lists, catches up and completes (``indexing.index_build``, step by step the same); the rows
-of each file group of the data are made by a task. A task leaves nothing that has a name in the table, so
-attempts that Spark repeats, speculates or forgets are harmless. Should the driver die, the next builder or
-dropper clears away what it began.
+The driver plans, lists, catches up and completes, in the same steps as ``indexing.index_build``. One task per
+file group of the data computes the index rows. Tasks leave no named file in the table, so retried,
+speculative and abandoned attempts are harmless. If the driver dies, the next build or drop of the index
+removes what it left.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def create_index(
     properties: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> Built | lifecycle.Refreshed:
-    """``Table.create_index``, with a Spark task for each file group of the data, and for each cluster of a
-    vector index; the index is the same.
+    """``Table.create_index`` with one Spark task per file group of the data, and one per cluster of a vector
+    index; the resulting index is the same.
 
     ``properties`` are those of ``open_table``. ``progress(what, done, total)`` is called while tasks run.
-    Raises what ``Table.create_index`` raises, ``Unsupported`` for Spark Connect, and ``Unavailable`` where
-    Spark gave a task up; the table has no part of the index then.
+    Raises what ``Table.create_index`` raises, ``Unsupported`` on Spark Connect, and ``Unavailable`` if Spark
+    gave up on a task; the table then has no part of the index.
     """
     context = driver_context(spark, "create_index")
     ensure_python(spark)
@@ -69,7 +69,7 @@ def reindex(
     properties: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> list[Built | lifecycle.Refreshed]:
-    """``Table.reindex``, or ``reindex_all`` without a name, with Spark tasks as ``create_index`` has them."""
+    """``Table.reindex``, or ``reindex_all`` without a name, with Spark tasks as in ``create_index``."""
     context = driver_context(spark, "reindex")
     ensure_python(spark)
     table = open_table(shared_location(path), properties)
@@ -92,7 +92,7 @@ def refresh_index(
     properties: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> lifecycle.Refreshed:
-    """``Table.refresh_index``, with a Spark task for each cluster of the vector index."""
+    """``Table.refresh_index`` with one Spark task per cluster of the vector index."""
     context = driver_context(spark, "refresh_index")
     ensure_python(spark)
     table = open_table(shared_location(path), properties)

@@ -1,15 +1,15 @@
-"""One write of the data source, shared by processes that never meet.
+"""One write of the data source, shared by processes that cannot talk to each other.
 
 Spark runs a data source's code in a planner worker, in task workers and in a commit worker on the
-driver's machine; nothing but the tasks' messages goes from one to the next. The transaction must be
-open before the first log file is named, and its streaming guard needs the ids that only tasks are
-told. So the first task to come begins it and leaves what the others need in the table:
+driver's machine; only the tasks' messages pass between them. The transaction must be open before the
+first log file is named, and its streaming guard needs ids that only tasks receive. So the first task
+begins the transaction and leaves what the others need in the table:
 
-  .hoodie/.mainstem/spark/<job>.lock   OS lock: one task at a time looks and begins (freed by death)
+  .hoodie/.mainstem/spark/<job>.lock   OS lock: one task at a time looks and begins (death frees it)
   .hoodie/.mainstem/spark/<job>.json   guard and ordinal; then the transaction's spec; then "ended"
 
-Tasks keep the heartbeat fresh while they run; the commit worker takes the transaction over. Files
-of ended jobs are swept: their number stays bounded.
+Tasks keep the heartbeat fresh while they run; the commit worker resumes the transaction. Old files of
+ended jobs are deleted, so their number stays bounded.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ _RECORD_BYTES_MAX = 16 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Job:
-    """What is known about a job so far. ``spec`` once begun, ``earlier`` if the guard ended it."""
+    """The state of a job. ``spec``: set once the transaction has begun. ``earlier``: the instant that already
+    committed this batch, according to the guard."""
 
     guard: StreamGuard | None = None
     counted: StreamWrite | None = None
@@ -62,7 +63,7 @@ class Job:
 
 
 def job_name(seed: str) -> str:
-    """File name of a job from any text that is the same in all its processes."""
+    """File name of a job, derived from a text that is the same in all its processes."""
     return hashlib.sha256(seed.encode()).hexdigest()[:24]
 
 
@@ -79,10 +80,9 @@ class SharedJob:
     # -- in tasks ----------------------------------------------------------------------------------
 
     def enter(self, ids: GuardIds | None, *, counted: bool, looks: str) -> Job:
-        """First call of every task: the ordinal is settled before the first row comes.
+        """First call of every task: settles the write's ordinal before the first row arrives.
 
-        ``counted``: the batch may be written several times (``foreachBatch``), else the ordinal is
-        0.
+        ``counted``: the batch may consist of several writes (``foreachBatch``); otherwise the ordinal is 0.
         """
         job = self._read()
         if job is not None:
@@ -105,7 +105,7 @@ class SharedJob:
         return Job(StreamGuard(ids.identifier, ids.batch_id, ordinal), what)
 
     def begin(self, schema: pa.Schema) -> Job:
-        """Second call, by tasks that have rows: the transaction is open, or known as committed.
+        """Second call, by tasks with rows: opens the transaction, unless it is open or already committed.
 
         ``schema``: columns and types of the rows, the same in every task.
         """
@@ -145,7 +145,7 @@ class SharedJob:
                     known.append(job.spec)
                 self._storage.renew(paths.heartbeat(known[0].instant))
             except (OSError, MainstemError):
-                return  # rolled back (the task finds out when it writes), or slow storage
+                return  # rolled back (the task notices when it writes), or slow storage
 
         often_ms = min(options.heartbeat_ms, options.table_heartbeat[0]) / 2
         task = SystemClock().every_ms(often_ms, beat, "task-heartbeat")
@@ -158,7 +158,7 @@ class SharedJob:
     # -- in the commit worker ----------------------------------------------------------------------
 
     def commit(self, results: list[bytes]) -> Outcome | None:
-        """Publish the tasks' files. None when no task had rows."""
+        """Publishes the tasks' files. Returns None if no task had rows."""
         job = self._read() or Job()
         ok = False
         try:
@@ -177,13 +177,13 @@ class SharedJob:
             for result in results:
                 txn.add_task_result(result)
             if job.guard is not None:
-                # A new process reads the whole timeline once: not under the lock.
+                # A new process must read the whole timeline once; do it before taking the lock.
                 ctx = self._table.writer_context()
                 ctx.guards.refresh(ctx.publisher.timeline())
             return txn.commit()
 
     def abort(self) -> None:
-        """Undo what the tasks wrote; harmless when there is nothing."""
+        """Undoes what the tasks wrote; harmless if there is nothing."""
         job = self._read()
         if job is None or job.ended:
             return
@@ -231,7 +231,7 @@ class SharedJob:
             os.close(fd)
 
     def _sweep(self) -> None:
-        """Forget all but the newest ended jobs, and what drivers that died left a day ago."""
+        """Deletes all but the newest ended jobs, and anything a day old that dead drivers left."""
         entries = sorted(self._storage.entries(FOLDER), key=lambda e: e.mtime_ms, reverse=True)
         newest = entries[0].mtime_ms if entries else 0
         ended = [e for e in entries if e.name.endswith(".json") and e.size == _ENDED_BYTES]
@@ -241,7 +241,7 @@ class SharedJob:
 
 
 def encode_job(job: Job) -> bytes:
-    """JSON of a job; no live objects, so nothing is executed when it is read back."""
+    """A job as JSON. Not pickled, so that reading it back executes nothing."""
     record = {
         "guard": asdict(job.guard) if job.guard else None,
         "counted": asdict(job.counted) if job.counted else None,
@@ -253,7 +253,7 @@ def encode_job(job: Job) -> bytes:
 
 
 def decode_job(data: bytes, path: str, base: str) -> Job:
-    """The job in a record. Raises ``CorruptTable``."""
+    """Parses a job's record. Raises ``CorruptTable`` if it is damaged."""
     try:
         record = json.loads(data)
         return Job(

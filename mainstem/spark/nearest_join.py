@@ -1,10 +1,10 @@
-"""``vector_join``: the nearest rows of a table for every row of a DataFrame, searched by Spark's tasks.
+"""``vector_join``: finds the nearest rows of a table for every row of a DataFrame, in Spark tasks.
 
-Every task searches its part of the queries, some thousands at once, as ``Table.search`` does: by the vector
-index with what is fresh, or exactly. A worker process keeps the table open, with the graphs that it loaded.
-All tasks ask for the table as of the newest instant that was completed when the join was made. Beside a write
-that began before that instant and is still under way there is no such moment (its rows may yet belong to it):
-then each task asks for the newest rows that there are when it asks.
+Every task searches for its share of the queries, some thousands at a time, like ``Table.search``: with the
+vector index and the rows that it lacks, or exactly. A worker process keeps the table and its loaded graphs
+open. All tasks read the table as of the newest instant that was completed when the join was created. If a
+write that began before that instant is still pending, that view is not settled yet (its rows may still appear
+in it); each task then reads the newest rows at the time of its search.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mainstem.vectors.search.request import DISTANCE, QUERY_INDEX
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Before the names of query columns that the table has, too (``HoodieVectorSearchPlanBuilder``).
+#: Prefix of query columns whose name the table has too (``HoodieVectorSearchPlanBuilder``).
 PREFIX = "_hudi_query_"
 _QUERIES_TOGETHER = 5000
 _HITS_TOGETHER = min(SEARCH_HITS_MAX, 500_000)
@@ -40,7 +40,7 @@ _HITS_TOGETHER = min(SEARCH_HITS_MAX, 500_000)
 
 @dataclass(frozen=True)
 class _Join:
-    """What a task needs to know. ``names``: query column -> its name in the answer."""
+    """What a task needs to know. ``names``: (query column, its name in the result)."""
 
     path: str
     properties: tuple[tuple[str, str], ...]
@@ -76,13 +76,14 @@ def vector_join(
 ) -> DataFrame:
     """The ``k`` rows of the table at ``path`` whose ``column`` is nearest to each row's ``query_column``.
 
-    Columns: those of the table but the searched one (or ``columns``), those of ``queries`` but the query
-    (with the prefix ``_hudi_query_`` where the table has the name), ``_hudi_query_index`` (long, one for each
-    query) and ``_hudi_distance``: as of Hudi's ``hudi_vector_search_batch``. Queries that are null have no
-    rows. ``filter`` (an expression, or a text as of ``option("filter", ...)``), ``metric``, ``as_of``, ``ef``
-    and ``exact`` are those of ``Table.search``; rows beyond ``max_distance`` are left out. ``properties`` are
-    those of ``open_table``. Raises ``Invalid`` for columns that are not there or hold no vectors; queries of
-    another dimension fail in the tasks.
+    The result has the table's columns except the searched one (or only ``columns``), the columns of
+    ``queries`` except the query (prefixed with ``_hudi_query_`` if the table has the same name),
+    ``_hudi_query_index`` (long, unique per query) and ``_hudi_distance``, as in Hudi's
+    ``hudi_vector_search_batch``. Null queries yield no rows. ``filter`` (an expression, or a text as in
+    ``option("filter", ...)``), ``metric``, ``as_of``, ``ef`` and ``exact`` are those of ``Table.search``;
+    rows farther than ``max_distance`` are left out. ``properties`` are those of ``open_table``. Raises
+    ``Invalid`` for columns that do not exist or hold no vectors; queries of another dimension fail in the
+    tasks.
     """
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
@@ -121,7 +122,7 @@ def vector_join(
 
 @lru_cache(maxsize=8)
 def open_search(path: str, properties: tuple[tuple[str, str], ...]) -> Table:
-    """The table, kept open by this process: its graphs are loaded once."""
+    """The table, kept open in this process so that its graphs are loaded only once."""
     return open_table(path, dict(properties))
 
 
@@ -138,7 +139,7 @@ def _columns(table: Table, column: str, columns: Sequence[str] | None) -> list[s
 
 
 def moment_of(table: Table) -> str | None:
-    """The requested time as of which a join's tasks read; None where none is settled."""
+    """The requested time as of which a join's tasks read; None if no such view is settled."""
     state = TableState.load(table.opened.seams.storage, table.config)
     newest = max((i.requested for i in state.timeline.completed), default=None)
     pending = state.first_pending_write
@@ -147,7 +148,7 @@ def moment_of(table: Table) -> str | None:
 
 
 def _joined(join: _Join, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One task."""
+    """The work of one task: the query rows in, the nearest rows out."""
     table = open_search(join.path, join.properties)
     length = max(1, min(_QUERIES_TOGETHER, _HITS_TOGETHER // max(join.k, 1)))
     for rows in gathered(batches):
@@ -177,7 +178,7 @@ def _nearest(join: _Join, table: Table, rows: pa.Table) -> pa.Table:
 
 
 def matrix(vectors: pa.ChunkedArray, name: str) -> np.ndarray:
-    """float64 (q, d) of lists of one length; ``Invalid`` where they are not."""
+    """Lists of equal length as a float64 matrix (queries x dimension). Raises ``Invalid`` for other lists."""
     lists = vectors.combine_chunks()
     lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
     if len(lengths) and (lengths != lengths[0]).any():

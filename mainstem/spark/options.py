@@ -1,8 +1,8 @@
 """Options of a Spark read or write, under Hudi's own names (DataSourceWriteOptions,
 HoodieTableConfig).
 
-Every ``hoodie.*`` option is understood, or refused by name: one that is ignored in silence could
-change what a job writes. Names are compared without case, as Spark's data sources see them.
+Every ``hoodie.*`` option is either followed or refused by name: an option that is silently ignored could
+change what a job writes. Names are case-insensitive, as in Spark's data sources.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _CATALOG = (
 class WriteOptions:
     """Checked options of one write.
 
-    ``table``: properties that the table must have, or is created with; ``passed``: settings for
+    ``table``: properties that an existing table must have or a new one gets; ``passed``: settings for
     opening it (locks, clock, heartbeat); ``given``: table property -> option name as the user wrote
     it.
     """
@@ -131,7 +131,7 @@ class ReadOptions:
     @classmethod
     def parse(cls, options: Mapping[str, object], *, lenient: bool = False) -> ReadOptions:
         """Raises ``Invalid`` for an unknown name, a wrong value or options that exclude each
-        other. ``lenient``: the options may be a stream's, which names no range of its own."""
+        other. ``lenient``: accept the options of a stream, which sets no range."""
         texts = texts_of(options)
         if not texts.get("path"):
             raise Invalid(f'option "path" is missing: the folder of the table. {_CATALOG}')
@@ -171,7 +171,7 @@ class ReadOptions:
         return found
 
     def _check_changes(self, texts: Mapping[str, str], lenient: bool) -> None:
-        """Options of changes belong to incremental queries and streams, each to its own kind."""
+        """Refuses options for changes in other queries, and combinations that exclude each other."""
         if not lenient:
             ours = (CHANGE_FORMAT, DELETES, IMAGES)
             stray = [n for n in ours if n in texts and self.query_type != INCREMENTAL]

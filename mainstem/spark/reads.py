@@ -1,8 +1,8 @@
 """Reading from Spark: batches and micro-batches, one Spark partition per file slice.
 
-A stream's offsets are completion times: a batch holds what instants completed in (start, end], so an
-instant that completes late, whenever it was requested, belongs to a later batch and is never missed
-(Hudi's HoodieStreamSourceV2). A replayed batch asks for the same range again.
+A stream's offsets are completion times: a batch holds the changes of instants that completed in (start, end].
+So an instant that completes late belongs to a later batch, whenever it was requested, and is never missed
+(as in Hudi's HoodieStreamSourceV2). A replayed batch reads the same range again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ try:  # Spark 4.2 and newer
         ReadMaxFiles,
         SupportsTriggerAvailableNow,
     )
-except ImportError:  # Spark 4.1 asks for everything there is
+except ImportError:  # Spark 4.1 always reads everything available
     ReadAllAvailable = ReadLimit = ReadMaxFiles = None
     SupportsTriggerAvailableNow = object
 
@@ -47,7 +47,7 @@ _AT = "completion"
 
 
 def plan_of(options: ReadOptions) -> ScanPlan:
-    """The query that a batch read asks for."""
+    """The query of a batch read."""
     if options.query_type == INCREMENTAL:
         after = None if options.begin == "0" else options.begin
         return changes_of(options, after, options.end)
@@ -64,13 +64,13 @@ def plan_of(options: ReadOptions) -> ScanPlan:
 
 
 def explain(path: str, **options: object) -> Explanation:
-    """What ``spark.read`` with these options leaves unread, and by which index; no row is read and no session
-    needed. ``options`` are those of a batch read: ``explain("/data/trips", filter="fare > 90")``."""
+    """Which files ``spark.read`` with these options skips, and by which index; reads no rows and needs no
+    session. ``options`` are those of a batch read: ``explain("/data/trips", filter="fare > 90")``."""
     return plan_of(ReadOptions.parse({**options, "path": path})).explain()
 
 
 def filter_of(options: ReadOptions, schema: pa.Schema) -> pc.Expression | None:
-    """What ``option("filter", ...)`` keeps; Spark's own filters cannot be taken (see ``Reader``)."""
+    """The filter of ``option("filter", ...)``; Spark's own filters cannot be used (see ``Reader``)."""
     if options.filter is None:
         return None
     meta = [pa.field(name, pa.string()) for name in META_FIELDS]
@@ -85,7 +85,7 @@ def schema_of(options: ReadOptions) -> pa.Schema:
 
 
 def changes_of(options: ReadOptions, after: str | None, until: str | None) -> ScanPlan:
-    """What changed in a range of completion times, in the form that the options ask for."""
+    """The changes within a range of completion times, in the format that the options name."""
     table = open_table(options.location, properties=options.passed)
     columns = list(options.columns) if options.columns else None
     if options.change_format == CDC:
@@ -106,9 +106,9 @@ class SplitPartition(InputPartition):
 
 
 class Reader(DataSourceReader):
-    """A batch query. It has no ``pushFilters``: what Spark 4.1 to 4.3 plan with the filters of one query they
-    keep for all queries of the same DataFrame or view, whose rows would be missing, and where
-    ``spark.sql.python.filterPushdown.enabled`` is off they refuse a source that has it."""
+    """A batch query. It has no ``pushFilters``: Spark 4.1 to 4.3 reuse the partitions that they planned with
+    one query's filters for all queries of the same DataFrame or view, which would then miss rows. They also
+    refuse a source with ``pushFilters`` if ``spark.sql.python.filterPushdown.enabled`` is off."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -122,8 +122,8 @@ class Reader(DataSourceReader):
 
 
 def rows_of(options: ReadOptions, partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows of a file slice in batches as Spark wants them; Spark makes a partition of its own where there
-    is none, which has no rows."""
+    """Rows of a file slice in batches of Spark's types. If a query has no partitions, Spark passes one of its
+    own, which has no rows."""
     if isinstance(partition, SplitPartition):
         for table in partition.split.read(storage_of(options.location)):
             yield from fit_for_spark(table, schema)
@@ -144,7 +144,7 @@ def check_stream(options: ReadOptions) -> None:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A streaming query: micro-batches of what completed since the last one."""
+    """A streaming query: each micro-batch reads what completed since the previous one."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         check_stream(options)
@@ -163,7 +163,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {_AT: start}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Spark has no limit that counts instants: the number goes as one of files."""
+        """Spark has no limit that counts instants, so the number is passed as a number of files."""
         most = self._options.max_instants
         return ReadAllAvailable() if most is None else ReadMaxFiles(most)
 
@@ -211,6 +211,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     else:
 
         def latestOffset(self) -> dict[str, str]:  # type: ignore[misc]  # the other signature of the two
-            """Spark 4.1 does not say where the stream is: after a restart it is known from the first
-            batch on, so that one is not limited."""
+            """Spark 4.1 does not pass the stream's position. After a restart it is unknown until the first
+            batch, so the first batch is not limited."""
             return self._end(self._reached, self._options.max_instants)

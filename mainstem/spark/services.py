@@ -1,7 +1,7 @@
-"""``run_services``: table services by a Spark job, so that a cluster compacts a table of any size.
+"""``run_services``: runs table services in a Spark job, so that a cluster can compact a table of any size.
 
-The driver plans, claims and completes; each file group of a compaction is one task. A task makes one base
-file under a name that the plan fixes, so attempts that Spark repeats, speculates or forgets are harmless.
+The driver plans, claims and completes; each file group of a compaction is one task. A task writes one base
+file under a name that the plan fixes, so retried, speculative and abandoned attempts are harmless.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def run_services(
     """One round of table services (``Table.run_services``); compactions run as Spark tasks.
 
     ``properties`` are those of ``open_table``. The other services run on the driver. Raises ``Invalid`` or
-    ``Unsupported`` for wrong arguments and tables; a service that failed has ``error`` in what is
-    returned, and is warned about.
+    ``Unsupported`` for wrong arguments and tables. A failed service has ``error`` set in its
+    ``ServiceRun``, and a warning is issued.
     """
     context = driver_context(spark, "run_services")
     ensure_python(spark)
@@ -79,5 +79,5 @@ def _compact(
 
 
 def _compact_group(task: GroupTask) -> CompactionStat:
-    # A name per attempt: two of one task never write the same private file.
+    # A name per attempt, so two attempts of a task never write the same private file.
     return task.run(os.urandom(8).hex())

@@ -1,8 +1,8 @@
-"""``write_stream`` and ``write_batch``: a DataFrame into a table, in one commit per micro-batch or
+"""``write_stream`` and ``write_batch``: write a DataFrame into a table, one commit per micro-batch or
 call.
 
-Two ways lead to the same files. A small batch comes to the driver as Arrow (no Python workers, no
-shuffle: a third of the latency); a large one is written by the executors, each task into its own
+There are two ways to write the same rows. A small batch is collected in the driver as Arrow (no Python
+workers, no shuffle: a third of the latency). A large one is written by the executors, each task into its own
 log files, and only the write stats come back. Either way the driver begins and commits.
 """
 
@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 _RETRYABLE = (Unavailable, LockUnavailable, LeaseLost, RolledBack, OutcomeUnknown)
 _RESULT = "result"
 _BUCKET = "_mainstem_bucket"
-# Without a shuffle every task writes its own file per bucket; from so many tasks on one is worth
-# it.
+# Without a shuffle every task writes its own file per bucket; above this number of tasks a shuffle pays off.
 _SHUFFLE_ABOVE_TASKS = 8
 
 OnOutcome = Callable[[int, Outcome], None]
@@ -63,15 +62,15 @@ def write_stream(
     output_mode: str = "append",
     on_outcome: OnOutcome | None = None,
 ) -> StreamingQuery:
-    """Start a streaming query that upserts (or deletes) every micro-batch, exactly once.
+    """Starts a streaming query that upserts (or deletes) every micro-batch, exactly once.
 
-    ``options`` carry Hudi's names (README lists them); a missing table is created from them.
-    ``checkpoint`` is Spark's checkpoint folder, ``trigger`` a processing time ("1 second") or the
-    arguments of ``DataStreamWriter.trigger`` ({"availableNow": True}). ``output_mode`` "update" is
-    fine here, since rows replace older ones by key. ``on_outcome(batch id, outcome)`` is called
-    after every batch. Table services run beside the query in this process, where they are due, unless
-    options switch them off (``docs/services.md``); no batch waits for them. Raises ``Invalid`` or
-    ``Unsupported`` before the query starts for wrong options.
+    ``options`` have Hudi's names (``docs/options.md`` lists them; ``docs/writing.md`` explains operations);
+    a missing table is created from them. ``checkpoint`` is Spark's checkpoint folder, ``trigger`` a
+    processing time ("1 second") or the arguments of ``DataStreamWriter.trigger`` ({"availableNow": True}).
+    ``output_mode`` "update" works too, because rows replace older ones by key. ``on_outcome(batch id,
+    outcome)`` is called after every batch. Table services run beside the query in this process when they are
+    due, unless options switch them off (``docs/services.md``); no batch waits for them. Raises ``Invalid``
+    or ``Unsupported`` for wrong options, before the query starts.
     """
     _check_output_mode(output_mode)
     parsed = _beside_services(WriteOptions.parse(options or {}, path=path))
@@ -100,11 +99,11 @@ def write_batch(
     options: Mapping[str, object] | None = None,
     ordinal: int | None = None,
 ) -> Outcome:
-    """Write a DataFrame in one commit and return what became of it.
+    """Writes a DataFrame in one commit and returns the outcome.
 
-    Inside a ``foreachBatch`` function it is exactly once: the guard knows query, batch and which
-    write of the batch this is. From a thread of the user's own ``ordinal`` must be given (and the
-    batch id and identifier, as options), else the call is refused.
+    Inside a ``foreachBatch`` function the write is exactly once: the guard knows the query, the batch and
+    the number of this write within the batch. In a thread that the function started, pass ``ordinal`` (and
+    the batch id and identifier as options), otherwise the call is refused with ``Invalid``.
     """
     given = dict(options or {})
     if ordinal is not None:
@@ -123,11 +122,10 @@ def write_batch(
 
 
 def use_session(session: SparkSession) -> None:
-    """Make ``session`` the active one of the calling thread.
+    """Makes ``session`` the active session of the calling thread.
 
-    ``df.write.format("mainstem")`` in a thread that the program started itself fails in Spark with
-    DATA_SOURCE_NOT_FOUND, because Spark looks for Python data sources in the thread's active
-    session.
+    Without it, ``df.write.format("mainstem")`` fails with DATA_SOURCE_NOT_FOUND in a thread that the
+    program started: Spark looks for Python data sources in the thread's active session.
     """
     context = session.sparkContext
     classic = getattr(context._jvm, "org.apache.spark.sql.classic.SparkSession")
@@ -135,7 +133,7 @@ def use_session(session: SparkSession) -> None:
 
 
 def _beside_services(options: WriteOptions) -> WriteOptions:
-    """As in Hudi's streaming sink, services run beside a stream unless they are switched off."""
+    """Options with table services on by default, as in Hudi's streaming sink."""
     return replace(options, passed={SERVICES_AUTOMATIC: "true", **options.passed})
 
 
@@ -165,13 +163,13 @@ def _check_classic(session: SparkSession) -> None:
 def _with_retries(
     options: WriteOptions, guard: StreamGuard | None, attempt: Callable[[], Outcome]
 ) -> Outcome:
-    """Hudi's ``streaming.retry.count`` and ``.interval.ms``, doubled each time."""
+    """Retries by Hudi's ``streaming.retry.count`` and ``.interval.ms``; the pause doubles each time."""
     pause = options.retry_ms / 1000
     for remaining in range(options.retries, -1, -1):
         try:
             return attempt()
         except OutcomeUnknown:
-            # Only the guard can tell whether the commit stands; a plain write must not guess.
+            # Only the guard can tell whether the commit succeeded; a plain write must not guess.
             if not remaining or guard is None:
                 raise
         except _RETRYABLE:
@@ -183,10 +181,10 @@ def _with_retries(
 
 
 def _write_counted(df: DataFrame, ways: _Ways, ids: GuardIds) -> Outcome:
-    """One of perhaps several writes of a micro-batch: its ordinal is counted in storage."""
+    """One of possibly several writes of a micro-batch; its ordinal is counted in storage."""
     seams = ways.table.opened.seams
     random = seams.random
-    if not ids.run:  # everything was given by hand: there is nothing to count
+    if not ids.run:  # all ids were given as options: nothing to count
         assert ids.ordinal is not None
         guard = StreamGuard(ids.identifier, ids.batch_id, ids.ordinal)
         return _with_retries(ways.options, guard, lambda: ways.write(df, guard))
@@ -250,7 +248,7 @@ class _StreamSink:
         try:
             return self._ways.write(df, guard)
         except Invalid:
-            # Perhaps the table's properties changed since it was opened: look once, else it stands.
+            # The table's properties may have changed since it was opened: reload once, else re-raise.
             again = _Ways(open_or_create(self._options, self._schema), self._options)
             if not self._ways.table.config.changed(again.table.config):
                 raise
@@ -258,12 +256,12 @@ class _StreamSink:
             return self._ways.write(df, guard)
 
 
-# Rows and bytes of the last batch per table: a hint for the next one, nothing depends on it.
+# Rows and bytes of the last batch per table: only a hint for choosing how to write the next one.
 _last_batch: dict[str, tuple[int, int]] = {}
 
 
 class _Ways:
-    """Chooses between driver and executors, and learns from batch to batch."""
+    """Chooses between driver and executors by the size of the previous batch."""
 
     def __init__(self, table: Table, options: WriteOptions) -> None:
         self.table = table
@@ -283,7 +281,7 @@ class _Ways:
             return txn.commit()
 
     def _through_driver(self, df: DataFrame) -> pa.Table | None:
-        """The whole batch if it is small, else None. A first batch is tried up to the limit."""
+        """The whole batch if it is small, else None. The first batch is collected up to the row limit."""
         rows_max, bytes_max = self.options.driver_rows, self.options.driver_bytes
         if rows_max == 0 or bytes_max == 0:
             return None
@@ -297,7 +295,7 @@ class _Ways:
             return df.toArrow()
         except Exception as error:
             if "maxResultSize" in str(error) or "MAX_RESULT_SIZE" in str(error):
-                return None  # a burst: the driver would not hold it
+                return None  # a burst too large for the driver
             raise
 
     def _on_executors(self, df: DataFrame, guard: StreamGuard | None) -> Outcome:
@@ -319,12 +317,11 @@ class _Ways:
         return sum(result[1] for result in results)
 
     def _by_bucket(self, df: DataFrame, spec: WriteSpec) -> DataFrame:
-        """Rows of one bucket in one task, where there are so many tasks that files would be
-        many."""
+        """Shuffles the rows of each bucket into one task if many tasks would write many small files."""
         if self.options.shuffle == "OFF" or _BUCKET in df.columns:
             return df
         few = _tasks(df) <= _SHUFFLE_ABOVE_TASKS
-        # A bulk insert may write one base file per bucket only, whatever the number of tasks.
+        # A bulk insert may write only one base file per bucket, however many tasks there are.
         if self.options.shuffle == "AUTO" and few and self.options.operation != BULK_INSERT:
             return df
         return by_bucket(df, spec)
@@ -338,10 +335,10 @@ def _tasks(df: DataFrame) -> int:
 
 
 def by_bucket(df: DataFrame, spec: WriteSpec, tasks: int | None = None) -> DataFrame:
-    """The same rows, those of one bucket in one task (Hudi's ``BucketIndexPartitioner``).
+    """The same rows, with all rows of a bucket in one task (Hudi's ``BucketIndexPartitioner``).
 
     Spark's own ``repartition`` hashes differently from Hudi, so the target task is computed per
-    batch and given to ``repartitionById``.
+    batch and passed to ``repartitionById``.
     """
     from pyspark.sql import functions as F
     from pyspark.sql import types as T

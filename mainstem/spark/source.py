@@ -1,9 +1,9 @@
 """``format("mainstem")`` (and ``format("hudi")``): a Python data source for reads and writes, in batches
 and as streams, on Arrow.
 
-What Spark's Python data sources cannot do stands in README's table of limits: no column pruning
-(use ``option("columns", "a,b")``), no shuffle before the write, no MERGE, UPDATE or DELETE
-statements, and catalog tables lose their path.
+``docs/limits.md`` lists what Spark's Python data sources cannot do: no column pruning (use
+``option("columns", "a,b")``), no shuffle before the write, no MERGE, UPDATE or DELETE statements, and
+catalog tables lose their path.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("mainstem")`` and ``format("hudi")`` known to a session.
+    """Registers ``format("mainstem")`` and ``format("hudi")`` in a session.
 
-    Raises ``Invalid`` when a cluster's Python workers would run another interpreter.
+    Raises ``Invalid`` if a cluster's Python workers would run another interpreter.
     """
     from mainstem.spark.worker_repairs import ensure_python
 
@@ -57,7 +57,7 @@ def register(spark: SparkSession) -> None:
 
 
 class MainstemSource(DataSource):
-    """The data source; ``path`` and Hudi's own names are its options."""
+    """The data source. Its options are ``path`` and Hudi's own option names."""
 
     @classmethod
     def name(cls) -> str:
@@ -65,8 +65,8 @@ class MainstemSource(DataSource):
         return "mainstem"
 
     def schema(self) -> StructType:
-        """The table's columns behind Hudi's five meta columns, or those of option ``columns``; with
-        change data ``op``, ``ts_ms``, ``before`` and ``after``."""
+        """Hudi's five meta columns and the table's columns, or those of option ``columns``; for change
+        data ``op``, ``ts_ms``, ``before`` and ``after``."""
         return spark_schema(schema_of(ReadOptions.parse(dict(self.options), lenient=True)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -74,7 +74,7 @@ class MainstemSource(DataSource):
         return Reader(ReadOptions.parse(dict(self.options)), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Mode append only: rows are upserted, inserted or deleted by key."""
+        """A batch write; mode append only: rows are upserted, inserted or deleted by key."""
         if overwrite:
             raise Unsupported(
                 'mode("overwrite") is not supported: non-blocking writers cannot replace a table'
@@ -85,7 +85,7 @@ class MainstemSource(DataSource):
         return _BatchWriter(options, schema, uuid.uuid4().hex)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """Output mode append only."""
+        """A streaming write; output mode append only."""
         if overwrite:
             raise Unsupported(
                 "output mode complete is not supported: it would replace the whole table in every"
@@ -123,8 +123,8 @@ class _Written(WriterCommitMessage):
 def _write_part(
     options: WriteOptions, schema: pa.Schema, batches: Iterator[pa.RecordBatch], job: str | None
 ) -> _Written:
-    """A task of a batch write (``job`` given) or of a streaming write (the job is run and
-    batch)."""
+    """Runs one task of a batch write (``job`` given) or of a streaming write (``job`` None: named by query,
+    run and batch)."""
     from pyspark import TaskContext
 
     from mainstem.spark.tasks import write_partition
@@ -176,7 +176,7 @@ def _undo(
 
 
 class _BatchWriter(DataSourceArrowWriter):
-    """Pickled to the tasks and to the commit worker: its job name is the same in all of them."""
+    """Pickled to the tasks and to the commit worker, so that all of them share one job name."""
 
     def __init__(self, options: WriteOptions, schema: StructType, job: str) -> None:
         self._options = options
@@ -194,7 +194,7 @@ class _BatchWriter(DataSourceArrowWriter):
 
 
 class _StreamWriter(DataSourceStreamArrowWriter):
-    """Made anew in the planner and for every commit; only messages connect the two."""
+    """Created anew in the planner and for every commit; only the tasks' messages connect the two."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options

@@ -1,4 +1,4 @@
-"""What runs in Spark's task workers: log files from Arrow batches."""
+"""Code that runs in Spark's task workers: writes Arrow batches as log files."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from mainstem.layout.schema_fit import arrow_user_schema, fit_batch
 from mainstem.writers.write_spec import WriteSpec
 from mainstem.writers.write_task import write_task
 
-# Spark hands over 10,000 rows at a time; larger blocks encode faster and make fewer blocks per
-# file.
+# Spark passes 10,000 rows at a time; larger blocks encode faster, and files have fewer of them.
 _ROWS_TOGETHER = 100_000
 _BYTES_TOGETHER = 64 * 1024 * 1024
 
 
 def write_partition(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> tuple[bytes, int]:
-    """Write one Spark partition; returns the task's result and the Arrow bytes that came in."""
+    """Writes one Spark partition; returns the task's result and the size of its Arrow batches in bytes."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -38,14 +37,14 @@ def write_partition(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> tuple
         counted(),
         task_partition=context.partitionId(),
         stage=context.stageId(),
-        # Unique in the application: attempts, stage retries and speculative copies never meet.
+        # Unique within the application: retries and speculative copies never write the same file.
         attempt=context.taskAttemptId(),
     )
     return result, size
 
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Small batches put together, up to a bounded size."""
+    """Joins small batches into tables of bounded size."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

@@ -1,6 +1,6 @@
-"""Spark's ``StructType`` <-> Arrow schemas, as HoodieSparkSchemaConverters maps them to Avro.
+"""Converts between Spark's ``StructType`` and Arrow schemas, as HoodieSparkSchemaConverters does with Avro.
 
-Own code on purpose: the helpers inside pyspark change their signatures between releases.
+This does not use pyspark's internal functions, whose signatures change between releases.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def arrow_schema(schema: T.StructType, *, nullable: bool = False) -> pa.Schema:
 
 
 def _mark(metadata: Mapping[str, Any] | None) -> dict[str, str] | None:
-    """Of a vector, as Hudi's Spark writer takes it (HoodieSparkSchemaConverters)."""
+    """The metadata that marks a vector, as Hudi's Spark writer reads it (HoodieSparkSchemaConverters)."""
     text = (metadata or {}).get(VECTOR_MARK)
     return None if text is None else {VECTOR_MARK: str(text)}
 
@@ -84,7 +84,7 @@ def _arrow_type(kind: T.DataType, column: str) -> pa.DataType:
 def spark_schema(schema: pa.Schema) -> T.StructType:
     """Spark schema of a table's Arrow schema; every column is nullable, as Hudi stores them.
 
-    A vector is an array of what cannot be null, with the column metadata ``hudi_type``, as Hudi shows it.
+    As in Hudi, a vector is an array of non-null elements with the column metadata ``hudi_type``.
     """
     return T.StructType([_spark_field(f) for f in schema])
 
@@ -133,9 +133,9 @@ def _spark_type(kind: pa.DataType, column: str) -> T.DataType:
 
 
 def fit_for_spark(table: pa.Table | pa.RecordBatch, target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The columns of ``target`` in exactly its types and nullability, in batches of its schema.
+    """The columns of ``target``, as batches with exactly its types and nullability.
 
-    Spark 4.2 and newer compare both and refuse any difference; older ones read wrong buffers.
+    Spark 4.2 and newer compare both and refuse any difference; older releases misread the buffers.
     """
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])

@@ -3,10 +3,10 @@
     SELECT id, _hudi_distance FROM hudi_vector_search('t', 'embedding', ARRAY(0.1, 0.9), 10, 'l2')
     SELECT * FROM hudi_vector_search_batch('t', 'embedding', 'questions', 'vector', 10) WHERE price < 5
 
-Spark has no place where a Python package adds table functions to its parser, so a call is taken out of the
-statement's text and a temporary view of its answer put in, for as long as Spark analyses the statement. The
-arguments are evaluated by Spark. The vector index is used, with what is fresh beside it, unless ``algorithm``
-is ``brute_force``.
+A Python package cannot add table functions to Spark's parser. So each call in the statement's text is
+replaced by a temporary view of its result, which exists while Spark analyses the statement. Spark evaluates
+the arguments. The search uses the vector index and the rows that it lacks, unless ``algorithm`` is
+``brute_force``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BRUTE, _INDEX = "brute_force", "index"
 
 @dataclass(frozen=True)
 class Call:
-    """A call in a statement: ``start`` to ``end`` of its text, and the texts of its arguments by name."""
+    """A call in a statement: its range ``start`` to ``end`` in the text, and its arguments' texts by name."""
 
     function: str
     start: int
@@ -50,7 +50,7 @@ class Call:
 
 
 def calls_in(text: str) -> list[Call]:
-    """The calls of a statement, in order. Raises ``Invalid``, with line and column, for impossible ones."""
+    """The search calls in a statement, in order. Raises ``Invalid`` with line and column for wrong calls."""
     if SINGLE not in text.lower():
         return []
     known = [*tokens(text), Token("end", "", len(text))]
@@ -73,7 +73,7 @@ def calls_in(text: str) -> list[Call]:
 
 
 def _call(text: str, known: Sequence[Token], at: int) -> tuple[Call, int]:
-    """The call that begins at a token, and the place of the token behind it."""
+    """The call that begins at token number ``at``, and the number of the token after it."""
     function, depth, first = known[at].text.lower(), 0, at + 2
     pieces: list[list[Token]] = [[]]
     for number in range(at + 1, len(known)):
@@ -128,7 +128,10 @@ def searched(
     properties: Mapping[str, object],
     arguments: Mapping[str, Any],
 ) -> DataFrame:
-    """The statement with its calls answered. ``table_path(parts, what)``: base path of a table of ours."""
+    """Runs the statement with its calls replaced by their results.
+
+    ``table_path(parts, what)``: base path of a table of this source, None for others.
+    """
     views: list[str] = []
     try:
         for call in reversed(calls):

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def speed_up_workers() -> bool:
-    """Stop Spark 4.1 from reading its own zip files again at every call; True if it was needed.
+    """Stops Spark 4.1 from rereading its own zip files at every call; returns whether this was needed.
 
     4.1's workers call ``importlib.invalidate_caches()`` for every task and every planner or commit
-    call, which reads pyspark.zip's directory again (36 to 40 ms, several times per micro-batch).
-    The files of Spark itself do not change under a running worker; other archives keep the call.
+    call, which rereads pyspark.zip's directory (36 to 40 ms, several times per micro-batch).
+    Spark's own files do not change under a running worker; other archives are still invalidated.
     """
     if "pyspark.worker" not in sys.modules and "pyspark.daemon" not in sys.modules:
         main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
@@ -44,16 +44,16 @@ def speed_up_workers() -> bool:
 
 
 def ensure_python(session: SparkSession) -> None:
-    """Make sure that a session's Python workers can import what this driver imports.
+    """Ensures that a session's Python workers can import what this driver imports.
 
-    Spark starts ``python3`` of the PATH unless told otherwise; the tasks then fail with "No module
-    named pyarrow" (or mainstem). On a local master the session is told to use this interpreter; on
-    a cluster the paths may differ, so there it is an error (``Invalid``) that says what to set.
+    By default Spark starts ``python3`` from the PATH; tasks may then fail with "No module named pyarrow"
+    (or mainstem). On a local master, this sets the session to use this interpreter. On a cluster the paths
+    may differ, so it raises ``Invalid``, which says what to set.
     """
     try:
         context = session.sparkContext
         master, python = context.master, context.pythonExec
-    except Exception:  # Spark Connect: the workers are the server's business
+    except Exception:  # Spark Connect: the server configures its workers
         return
     if not _wrong_python(python):
         return

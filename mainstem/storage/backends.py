@@ -81,8 +81,9 @@ def _backend(scheme: str, text: str) -> Callable[[Location, bool], Storage]:
     if backend is None:
         raise Unsupported(
             f"path {text!r} has the scheme {scheme!r}, for which there is no storage: known are"
-            f" {', '.join(sorted(BACKENDS))} and paths without a scheme, on a local POSIX file system that"
-            f" all processes see. A local folder of that name is given as './{text}' or as an absolute path"
+            f" {', '.join(sorted(BACKENDS))} and paths without a scheme, on a local POSIX file system with"
+            f" hard links that all processes see. A local folder of that name is given as './{text}' or as an"
+            " absolute path"
         )
     return backend
 

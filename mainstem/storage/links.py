@@ -13,6 +13,10 @@ from mainstem.errors import Unsupported
 from mainstem.storage.protocol import Storage
 
 
+class NotDurable(OSError):
+    """The name is there, and a crash of the machine may take it away."""
+
+
 class LinkStore(Protocol):
     """The operations on names that only a file system has. Errors as in ``Storage``."""
 
@@ -20,8 +24,8 @@ class LinkStore(Protocol):
         """Give a file a second name, atomically; this publishes every instant.
 
         ``FileExistsError`` if the target exists, ``FileNotFoundError`` if the source was removed or the
-        target's folder is missing. With ``durable`` the name also survives a machine crash; if only that part
-        fails, the error is raised although the name exists.
+        target's folder is missing. With ``durable`` the name also survives a machine crash; ``NotDurable`` if
+        only that part fails, although the name exists.
         """
 
     def same_file(self, path: str, other: str) -> bool:

@@ -18,6 +18,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, TypeVar
 
 from mainstem.errors import CorruptTable
+from mainstem.storage.links import NotDurable
 from mainstem.storage.location import Location
 from mainstem.storage.protocol import Content, FileInfo, Upload
 
@@ -384,7 +385,10 @@ class LocalStorage:
     def link(self, source: str, target: str, *, durable: bool = False) -> None:
         os.link(self._full(source), self._full(target), follow_symlinks=False)
         if durable:
-            self.sync_folder(target.rpartition("/")[0])
+            try:
+                self.sync_folder(target.rpartition("/")[0])
+            except OSError as error:
+                raise NotDurable(error.errno, error.strerror, target) from error
 
     def same_file(self, path: str, other: str) -> bool:
         try:

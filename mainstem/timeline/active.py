@@ -224,6 +224,14 @@ class TimelineReader:
         self._last = ActiveTimeline(names, known, last.newest_time, fresh, before)
         return self._last
 
+    def noted(self, name: str) -> ActiveTimeline:
+        """The last listing with a file that was published since."""
+        last = self._last
+        if name not in last.names:
+            fresh = frozenset([name])
+            self._last = ActiveTimeline(last.names | fresh, last._parsed, last.newest_time, fresh, last)
+        return self._last
+
     def _is_gone(self) -> bool:
         there = self._storage.stat(self._folder) is not None
         return not there and self._storage.stat(paths.PROPERTIES) is not None

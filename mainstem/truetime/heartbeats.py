@@ -80,6 +80,7 @@ class Heartbeats:
         self._live: dict[str, object] = {}
         self._inherited: set[str] = set()
         self._dropped: deque[tuple[str, object]] = deque()
+        self._reserved: dict[str, float] = {}
         self._task: Periodic | None = None
         self._task_ms = 0
         told_of_forks(self)
@@ -98,6 +99,26 @@ class Heartbeats:
             self._storage.renew(self._path(instant))
             promised_ms = self._promised_ms(instant)
         self._hold(instant, promised_ms)
+
+    def reserve(self, instant: str) -> bool:
+        """``start``, for a time that must be nobody else's: False, and nothing is done, if it has a
+        heartbeat."""
+        self._reserved[instant] = self._clock.monotonic_ms()
+        if not self._made(instant):
+            del self._reserved[instant]
+            return False
+        try:
+            self._hold(instant, self.expire_ms)
+        except BaseException:
+            self.stop(instant)
+            raise
+        return True
+
+    def kept(self, instant: str) -> bool:
+        """Whether a reserved heartbeat is still there. It is not looked up before anybody could have removed
+        it."""
+        since_ms = self._clock.monotonic_ms() - self._reserved.pop(instant)
+        return since_ms < self.expire_ms / 2 or self._storage.stat(self._path(instant)) is not None
 
     def claim(self, instant: str, store_now_ms: Callable[[], int]) -> bool:
         """Start to beat for work that only one process may do at a time; False if a live one does it already.
@@ -201,6 +222,7 @@ class Heartbeats:
         A heartbeat that belongs to the parent of a forked process is left alone.
         """
         self.leave(instant)
+        self._reserved.pop(instant, None)
         if instant in self._inherited:
             return
         try:

@@ -40,8 +40,11 @@ class InstantTimes:
         moment = datetime.fromtimestamp(epoch_ms / 1000, UTC).astimezone(self._zone)
         return moment.replace(tzinfo=None, microsecond=epoch_ms % 1000 * 1000)
 
-    def next(self, now_ms: int, newest: str) -> str:
+    def next(self, now_ms: int, newest: str, *, begins: bool = False) -> str:
         """The next instant time: not before the clock, and after ``newest`` ("" = empty timeline).
+
+        A write begins at an odd millisecond, and everything else has an even one: so a write that begins
+        beside the fence shares its time with nothing that is published in it (``publish.publisher``).
 
         Raises ``Invalid`` if ``newest`` is so far ahead of the clock that one of the two must be wrong:
         building on it would push every later instant into the future too.
@@ -58,7 +61,8 @@ class InstantTimes:
                     f" {AHEAD_MS} if the instant is genuine"
                 )
             wall = max(wall, floor)
-        return instant_text(wall)
+        odd = wall.microsecond // 1000 % 2 == 1
+        return instant_text(wall if odd == begins else wall + _MS)
 
 
 def instant_text(wall: datetime) -> str:

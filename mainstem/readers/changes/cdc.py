@@ -1,13 +1,12 @@
 """Change data (CDC): one row per changed record and instant, with the row before and after.
 
-Which files tell what an instant changed follows Java's HoodieCDCExtractor: the change logs (``.cdc``)
-that a rewritten base file brought along, a base file of new rows only, a base file whose rows were all
-deleted, log files against the slice that they were appended to, and replaced file groups. Compactions
-and clusterings change nothing. A base file that was rewritten without a change log, where Java fails,
-is compared with its predecessor.
+The choice of files follows Java's HoodieCDCExtractor: the change logs (``.cdc``) written beside a
+rewritten base file, a base file of new rows only, a base file whose rows were all deleted, log files
+against the slice that they were appended to, and replaced file groups. Compaction and clustering change
+no rows. A base file rewritten without a change log is compared with its predecessor (Java fails there).
 
-The slice before an instant is what had *completed* before it, so with writers side by side the changes
-of one instant start where those of the one completed before it ended.
+The slice before an instant holds what had *completed* before it. So with concurrent writers, the changes
+of an instant start from the state that the previously completed instant left.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ LOGGING_MODES = ("DATA_BEFORE_AFTER", "DATA_BEFORE", "OP_KEY_ONLY")
 
 
 def check_enabled(config: TableConfig, base: str) -> None:
-    """Raises ``Unsupported`` for a table that records no change data, with the way to switch it on."""
+    """Raises ``Unsupported`` for a table that records no change data; the message says how to enable it."""
     if config.raw.get(CDC_ENABLED, "").strip().lower() != "true":
         raise Unsupported(
             f'mode="cdc" needs a table with {CDC_ENABLED}=true; this one has none. Set it where the table is'
@@ -87,7 +86,7 @@ def plan_change_data(
         )
     schema = cdc_schema(spec, images)
     wanted = tuple(output_columns(schema, columns))
-    filter_columns(schema, expression)  # its kind is checked here
+    filter_columns(schema, expression)  # only to check that it is an expression
     template = ChangeSplit("", "", "", LOGGED, spec, images=images, columns=wanted, filter=expression)
     planner = _Planner(state, spec, template)
     splits = list(planner.splits(completed_between(state, after, until)))
@@ -133,7 +132,7 @@ class _Planner:
     def _group(
         self, past: PastState, made: ChangeSplit, stats: Sequence[Stat], operation: str
     ) -> Iterator[ChangeSplit]:
-        """Changes of one instant in one file group: base files one by one, its log files together."""
+        """Changes of one instant in one file group: one split per base file, one for all log files."""
         logs = []
         for stat in stats:
             name = _name(stat)

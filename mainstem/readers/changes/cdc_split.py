@@ -1,8 +1,9 @@
 """Reading change data: what one instant changed in one file group (Java's CDCFileGroupIterator).
 
-Images are whole rows. A change log (``.cdc``) holds, by the table's supplemental logging mode, both
-images, the one before, or keys alone; what it lacks is looked up by key in the base files before and
-after. The changes of log files are the difference that they make to the slice that was there before.
+Images are whole rows. Depending on the table's supplemental logging mode, a change log (``.cdc``) holds
+both images, the image before, or only keys. Missing images are looked up by key in the base files before
+and after. The changes of log files are the difference between the slice before them and the slice with
+them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ INSERT, UPDATE, DELETE = "i", "u", "d"
 
 
 def cdc_schema(spec: ReadSpec, images: str) -> pa.Schema:
-    """``op``, ``ts_ms`` (requested time of the instant), ``before`` and ``after``."""
+    """Columns of change rows: ``op``, ``ts_ms`` (requested time of the instant), ``before``, ``after``."""
     image = pa.string() if images == JSON else pa.struct(list(spec.schema))
     return pa.schema([("op", pa.string()), ("ts_ms", pa.string()), ("before", image), ("after", image)])
 
@@ -44,7 +45,7 @@ class ChangeSplit:
     """The changes of one instant in one file group; picklable.
 
     ``case``: Java's HoodieCDCInferenceCase. ``files``: change logs or log files, relative to the
-    table. ``before``, ``after``: what the group's rows were read from before and after.
+    table. ``before``, ``after``: the group's file slice before and after the instant.
     """
 
     partition: str
@@ -127,7 +128,7 @@ def _flat(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _compared(storage: Storage, change: ChangeSplit) -> Iterator[pa.Table]:
-    """What became of the rows that the instant wrote: inserted, changed, or gone."""
+    """Compares the slice before with the slice after: deleted rows, then inserted, then changed."""
     keys = None
     if change.case == LOGGED:
         logs = Split(change.partition, change.file_id, None, change.files, _keys_only(change.spec))
@@ -150,7 +151,7 @@ def _keys_only(spec: ReadSpec) -> ReadSpec:
 
 
 def _differs(one: pa.Table, other: pa.Table) -> np.ndarray:
-    """Which rows of two tables of one schema are not the same; nested values by their text."""
+    """Mask of the rows that differ between two tables of one schema; nested values compare as text."""
     differs = np.zeros(one.num_rows, bool)
     for name in one.schema.names:
         left, right = one.column(name), other.column(name)
@@ -163,7 +164,7 @@ def _differs(one: pa.Table, other: pa.Table) -> np.ndarray:
 
 
 def _from_change_logs(storage: Storage, change: ChangeSplit) -> Iterator[pa.Table]:
-    """Rows of change logs, what they lack looked up in the base files before and after."""
+    """Rows of change logs; missing images are looked up in the base files before and after."""
     for path in change.files:
         for block in read_blocks(maps.view(storage, path), path=path, damaged=change.spec.damaged):
             if block.kind is not BlockKind.CDC_DATA:
@@ -196,7 +197,7 @@ def _completed(storage: Storage, change: ChangeSplit, logged: pa.Table, path: st
 
 
 def _logged_image(change: ChangeSplit, image: pa.Array) -> pa.Array:
-    """An image from a change log; as in Java the text of a missing one is ``null``."""
+    """An image from a change log; as in Java, a missing image reads as the text ``null``."""
     if change.images == JSON:
         return avro_texts(image)
     kind = cdc_schema(change.spec, STRUCT).field("before").type

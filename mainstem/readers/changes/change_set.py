@@ -1,12 +1,13 @@
 """Change sets that show deletes: the rows that a range of instants wrote, and the keys that it deleted.
 
-Java's incremental query leaves deletes out. Here each deleted key of the range is one more row with
-``_change_type`` = ``delete``: from delete blocks, from rows that a delete marker makes deletes, from base
-files rewritten without the row, and from replaced file groups. A key that the range wrote again is no
-delete. Like late rows, a late delete that lost against a row from outside the range is shown.
+Java's incremental query leaves deletes out. Here each deleted key of the range adds one row with
+``_change_type`` = ``delete``. Deletes come from delete blocks, from rows that a delete marker turns into
+deletes, from base files rewritten without the row, and from replaced file groups. A key that the range
+wrote again is not a delete. Like a late row, a late delete is shown even if it lost against a row from
+outside the range.
 
-A delete row has the commit time of its instant, the record key and partition path, and the key,
-partition and ordering columns as far as they are known; every other column is null.
+A delete row has the commit time of its instant, the record key, the partition path, and the key,
+partition and ordering columns where they are known. All other columns are null.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ KIND = pa.field(CHANGE_TYPE, pa.string())
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Base files or slices whose rows an instant took away unless they are in ``after``."""
+    """Base files or slices whose rows an instant removed, except rows that are also in ``after``."""
 
     instant: str
     before: tuple[Split, ...]
@@ -50,9 +51,9 @@ class Rewrite:
 class ChangedGroup:
     """Changes of one file group, or of a partition with replaced groups; picklable.
 
-    ``rows``: where the written rows are read from. ``logs``: the range's log files per file group, in
-    merge order. ``spec`` is the query's, its ``columns`` without ``_change_type``. ``plain_paths``: the
-    partition path is made of the partition columns' own texts.
+    ``rows``: the splits that hold the written rows. ``logs``: the range's log files per file group, in
+    merge order. ``spec``: the query's, its ``columns`` without ``_change_type``. ``plain_paths``: the
+    partition path consists of the partition columns' values as text.
     """
 
     partition: str
@@ -65,7 +66,7 @@ class ChangedGroup:
     plain_paths: bool = True
 
     def read(self, storage: Storage) -> Iterator[pa.Table]:
-        """Written rows that match the filter, then deleted keys, whatever the filter says of them."""
+        """Written rows that match the filter, then all deleted keys; the filter does not apply to these."""
         for split in self.rows:
             for table in split.read(storage):
                 yield self._marked(table, UPSERT)
@@ -81,7 +82,7 @@ class ChangedGroup:
         return marked.select(list(self.columns))
 
     def _shown(self, storage: Storage) -> pa.Array:
-        """Keys that the range left there; the query's filter does not count."""
+        """Keys that the range wrote and did not delete, regardless of the query's filter."""
         found = []
         for split in self.rows:
             spec = replace(split.spec, columns=(KEY_COLUMN,), filter=None, extra=())
@@ -89,7 +90,7 @@ class ChangedGroup:
         return pa.concat_arrays(found) if found else pa.array([], pa.string())
 
     def _deletes(self, storage: Storage) -> pa.Table:
-        """One row per deleted key: the last delete of it."""
+        """One row per deleted key: its last delete."""
         parts = [self._schema.empty_table()]
         for logs in self.logs:
             parts += self._logged(storage, logs)
@@ -103,19 +104,19 @@ class ChangedGroup:
 
     @property
     def _schema(self) -> pa.Schema:
-        """Columns of a delete: those asked for and those that it is known by."""
+        """Columns of a delete row: the query's columns and those that identify the record."""
         known = (TIME_COLUMN, KEY_COLUMN, PARTITION_COLUMN, *self._identity)
         names = dict.fromkeys((*known, *self.spec.columns))
         return pa.schema([self.spec.schema.field(n) for n in names])
 
     @property
     def _identity(self) -> tuple[str, ...]:
-        """The user's columns that a delete row has: key, partition and ordering fields."""
+        """The user columns that a delete row fills: key, partition and ordering fields."""
         names = (*self.keys.needed_columns, *self.spec.rules.ordering)
         return tuple(n for n in dict.fromkeys(names) if n in self.spec.schema.names)
 
     def _known_only(self, rows: pa.Table, instant: str | None = None) -> pa.Table:
-        """Rows that were deleted, without the columns that a delete row does not have."""
+        """Deleted rows reduced to what a delete row shows; all other columns become null."""
         kept = {n: rows.column(n) for n in (KEY_COLUMN, *self._identity) if n in rows.schema.names}
         if instant is not None or TIME_COLUMN not in rows.schema.names:
             kept[TIME_COLUMN] = pa.repeat(pa.scalar(instant, pa.string()), rows.num_rows)
@@ -152,7 +153,8 @@ class ChangedGroup:
         return self._known_only(self._from_keys(entry, mask), instant)
 
     def _from_keys(self, entry: DeletedKeys, mask: np.ndarray) -> pa.Table:
-        """A delete block holds the key's text and ordering values; key columns are read from the text."""
+        """Rows from a delete block: it holds record keys and ordering values; key columns are parsed
+        from the key's text."""
         chosen = pa.array(mask)
         texts = entry.keys.filter(chosen)
         columns: dict[str, pa.Array] = {KEY_COLUMN: texts}
@@ -169,7 +171,7 @@ class ChangedGroup:
         return pa.table(columns)
 
     def _partition_values(self, rows: int) -> dict[str, pa.Array]:
-        """Partition columns from the path, where the path is made of their values as they are."""
+        """Partition columns parsed from the path, where the path spells their values unchanged."""
         fields = self.keys.partition_fields
         parts = self.partition.split("/")
         if not self.plain_paths or not fields or len(parts) != len(fields):
@@ -185,7 +187,7 @@ class ChangedGroup:
         return values
 
     def _missing(self, storage: Storage, rewrite: Rewrite) -> list[pa.Table]:
-        """Rows before that are not there after."""
+        """Rows of ``before`` whose keys are not in ``after``."""
         there: list[pa.Array] = []
         for split in rewrite.after:
             for table in _with_columns(split, (KEY_COLUMN,)).read(storage):
@@ -209,7 +211,7 @@ def _flat(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values of their texts; nulls where a text is none of this type."""
+    """Texts as values of a type; all null if one of them does not parse."""
     try:
         if pa.types.is_timestamp(kind):
             return texts.cast(pa.int64()).cast(kind)
@@ -219,7 +221,7 @@ def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def key_values(texts: pa.Array, keys: KeyGenerator) -> dict[str, pa.Array]:
-    """The parts of record keys by key field; null where a key can be read in more than one way."""
+    """Record keys split into key fields; null where a key can be split in more than one way."""
     fields = keys.key_fields
     if keys.plain_key is not None:
         return {keys.plain_key: texts}
@@ -229,7 +231,7 @@ def key_values(texts: pa.Array, keys: KeyGenerator) -> dict[str, pa.Array]:
     for name in fields[1:]:
         clear = pc.and_(clear, pc.equal(pc.count_substring(texts, f",{name}:"), 1))
     values = {name: pc.if_else(clear, parts.field(at), None) for at, name in enumerate(fields)}
-    if len(fields) == 1:  # HUDI-7001: where no option says so, keys may be bare values too
+    if len(fields) == 1:  # HUDI-7001: without an option that decides, keys may also be bare values
         values[fields[0]] = pc.if_else(clear, parts.field(0), texts)
     return {name: _unmarked(column) for name, column in values.items()}
 

@@ -1,8 +1,8 @@
-"""Which files tell what a range of instants wrote and deleted, file group by file group.
+"""Plans change sets: which files show what a range of instants wrote and deleted, per file group.
 
-A group's deletes lie in all its log files of the range, in whichever slice: a compaction in between
-carries rows on, but no deletes. Where a file group was replaced within the range, its whole partition is
-one unit, since its rows may live on in other groups.
+Deletes are read from all of a group's log files of the range, in every slice: a compaction in between
+carries rows over, but not deletes. If a file group was replaced within the range, its whole partition is
+one unit, because its rows may live on in other groups.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def changed_groups(
     columns: Sequence[str],
     rows: Iterable[Split],
 ) -> Iterator[ChangedGroup]:
-    """Units of work; ``rows`` are the splits that the range's rows are read from."""
+    """One unit of work per file group or partition; ``rows``: the splits that hold the range's rows."""
     planner = _Planner(state, window, spec)
     planner.look()
     for split in rows:

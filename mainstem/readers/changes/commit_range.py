@@ -1,4 +1,4 @@
-"""The instants that a range of completion times holds, and the files that they wrote."""
+"""The instants within a range of completion times, and the files that they wrote."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Window:
 
 
 def check_bounds(after: str | None, until: str | None) -> None:
-    """Raises ``Invalid`` for a bound that is no text of digits."""
+    """Raises ``Invalid`` for a bound that is not a string of digits."""
     for name, bound in (("after", after), ("until", until)):
         if bound is not None and not (isinstance(bound, str) and bound.isdecimal()):
             raise Invalid(f"{name}={bound!r} is no completion time; expected digits")
@@ -51,8 +51,8 @@ def completed_between(state: TableState, after: str | None, until: str | None) -
 
 
 def write_times(state: TableState) -> list[str]:
-    """Completion times of writes on the active timeline, oldest first, without holes; where all of them
-    are archived, the newest of the archive."""
+    """Completion times of writes on the active timeline, oldest first, without holes; only the newest
+    archived one where all writes are archived."""
     active = sorted(i.completion for i in state.writes if i.completion is not None)
     if active:
         return active
@@ -73,7 +73,7 @@ def written_files(state: TableState, instants: Iterable[str]) -> dict[str, dict[
 
 
 def told_size(stat: Stat) -> int:
-    """Bytes of the file that a write stat is about; 0 where it does not tell."""
+    """Size in bytes of the file that a write stat describes; 0 if the stat does not say."""
     told = stat.get("fileSizeInBytes")
     return told if isinstance(told, int) else 0
 
@@ -89,7 +89,7 @@ def stats_by_group(metadata: CommitMetadata) -> Iterator[tuple[str, str, list[St
 
 
 def base_before(state: TableState, partition: str, file_id: str, stat: Stat) -> str | None:
-    """Name of the base file that a stat's base file replaces: ``prevBaseFile``, else by ``prevCommit``."""
+    """Name of the base file that a write stat's file supersedes, by ``prevBaseFile`` or ``prevCommit``."""
     name = (stat.get("prevBaseFile") or "").rsplit("/", 1)[-1]
     if name:
         return name
@@ -99,6 +99,6 @@ def base_before(state: TableState, partition: str, file_id: str, stat: Stat) -> 
 
 
 def in_merge_order(names: Iterable[str]) -> list[str]:
-    """Log file names as they are replayed."""
+    """Log file names in replay order; names that are not log files are dropped."""
     parsed = [log for log in map(paths.parse_log_name, names) if log is not None]
     return [log.name for log in sorted(parsed, key=lambda log: log.order)]

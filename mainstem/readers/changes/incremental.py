@@ -1,12 +1,12 @@
-"""Changes: the rows that instants completed in a range of completion times wrote.
+"""Changes: the rows written by the instants that completed within a range of completion times.
 
-Rules of Java's incremental relation: of the files that those instants' metadata name, the rows
-whose ``_hoodie_commit_time`` is one of them, merged per file group. So a late row that lost
-against a row from outside the range is returned, a delete is not, and a later overwrite outside
-the range hides nothing.
+The rules are those of Java's incremental relation. It reads the files that these instants' metadata
+names, keeps the rows whose ``_hoodie_commit_time`` is one of the instants, and merges them per file
+group. So a late row that lost against a row from outside the range is returned, a delete is not, and a
+later overwrite outside the range hides nothing.
 
-Where a clean has removed files of the range, Java quietly searches the newest snapshot instead and
-leaves out what was overwritten since. We refuse: a change feed with holes is worse than none.
+If a clean has removed files of the range, Java silently searches the newest snapshot instead and leaves
+out what was overwritten since. We refuse: a change feed with holes is worse than none.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def changes(
 ) -> ScanPlan:
     """What instants with ``after < completion time <= until`` changed; None: no bound.
 
-    ``mode`` ``latest``: the rows that they wrote, with ``deletes`` also the keys that they deleted, told
-    apart by ``_change_type`` (``readers.changes.change_set``). ``cdc``: change data with before and after
-    images (``readers.changes.cdc``); ``images`` is then ``json`` or ``struct``.
+    ``mode`` ``latest``: the rows that they wrote; with ``deletes`` also the keys that they deleted, and
+    the column ``_change_type`` (``readers.changes.change_set``). ``cdc``: change data with before and
+    after images (``readers.changes.cdc``); ``images`` is then ``json`` or ``struct``.
 
-    Bounds compare as text with completion times of 17 digits (a shorter prefix is allowed, as in Java:
-    ``000`` is before everything). Raises ``Invalid`` for other bounds and modes, ``Unsupported`` for
-    ``cdc`` on a table without it.
+    Bounds compare as text with completion times of 17 digits. As in Java, a shorter prefix is allowed
+    (``000`` is before everything). Raises ``Invalid`` for other bounds and modes, ``Unsupported`` for
+    ``cdc`` on a table that records no change data.
     """
     check_bounds(after, until)
     if mode not in (LATEST, CDC):
@@ -86,9 +86,10 @@ def changes(
 
 
 def _without_own_merges(state: TableState, window: Window) -> Window:
-    """Our log compactions change no row, so what they merged is read where it was written.
+    """The window without our log compactions: they keep commit times, so rows are read where they were
+    first written.
 
-    Java's give the rows their own commit time and so have to be read, as Java does.
+    Java's log compactions give rows their own commit time, so they must be read, as Java does.
     """
 
     def merges(requested: str) -> bool:
@@ -104,9 +105,9 @@ def _splits(state: TableState, window: Window, spec: ReadSpec) -> Iterator[Split
         for group in state.group(partition, names):
             if (group.partition, group.file_id) in replaced:
                 continue
-            # Not "as of the newest requested time" as Java's view is asked: a write that completed after
-            # a compaction was planned lies in that compaction's slice, whose time may be later still
-            # (HUDI-9785). The files are those of the window anyway.
+            # Unlike Java, do not ask for the slice as of the newest requested time: a write that completed
+            # after a compaction was planned belongs to that compaction's slice, whose time may be later
+            # (HUDI-9785). ``names`` holds only files of the window anyway.
             found = query_slice(group, None)
             if found is not None:
                 if spec.damaged == "error":

@@ -1,11 +1,11 @@
-"""Rows as JSON text, in the two forms that Java's change data has.
+"""Rows as JSON text, in the two forms that Java's change data uses.
 
-``row_texts``: Spark rows by Jackson (InternalRowToJsonStringConverter); columns that are null are left
+``row_texts``: Spark rows as Jackson writes them (InternalRowToJsonStringConverter): null columns are left
 out, dates are days, timestamps microseconds, bytes base64. ``avro_texts``: Avro's
-``GenericData.toString`` of what a change log holds; nulls stay, decimals and vectors are lists of bytes.
+``GenericData.toString`` of a change log's images: nulls stay, decimals and vectors are lists of bytes.
 
-Each column becomes text as a whole, then the columns are joined. Floating point numbers, decimals, bytes
-and nested values pass through Python value by value: they have no Arrow kernel with Java's spelling.
+Each column is converted as a whole, then the columns are joined. Floating point numbers, decimals, bytes
+and nested values are converted one by one in Python: no Arrow kernel spells them as Java does.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _character(c: str, more: bool) -> str:
 
 
 def _scalar(value: Any, kind: pa.DataType, escape: str) -> str | None:
-    """Text of what both forms write alike; None for the rest."""
+    """Text of a value of a type that both forms write alike; None for other types."""
     types = pa.types
     if types.is_boolean(kind):
         return "true" if value else "false"

@@ -1,4 +1,4 @@
-"""One consistent view of a table: its timeline, its files and file slices, its schema, at one moment.
+"""One consistent view of a table at one moment: its timeline, files, file slices and schema.
 
-Which of the files a query then reads is decided in ``skipping``; rows are read in ``rows``.
+``skipping`` decides which of the files a query reads; ``rows`` reads them.
 """

@@ -1,4 +1,4 @@
-"""What a query reads and what it leaves unread, by which index: ``ScanPlan.explain()``."""
+"""What a query reads, and which index ruled out the rest: ``ScanPlan.explain()``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PARTITIONS, FILE_SLICES = "partitions", "file slices"
 
 @dataclass(frozen=True)
 class Cut:
-    """``index`` left out ``left_out`` of ``of`` partitions or file slices (``what``) that it was shown."""
+    """Of the ``of`` partitions or file slices (``what``) that ``index`` saw, it left out ``left_out``."""
 
     index: str
     what: str
@@ -26,11 +26,11 @@ class Cut:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Files that a query reads, and what cut the others. ``str`` of it is a text for people.
+    """The files that a query reads, and what ruled out the others. ``str()`` gives a readable text.
 
-    ``partitions`` and ``file_slices`` are what the table has and what is read of it; of partitions that are
-    left out file slices are not counted. ``cuts`` come in the order in which they were made. ``notes`` say
-    why an index was not used.
+    ``partitions`` and ``file_slices`` count what the table has, their ``_read`` twins what the query reads;
+    file slices of left-out partitions are not counted. ``cuts`` are in the order in which they were made.
+    ``notes`` say why an index was not used.
     """
 
     filter: str | None
@@ -44,7 +44,7 @@ class Explanation:
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dicts, lists, texts and numbers, for JSON."""
+        """Plain dicts, lists, strings and numbers, for JSON."""
         found = asdict(self)
         return {**found, "cuts": list(found["cuts"]), "notes": list(self.notes)}
 
@@ -61,7 +61,7 @@ class Explanation:
 
 @dataclass
 class Report:
-    """Counts of one planning, made while its splits are drawn."""
+    """Counts made while a plan's splits are generated; incomplete until all of them are."""
 
     filter: str | None = None
     partitions: int = 0
@@ -77,13 +77,13 @@ class Report:
             self.cuts.append(Cut(index, what, before - after, before))
 
     def reads(self, slices: Iterable[FileSlice], *, base_only: bool) -> None:
-        """What is read in the end."""
+        """Counts the file slices that are read in the end."""
         for found in slices:
             logs = 0 if base_only else len(found.log_files)
             self.read.append((found.base_file is not None, logs))
 
     def explanation(self) -> Explanation:
-        """Of a planning whose splits were all drawn."""
+        """The result, once all splits were generated."""
         return Explanation(
             self.filter, self.partitions, self.partitions_read, self.slices, len(self.read),
             sum(base for base, _ in self.read), sum(logs for _, logs in self.read),

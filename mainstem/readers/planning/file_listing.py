@@ -1,14 +1,14 @@
-"""Partitions and files of a query: from the metadata table's ``files`` where the table has one, else folders.
+"""Partitions and files of a query: from the metadata table's ``files`` if the table has one, else folders.
 
-Why the metadata table shows no file of a pending instant: its rows of such an instant do not count
-(``metadata/validity``), and what is listed is put into slices by the data table's completed instants, as
-names from folders are. Why it hides none of a completed one: an instant is completed in the metadata table
-first; that every instant of the view is there is checked (``_left_out``), so that a writer which knew nothing
-of the metadata table is noticed. Where it is damaged, or says less than the timeline, folders are listed,
-with a warning: what a query shows must not depend on an index.
+The metadata table shows no file of a pending instant: its rows of such an instant do not count
+(``metadata/validity``), and listed names are put into slices by the data table's completed instants, just
+like names from folders. It hides no file of a completed instant: an instant completes in the metadata table
+first, and ``_left_out`` checks that every instant of the view is there, which detects a writer that ignored
+the metadata table. If the metadata table is damaged or lacks an instant, folders are listed instead, with a
+warning: a query's answer must not depend on an index.
 
-While a clean is under way folders are listed, too: it removes files which the metadata table lists until the
-clean is completed, and queries of the past must see what is gone.
+Folders are also listed while a clean is pending: the clean removes files that the metadata table lists until
+the clean completes, and queries of the past must notice what is gone.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _DESCRIBED = (COMMIT, DELTACOMMIT, REPLACECOMMIT, CLEAN)
 def query_listing(state: TableState, *, metadata: bool) -> Iterable[PartitionListing]:
     """Every partition with its file names, in path order, as ``TableState.partitions`` gives them.
 
-    ``metadata``: ``hoodie.metadata.enable``; folders are listed without it, where the table has no metadata
-    table or is being cleaned, and where the metadata is damaged or incomplete (``UserWarning``).
+    ``metadata``: ``hoodie.metadata.enable``. Folders are listed without it, where the table has no metadata
+    table or a clean is pending, and, with a ``UserWarning``, where the metadata is damaged or incomplete.
     """
     cleaning = any(i.action == CLEAN for i in state.view.timeline.pending)
     if not metadata or cleaning or FILES not in ready_partitions(state.config.raw):
@@ -60,8 +60,8 @@ def query_listing(state: TableState, *, metadata: bool) -> Iterable[PartitionLis
 def _folders(state: TableState) -> Iterable[PartitionListing]:
     if state.config.partition_fields:
         return state.partitions()
-    # Folders among them: asking what each name is would cost more than reading a file, and no folder of the
-    # table is called like a data file.
+    # Some names may be folders. Asking about each would cost more than reading a file, and no folder of a
+    # table has a data file's name.
     return [PartitionListing("", tuple(sorted(state.storage.names(""))))]
 
 
@@ -78,7 +78,7 @@ def _files(state: TableState) -> dict[str, dict[str, int]]:
     try:
         files = table.files()
     except CorruptTable:
-        # A compaction and a clean of the metadata table may have come between its timeline and its files.
+        # The metadata table may have been compacted and cleaned since its timeline was listed.
         table = table.reopened()
         files = table.files()
     if FILES not in ready_partitions(load_config(state.storage).raw):
@@ -95,12 +95,12 @@ def _left_out(state: TableState, table: MetadataTable) -> str | None:
     if not missing:
         return None
     made = table.validity.completion(_made(state))
-    # What was completed before the metadata table was made was in the folders that it was made from.
+    # An instant that completed before the metadata table was built is covered: the build listed the folders.
     return next((i.requested for i in missing if made is None or (i.completion or "") > made), None)
 
 
 def _made(state: TableState) -> str:
-    """Requested time of the instant that made ``files``."""
+    """Requested time of the instant that built ``files``."""
     instant = read_metafile(state.storage, FILES).instant
     if instant is None:
         raise FileNotFoundError("the metadata table was removed while it was read")

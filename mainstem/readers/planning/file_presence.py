@@ -1,13 +1,13 @@
-"""Whether the files that a query counts on are there, and whole: what is not is damage, and named.
+"""Checks that the files a query needs exist and are whole; a missing or short file is reported as damage.
 
-Of a listed folder, committed writes say which files must be in it (``layout.committed_files``); of the
-metadata table's listing, the file system says which are there. A file of either kind that is shorter than
-its commit says, such as an empty one after a crash of a machine without fsync, is damage, too: its rows
-would be missing without a word. Only the files that the query reads are looked at, once, when they are
-planned.
+For a listed folder, committed writes say which files it must contain (``layout.committed_files``). For the
+metadata table's listing, the file system says which files exist. A file that is shorter than its commit says
+(such as an empty one after a machine crash without fsync) is damage as well: its rows would be missing
+silently. Only files that the query reads are checked, once, during planning.
 
-No damage is what a clean has removed, and what a clean, a restore or a rollback removes while the query
-looks: then ``FileNotFoundError`` makes it look again. ``mainstem.read.damaged=skip`` reads what is left.
+A file that a clean removed is not damage, nor is one that a clean, restore or rollback removes during the
+check: then ``FileNotFoundError`` makes the query start again. ``mainstem.read.damaged=skip`` reads what is
+left.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MENDED = (
 
 @dataclass
 class Checks:
-    """What one query looks at. ``damaged``: as the query's; nothing is looked at where it is ``skip``."""
+    """The checks of one query. ``damaged``: the query's setting; ``skip`` turns all checks off."""
 
     state: TableState
     damaged: str
@@ -45,7 +45,7 @@ class Checks:
     _sizes: dict[str, Mapping[str, int]] = field(default_factory=dict)
 
     def listings(self, found: Iterable[PartitionListing]) -> Iterator[PartitionListing]:
-        """``found``, and an empty one for each partition of committed files that is not there."""
+        """``found``, plus an empty listing for each partition that has committed files but was not listed."""
         names, by_folders = set(), self.damaged == "error"
         for listing in found:
             names.add(listing.partition)
@@ -56,7 +56,7 @@ class Checks:
                 yield PartitionListing(partition, ())
 
     def listed(self, listing: PartitionListing) -> None:
-        """``check_listed``, where the file system made the listing."""
+        """Runs ``check_listed`` if the listing comes from the file system; notes the files' sizes."""
         if self.damaged != "error":
             return
         if listing.sizes is None:
@@ -70,7 +70,7 @@ class Checks:
         self._sizes[listing.partition] = sizes
 
     def whole(self, found: FileSlice) -> None:
-        """Raises as ``check_files``, for the files of a slice that is read."""
+        """Checks the files of a slice that is read. Raises what ``check_files`` raises."""
         if self.damaged == "error":
             sizes = self._sizes.get(found.partition, {})
             check_slice(self.state, found, sizes, base_only=self.base_only)
@@ -110,8 +110,10 @@ def check_listed(
 
 
 def check_table(state: TableState, listed: Mapping[str, Collection[str]]) -> None:
-    """Whether all is there that the newest view needs of the table, whose partitions hold the names in
-    ``listed``: for services that make new files of what they find. Raises as ``check_listed``."""
+    """Checks every file that the newest view needs, for services that write new files from what they find.
+
+    ``listed``: partition -> names of its files. Raises what ``check_listed`` and ``check_files`` raise.
+    """
     replaced = state.replaced(None)
     for partition in sorted(listed.keys() | state.committed.by_partition.keys()):
         names = listed.get(partition, ())
@@ -126,7 +128,7 @@ def check_table(state: TableState, listed: Mapping[str, Collection[str]]) -> Non
 
 
 def check_table_now(storage: Storage, config: TableConfig) -> None:
-    """``check_table`` of the newest state, listed again while others remove files."""
+    """``check_table`` of the newest state; lists again when other processes remove files meanwhile."""
     for left in reversed(range(_LOOKS)):
         state = TableState.load(storage, config)
         try:
@@ -138,7 +140,7 @@ def check_table_now(storage: Storage, config: TableConfig) -> None:
 
 
 def committed_sizes(state: TableState, partition: str) -> Mapping[str, int]:
-    """Name -> bytes that a file of the partition must have, of instants on the active timeline."""
+    """File name -> size in bytes, as the commits on the active timeline recorded it for a partition."""
     written = state.view.committed.by_partition.get(partition, {})
     return {name: file.size for name, file in written.items()}
 
@@ -146,7 +148,7 @@ def committed_sizes(state: TableState, partition: str) -> Mapping[str, int]:
 def check_slice(
     state: TableState, found: FileSlice, sizes: Mapping[str, int], *, base_only: bool = False
 ) -> None:
-    """``check_files`` of a slice."""
+    """``check_files`` for a slice; ``base_only``: only its base file."""
     names = [*filter(None, [found.base_file]), *(() if base_only else found.log_files)]
     check_files(state, found.partition, names, sizes)
 
@@ -154,8 +156,8 @@ def check_slice(
 def check_files(
     state: TableState, partition: str, names: Sequence[str], sizes: Mapping[str, int]
 ) -> None:
-    """Raises ``CorruptTable`` if a file of a partition is gone or shorter than ``sizes`` say, where they tell
-    its size; ``FileNotFoundError`` if a clean has removed it."""
+    """Raises ``CorruptTable`` if a file is gone or shorter than ``sizes`` says, ``FileNotFoundError`` if a
+    clean removed it. Names without an entry in ``sizes`` are not checked."""
     for name in names:
         least = sizes.get(name)
         if least is None:
@@ -169,7 +171,7 @@ def check_files(
             raise _gone(state, partition, name, None)
         if info.size < least:
             if info.size and paths.parse_log_name(name) is not None:
-                read_blocks(maps.view(state.storage, path), path=path)  # tells the block that is cut
+                read_blocks(maps.view(state.storage, path), path=path)  # raises, naming the cut block
             raise CorruptTable(
                 f"the file has {info.size} bytes, its commit says {least}: it was cut off or emptied since;"
                 f" {_MENDED}",

@@ -1,9 +1,9 @@
 """The table as it was at a completion time: exactly the instants completed at or before it.
 
-Instants become visible in the order of their completion times, so this view never changes, unlike
-Hudi's time travel, which asks for requested times: an instant that was requested early may complete
-late. Files that a clean has removed since are put back into the listing by name, so that a slice that
-would need one of them is recognised and refused instead of being read without it.
+Instants become visible in the order of their completion times, so this view never changes. Hudi's time
+travel can change: it uses requested times, and an instant requested early may complete late. Names of
+files that a clean has removed since are added back to the listing, so that a slice that needs one of them
+is refused instead of being read without it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _CLEAN_FILE = "a clean on the timeline"
 
 
 def just_before(completion: str) -> str:
-    """The completion time before which everything but this instant's own work was done."""
+    """The greatest completion time below this one: the view that an instant completed at it started from."""
     return f"{int(completion) - 1:0{len(completion)}d}"
 
 
 @dataclass
 class PastState(TableState):
-    """``whole``, cut at a completion time. Make it with ``past_state``."""
+    """``whole`` as of completion time ``moment``. Made by ``past_state``."""
 
     whole: TableState | None = None
     moment: str = ""
@@ -51,7 +51,7 @@ class PastState(TableState):
         return True
 
     def completion(self, requested: str) -> str | None:
-        """Completion time of an instant that was completed by then."""
+        """Completion time of an instant; None if it had not completed at the moment."""
         assert self.whole is not None
         known = self.whole.completion(requested)
         return known if known is not None and known <= self.moment else None
@@ -72,11 +72,11 @@ class PastState(TableState):
         replaced: Container[tuple[str, str]] = (),
         wanted: Callable[[Sequence[str]], Sequence[str]] | None = None,
     ) -> Iterator[FileSlice]:
-        """What a query at the moment reads of a partition (or one file group) that lists ``names`` now.
+        """File slices that a query as of the moment reads from a partition, or from one of its file groups.
 
-        ``base_only``: as a read optimized query; ``replaced``: file groups that are not shown; ``wanted``
-        leaves out the files of whole groups. Raises
-        ``Invalid`` if a clean has removed a file of it.
+        ``names``: the partition's files now. ``base_only``: base files only (read optimized query).
+        ``replaced``: file groups to leave out. ``wanted`` drops the names of whole file groups. Raises
+        ``Invalid`` if a clean has removed a file of a slice.
         """
         listed = set(names)
         gone = self.cleaned.get(partition, set())
@@ -104,7 +104,7 @@ def cleaned_since(state: TableState, moment: str) -> dict[str, set[str]]:
 def check_there(
     state: TableState, found: FileSlice, listed: Container[str], view: str, base_only: bool
 ) -> None:
-    """Raises ``Invalid`` if a clean has removed a file that ``view`` reads of the slice."""
+    """Raises ``Invalid`` if a clean has removed a file of the slice; ``view``: the query, for the message."""
     files = [found.base_file, *(() if base_only else found.log_files)]
     missing = [name for name in files if name is not None and name not in listed]
     if missing:
@@ -164,9 +164,9 @@ def check_settled(state: TableState, moment: str) -> None:
 
 
 def check_no_new_clean(state: TableState) -> None:
-    """After files were listed: ``FileNotFoundError`` if a clean began since the timeline was listed.
+    """Call after listing files: ``FileNotFoundError`` if a clean began since the timeline was listed.
 
-    It may have removed files that the listing should have shown; the query starts again.
+    The clean may have removed files that the listing should have shown; the query starts again.
     """
     now = load_timeline(state.storage)
     began = _begun_since(state, now, (CLEAN,))
@@ -176,10 +176,11 @@ def check_no_new_clean(state: TableState) -> None:
 
 
 def check_nothing_undone(state: TableState, now: ActiveTimeline | None = None) -> None:
-    """After files were listed: ``FileNotFoundError`` if a restore or a rollback took completed instants of
-    this view back meanwhile (``now``: a listing made after the files were listed).
+    """Call after listing files: ``FileNotFoundError`` if a restore or rollback took back a completed instant
+    of this view meanwhile. ``now``: the timeline, listed after the files.
 
-    Their timeline files go before their data files, so a listing of files that lacks one comes after that.
+    Timeline files are deleted before data files, so if the file listing misses a file, ``now`` misses its
+    instant.
     """
     now = now if now is not None else load_timeline(state.storage)
     gone = [i.requested for i in state.writes if not now.has(i.file_name)]
@@ -190,7 +191,7 @@ def check_nothing_undone(state: TableState, now: ActiveTimeline | None = None) -
         raise FileNotFoundError(f"{max(began)} took back instants while files were listed")
     state.archive.refresh()
     lost = [requested for requested in gone if not state.archive.is_archived(requested)]
-    if lost:  # by what is archived itself by now
+    if lost:  # the restore or rollback that removed it is itself archived by now
         raise FileNotFoundError(f"{lost[0]} was taken back while files were listed")
 
 
@@ -207,8 +208,8 @@ def _clean_records(state: TableState, moment: str) -> Iterator[dict[str, Any]]:
 
 
 def _files_since(state: TableState, moment: str, action: str) -> Iterator[tuple[str, bytes]]:
-    """Path and content of the instants of an action that completed after the moment, active and archived;
-    of pending ones the plan."""
+    """Path and content of an action's instants that completed after the moment, active and archived, and
+    the plans of its pending instants."""
     for instant in state.timeline.instants:
         if instant.action == action and (instant.completion is None or instant.completion > moment):
             yield _file(state, instant)

@@ -1,10 +1,9 @@
-"""The schema of a query, and the columns that have to be read for it.
+"""The schema of a query, and the columns that must be read for it.
 
-Order of TableSchemaResolver: newest completed commit with a schema, then
-``hoodie.table.create.schema``. Queries of the past ask archived commits, too: which columns there were at a
-moment does not change when the commit that says so is archived. Where columns have ids
-(``hoodie.schema.on.read.enable``) that commit's ``latest_schema`` tells them, and the history in
-``.hoodie/.schema`` those of older files.
+The schema is that of the newest completed commit that records one, else ``hoodie.table.create.schema`` (the
+order of Java's TableSchemaResolver). Queries of the past also look at archived commits: archiving must not
+change which columns a past view has. Where columns have ids (``hoodie.schema.on.read.enable``), that commit's
+``latest_schema`` holds them, and the history in ``.hoodie/.schema`` holds those of older files.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ Found = tuple[str, CommitMetadata]
 
 @dataclass(frozen=True)
 class TableSchema:
-    """Avro JSON of the user schema; ``ids`` where its columns must be found in files by id."""
+    """Avro JSON of the user schema; ``ids`` if files must be read by column id."""
 
     text: str
     ids: FieldIds | None = None
 
 
 def schema_text(state: TableState) -> str:
-    """Avro JSON of the newest user schema, for whoever writes.
+    """Avro JSON of the newest user schema, for writers.
 
-    Raises ``Unsupported`` where columns have ids: what is written would lack them.
+    Raises ``Unsupported`` if columns have ids: mainstem would write files without them.
     """
     found = table_schema(state)
     if found.ids is not None:
@@ -58,12 +57,12 @@ def schema_text(state: TableState) -> str:
 
 
 def table_schema(state: TableState, until: str | None = None) -> TableSchema:
-    """The schema as of requested time ``until`` (None: newest). ``Invalid`` if there is none yet, or if an
-    earlier one cannot be told any more."""
+    """The schema as of requested time ``until`` (None: newest). Raises ``Invalid`` if there is none yet, or
+    if the schema of that time can no longer be determined."""
     found = _newest_write(state, until)
     if found is not None:
         return TableSchema(found[1].schema or "", _field_ids(state, *found, until))
-    # Compactions record the schema too: what is left of a table whose delta commits said none.
+    # Compactions record the schema too: the last resort where no delta commit recorded one.
     service = next(_active(state, None, lambda _: True), None)
     ids = None if service is None else _field_ids(state, *service, until)
     text = None if ids is not None else state.config.create_schema
@@ -80,10 +79,10 @@ def table_schema(state: TableState, until: str | None = None) -> TableSchema:
 def _newest_write(state: TableState, until: str | None) -> Found | None:
     """The newest write of rows that records a schema.
 
-    Of the present the active timeline tells it, whose newest such write is never archived by us. Of an
-    earlier moment the archive is asked as well: its answer must be the same before and after archiving.
+    For the present, the active timeline is enough: we never archive the newest such write. For an earlier
+    moment the archive is read as well, so that archiving does not change the answer.
     """
-    # The newest commits of a merge-on-read table are compactions, and large.
+    # The newest commits of a merge-on-read table are compactions with large metadata: try without them first.
     ways = (COMMIT, "") if state.config.table_type == MERGE_ON_READ else ("",)
     past = until is not None or state.is_past
     if not past:
@@ -104,8 +103,8 @@ def _newest_archived(
 ) -> Found | None:
     """The newest archived write of rows requested after ``after`` that records a schema.
 
-    Raises ``Invalid`` for an earlier moment if one was archived without its metadata, which may have told
-    other columns than those before it.
+    Raises ``Invalid`` for an earlier moment if a write was archived without its metadata: it may have
+    changed the columns.
     """
     for requested, metadata in state.archived_writes(after, until, leave_out):
         if metadata is None:
@@ -130,7 +129,7 @@ def _active(
     state: TableState, until: str | None, suits: Callable[[CommitMetadata], bool], leave_out: str = ""
 ) -> Iterator[Found]:
     """Requested time and metadata of active completed writes that record a schema, newest request first;
-    actions called ``leave_out`` are not looked at."""
+    instants of action ``leave_out`` are skipped."""
     for instant in reversed(state.writes):
         if (until is None or instant.requested <= until) and instant.action != leave_out:
             metadata = state.metadata(instant.requested)
@@ -143,8 +142,8 @@ def _field_ids(
 ) -> FieldIds | None:
     """Ids of the columns of the schema that instant ``newest`` recorded; None if it has none.
 
-    A commit of a writer that knew nothing of ids gets those of the history, name by name (Java reads
-    such a table by name, so that renamed columns are null in older files).
+    A commit by a writer unaware of ids gets the ids of the history, matched by name (Java reads such a
+    table by name, so renamed columns are null in older files).
     """
     history = _history(state, until)
     where = f"instant {newest}"
@@ -172,7 +171,7 @@ def _history(state: TableState, until: str | None) -> list[VersionedSchema]:
 
 
 def _written(state: TableState) -> dict[str, VersionedSchema]:
-    """Instant -> schema in its own metadata, of the active timeline."""
+    """Instant -> schema recorded in its own metadata, for instants on the active timeline."""
     parsed: dict[str, VersionedSchema] = {}
     found = {}
     for instant in state.writes:
@@ -186,15 +185,15 @@ def _written(state: TableState) -> dict[str, VersionedSchema]:
 
 
 def full_schema(text: str) -> pa.Schema:
-    """Meta columns, then the table's columns; all nullable, as old files may lack a column."""
+    """Meta columns, then the table's columns; all nullable, because old files may lack a column."""
     user = avro_to_arrow(text)
     meta = [pa.field(name, pa.string()) for name in META_FIELDS]
-    own = [f.with_nullable(True) for f in user if f.name not in META_FIELDS]  # with the mark of vectors
+    own = [f.with_nullable(True) for f in user if f.name not in META_FIELDS]  # keeps vectors' metadata
     return pa.schema(meta + own)
 
 
 def output_columns(schema: pa.Schema, columns: Sequence[str] | None) -> list[str]:
-    """The asked columns, each checked; all if None. Raises ``Invalid`` naming an unknown one."""
+    """The requested columns without duplicates, or all if None. Raises ``Invalid`` for an unknown name."""
     if columns is None:
         return list(schema.names)
     if isinstance(columns, str):
@@ -206,7 +205,7 @@ def output_columns(schema: pa.Schema, columns: Sequence[str] | None) -> list[str
 
 
 def filter_columns(schema: pa.Schema, expression: pc.Expression | None) -> Iterable[str]:
-    """Columns that a filter may look at: all where it does not tell. ``Invalid`` if it is no expression."""
+    """Columns that a filter may use: all if that is unknown. Raises ``Invalid`` if it is no expression."""
     if expression is None:
         return []
     if not isinstance(expression, pc.Expression):

@@ -1,4 +1,4 @@
-"""Times that callers give: as Hudi's ``as.of.instant`` accepts them (HoodieSqlCommonUtils)."""
+"""Parses times from callers, in the forms that Hudi's ``as.of.instant`` accepts (HoodieSqlCommonUtils)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FORMATS = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%dT%
 def instant_time(text: str, what: str) -> str:
     """17 digits from ``yyyyMMddHHmmss[SSS]``, ``yyyy-MM-dd`` or ``yyyy-MM-dd HH:mm:ss[.SSS]``.
 
-    The text is in the table's time zone. Raises ``Invalid`` naming ``what``.
+    The text is in the table's time zone. Raises ``Invalid``; ``what`` names the option in the message.
     """
     if isinstance(text, str):
         if _DIGITS.match(text):

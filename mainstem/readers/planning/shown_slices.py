@@ -9,9 +9,9 @@ from mainstem.storage.protocol import Storage
 
 
 def file_slices(storage: Storage) -> list[FileSlice]:
-    """All slices of all live file groups, uncommitted files and pending slices included.
+    """All slices of all live file groups, including uncommitted files and pending slices.
 
-    Ordered by partition, file id and base instant, oldest first; see ``FileSlice`` for the marks.
+    Ordered by partition, file id and base instant, oldest first; see ``FileSlice`` for its fields.
     """
     state = TableState.load(storage, load_config(storage))
     replaced = state.replaced(None)

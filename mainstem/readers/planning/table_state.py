@@ -1,8 +1,8 @@
-"""One consistent view of a table: what is completed, which files belong together, which schema.
+"""One consistent view of a table: which instants are completed and which files form file groups.
 
 The timeline is listed first and the data files after it, so every file of an instant in the view
-exists when the files are listed; files of later instants are recognised by their instant and left
-out. Nothing here is changed once read; a query loads its own state.
+exists when the files are listed. Files of later instants are recognised by their instant and left
+out. A state does not change once loaded; each query loads its own.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ WRITES = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
 def steady_timeline(storage: Storage) -> ActiveTimeline:
     """The timeline without holes: every instant completed before the newest one shown is shown.
 
-    A listing may miss a file that appears while it runs and yet show a later one; whoever continues
+    A listing may miss a file that appears while it runs and yet show a later one; a reader that continues
     after the later one would never see the first. Instants become visible in the order of their
-    completion times, so what the first listing shows as newest had all its predecessors in place
-    before the second listing began: of the second, everything up to that time counts.
+    completion times, so all predecessors of the newest instant in the first listing existed before the
+    second listing began. The result is the second listing, cut at that time.
     """
     reader = TimelineReader(storage)
     first, second = reader.load(), reader.load()
@@ -71,17 +71,17 @@ class TableState:
     #: completed instants on the timeline that a pending restore or rollback removes: not in this view
     undone: frozenset[str] = frozenset()
 
-    #: how names of base files are read (that of the metadata table has others)
+    #: parser of base file names (the metadata table's base files are named differently)
     parse_base = staticmethod(paths.parse_base_name)
 
     @classmethod
     def load(cls, storage: Storage, config: TableConfig) -> TableState:
-        """List the timeline now. Raises ``Unsupported`` for tables that cannot be read right."""
+        """Lists the timeline now. Raises ``Unsupported`` for tables that cannot be read correctly."""
         return cls.of(storage, config, steady_timeline(storage))
 
     @classmethod
     def of(cls, storage: Storage, config: TableConfig, listed: ActiveTimeline) -> TableState:
-        """The state that a listing shows; ``load`` where a hole in it would matter."""
+        """The state that a timeline listing shows; use ``load`` where a hole in the listing would matter."""
         config.check_readable(storage.base)
         timeline = shown_timeline(storage, listed)
         undone: frozenset[str] = frozenset()
@@ -96,7 +96,7 @@ class TableState:
 
     @cached_property
     def metadata_table(self) -> MetadataTable | None:
-        """The metadata table as of ``view``, None where the table has none. Errors of ``open_metadata``."""
+        """The metadata table as of ``view``; None if there is none. Raises what ``open_metadata`` raises."""
         from mainstem.metadata.metadata_table import open_metadata
 
         view = self.view
@@ -105,9 +105,9 @@ class TableState:
     def completion(self, requested: str) -> str | None:
         """Completion time, None for an instant that is not completed in this view.
 
-        The archive is asked for what the active timeline does not show as completed: a listing made while
-        instants are archived may have the requested file of one and miss its completed file. What it says
-        about instants that completed after the timeline was listed is not believed: this view lacks them.
+        If the active timeline does not show the instant as completed, the archive decides: a listing made
+        during archiving may show an instant's requested file and miss its completed file. Archived instants
+        that completed after the timeline was listed are not part of this view and are ignored.
         """
         known = self.timeline.completion_times.get(requested)
         if known is not None:
@@ -123,7 +123,7 @@ class TableState:
 
     @cached_property
     def first_pending_write(self) -> Instant | None:
-        """The oldest pending instant that is no clustering (it bounds time travel)."""
+        """The oldest pending write that is neither a clustering nor a compaction (it bounds time travel)."""
         pending = [
             i
             for i in self.timeline.pending
@@ -154,7 +154,7 @@ class TableState:
         return gone
 
     def metadata(self, requested: str) -> CommitMetadata | None:
-        """Metadata of a completed write, active or archived; None if it is nowhere."""
+        """Metadata of a completed write, active or archived; None if there is none."""
         if requested not in self._metadata:
             self._metadata[requested] = self._read_metadata(requested)
         return self._metadata[requested]
@@ -180,14 +180,14 @@ class TableState:
 
     @cached_property
     def committed(self) -> CommittedFiles:
-        """What the completed writes of the active timeline say they wrote."""
+        """The files that the completed writes on the active timeline recorded."""
         return CommittedFiles.of(self.storage, self.writes, self._metadata_of, self.parse_base)
 
     def archived_writes(
         self, after: str, until: str | None, leave_out: str = ""
     ) -> Iterator[tuple[str, CommitMetadata | None]]:
         """Requested time and metadata of archived writes of this view with ``after < requested <= until``,
-        newest request first; read as they are drawn. None: archived without metadata."""
+        newest request first, read lazily. Metadata None: archived without it."""
         for instant in self.archive.newest_first(after, until):
             wanted = instant.action in WRITES and instant.action != leave_out
             if wanted and self.completion(instant.requested) is not None:
@@ -200,7 +200,8 @@ class TableState:
 
     @cached_property
     def earliest_retained(self) -> str | None:
-        """Requested time of the oldest commit whose files the newest clean kept whole, active or archived."""
+        """Requested time of the oldest commit of which the newest clean (active or archived) kept all files;
+        None without a clean."""
         cleans = [i for i in self.timeline.completed if i.action == CLEAN]
         if cleans:
             path = paths.timeline_file(cleans[-1].file_name)
@@ -224,7 +225,7 @@ class TableState:
             yield from self.group(listing.partition, listing.names, visible_only=visible_only)
 
     def group(self, partition: str, names: Iterable[str], *, visible_only: bool = True) -> list[FileGroup]:
-        """File groups made of these files of a partition."""
+        """File groups formed from these files of a partition."""
         return group_files(
             partition,
             names,
@@ -247,7 +248,7 @@ class TableState:
         return frozenset(named) or None
 
     def for_people(self, path: str) -> str:
-        """A path of this table as messages name it."""
+        """A path of this table as error messages show it."""
         return path
 
     def _compactions_in(self, partition: str) -> Mapping[str, str]:

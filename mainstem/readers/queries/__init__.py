@@ -1,4 +1,4 @@
-"""Queries from their beginning to their end: a snapshot planned into splits, and what hands out its rows.
+"""Queries end to end: plans a snapshot as splits and returns its rows.
 
-Where ``planning``, ``skipping`` and ``rows`` come together. Ranges of instants are asked in ``changes``.
+Combines ``planning``, ``skipping`` and ``rows``. Queries of a range of instants are in ``changes``.
 """

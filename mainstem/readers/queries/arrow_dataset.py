@@ -1,9 +1,9 @@
 """A query as a ``pyarrow.dataset.Dataset``: DuckDB, Polars and pyarrow push columns and filters into it.
 
-Engines know a dataset by its class and ask it for a ``scanner`` with columns and a filter. So this is a
-subclass whose every method plans a read of exactly that. Functions of pyarrow that pass by the methods
-and scan the C++ object underneath find one file there, which comes about when it is opened: all rows of that
-moment, unfiltered, in memory from then on.
+Engines recognise a dataset by its class and ask it for a ``scanner`` with columns and a filter. So this is a
+subclass whose methods plan a read of exactly those. Some pyarrow functions bypass the methods and scan the
+underlying C++ object. They find one file there, created when it is first opened: all rows of that moment,
+unfiltered, kept in memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FILE = "table.arrow"
 
 
 class Query(Protocol):
-    """What a dataset needs of a query (``scan_plan.ScanPlan``)."""
+    """What a dataset needs from a query (``scan_plan.ScanPlan``)."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -38,13 +38,13 @@ class Query(Protocol):
         """The rows as a stream."""
 
     def count_rows(self) -> int:
-        """How many there are."""
+        """Number of rows."""
 
 
 class PlanDataset(ds.FileSystemDataset):
-    """Rows of a ``ScanPlan``, read anew for every scan, each of one moment of the table.
+    """Rows of a ``ScanPlan``; every scan reads the table again, as of one moment.
 
-    The schema is that of the moment at which the dataset was made.
+    The schema is fixed when the dataset is created.
     """
 
     def __init__(self, plan: Query, expression: pc.Expression | None = None) -> None:
@@ -62,9 +62,9 @@ class PlanDataset(ds.FileSystemDataset):
     def scanner(
         self, columns: Columns = None, filter: pc.Expression | None = None, **options: Any
     ) -> ds.Scanner:
-        """A scanner that can be read once. ``columns``: names, or new names and expressions of columns.
+        """A scanner that can be read once. ``columns``: names, or a mapping of new names to expressions.
 
-        Of the other options of pyarrow ``use_threads`` and ``memory_pool`` have an effect.
+        Of pyarrow's other options, only ``use_threads`` and ``memory_pool`` have an effect.
         """
         filter = _both(self._expression, filter)
         needed = list(self._shown.names) if columns is None else self._needed(columns)
@@ -77,7 +77,7 @@ class PlanDataset(ds.FileSystemDataset):
             used = [n for e in columns.values() for n in filter_columns(self._shown, e)]
         else:
             used = output_columns(self._shown, columns)
-        # Without any column the number of rows would be lost on the way.
+        # Without any column, record batches would lose the number of rows.
         return list(dict.fromkeys(used)) or self._shown.names[:1]
 
     def to_batches(
@@ -99,7 +99,7 @@ class PlanDataset(ds.FileSystemDataset):
         filter: pc.Expression | None = None,
         **options: Any,
     ) -> pa.Table:
-        """The first rows; file slices behind them are not read."""
+        """The first rows; later file slices are not read."""
         reader = self.scanner(columns, filter, **options).to_reader()
         found: list[pa.RecordBatch] = []
         missing = num_rows
@@ -113,15 +113,15 @@ class PlanDataset(ds.FileSystemDataset):
     def take(
         self, indices: Any, columns: Columns = None, filter: pc.Expression | None = None, **options: Any
     ) -> pa.Table:
-        """Rows by number. The order of rows is that of one scan; another commit may change it."""
+        """Rows by number, in the order of this scan; a later commit may change the order."""
         return self.to_table(columns, filter, **options).take(indices)
 
     def count_rows(self, filter: pc.Expression | None = None, **options: Any) -> int:
-        """Number of rows; of the columns only those that merge and filter need are read."""
+        """Number of rows; reads only the columns that the merge and the filter need."""
         return self._plan.refined([], _both(self._expression, filter)).count_rows()
 
     def filter(self, expression: pc.Expression) -> PlanDataset:
-        """The rows that pass ``expression`` too."""
+        """The dataset with one more filter."""
         return PlanDataset(self._plan, _both(self._expression, expression))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[ds.Fragment]:
@@ -141,7 +141,7 @@ class PlanDataset(ds.FileSystemDataset):
         return self._loaded().join_asof(_in_memory(right_dataset), *keys, **options)
 
     def replace_schema(self, schema: pa.Schema) -> ds.Dataset:
-        """Refused: the table decides."""
+        """Raises ``Unsupported``: the table decides the schema."""
         raise Unsupported("a mainstem dataset has the schema of its table; cast what comes out of it")
 
     def _loaded(self) -> ds.InMemoryDataset:
@@ -162,7 +162,7 @@ def _in_memory(right: ds.Dataset) -> ds.Dataset:
 
 
 class _WhenOpened(fs.FileSystemHandler):
-    """A file system of one file, which holds what ``rows`` gives when it is opened first."""
+    """A file system with one file, whose content is the result of ``rows`` when it is first opened."""
 
     def __init__(self, rows: Callable[[], pa.Table]) -> None:
         self._rows = rows

@@ -1,4 +1,4 @@
-"""What a query returns: a plan that reads when asked, once more if a clean got in its way."""
+"""What a query returns: a plan that reads lazily, and retries once if a clean removed a file meanwhile."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class ReadableSplit(Protocol):
 
 @dataclass(frozen=True)
 class Planned:
-    """What the splits of one moment share, and the splits; files are listed when they are drawn.
+    """The splits of one moment and what they share. Iterating over ``splits`` lists the files.
 
-    ``schema``: what comes out, where it is not columns of the table (change data). ``report``: what is
-    left unread, complete once the splits are drawn.
+    ``schema``: the output schema, if it is not made of the table's columns (change data). ``report``: what
+    is left unread, complete once all splits were iterated.
     """
 
     spec: ReadSpec
@@ -65,7 +65,8 @@ Refined = Callable[["Sequence[str] | None", "pc.Expression | None"], "ScanPlan"]
 class ScanPlan:
     """A query on a table. Every call reads the table's newest state; nothing is cached.
 
-    Whatever takes Arrow streams takes a plan (``__arrow_c_stream__``): DuckDB, Polars, pandas, pyarrow.
+    Anything that accepts Arrow streams accepts a plan (``__arrow_c_stream__``): DuckDB, Polars, pandas,
+    pyarrow.
     """
 
     def __init__(
@@ -83,8 +84,8 @@ class ScanPlan:
         self._table: str | None = None
 
     def of_table(self, identity: str | None) -> ScanPlan:
-        """The same query, of this table alone (``publish.table_identity``): ``TableReplaced`` is raised where
-        another was made at its path. The look comes after all files are listed, so they are of one table."""
+        """The same query, bound to one table (``publish.table_identity``): reads raise ``TableReplaced`` if
+        another was created at its path. The check runs after all files are listed: they are of one table."""
         self._table = identity
         return self
 
@@ -95,7 +96,7 @@ class ScanPlan:
         )
 
     def __copy__(self) -> ScanPlan:
-        return self  # nothing of it ever changes
+        return self  # immutable
 
     def __deepcopy__(self, memo: object) -> ScanPlan:
         return self
@@ -116,10 +117,10 @@ class ScanPlan:
         return list(self._twice(self._drawn).splits)
 
     def explain(self) -> Explanation:
-        """Which files the query reads now, and which index cut the others; no rows are read.
+        """Which files the query reads now, and which index ruled out the others; reads no rows.
 
-        ``print(plan.explain())`` is a text, ``plan.explain().to_dict()`` the same for programs. Raises
-        ``Unsupported`` for queries of changes, which read the files that their instants wrote.
+        ``print(plan.explain())`` shows a readable text, ``plan.explain().to_dict()`` the same as plain data.
+        Raises ``Unsupported`` for queries of changes, which read exactly the files that their instants wrote.
         """
         planned = self._twice(self._drawn)
         if planned.report is None:
@@ -127,7 +128,7 @@ class ScanPlan:
         return planned.report.explanation()
 
     def _drawn(self) -> Planned:
-        """All files are listed: they are those of one table, if it is still there now."""
+        """A plan with all files listed; checks afterwards that the table was not replaced meanwhile."""
         try:
             planned = self._planner()
             planned = replace(planned, splits=list(planned.splits))
@@ -138,7 +139,7 @@ class ScanPlan:
         return planned
 
     def to_arrow(self) -> pa.Table:
-        """All rows. A file that a concurrent clean removed makes the whole query start again, once.
+        """All rows. If a concurrent clean removes a file, the whole query starts again, once.
 
         Raises ``CorruptTable`` for damaged files, ``Unavailable`` if files vanish again.
         """
@@ -156,13 +157,13 @@ class ScanPlan:
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Rows file slice by file slice, all of one moment.
 
-        Of a slice its log rows are in memory, and a bounded number of the base file's rows at a time.
+        Holds one slice's log rows in memory, and a bounded number of base file rows at a time.
         """
         for table in self._tables()[1]:
             yield from table.to_batches()
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The same as a stream with a schema; nothing is read before the first batch is asked for."""
+        """The same as a stream with a schema; rows are read when the first batch is requested."""
         planned, tables = self._tables()
         batches = (batch for table in tables for batch in table.to_batches())
         return pa.RecordBatchReader.from_batches(planned.output_schema, batches)
@@ -171,7 +172,7 @@ class ScanPlan:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def to_dataset(self) -> ds.Dataset:
-        """The query for engines that choose columns and rows by themselves, such as DuckDB
+        """The query as a dataset, for engines that push down columns and filters, such as DuckDB
         (``duckdb.sql("select ... from dataset")``) and Polars (``pl.scan_pyarrow_dataset(dataset)``)."""
         from mainstem.readers.queries.arrow_dataset import PlanDataset
 
@@ -188,14 +189,15 @@ class ScanPlan:
         raise self._vanished(missing) from missing
 
     def _read(self, planned: Planned, splits: list[ReadableSplit]) -> list[list[pa.Table]]:
-        """The rows of each slice; slices do not depend on each other, but a user's merger might."""
+        """The rows of each slice. Slices are read side by side, except with a user's merger: its calls may
+        depend on each other."""
         if planned.spec.rules.merger is not None:
             return [list(split.read(self._storage)) for split in splits]
         return side_by_side(self._storage, lambda split: list(split.read(self._storage)), splits)
 
     def _tables(self) -> tuple[Planned, Iterator[pa.Table]]:
-        """The plan of this moment, and its rows when they are drawn. Until the first rows are there a
-        file that vanished makes the query start again, once."""
+        """The plan of this moment and a lazy stream of its rows. If a file vanishes before the first rows
+        are returned, the query starts again, once."""
         planned = self._twice(self._planner)
         return planned, self._streamed(planned)
 
@@ -225,7 +227,7 @@ class ScanPlan:
         return planned
 
     def _twice(self, plan: Callable[[], Result]) -> Result:
-        """A plan, made once more if a file that it looked at was archived or cleaned meanwhile."""
+        """Calls ``plan``, and once more if a file that it needed was archived or cleaned meanwhile."""
         for _ in range(ATTEMPTS):
             try:
                 return plan()
@@ -239,7 +241,7 @@ class ScanPlan:
 
 
 def _concatenated(schema: pa.Schema, tables: list[pa.Table]) -> pa.Table:
-    if not schema.names:  # only the number of rows was asked for
+    if not schema.names:  # no columns requested: keep the number of rows
         rows = sum(table.num_rows for table in tables)
         return pa.table({"row": pa.nulls(rows)}).select([])
     return pa.concat_tables([schema.empty_table(), *tables])

@@ -59,10 +59,10 @@ def scan(
 ) -> ScanPlan:
     """Rows of the table as of now, as of a requested time, or as of a completion time.
 
-    ``filter`` works on merged rows and may use columns that are not asked for; ``use`` says with what
-    partitions and file slices may be left unread for it. ``mode`` ``read_optimized`` reads base files
-    only. ``damaged``: ``error``, or ``skip`` to leave damaged log blocks out as Java does. Raises
-    ``Invalid`` for unknown columns, modes and times.
+    ``filter`` applies to merged rows and may use columns that are not in ``columns``; ``use`` says which
+    means may rule out partitions and file slices. ``mode`` ``read_optimized`` reads base files only.
+    ``damaged``: ``error``, or ``skip`` to leave out damaged log blocks as Java does. Raises ``Invalid`` for
+    unknown columns, modes and times.
     """
     if mode not in (SNAPSHOT, READ_OPTIMIZED):
         raise Invalid(f"mode={mode!r}; expected {SNAPSHOT!r} or {READ_OPTIMIZED!r}")
@@ -96,7 +96,7 @@ def scan(
 
 @dataclass(frozen=True)
 class View:
-    """The table now, or as of a requested time: all queries planned of one view see the same rows."""
+    """The table now, or as of a requested time: all queries planned from one view see the same rows."""
 
     state: TableState
     until: str | None
@@ -105,7 +105,7 @@ class View:
 
     @classmethod
     def load(cls, storage: Storage, until: str | None, *, damaged: str, use: Use) -> View:
-        """The table's state now. Raises ``Invalid`` for a time whose answer is gone or not settled yet."""
+        """The table's state now. Raises ``Invalid`` for a time whose answer is gone or may still change."""
         state = TableState.load(storage, load_config(storage))
         if until is not None:
             check_time_travel(state, until)
@@ -114,8 +114,8 @@ class View:
     def planned(
         self, columns: Sequence[str] | None, filter: pc.Expression | None, *, base_only: bool = False
     ) -> Planned:
-        """One query; files are listed when its splits are drawn. ``FileNotFoundError`` then, where a clean,
-        a restore or a rollback came in between: the state is to be loaded anew."""
+        """Plans one query; iterating over its splits lists the files. That raises ``FileNotFoundError`` if a
+        clean, a restore or a rollback intervened: load the view again."""
         spec = read_spec(self.state, columns, filter, self.until, self.damaged)
         newest = self.until is None
         skipping = Skipping(self.state, spec, self.use, newest=newest, base_only=base_only)
@@ -179,7 +179,7 @@ def read_spec(
     *,
     stored: bool = False,
 ) -> ReadSpec:
-    """Schema, columns and merge rules of a query; ``stored``: the files' types, not those shown to users."""
+    """Schema, columns and merge rules of a query; ``stored``: types as in files, not as users see them."""
     if damaged not in ("error", "skip"):
         raise Invalid(f"{DAMAGED}={damaged!r}; expected 'error' or 'skip'")
     found = table_schema(state, until)
@@ -217,10 +217,10 @@ def make_split(found: FileSlice, spec: ReadSpec, config: TableConfig, *, base_on
 
 
 def check_time_travel(state: TableState, until: str) -> None:
-    """Refuse times whose answer could still change or is gone, as Java does.
+    """Refuses times whose answer may still change or is gone, as Java does.
 
-    A pending write at or before ``until`` may yet complete and would then be part of the answer; a
-    clean may have removed files that the answer needs.
+    A pending write at or before ``until`` may still complete and become part of the answer. A clean may
+    have removed files that the answer needs.
     """
     pending = state.first_pending_write
     if pending is not None and until >= pending.requested:
@@ -252,8 +252,8 @@ def _virtual_key(config: TableConfig) -> tuple[str, ...]:
 
 
 def _as_shown(schema: pa.Schema, config: TableConfig, ordering: Sequence[str]) -> pa.Schema:
-    """Java shows the partition column of the TIMESTAMP key generator as text: the file's value, not the
-    path (SparkHoodieTableFileIndex). Ordering columns keep their type, for comparing."""
+    """The schema as users see it. Java shows partition columns of the TIMESTAMP key generator as text: the
+    file's value, not the path (SparkHoodieTableFileIndex). Ordering columns keep their type, for merging."""
     if config.key_generator != "TIMESTAMP":
         return schema
     for name in (n for n in config.partition_fields if n in schema.names and n not in ordering):

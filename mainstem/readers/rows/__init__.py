@@ -1,4 +1,4 @@
-"""Rows of one file slice: base file and log blocks decoded by columns and merged.
+"""Rows of one file slice: decodes base file and log blocks by column, and merges them.
 
-Memory is bounded by the batch, or by what was asked for. Which slices are read was decided before.
+Memory is bounded by the batch size or by a given limit. The caller decides which slices to read.
 """

@@ -1,4 +1,4 @@
-"""Rows of a base file: streamed in batches of bounded size, or some rows of some row groups."""
+"""Reads a base file: all rows in batches of bounded size, or selected rows of a row group."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from mainstem.limits import MIB
 from mainstem.readers.rows.equal_chunks import doubles
 from mainstem.storage.protocol import Storage
 
-# A batch has at most so many rows, and about so many bytes where rows are wide.
+# A batch has at most BATCH_ROWS rows, and about BATCH_BYTES bytes if rows are wide.
 BATCH_ROWS = 32_768
 BATCH_BYTES = 16 * MIB
 _BATCH_ROWS_MIN = 256
-# Column chunks are read in parts of this size, not whole; but in small files whole: where it reads in
-# parts, pyarrow 16 allocates whatever size a damaged page header states.
+# Column chunks are read in parts of this size, but whole in small files: when reading in parts, pyarrow 16
+# allocates whatever size a damaged page header states.
 _BUFFER_BYTES = MIB
 _SMALL_FILE_BYTES = 8 * MIB
-# A text column that takes fewer bytes per value in the file is stored as a dictionary and codes.
+# A text column with fewer bytes per value than this is taken to be dictionary-encoded.
 _CODED_BYTES_PER_ROW = 4
-# A row group that inflates more than this is refused (dictionary and run-length bombs).
+# Row groups that claim more than these limits are refused (dictionary and run-length bombs).
 PARQUET_ALWAYS_BYTES = 64 * MIB
 PARQUET_RATIO_MAX = 2000
 
 
 @contextmanager
 def open_base(storage: Storage, path: str) -> Iterator[BaseFile]:
-    """The base file at ``path``.
+    """Opens the base file at ``path``.
 
-    Bytes that do not decode raise ``CorruptTable``, here and while rows are read;
-    ``FileNotFoundError`` passes.
+    Raises ``CorruptTable`` for bytes that do not decode, here and while rows are read;
+    ``FileNotFoundError`` if the file is gone; ``Unavailable`` if reading fails otherwise.
     """
     with _reading(path):
         file = storage.open_input(path)
@@ -86,7 +86,7 @@ class BaseFile:
         return self.source.metadata.num_row_groups
 
     def held(self, names: Sequence[str]) -> list[str]:
-        """Those of the columns that the file has."""
+        """The columns of ``names`` that the file has."""
         return [name for name in names if name in self.names]
 
     def batches(
@@ -94,13 +94,13 @@ class BaseFile:
     ) -> Iterator[pa.Table]:
         """The rows of these row groups (None: all), in order, batch by batch.
 
-        ``coded``: columns that may come as dictionaries and codes where they are stored so, which is
-        cheaper when rows are dropped before texts are written out.
+        ``coded``: columns that may stay dictionary-encoded if the file stores them so. That is cheaper when
+        rows are dropped before the strings are materialised.
         """
         groups = range(self.group_count) if groups is None else groups
         source = self._coded(groups, coded)
         for number in groups:
-            # One row group at a time: pyarrow holds on to what it read of all that it is asked for.
+            # One row group at a time: pyarrow keeps what it has read of all requested row groups.
             yield from self._group(source, number, names)
 
     def _group(self, source: pq.ParquetFile, number: int, names: Sequence[str]) -> Iterator[pa.Table]:
@@ -126,7 +126,7 @@ class BaseFile:
         return min(BATCH_ROWS, max(_BATCH_ROWS_MIN, BATCH_BYTES // per_row))
 
     def taken(self, group: int, names: Sequence[str], rows: np.ndarray) -> Iterator[pa.Table]:
-        """Some rows (ascending numbers within the row group), in one part per batch that has any."""
+        """Rows by number (ascending within the row group); one table per batch that contains any."""
         schema = pa.schema([self.source.schema_arrow.field(name) for name in self.held(names)])
         first = 0
         for table in self._group(self._coded([group], schema.names), group, names):
@@ -138,8 +138,8 @@ class BaseFile:
                 return
 
     def _coded(self, groups: Sequence[int], names: Sequence[str]) -> pq.ParquetFile:
-        """The file with those of the columns that are repetitive texts left behind their dictionaries:
-        where rows are dropped, theirs are never written out. All row groups come in one schema."""
+        """The file, with repetitive text columns among ``names`` read as dictionaries, so that strings of
+        dropped rows are never materialised. All of ``groups`` get the same schema."""
         texts, schema = [], self.source.schema_arrow
         for field in (schema.field(name) for name in self.held(names)):
             if field.type not in (pa.string(), pa.binary()):
@@ -159,7 +159,7 @@ class BaseFile:
             )
 
     def column_of(self, group: int, name: str) -> Any:
-        """The metadata of a flat column's chunk; None where the file has no such column."""
+        """Parquet metadata of a flat column's chunk; None if the file has no such column."""
         number = self._places.get(name)
         described = self.source.metadata.row_group(group)
         if number is None or number >= described.num_columns:
@@ -172,7 +172,7 @@ def _damaged(path: str, error: Exception) -> CorruptTable:
 
 
 def _check_size(metadata: Any, size: int, path: str) -> None:
-    """A file that claims to become absurdly large is refused before anything is allocated."""
+    """Refuses a file that claims an absurdly large row group, before anything is allocated."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     largest = max((max(g.num_rows, g.total_byte_size) for g in groups), default=0)
     smallest = min((min(g.num_rows, g.total_byte_size) for g in groups), default=0)

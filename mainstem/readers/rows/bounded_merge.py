@@ -1,13 +1,12 @@
-"""A whole file slice merged within a bound of memory, however large the slice is (compaction).
+"""Merges a whole file slice within a memory limit, however large the slice is (for compaction).
 
-Log rows that fit are merged as every query does it. Where they do not fit, nothing of them is held but
-what decides: record keys are divided by a hash into classes that fit, and for one class after the other
-keys and ordering values of log and base are read and folded. That leaves one bit per stored row, which says
-whether it comes out. Then base file and log blocks are read once more, a piece at a time: base rows first,
-in their order, as in memory. Where a row that comes out is made of several stored ones (partial
-updates, registered mergers), whole rows are merged class by class instead.
+If the log rows fit, they are merged as in any query. Otherwise record keys are divided by a hash into classes
+that fit. For one class after another, only keys and ordering values of log and base are read and folded.
+The result is one bit per stored row: whether it is emitted. Then base file and log blocks are read again, a
+piece at a time: base rows first, in their order, just as in memory. If an emitted row may combine several
+stored rows (partial updates, registered mergers), whole rows are merged class by class instead.
 
-Log files are mapped piece by piece, so that what was read does not stay in this process.
+Log files are mapped piece by piece, so that pages already read do not stay in this process.
 """
 
 from __future__ import annotations
@@ -37,23 +36,23 @@ from mainstem.readers.rows.split import base_tables
 from mainstem.storage import maps
 from mainstem.storage.protocol import Storage
 
-# The share of the bound that log rows, or the keys of one class, may take while they are merged.
+# Share of the memory limit that log rows, or the keys of one class, may take during the merge.
 _LOG_SHARE = 0.35
-# What one log row takes beside its decoded columns while it is merged: keys, codes, positions.
+# What one log row takes during the merge in addition to its decoded columns: keys, codes, positions.
 _BYTES_PER_KEY = 250
 # Decoded bytes per byte of a block: Avro's numbers are short, parquet blocks are compressed.
 _AVRO_GROWS, _PARQUET_GROWS = 2, 8
 _BYTES_PER_ROW_MIN = 32
-# Log rows are decoded from so many bytes at a time, or less where the bound is low.
+# Log blocks are decoded in pieces of this many bytes, or fewer if the memory limit is low.
 _PIECE_BYTES = 16 * MIB
 _PIECES_PER_BOUND = 32
 _NUMBER = "\0number"
 
 
 def read_bounded(storage: Storage, split: SliceQuery, memory_bytes: int) -> Iterator[pa.Table]:
-    """``read_split`` of a slice without filter and range of instants, holding about ``memory_bytes``.
+    """Same rows as ``read_split``, within about ``memory_bytes`` of memory.
 
-    Same rows; raises what ``read_split`` raises.
+    The query must have no filter and no range of instants. Raises what ``read_split`` raises.
     """
     log = _Log.of(storage, split, max(1, min(_PIECE_BYTES, memory_bytes // _PIECES_PER_BOUND)))
     share = int(memory_bytes * _LOG_SHARE)
@@ -63,7 +62,7 @@ def read_bounded(storage: Storage, split: SliceQuery, memory_bytes: int) -> Iter
     elif one_stored_row and not log.partial:
         found = _decided(log, share)
     else:
-        # The columns are there twice while rows are laid over each other.
+        # While rows are overlaid, the columns exist twice.
         needed = 2 * log.decoded_bytes + log.rows * _BYTES_PER_KEY
         found = _by_class(log, share, -(-needed // share))
     yield from (table.select(list(split.spec.columns)) for table in found if table.num_rows)
@@ -80,7 +79,7 @@ class _Part:
     records: int | None = None
 
     def load(self, storage: Storage) -> tuple[str, LogBlock]:
-        """The block with this content, from a mapping of its own."""
+        """The block with this part's content, from a mapping of its own."""
         start = self.block.content_offset
         content = maps.view(storage, self.path)[start + self.begin : start + self.end]
         if self.records is None:
@@ -95,7 +94,7 @@ Piece = list[_Part]
 
 @dataclass(frozen=True)
 class _Log:
-    """The log side of a slice: what is decoded together, and about how much there is of it."""
+    """The log side of a slice: the pieces that are decoded together, and an estimate of their size."""
 
     storage: Storage
     split: SliceQuery
@@ -118,13 +117,13 @@ class _Log:
         return cls(storage, split, list(_pieces(parts, piece_bytes, join)), rows, decoded, partial)
 
     def entries(self, piece: Piece, split: SliceQuery) -> list[Entry]:
-        """A piece as entries of the merge, with the columns of ``split``."""
+        """The merge entries of a piece, with the columns of ``split``."""
         run: Run = [part.load(self.storage) for part in piece]
         return entries_of(run, split.spec)
 
 
 def _released(block: LogBlock) -> tuple[LogBlock, int, int]:
-    """The block without its content, the content's bytes, and how many rows it has at most, or so."""
+    """The block without its content, the content's size in bytes, and an upper estimate of its rows."""
     size = len(block.content)
     rows = size // _BYTES_PER_ROW_MIN
     if block.kind is BlockKind.AVRO_DATA:
@@ -133,7 +132,7 @@ def _released(block: LogBlock) -> tuple[LogBlock, int, int]:
 
 
 def _parts(storage: Storage, whole: _Part, piece_bytes: int) -> list[_Part]:
-    """A large Avro block divided between records; other blocks are decoded whole."""
+    """Splits a large Avro block at record boundaries; other blocks are decoded whole."""
     if whole.block.kind is not BlockKind.AVRO_DATA or whole.end <= 2 * piece_bytes:
         return [whole]
     block = whole.load(storage)[1]
@@ -169,8 +168,8 @@ def _pieces(parts: Sequence[_Part], piece_bytes: int, join: bool) -> Iterator[Pi
 
 
 def _class_of(keys: pa.ChunkedArray, classes: int) -> np.ndarray:
-    """Class of each key. All keys of a file group share Java's hash modulo the number of buckets, so its
-    bits are mixed first (Murmur's finalizer)."""
+    """Class of each key. All keys of a file group share Java's hash modulo the number of buckets, so the
+    hash's bits are mixed first (Murmur's finalizer)."""
     found = [java_string_hash(chunk) for chunk in keys.chunks]
     mixed = np.concatenate(found) if found else np.zeros(0, np.uint32)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
@@ -188,7 +187,7 @@ def _chosen(entry: Entry, mask: np.ndarray) -> Entry:
     return DeletedKeys(entry.keys.filter(wanted), ordering, entry.unconditional[mask], entry.source)
 
 
-# -- every row that comes out is one stored row ---------------------------------------------------------
+# -- each emitted row is one stored row -----------------------------------------------------------------
 
 
 def _decided(log: _Log, share: int) -> Iterator[pa.Table]:
@@ -216,8 +215,8 @@ def _decided(log: _Log, share: int) -> Iterator[pa.Table]:
 
 
 def _decide(log: _Log, number: int, classes: int, keep: np.ndarray, share: int) -> np.ndarray:
-    """The log rows of one class that come out, by position; takes the base rows that do not out of
-    ``keep``."""
+    """Positions of one class's log rows that are emitted; clears the bits in ``keep`` of base rows that are
+    not."""
     rules = log.split.spec.rules
     narrow = replace(log.split, spec=replace(log.split.spec, columns=()))
     kinds = narrow.spec.ordering_types
@@ -239,9 +238,9 @@ def _decide(log: _Log, number: int, classes: int, keep: np.ndarray, share: int) 
 def _narrow_entries(
     log: _Log, narrow: SliceQuery, number: int, classes: int, rows_max: int
 ) -> tuple[list[Entry], list[np.ndarray]]:
-    """Entries of one class with what decides, and the positions of their rows among all log rows.
+    """Entries of one class (keys and ordering values only), and their rows' positions among all log rows.
 
-    A class with more rows than it should have (many updates of few keys) is folded while it grows.
+    A class that grows too large (many updates of few keys) is folded on the way.
     """
     entries: list[Entry] = []
     where: list[np.ndarray] = []
@@ -264,7 +263,7 @@ def _narrow_entries(
 def _folded(
     entries: list[Entry], where: list[np.ndarray], narrow: SliceQuery
 ) -> tuple[list[Entry], list[np.ndarray]]:
-    """The winners alone: what a key's later entries meet is the entry that won so far."""
+    """Only the winners so far: later entries of a key compete with the winner alone."""
     found = positions(entries, narrow.spec.rules, narrow.spec.ordering_types)
     wins = np.zeros(len(found.codes), bool)
     wins[fold(found).winner] = True
@@ -274,7 +273,7 @@ def _folded(
 
 
 def _numbered(storage: Storage, narrow: SliceQuery, number: int, classes: int) -> Iterator[pa.Table]:
-    """Base rows of one class with what decides and their numbers in the file."""
+    """Base rows of one class: keys, ordering values and row numbers in the file."""
     first = 0
     for table in base_tables(storage, narrow, merged=True):
         numbers = pa.array(np.arange(first, first + table.num_rows))
@@ -294,7 +293,7 @@ def _length(entry: Entry) -> int:
     return entry.table.num_rows if isinstance(entry, DataRows) else len(entry.keys)
 
 
-# -- whole rows are merged ------------------------------------------------------------------------------
+# -- emitted rows combine whole rows --------------------------------------------------------------------
 
 
 def _by_class(log: _Log, share: int, classes: int) -> Iterator[pa.Table]:

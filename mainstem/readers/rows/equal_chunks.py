@@ -1,9 +1,9 @@
-"""Columns of a base file that are stored twice, byte for byte: they are inflated and decoded once.
+"""Finds columns of a base file that are stored twice, byte for byte, so that they are decoded only once.
 
-The record key of a table with one text key field is that field's text, and Hudi stores both. Keys hardly
-compress, so that inflating them is the dearest part of a read. Column chunks of the same bytes, type,
-levels and codec decode to the same values, whoever wrote them; the bytes are compared, nothing is assumed
-of how keys are made.
+With a single text key field, the record key equals that field, and Hudi stores both. Keys hardly compress,
+so decompressing them is the most expensive part of a read. Column chunks with the same bytes, type, levels
+and codec decode to the same values, whichever writer made them. The bytes are compared; nothing is assumed
+about how keys are made.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from mainstem.limits import MIB
 
 # Below this size decoding is as cheap as comparing.
 _BYTES_MIN = 16 * 1024
-# Columns that begin alike are compared; nearly all others differ here already.
+# Only columns whose first bytes agree are compared in full; nearly all others differ here already.
 _BEGINNING = 4 * 1024
 
 
 def doubles(file: pa.NativeFile, source: pq.ParquetFile, group: int, names: Sequence[str]) -> dict[str, str]:
-    """Column -> an earlier of ``names`` whose chunk in the row group has the same bytes.
+    """Column -> an earlier column of ``names`` whose chunk in the row group has the same bytes.
 
-    Each column is compared with one other at most, so that many columns of one size cost little.
+    Each column is compared with at most one other, so many columns of one size cost little.
     """
     described, schema, arrow = source.metadata.row_group(group), source.schema, source.schema_arrow
     places = {described.column(n).path_in_schema: n for n in range(described.num_columns)}
@@ -56,7 +56,7 @@ def _same(file: pa.NativeFile, columns: Sequence[tuple[str, int]], size: int) ->
 
 
 def _traits(chunk: Any, column: Any) -> tuple:
-    """What besides its bytes decides how a chunk is decoded, and its sizes."""
+    """A chunk's sizes and everything except its bytes that determines how it is decoded."""
     return (
         chunk.num_values, chunk.total_compressed_size, chunk.total_uncompressed_size,
         chunk.physical_type, chunk.compression, str(column.logical_type), column.converted_type,
@@ -67,7 +67,7 @@ def _traits(chunk: Any, column: Any) -> tuple:
 
 def _start(chunk: Any) -> int:
     first = chunk.dictionary_page_offset
-    # Some writers say 0 where there is no dictionary, for every column; Arrow's reader ignores it too.
+    # Some writers record 0 for a missing dictionary; Arrow's reader ignores it too.
     return min(first, chunk.data_page_offset) if first else chunk.data_page_offset
 
 

@@ -1,9 +1,9 @@
-"""Filtered reads: merge on few columns, fetch the others only for the rows that come out.
+"""Filtered reads: merges on few columns first, and fetches the others only for the rows that are emitted.
 
-A filter speaks about merged rows. So keys, ordering values and the filter's columns are read and
-merged first; what a log row replaced is gone whether or not the log row passes the filter. Of a base
-row that fails the filter only one thing matters: whether it wins against a log row that passes. Row groups
-whose statistics exclude both (``row_groups``) are not read at all.
+A filter applies to merged rows. So keys, ordering values and the filter's columns are read and merged
+first. A base row that a log row replaces is gone, whether or not the log row passes the filter. A base row
+that fails the filter matters only if it wins against a log row that passes. Row groups whose statistics
+exclude both cases (``row_groups``) are not read at all.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from mainstem.readers.rows.row_groups import matching_groups, may_win
 from mainstem.readers.rows.slice_query import ReadSpec, SliceQuery
 from mainstem.storage.protocol import Storage
 
-# From this share of rows on it is cheaper to take a whole batch and filter it.
+# Above this share of rows, it is cheaper to probe a whole batch than to take the rows first.
 _FEW = 0.25
 _NONE = np.empty(0, np.int64)
 
 
 def suits(spec: ReadSpec, runs: Sequence[Run]) -> bool:
-    """Whether a query can be answered this way: every row that comes out is one stored row.
+    """Whether a query can be answered this way: every emitted row must be one stored row.
 
-    Partial updates and mergers make rows of several stored ones: a filter cannot be asked before.
+    Partial updates and mergers combine several stored rows, so a filter cannot be applied before the merge.
     """
     made = spec.rules.partial is not None or spec.rules.merger is not None
     made = made or any(run[0][1].partial for run in runs)
@@ -46,8 +46,8 @@ def late_rows(
 ) -> Iterator[pa.Table] | None:
     """Rows of the slice that pass the filter, in the query's columns: base rows first, in order.
 
-    None where the filter cannot be evaluated on the log's rows (a cast that overflows): base rows may replace
-    these, so it must be asked of merged rows. Raises what ``read_split`` raises.
+    None if the filter cannot be evaluated on the log's rows (such as a cast that overflows): base rows may
+    win against these, so the filter must run on merged rows. Raises what ``read_split`` raises.
     """
     narrow = replace(split.spec, columns=())
     pairs = [(run, entry) for run in runs for entry in entries_of(run, narrow)]
@@ -75,7 +75,7 @@ def _rows(
 
 @dataclass
 class _Log:
-    """The log side of a slice, folded; ``emit``: keys whose winner still is to come out."""
+    """The log side of a slice, folded. ``emit``, per key: whether its winning log row is to be emitted."""
 
     log: Positions
     folded: Folded
@@ -98,15 +98,15 @@ class _Log:
 
     @property
     def least(self) -> int | None:
-        """The least ordering value among the rows to come out; None: no base row wins against them."""
+        """The least ordering value among log rows to emit; None: no base row can win against them."""
         if self.log.order is None or not self.emit.any():
             return None
         return int(self.log.order[self.folded.winner[self.emit]].min())
 
     def undefeated(self, table: pa.Table, rows: np.ndarray, contested: bool) -> np.ndarray:
-        """Those of the base rows that the log does not replace; log rows that lose are taken out.
+        """The base rows that the log does not replace; clears ``emit`` for log rows that lose.
 
-        ``contested``: also rows that failed the filter may beat a log row.
+        ``contested``: base rows that failed the filter may win against a log row, too.
         """
         everything = contested and len(rows) > _FEW * table.num_rows
         if contested and not everything:
@@ -124,7 +124,7 @@ class _Log:
             self.emit[code[~wins]] = False
 
     def rows(self, pairs: Sequence[tuple[Run, Entry]], split: SliceQuery) -> Iterator[pa.Table]:
-        """The rows to come out, run by run."""
+        """The log rows to emit, run by run."""
         chosen = np.zeros(len(self.log.codes), bool)
         chosen[self.folded.winner[self.emit]] = True
         for (run, entry), start, end in zip(pairs, self.log.starts[:-1], self.log.starts[1:], strict=True):
@@ -165,8 +165,8 @@ def _base_rows(base: BaseFile, split: SliceQuery, narrow: ReadSpec, log: _Log | 
 
 
 def _chosen(table: pa.Table, split: SliceQuery, log: _Log | None, contested: bool) -> np.ndarray:
-    """The base rows that pass and are not replaced. Where the filter cannot be evaluated on all of them it is
-    asked of those that are left: a row that was replaced must not fail a query."""
+    """Numbers of the base rows that pass and are not replaced. If the filter cannot be evaluated on all rows,
+    it runs on the rows that are not replaced: a replaced row must not fail a query."""
     try:
         rows = _passing(table, split)
         return rows if log is None else log.undefeated(table, rows, contested)
@@ -180,7 +180,7 @@ def _chosen(table: pa.Table, split: SliceQuery, log: _Log | None, contested: boo
 def _widened(
     base: BaseFile, group: int, rows: np.ndarray, table: pa.Table, split: SliceQuery
 ) -> Iterator[pa.Table]:
-    """With the columns that the merge did not need, batch by batch."""
+    """Adds the columns that the merge did not need, batch by batch."""
     missing = [n for n in base.held(_output(split.spec)) if n not in table.schema.names]
     if not missing:
         yield _finished(table, split)

@@ -1,4 +1,4 @@
-"""Entries of a file slice's log files: which blocks count, decoded with the columns of a query."""
+"""Reads a file slice's log files: selects the valid blocks and decodes them with a query's columns."""
 
 from __future__ import annotations
 
@@ -30,16 +30,18 @@ def log_entries(storage: Storage, split: SliceQuery) -> list[Entry]:
 
 
 def log_runs(storage: Storage, split: SliceQuery) -> list[Run]:
-    """The blocks of the split's log files that count, in replay order; nothing is decoded yet."""
-    # One schema text may mean other columns at another instant where columns have ids.
+    """The valid blocks of the split's log files in replay order; nothing is decoded yet."""
+    # Where columns have ids, the same schema text may mean other columns at another instant.
     return list(_runs(live_blocks(storage, split, lambda block: block), join=split.spec.ids is None))
 
 
 def live_blocks(
     storage: Storage, split: SliceQuery, keep: Callable[[LogBlock], Kept]
 ) -> list[tuple[str, Kept]]:
-    """What ``keep`` makes of the blocks of the split's log files that count, in replay order, with the
-    paths of their files; ``keep`` is called for all of them, file by file."""
+    """(path, ``keep(block)``) of the valid blocks of the split's log files, in replay order.
+
+    ``keep`` is called for every block, also for invalid ones, file by file.
+    """
     notes: list[BlockNote] = []
     for path in split.log_files:
         name = paths.parse_log_name(path.rsplit("/", 1)[-1])
@@ -53,7 +55,7 @@ def live_blocks(
 
 
 def _runs(blocks: Sequence[tuple[str, LogBlock]], *, join: bool) -> Iterator[Run]:
-    """Neighbouring Avro blocks of one schema together: small blocks cost more apart."""
+    """Groups neighbouring Avro blocks of one schema: decoding small blocks one by one costs more."""
     run: Run = []
     for item in blocks:
         if run and not (join and joinable(run[-1][1], item[1])):
@@ -81,7 +83,7 @@ def _note(block: LogBlock, kept: object) -> BlockNote:
 
 
 def entries_of(run: Run, spec: ReadSpec) -> list[Entry]:
-    """A run as entries of the merge (none for a block that was skipped as damaged)."""
+    """The merge entries of a run (none for a block skipped as damaged)."""
     path, block = run[0]
     if block.kind is BlockKind.DELETE:
         return [_deleted(block, path)]
@@ -115,7 +117,7 @@ def _decoded(run: Run, spec: ReadSpec) -> pa.Table:
 
 
 def rows_of(run: Run, names: Sequence[str], rows: np.ndarray) -> pa.Table:
-    """Some rows (ascending numbers within the run) of data blocks, with these columns."""
+    """Rows by number (ascending within the run) of data blocks, with these columns."""
     path, block = run[0]
     if block.kind is not BlockKind.AVRO_DATA:
         return block.table(names).take(pa.array(rows))

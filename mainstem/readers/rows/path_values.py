@@ -1,4 +1,4 @@
-"""Partition columns of rows whose value a reader takes from the partition's path."""
+"""Partition columns whose value is taken from the partition's path instead of the files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from mainstem.options.tables import DROP_PARTITION_COLUMNS
 def path_values(
     partition: str, config: TableConfig, schema: pa.Schema
 ) -> tuple[tuple[str, str | None], ...]:
-    """Partition columns whose value comes from the path: those that the files do not hold, nulls, and
-    text that a path of several folders spells otherwise.
+    """(column, text or None) of the partition columns whose value comes from the path: columns that the files
+    do not hold, nulls, and text that spans several folders of the path.
 
-    Java reads the path: an empty string was written to the default partition too and reads as null, and
-    under ``hoodie.datasource.write.slash.separated.date.partitioning`` 2026-01-02 reads as 2026/01/02.
+    As Java does: an empty string was written to the default partition too and reads as null, and under
+    ``hoodie.datasource.write.slash.separated.date.partitioning`` 2026-01-02 reads as 2026/01/02. Raises
+    ``Unsupported`` if the path does not fit the columns and the files do not hold them.
     """
     flag = config.raw.get(DROP_PARTITION_COLUMNS, "").strip().lower()
     dropped = flag == "true"
@@ -27,7 +28,7 @@ def path_values(
     parts = partition.split("/") if fields else []
     from_path = config.key_generator not in ("TIMESTAMP", "CUSTOM")
     if len(fields) == 1 < len(parts) and from_path and _is_text(schema, fields[0]):
-        parts = [partition]  # all of the path is the one column's value
+        parts = [partition]  # the whole path is the single column's value
         dropped = True
     if not dropped and DEFAULT_PARTITION not in partition:
         return ()

@@ -1,4 +1,4 @@
-"""Columns of rows as files hold them -> columns of rows as a query sees them."""
+"""Turns columns as files hold them into columns as a query sees them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROW = "\0row"
 
 
 def with_keys(table: pa.Table, spec: ReadSpec, where: str) -> pa.Table:
-    """With the record key column: that of the file, or made of the key fields (virtual keys)."""
+    """The table with a record key column: the file's, or built from the key fields (virtual keys)."""
     if spec.virtual_key:
         keys = record_keys(table, spec.virtual_key, composite=spec.composite_key).texts
         if KEY_COLUMN in table.schema.names:
@@ -28,8 +28,8 @@ def with_keys(table: pa.Table, spec: ReadSpec, where: str) -> pa.Table:
 
 
 def written_in(table: pa.Table, spec: ReadSpec, where: str) -> pa.Table:
-    """Rows of the asked instants. Java filters before it merges: a base row from outside the range
-    neither hides a late row of the range nor fills its absent columns."""
+    """Only the rows of ``spec.instants``, if given. Like Java, filter before the merge: a base row from
+    outside the range must neither hide a late row of the range nor fill its absent columns."""
     if spec.instants is None or not table.num_rows:
         return table
     if TIME_COLUMN not in table.schema.names:
@@ -44,7 +44,7 @@ def written_in(table: pa.Table, spec: ReadSpec, where: str) -> pa.Table:
 
 
 def with_path_values(table: pa.Table, split: SliceQuery) -> pa.Table:
-    """With the partition columns whose value comes from the path."""
+    """The table with the partition columns whose value comes from the path filled in."""
     for name, text in split.path_values:
         at = table.schema.get_field_index(name)
         if at >= 0:

@@ -1,8 +1,8 @@
-"""Which row groups of a base file need not be read: what their statistics exclude.
+"""Rules out row groups of a base file by their statistics.
 
-Everything here errs towards reading. Arrow's own simplification of an expression under a guarantee
-decides (``pyarrow.dataset``), so that nulls, types and functions mean here what they mean when the
-rows are filtered.
+In doubt, a row group is read. The decision is Arrow's own simplification of an expression under a
+guarantee (``pyarrow.dataset``), so nulls, types and functions mean the same here as when rows are
+filtered.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def matching_groups(base: BaseFile, split: SliceQuery) -> frozenset[int]:
     try:
         fragment = ds.ParquetFileFormat().make_fragment(base.file)
         found = fragment.subset(filter=spec.filter, schema=spec.schema).row_groups
-    except (pa.ArrowException, OSError, TypeError):  # the filter itself is at fault: reading will say so
+    except (pa.ArrowException, OSError, TypeError):  # the filter itself is wrong: reading will report it
         return everything
     unsure = (group for group in everything if _has_unsure_bounds(base, group, spec))
     return frozenset(group.id for group in found).union(unsure)
 
 
 def _has_unsure_bounds(base: BaseFile, group: int, spec: ReadSpec) -> bool:
-    """Whether a bound of a text may be missing: Parquet keeps none of 4 KiB and more, and older releases of
-    Arrow say that one is empty if the other is there."""
+    """Whether a text bound may be missing: Parquet stores no bound of 4 KiB or more, and older Arrow releases
+    report a missing bound as empty if the other one is present."""
     for name in spec.extra:
         kind = spec.schema.field(name).type
         chunk = base.column_of(group, name) if _is_bytes(kind) else None
@@ -54,7 +54,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _is_told(base: BaseFile, split: SliceQuery) -> bool:
-    """Whether the file's statistics speak of the very values that the filter will see."""
+    """Whether the file's statistics describe exactly the values that the filter will see."""
     spec = split.spec
     from_path = {name for name, _ in split.path_values}
     for name in spec.extra:
@@ -70,9 +70,9 @@ def _is_told(base: BaseFile, split: SliceQuery) -> bool:
 
 
 def _fails_for_nan(node: Node | None) -> bool:
-    """Whether no NaN passes a filter that no number of a range passes. Statistics of floating point columns
-    leave NaN out, so whatever may be true of it although it is false of all numbers is not asked of them:
-    anything but comparisons of columns with values (``!=`` apart) joined by and/or."""
+    """Whether NaN fails the filter wherever all numbers of a range fail it. Statistics of floating point
+    columns ignore NaN, so they cannot decide a filter that NaN may pass: anything but comparisons of columns
+    with values (not ``!=``), joined by and/or."""
     if not isinstance(node, Call):
         return isinstance(node, Column | Literal)
     if node.function in _JOINING:
@@ -84,7 +84,7 @@ def _fails_for_nan(node: Node | None) -> bool:
 def may_win(base: BaseFile, group: int, spec: ReadSpec, least: int) -> bool:
     """Whether a row of the group may win against log rows whose ordering values are ``least`` or more.
 
-    ``least`` is what ``merge.ordering_values.comparable`` makes of it: for numbers and times, themselves.
+    ``least`` is an integer of ``merge.ordering_values.comparable``; for integers and times, the value itself.
     """
     if len(spec.rules.ordering) != 1:
         return True

@@ -1,4 +1,4 @@
-"""What a query asks of a file slice: plain values, picklable. ``split`` reads by them."""
+"""What a query reads from a file slice, as plain picklable values; ``split`` does the reading."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ TIME_COLUMN = "_hoodie_commit_time"
 class ReadSpec:
     """What all splits of one query share.
 
-    ``schema``: the table's; ``columns``: what comes out; ``extra``: read for the filter only;
+    ``schema``: the table's; ``columns``: the output columns; ``extra``: columns read only for the filter;
     ``instants``: only rows written by these (requested times), None for all; ``until``: newest log
-    block instant; ``virtual_key``: record key fields where the files hold no meta columns; ``ids``:
-    where files may call the query's columns otherwise (schema on read).
+    block instant; ``virtual_key``: record key fields if the files hold no meta columns; ``ids``: column
+    ids if files may use other names for the query's columns (schema on read).
     """
 
     schema: pa.Schema
@@ -37,7 +37,7 @@ class ReadSpec:
 
     @property
     def read_schema(self) -> pa.Schema:
-        """Columns that come out of the merge, before the filter."""
+        """Schema of the merged rows before the filter."""
         names = dict.fromkeys((*self.columns, *self.extra)) or {KEY_COLUMN: None}
         return pa.schema([self.schema.field(n) for n in names])
 
@@ -48,17 +48,17 @@ class ReadSpec:
 
     @property
     def plain(self) -> list[str]:
-        """Columns to read from files of which nothing has to be merged, as far as they have them."""
+        """Columns to read from files that need no merging, as far as the files have them."""
         times = () if self.instants is None else (TIME_COLUMN,)
         return list(dict.fromkeys((*self.read_schema.names, *times)))
 
     @property
     def wanted(self) -> list[str]:
-        """Columns to read from files, as far as they have them."""
+        """Columns to read from files that are merged, as far as the files have them."""
         return list(dict.fromkeys((*self.plain, *self.rules.needed_columns, *self.virtual_key)))
 
     def stored_columns(self, instant: str) -> FileColumns | None:
-        """How files of an instant call the columns; None: as the query does."""
+        """Column names in the files of an instant; None: the same as in the query."""
         found = None if self.ids is None else self.ids.file(instant)
         return None if found is None or found.same else found
 

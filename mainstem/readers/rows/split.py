@@ -27,7 +27,10 @@ class Split(SliceQuery):
 
 
 def slices_of(splits: Iterable[object]) -> list[Split]:
-    """The splits of a query without deletes and change data: all of them are file slices."""
+    """The splits of a query that reads neither deletes nor change data, typed as file slices.
+
+    Raises ``TypeError`` for other splits.
+    """
     found = list(splits)
     slices = [split for split in found if isinstance(split, Split)]
     if len(slices) < len(found):
@@ -45,7 +48,7 @@ def read_split(storage: Storage, split: SliceQuery) -> Iterator[pa.Table]:
     order_types = spec.ordering_types
     runs = log_runs(storage, split)
     rows = None
-    if spec.ids is None and suits(spec, runs):  # with ids, every file calls the columns otherwise
+    if spec.ids is None and suits(spec, runs):  # with ids, column names differ between files
         rows = late_rows(storage, split, runs, order_types)
     if rows is None:
         entries = [entry for run in runs for entry in entries_of(run, spec)]
@@ -67,7 +70,7 @@ def _selected(table: pa.Table, split: SliceQuery) -> pa.Table:
 def base_tables(storage: Storage, split: SliceQuery, *, merged: bool) -> Iterator[pa.Table]:
     """The slice's base rows, batch by batch.
 
-    ``merged``: with what the merge needs; else the columns that come out are enough.
+    ``merged``: include the columns that the merge needs; otherwise the output columns are enough.
     """
     if split.base_file is None:
         return
@@ -85,7 +88,7 @@ def base_tables(storage: Storage, split: SliceQuery, *, merged: bool) -> Iterato
 
 
 def _carried(spec: ReadSpec) -> list[str]:
-    """Columns that a merge only carries along, so that they may come as dictionaries and codes."""
+    """Columns that a merge only carries along, so they may stay dictionary-encoded."""
     if spec.ids is not None or spec.instants is not None or spec.rules.merger is not None:
         return []
     looked_at = {*spec.rules.needed_columns, *spec.virtual_key}
@@ -93,6 +96,6 @@ def _carried(spec: ReadSpec) -> list[str]:
 
 
 def split_paths(partition: str, base: str | None, logs: Sequence[str]) -> tuple[str | None, tuple]:
-    """Table paths of a slice's files."""
+    """Paths of a slice's files relative to the table."""
     base_path = None if base is None else paths.in_partition(partition, base)
     return base_path, tuple(paths.in_partition(partition, name) for name in logs)

@@ -1,5 +1,5 @@
-"""What a query need not read: partitions and file slices that cannot hold a row which passes.
+"""Data skipping: rules out partitions and file slices that cannot hold a row that passes the filter.
 
-Everything here errs towards reading. What a filter says comes from ``filters``; what indexes say, from
-``metadata``. Row groups of a base file are left out where the slice is read (``rows.row_groups``).
+In doubt, they are read. ``filters`` interprets filters, ``metadata`` reads indexes. Row groups of a base
+file are skipped where the slice is read (``rows.row_groups``).
 """

@@ -1,6 +1,6 @@
-"""Which partitions and file slices of a query are left unread, chosen by itself from what there is.
+"""Chooses automatically which partitions and file slices a query leaves unread.
 
-In this order, each only where the filter says something about it:
+In this order, each step only if the filter allows it:
 
 1. partitions by their path (``pruning``);
 2. partitions by the metadata table's partition statistics;
@@ -8,11 +8,11 @@ In this order, each only where the filter says something about it:
 4. file slices by record index and secondary index, then by column statistics, expression indexes and bloom
    filters of the metadata table (``metadata_indexes``, ``index_cuts``).
 
-A slice is its base file and its log files, and any of them may hold the version of a row that comes out: a
-log row can move a base row into the filter's range and out of it, in event-time order also the other way
-round. So a slice is left out only if every file of it is ruled out by an entry of its own; a file without an
-entry keeps its slice. Which keys a file group holds does not change with versions of rows. A table that a
-function of the user merges is cut by partition paths only, as that may make any row.
+Any file of a slice, base or log, may hold the winning version of a row: a log row can move a base row into
+the filter's range or out of it, and in event-time order the base row may win. So a slice is left out only if
+each of its files is ruled out by an entry of its own; a file without an entry keeps its slice. Which keys a
+file group holds does not depend on the version of a row. If a user's function merges the table, only
+partition paths are used, because the function may produce any row.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from mainstem.timeline.instant import RESTORE, ROLLBACK
 
 Kept = TypeVar("Kept")
 
-# Every rollback, not those of completed commits alone (``timeline.restore_records.taking_back``): plans
-# of Java do not say whether their instant was completed.
+# Every rollback, not only those of completed commits (``timeline.restore_records.taking_back``): Java's
+# plans do not say whether their instant was completed.
 _TAKING_BACK = (ROLLBACK, RESTORE)
 BUCKET_HASH, PARTITION_PATH = "bucket hash", "partition path"
 
@@ -57,10 +57,10 @@ class Use:
 
 
 class Skipping:
-    """What one query leaves unread; counts it in ``report``. Made for one state of the table.
+    """Decides what one query leaves unread, for one state of the table; counts it in ``report``.
 
-    ``newest``: the query is of the newest state, so that indexes of that state alone may be asked; not by one
-    of base files only, which shows rows that log files have deleted or moved since.
+    ``newest``: the query reads the newest state, so indexes that describe only that state may be used. They
+    are not used with ``base_only``, which shows rows that log files have since deleted or moved.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Skipping:
         self.report = Report(None if spec.filter is None else shown(spec.filter))
         told = conjuncts(spec.filter) if use.skipping and spec.rules.merger is None else []
         self._conjuncts = told
-        # Keys that a reader makes, and columns that files may call otherwise, are not those that were hashed.
+        # Virtual keys, and columns that may have other names in files, may differ from what writers hashed.
         plain = not spec.virtual_key and spec.ids is None
         self._keys = wanted_keys(told, state.config, spec.schema) if plain else None
         self._buckets = wanted_buckets(self._keys, state.config, state.storage)
@@ -82,7 +82,7 @@ class Skipping:
 
     @cached_property
     def _indexes(self) -> IndexCuts | None:
-        """Opened when the first question comes up."""
+        """The metadata table's indexes, opened on first use; None if the query may not use them."""
         if not (self._conjuncts and self.use.metadata):
             return None
         return IndexCuts.of(
@@ -91,7 +91,7 @@ class Skipping:
         )  # fmt: skip
 
     def partitions(self, listings: Iterable[PartitionListing]) -> list[PartitionListing]:
-        """Those of which something is read."""
+        """The partitions that must be read."""
         every = list(listings)
         kept = [listing for listing in every if self._path_fits(listing.partition)]
         self.report.partitions = len(every)
@@ -110,11 +110,11 @@ class Skipping:
         return known is None or may_match(spec.filter, known, spec.schema)
 
     def names(self, names: Sequence[str]) -> Sequence[str]:
-        """Those of the names of a partition's files in whose file group a row that passes can lie."""
+        """The file names of a partition whose file group may hold a row that passes, by bucket hash."""
         if self._buckets is None:
             return names
         count = self._state.config.buckets or 0
-        fits: dict[str, bool] = {}  # by what stands before the first underscore: the file id, in data files
+        fits: dict[str, bool] = {}  # by the part before the first underscore (in data files, the file id)
         kept = []
         for name in names:
             head = name.partition("_")[0].removeprefix(".")
@@ -127,7 +127,7 @@ class Skipping:
         return kept
 
     def slices(self, found: Sequence[FileSlice]) -> Sequence[FileSlice]:
-        """Those of the slices in which a row that passes can lie."""
+        """The slices that may hold a row that passes."""
         every = self._groups + len(found)
         self.report.slices = every
         self.report.cut(BUCKET_HASH, FILE_SLICES, every, len(found))
@@ -138,13 +138,13 @@ class Skipping:
         return found
 
     def _asked(self, every: Kept, ask: Callable[[IndexCuts], Kept]) -> Kept:
-        """What the indexes leave of ``every``: all of it where they are damaged, or where a commit that they
-        hold is being taken back. What a query shows must not depend on an index."""
+        """What the indexes keep of ``every``. All of it if they are damaged, or if a commit that they contain
+        is being taken back: a query's answer must not depend on an index."""
         try:
             return every if self._indexes is None else ask(self._indexes)
         except AheadOfView:
             if not any(i.action in _TAKING_BACK for i in self._state.view.timeline.pending):
-                raise  # a plan made again sees what they hold
+                raise  # planning again will see the commits that the indexes contain
             self.report.notes.append("indexes are not used: a commit that they hold is being taken back")
             self._unused()
             return every

@@ -1,10 +1,10 @@
-"""Whether the files of a partition were written one commit after the other.
+"""Tells whether the files of a partition were written by commits that did not overlap in time.
 
-Java makes a partition's statistics of the files that its writer sees, calls them tight, and takes those of
-the instant with the greatest requested time for the newest. Of two writers that cross, that is the one that
-could not see the other's files: the statistics then do not bound the data (seen with Hudi 1.2.0 under
-non-blocking concurrency control, until the next commit to the partition). Writers of mainstem only widen what
-is there.
+A Java writer computes a partition's statistics from the files that it sees and marks them as tight. The
+statistics of the instant with the greatest requested time then count as the newest. If two writers overlap,
+that instant may not have seen the other's files, so the statistics do not bound the data (seen with Hudi
+1.2.0 under non-blocking concurrency control, until the next commit to the partition). Mainstem's writers only
+widen the statistics that exist.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from mainstem.storage import paths
 
 
 def written_in_turn(state: TableState, names: Iterable[str]) -> bool:
-    """False where two of the instants that wrote these files were in flight at the same time, and one of
-    them is not mainstem's."""
+    """False if two instants that wrote these files were in flight at the same time, and one of them is not
+    mainstem's."""
     parsed = (paths.parse_log_name(name) or paths.parse_base_name(name) for name in names)
     instants = sorted({name.instant for name in parsed if name is not None})
     times = [(instant, done) for instant in instants if (done := state.completion(instant)) is not None]

@@ -1,4 +1,4 @@
-"""Partitions and file slices that indexes of the metadata table rule out for one filter."""
+"""Rules out partitions and file slices for one filter, by the indexes of the metadata table."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from mainstem.readers.skipping.stored_ranges import is_comparable
 from mainstem.readers.skipping.wanted_keys import in_buckets, wanted_buckets
 from mainstem.storage import paths
 
-#: as ``explain()`` calls them
+#: index names as ``explain()`` shows them
 PARTITION_STATISTICS, COLUMN_STATISTICS = "partition statistics", "column statistics"
 RECORDS, SECONDARY, EXPRESSION, BLOOM = "record index", "secondary index", "expression index", "bloom filters"
 
 
 class IndexCuts:
-    """Indexes of one view, asked for one filter; counts in ``report``.
+    """The indexes of one view, applied to one filter; counts in ``report``.
 
-    ``keys``: record keys that the filter leaves, None: any; ``hashed``: the bucket hash has named their file
-    group in each partition already. ``base_only``: log files are not read.
+    ``keys``: record keys that the filter allows, None: any. ``hashed``: the bucket hash has already found
+    their file groups in each partition. ``base_only``: log files are not read.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class IndexCuts:
         return cls(state, spec, conjuncts, keys, indexes, report, hashed=hashed, base_only=base_only)
 
     def confirm(self) -> None:
-        """After the answers; see ``Indexes.confirm``."""
+        """Call after the last use; see ``Indexes.confirm``. Adds the indexes' notes to the report."""
         self._indexes.confirm()
         self._report.notes.extend(dict.fromkeys(self._indexes.notes))
 
     # ---------------------------------------------------------------------------------------- partitions
 
     def partitions(self, listings: Sequence[PartitionListing]) -> list[PartitionListing]:
-        """Those in which a row that passes may lie, by partition statistics."""
+        """The partitions that may hold a row that passes, by partition statistics."""
         names = [listing.partition for listing in listings]
         known = {}
         for term, kind in self._plain_terms():
@@ -98,14 +98,14 @@ class IndexCuts:
                 ranges = self._indexes.partition_ranges(term.column, kind, names)
                 known[term] = self._from_files(ranges, term, names)
         kept = self._holding(known, np.arange(len(names)), len(names)) if known else np.ones(len(names), bool)
-        if not kept.all():  # statistics that crossed writers left are not believed
+        if not kept.all():  # do not trust statistics written by overlapping writers
             kept |= [not written_in_turn(self._state, listing.names) for listing in listings]
         found = [listing for listing, keep in zip(listings, kept, strict=True) if keep]
         self._report.cut(PARTITION_STATISTICS, PARTITIONS, len(listings), len(found))
         return found
 
     def _plain_terms(self) -> list[tuple[Term, pa.DataType]]:
-        """Columns of the filter whose ranges are believed. With ids, files may call columns otherwise."""
+        """Columns of the filter whose ranges can be trusted; none with ids, as names may differ in files."""
         if self._spec.ids is not None:
             return []
         schema = self._spec.schema
@@ -114,7 +114,7 @@ class IndexCuts:
         return sorted(((t, k) for t, k in known if is_comparable(k)), key=lambda pair: pair[0].column)
 
     def _from_files(self, ranges: Ranges, term: Term, partitions: Sequence[str]) -> Ranges:
-        """Where the value shown comes from the path, the files' ranges say nothing."""
+        """``ranges`` without the partitions whose value comes from the path: there, files say nothing."""
         cached: dict[str, bool] = {}
         for partition in partitions:
             if partition not in cached:
@@ -139,7 +139,7 @@ class IndexCuts:
     # -------------------------------------------------------------------------------------------- slices
 
     def slices(self, found: Sequence[FileSlice]) -> Sequence[FileSlice]:
-        """Those in which a row that passes may lie. Raises ``CorruptTable`` for a damaged index."""
+        """The slices that may hold a row that passes. Raises ``CorruptTable`` for a damaged index."""
         self._there = {(s.partition, s.file_id) for s in found}
         cuts = (self._by_records, self._by_secondary, self._by_ranges, self._by_expressions, self._by_blooms)
         for cut in cuts:
@@ -157,12 +157,12 @@ class IndexCuts:
         return self._indexes.has_places(unique_keys) and self._kept_up(found, RECORD_INDEX)
 
     def _kept_up(self, found: Sequence[FileSlice], partition: str) -> bool:
-        """Whether an index of keys is believed: of file groups that are buckets not after other engines."""
+        """Whether an index of keys can be trusted: for buckets, only if no other engine wrote since."""
         bucketed = any(file_id_bucket(s.file_id) is not None for s in found)
         return not bucketed or self._indexes.kept_up(partition)
 
     def _in_some_partitions(self, found: Sequence[FileSlice]) -> bool:
-        """Whether it is left to ask which partitions have a key whose bucket is known."""
+        """Whether the bucket alone leaves open which of several partitions hold a key."""
         return len({s.partition for s in found}) > 1
 
     def _at_places(self, found: Sequence[FileSlice], keys: pa.Array, index: str) -> Sequence[FileSlice]:
@@ -170,7 +170,7 @@ class IndexCuts:
         unknown = self._indexes.unindexed(partitions)
         places = self._indexes.places(keys, sorted(partitions - unknown))
         astray = {place for place in places - self._there if place[0] in partitions}
-        if astray:  # what it says of these partitions is not to be believed
+        if astray:  # the index cannot be trusted for these partitions
             unknown = unknown | {partition for partition, _ in astray}
             self._indexes.notes.append(
                 f"{RECORD_INDEX} names the file group {min(astray)[1]}, which is not there or not of the key;"
@@ -181,7 +181,7 @@ class IndexCuts:
         return kept
 
     def _unique(self, found: Sequence[FileSlice]) -> bool:
-        """Whether one key can be in one partition only: not where each partition has its own buckets."""
+        """Whether a key can be in one partition only: not if each partition has its own buckets."""
         if not self._config.partition_fields:
             return True
         return any(file_id_bucket(s.file_id) is None for s in found)
@@ -208,14 +208,14 @@ class IndexCuts:
         return found
 
     def _shown_by_path(self, found: Sequence[FileSlice], column: str) -> bool:
-        """Whether values of a column come from the path; an index holds those of the files. Nulls, which no
-        list of values names, aside."""
+        """Whether a column's non-null values come from the path; an index holds those of the files. Nulls do
+        not matter: no list of values names them."""
         config, schema = self._config, self._spec.schema
         shown = (path_values(p, config, schema) for p in {s.partition for s in found})
         return column in config.partition_fields and any(dict(v).get(column) is not None for v in shown)
 
     def _secondary_texts(self, term: Term, values: pa.Array) -> pa.Array | None:
-        """Values as a secondary index keeps them; None for types whose text is not certain."""
+        """Values as a secondary index stores them; None for types whose text form is not certain."""
         schema, types = self._spec.schema, pa.types
         if term.call is not None or self._spec.ids is not None or term.column not in schema.names:
             return None
@@ -263,7 +263,7 @@ class IndexCuts:
         return found
 
     def _by_blooms(self, found: Sequence[FileSlice]) -> Sequence[FileSlice]:
-        """By the filters of base files; a log file must be ruled out by the range of its keys."""
+        """By bloom filters of base files; a log file must be ruled out by its key range."""
         if self._keys is None or self._hashed or not self._indexes.has_blooms() or self._spec.virtual_key:
             return found
         files, owner = self._files(found)
@@ -285,7 +285,7 @@ class IndexCuts:
         return left
 
     def _files(self, found: Sequence[FileSlice]) -> tuple[list[File], np.ndarray]:
-        """The files that are read, and the number of the slice of each."""
+        """The files that are read, and for each the number of its slice."""
         files: list[File] = []
         owner: list[int] = []
         for number, slice_ in enumerate(found):

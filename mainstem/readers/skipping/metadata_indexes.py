@@ -1,20 +1,20 @@
-"""The indexes of the metadata table as one query uses them: what may lie where, never too little.
+"""The metadata table's indexes as one query uses them: they may name too many places, never too few.
 
-An index is used only if the table lists it as ready, no pending index action is still filling it
-(``async_index``: Java lists it before it is complete), and the metadata table knows every write of the view:
-one that it does not know was made by a writer that did not maintain it. Column statistics and bloom filters
-are of files, which never change: they are good for time travel too. Partition statistics, record index and
-secondary indexes are of the newest state, and asked by a view that is not older than they are. After an
-answer the table's properties are read again: a partition of the metadata table is taken off the list before
-it is deleted, so one that is still on it was whole.
+An index is used only if the table lists it as ready and no pending index action is still filling it
+(``async_index``: Java lists it before it is complete). The metadata table must also know every write of the
+view: an unknown write came from a writer that did not maintain it. Column statistics and bloom filters
+describe files, which never change, so they also serve time travel. Partition statistics, record index and
+secondary indexes describe the newest state; only a view that is not older than the index uses them. After the
+last use, the table's properties are read again: a partition of the metadata table is unlisted before it is
+deleted, so one that is still listed was whole.
 
-A record index names the file groups of keys, and too many at worst, so rows are filtered afterwards. Java
-keeps one place per key: in a partitioned table whose buckets, or whose writers, allow one key in two
-partitions the place of one of them is lost. It is not asked there.
+A record index names the file groups of keys, at worst too many; rows are filtered afterwards. Java keeps one
+location per key. If a partitioned table allows one key in two partitions, through its buckets or its writers,
+one of the two locations is lost, so the index is not used there.
 
-A secondary index holds pairs of value and key, without partition. Where a key may be in two partitions with
-one value, Java takes the pair away when it changes in one of them. Mainstem's writers never take a pair away,
-so such a table's secondary index is asked until another engine writes (``kept_up``).
+A secondary index holds (value, key) pairs without the partition. If a key is in two partitions with the same
+value, Java removes the pair when the value changes in one of them. Mainstem's writers never remove a pair, so
+such a table's secondary index is used until another engine writes (``kept_up``).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ File = tuple[str, str]
 
 
 class Indexes:
-    """The indexes that a view of a table may use; ``notes``: why others may not."""
+    """The indexes that a view of a table may use; ``notes``: why others are not used."""
 
     def __init__(self, state: TableState, metadata: MetadataTable, *, newest: bool) -> None:
         self._state = state
@@ -93,7 +93,7 @@ class Indexes:
         return found
 
     def _knows_every_write(self) -> bool:
-        """Whether the metadata table's timeline has every write that completed since it was made."""
+        """Whether the metadata table's timeline has every write that completed since it was created."""
         own = self._metadata.timeline
         made = min((i.completion or "" for i in own.completed), default="")
         for instant in self._state.timeline.completed:
@@ -114,7 +114,7 @@ class Indexes:
         return True
 
     def _usable_now(self, partition: str) -> bool:
-        """Whether an index of the newest state may be asked."""
+        """Whether an index that describes only the newest state may be used."""
         if not (self._newest and self._usable(partition)):
             return False
         if partition in self._doubtful:
@@ -126,19 +126,19 @@ class Indexes:
         return True
 
     def _built_since(self, partition: str) -> bool:
-        """Whether an index was built after this view: it knows nothing of rows that are gone since."""
+        """Whether an index was built after this view; it lacks rows that were removed in between."""
         instant = read_metafile(self._state.storage, partition).instant
         if instant is None:
-            return False  # where an index has no metafile, nothing of ours built it
+            return False  # mainstem writes a metafile for each index that it builds
         done = self._metadata.timeline.completion_times.get(instant, instant)
         return max(instant, done) > self._state.timeline.newest_time
 
     @cached_property
     def _doubtful(self) -> set[str]:
-        """Partitions built by an index action of Java that may have missed writes (Hudi 1.2.0).
+        """Index partitions built by a Java index action that may have missed writes (Hudi 1.2.0).
 
-        Its catch-up trusts that writers which were in flight wrote to the index too, and of an action with
-        two partitions it deletes what it built of the first. Such actions stay on the active timeline.
+        Java's catch-up assumes that writers in flight also wrote to the index, and an action with two
+        partitions deletes what it built of the first. Such actions stay on the active timeline.
         """
         found: set[str] = set()
         for action in (i for i in self._state.timeline.completed if i.action == INDEXING):
@@ -152,18 +152,18 @@ class Indexes:
         return found
 
     def _had_writers_beside(self, action: Instant) -> bool:
-        """Whether a write was in flight while an index action was."""
+        """Whether a write overlapped with an index action in time."""
         done, began = action.completion or "", action.requested
         writes = [(i.requested, i.completion or "") for i in self._state.timeline.completed
                   if i.action in WRITE_ACTIONS]  # fmt: skip
-        if not writes or min(writes)[0] > began:  # some of that time are archived
+        if not writes or min(writes)[0] > began:  # some writes of that time may be archived
             archived = self._state.archive.completed(began)
             rows = zip(*(column.to_pylist() for column in archived.columns), strict=True)
             writes += [(r, c or r) for r, c, kind in rows if kind in WRITE_ACTIONS]
         return any(requested < done and completion > began for requested, completion in writes)
 
     def confirm(self) -> None:
-        """After the answers: ``FileNotFoundError`` if an index that was asked is being dropped."""
+        """Call after the last use: ``FileNotFoundError`` if an index that was used is being dropped."""
         if self._used:
             gone = self._used.difference(ready_partitions(load_config(self._state.storage).raw))
             if gone:
@@ -178,12 +178,12 @@ class Indexes:
     def has_partition_ranges(self, column: str) -> bool:
         """Whether the column's statistics are kept by partition."""
         if column not in self._columns or COLUMN_STATS in self._doubtful:
-            return False  # of files whose own statistics were lost the partition's know nothing
+            return False  # files may have lost their statistics; the partition's then do not cover them
         return self._usable_now(PARTITION_STATS)
 
     @cached_property
     def _columns(self) -> tuple[str, ...]:
-        """Columns that the definition lists: rows of others may be left over and wrong."""
+        """Columns that the index definition lists; rows of other columns may be stale leftovers."""
         found = self._metadata.definitions.get(COLUMN_STATS)
         return () if found is None else found.fields
 
@@ -192,10 +192,10 @@ class Indexes:
         return self._ranges(COLUMN_STATS, column, kind, files)
 
     def partition_ranges(self, column: str, kind: pa.DataType, partitions: Sequence[str]) -> Ranges:
-        """Ranges of a column in whole partitions, of which every row was counted.
+        """Ranges of a column in whole partitions, only where every row was counted.
 
-        Java joins the ranges of the files that have one. A file from before the column was indexed has none;
-        its rows are in the count of the record keys' column, which is always indexed, only.
+        Java joins the ranges of the files that have one. A file from before the column was indexed has none:
+        its rows count only for the record key column, which is always indexed. So the counts must agree.
         """
         if not partitions:
             return unknown(0, kind)
@@ -222,14 +222,14 @@ class Indexes:
         self._used.add(index)
         rows = self._metadata.lookup(index, keys)
         logs = np.array([paths.parse_log_name(name) is not None for _, name in files])
-        # Every row has a key: where keys are indexed, a file that counts nothing has no row.
+        # Every row has a key: if the key column is indexed, a file that counts no value has no row.
         told = index == COLUMN_STATS and META_FIELDS[2] in self._columns
         return stored_ranges(rows, keys, kind, logs=logs, deletes_told=told, path=index)
 
     # -------------------------------------------------------------------------------------- expressions
 
     def expressions(self, column: str) -> list[Definition]:
-        """Expression indexes on a column that keep ranges of the expression's values."""
+        """Expression indexes on a column that store ranges of the expression's values."""
         return [
             d for name, d in self._metadata.definitions.by_partition.items()
             if name.startswith(EXPRESSION_PREFIX) and d.index_type == COLUMN_STATS and d.fields == (column,)
@@ -243,7 +243,7 @@ class Indexes:
     # --------------------------------------------------------------------------------------------- keys
 
     def has_places(self, unique_keys: bool) -> bool:
-        """Whether a record index names the places of keys; ``unique_keys``: each is in one partition."""
+        """Whether a record index can locate keys. ``unique_keys``: each key is in one partition only."""
         return self._usable_now(RECORD_INDEX) and (self._partitioned or unique_keys)
 
     @cached_property
@@ -251,8 +251,8 @@ class Indexes:
         return any(is_partitioned_group(g.file_id) for g in self._metadata.groups(RECORD_INDEX))
 
     def unindexed(self, partitions: Iterable[str]) -> set[str]:
-        """Partitions of which a partitioned record index has no file group: it says nothing of them. Nor does
-        a group of Java's with a dot in its id, whose log files count for nobody."""
+        """Partitions for which a partitioned record index has no file group, so it cannot rule them out. The
+        same holds for a Java file group with a dot in its id: no reader recognises its log files."""
         if not self._partitioned:
             return set()
         known = [group.file_id for group in self._metadata.groups(RECORD_INDEX)]
@@ -273,7 +273,7 @@ class Indexes:
         return {(in_paths(partition or ""), file_id) for partition, file_id in pairs}
 
     def secondary(self, column: str) -> Definition | None:
-        """A secondary index on the column."""
+        """A secondary index on the column; None if none may be used."""
         return next(
             (
                 d for name, d in self._metadata.definitions.by_partition.items()
@@ -283,8 +283,8 @@ class Indexes:
         )  # fmt: skip
 
     def kept_up(self, partition: str) -> bool:
-        """Whether an index of keys of a table with buckets is believed: nobody but mainstem's writers wrote
-        since it was built."""
+        """Whether a bucketed table's index of keys can be trusted: only mainstem's writers wrote since it was
+        built."""
         stranger = stranger_since_built(self._state, partition)
         if stranger is not None:
             self.notes.append(
@@ -303,11 +303,11 @@ class Indexes:
     # ------------------------------------------------------------------------------------------- blooms
 
     def has_blooms(self) -> bool:
-        """Whether bloom filters of base files are kept."""
+        """Whether bloom filters of base files are indexed."""
         return self._usable(BLOOM_FILTERS)
 
     def blooms(self, files: Sequence[File]) -> dict[File, bytes]:
-        """Stored filters of base files; those without are left out."""
+        """Stored bloom filters of base files; files without one are left out."""
         partitions, names = (pa.array(part, pa.string()) for part in zip(*files, strict=True))
         keys = bloom_keys(partitions, names)
         self._used.add(BLOOM_FILTERS)

@@ -1,12 +1,12 @@
-"""Whether other engines wrote a table since one of its indexes was built.
+"""Tells whether another engine wrote to a table since one of its indexes was built.
 
-Java's writers do not keep up a record index of a table with a bucket index: a row of a bucket counts as an
-update there, and only inserts get an entry (Hudi 1.2.0; in its batch mode commits with a new file group fail
-with "RLI cannot support logs having inserts"). Of a secondary index they remove the pairs that *they* see no
-more, whoever else is in flight. So indexes of keys of such a table are believed until somebody else writes.
+Java's writers do not maintain the record index of a table with a bucket index: they treat every row of a
+bucket as an update, and only inserts get an entry (Hudi 1.2.0; in its batch mode, commits with a new file
+group fail with "RLI cannot support logs having inserts"). From a secondary index they remove the pairs that
+*they* no longer see, regardless of other writers in flight. So the key indexes of such a table are trusted
+until another engine writes.
 
-A completed file never changes: of an open table each is looked at once, and of the archive it is one pass
-per version.
+A completed file never changes, so each is read once per open table, and the archive once per version.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ from mainstem.storage.protocol import Storage
 from mainstem.timeline.index_records import decode_index_builds
 from mainstem.timeline.instant import DELTACOMMIT, INDEXING, REPLACECOMMIT
 
-# Compactions (``commit``) bring no keys, whoever makes them.
+# Compactions (``commit``) add no keys, whichever engine runs them.
 _WRITES = (DELTACOMMIT, REPLACECOMMIT)
 _KNOWN_MAX = 65_536
 _HEAD_BYTES = 256
 
 
 def stranger_since_built(state: TableState, partition: str) -> str | None:
-    """Requested time of a write of another engine that completed after the index was begun, None if there is
-    none.
+    """Requested time of a write by another engine that completed after the index build began; None if none.
 
-    One that completed while the index was being built has its keys in it, by the builder. What it took out of
-    the index may be what a writer beside it put in, as of any later one. An index that no index action of
-    ours built counts as built before all writes.
+    If a write completed during the build, the builder added its keys. But it may also have removed entries
+    that a concurrent writer added, just as any later write may. An index that none of our index actions built
+    counts as older than all writes.
     """
     built = _built(state, partition)
     for instant in state.timeline.completed:
@@ -46,8 +45,8 @@ def stranger_since_built(state: TableState, partition: str) -> str | None:
 
 
 def _built(state: TableState, partition: str) -> str:
-    """Requested time of the newest index action of ours that built the index, "" once that is archived: then
-    every write counts as younger."""
+    """Requested time of our newest index action that built the index; "" once it is archived, so that every
+    write counts as younger."""
     found = ""
     for instant in state.timeline.completed:
         if instant.action != INDEXING or not is_ours(state.storage, instant.file_name):
@@ -59,8 +58,8 @@ def _built(state: TableState, partition: str) -> str:
 
 @dataclass
 class _Known:
-    """What was seen of a table: completed files that are ours or not, and of each version of the archive the
-    first stranger that completed after a time."""
+    """Cache for one table. ``files``: completed file -> whether mainstem wrote it. ``archived``: (archive
+    version, build time) -> first write of another engine that completed after it."""
 
     files: dict[str, bool] = field(default_factory=dict)
     archived: dict[tuple[tuple[str, ...], str], str | None] = field(default_factory=dict)

@@ -1,8 +1,8 @@
-"""What a filter says of a partition, whose path tells what every row of it holds.
+"""Rules out partitions by their path, which determines the partition columns of every row.
 
-Everything here errs towards reading. Arrow's own simplification of an expression under a guarantee
-decides (``pyarrow.dataset``), so that nulls, types and functions mean here what they mean when the
-rows are filtered.
+In doubt, a partition is read. The decision is Arrow's own simplification of an expression under a
+guarantee (``pyarrow.dataset``), so nulls, types and functions mean the same here as when rows are
+filtered.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def partition_guarantee(
     config: TableConfig,
     schema: pa.Schema,
 ) -> pc.Expression | None:
-    """What is true of every row of a partition; None where its path says nothing for certain.
+    """An expression that holds for every row of a partition; None if its path says nothing for certain.
 
-    ``path_values``: columns whose value readers take from the path. Otherwise a folder says what a text
-    or integer column holds where the key generator writes values as they are; dates, times,
-    custom paths and paths with another number of folders than fields say nothing.
+    ``path_values``: columns whose value readers take from the path. For other columns, a folder name gives
+    the value of a text or integer column if the key generator writes values unchanged. Dates, times, custom
+    paths, and paths whose number of folders differs from the number of fields say nothing.
     """
     told = {name: (True, text) for name, text in path_values}
     fields, parts = config.partition_fields, partition.split("/")
@@ -45,7 +45,7 @@ def partition_guarantee(
     return reduce(and_, found) if found else None
 
 
-# Folders of rows without a value; the second is that of releases before 0.12, and may be a value too.
+# Folders of rows without a value. Releases before 0.12 used "default", which may also be a real value.
 _NO_VALUE = (DEFAULT_PARTITION, "default", "")
 
 
@@ -53,7 +53,7 @@ def _folder_text(name: str, part: str, config: TableConfig) -> tuple[bool, str |
     """Whether the folder tells the column's value, and the value's text."""
     prefixed = part.startswith(f"{name}=")
     if prefixed != config.hive_style or ("%" in part and not config.url_encode):
-        return False, None  # the writer's options may have been others than the table says
+        return False, None  # the writer's options may have differed from the table's
     part = part.removeprefix(f"{name}=")
     text = unquote(part) if config.url_encode else part
     return text not in _NO_VALUE, text
@@ -71,7 +71,7 @@ def _equal(name: str, text: str | None, schema: pa.Schema) -> pc.Expression | No
     if pa.types.is_integer(kind) and re.fullmatch(r"0|-?[1-9][0-9]{0,18}", text):
         try:
             return pc.field(name) == pa.scalar(int(text), kind)
-        except pa.ArrowInvalid:  # too large for the column: no value of it
+        except pa.ArrowInvalid:  # too large for the column's type
             return None
     return None
 
@@ -85,5 +85,5 @@ def may_match(expression: pc.Expression | None, guarantee: pc.Expression, schema
     try:
         told = ds.FileSystemDataset([fragment], schema, layout, place)
         return any(True for _ in told.get_fragments(filter=expression))
-    except (pa.ArrowException, TypeError):  # the filter itself is at fault: reading will say so
+    except (pa.ArrowException, TypeError):  # the filter itself is wrong: reading will report it
         return True

@@ -1,8 +1,9 @@
-"""What is known of files, asked of file slices.
+"""Applies what is known about files to file slices.
 
-A slice may hold a row that passes if one of its files may. That is asked condition by condition: one on a
-single column of one file, since each value of a row that comes out was stored in one of the files; conditions
-on several columns of the slice, since a partial update makes one row of several files' values.
+A slice may hold a row that passes if one of its files may. Conditions are checked one by one. A condition on
+a single column is checked per file, because each value of an emitted row was stored in one of the files.
+Conditions on several columns are checked per slice, because a partial update combines values of several
+files in one row.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ PerFile = Callable[[Predicate], np.ndarray]
 
 
 def together(conjuncts: Sequence[Predicate]) -> list[Predicate]:
-    """Conditions on the same single column as one: both bounds of a range must hold of one value."""
+    """Combines conditions on the same single column: both bounds of a range must hold for the same value."""
     by_term: dict[object, list[Predicate]] = {}
     for number, conjunct in enumerate(conjuncts):
         terms = {leaf.term for leaf in leaves(conjunct)}
@@ -27,7 +28,7 @@ def together(conjuncts: Sequence[Predicate]) -> list[Predicate]:
 
 
 def may_hold(predicate: Predicate, per_file: PerFile, owner: np.ndarray, slices: int) -> np.ndarray:
-    """In which of the slices a row may pass; ``owner``: the slice of each file."""
+    """Mask of the slices in which a row may pass; ``owner``: the slice number of each file."""
     terms = {leaf.term for leaf in leaves(predicate)}
     if len(terms) > 1 and isinstance(predicate, AllOf):
         parts = [may_hold(part, per_file, owner, slices) for part in together(predicate.parts)]

@@ -1,14 +1,20 @@
-"""Rows of column statistics as ranges that a filter can be asked against, where they can be believed.
+"""Turns rows of column statistics into ranges to test a filter against, as far as they can be trusted.
 
-Not believed, because Java 1.2.0 writes what does not bound the values: floating point ranges that hold 0.0 (a
-footer of a column with NaN reads as 0.0 to 0.0, and files of several row groups join that to the others), NaN
-as a bound, binary columns (compared by signed bytes in logs). A text bound with characters from U+D800 on is
-left out: Java orders texts of logs by UTF-16, Arrow by code points, and only bounds below that order alike.
-Parquet keeps no range of a column chunk whose bounds take 4 KiB; Java leaves such a chunk out of the file's
-range and counts minus one null for it, so texts of base files are believed where no null was counted. A range
-of any type that ends before it begins is nobody's, and of partitions upper bounds of floating point columns
-that were merged are left out (``without_merged_floats``). A file that has no row, one whose column had
-another type then, and one whose footer told nothing may hold anything.
+Hudi 1.2.0 writes some ranges that do not bound the values. These are not used:
+
+* floating point ranges that contain 0.0: the footer of a column with NaN reads as 0.0 to 0.0, and files with
+  several row groups join that with the others;
+* ranges with NaN as a bound;
+* binary columns: logs compare them by signed bytes;
+* text bounds with characters from U+D800 on: Java orders texts in logs by UTF-16, Arrow by code points, and
+  the two orders agree only below;
+* text ranges of base files unless zero nulls were counted: Parquet stores no range of a column chunk whose
+  bounds take 4 KiB, and Java then leaves the chunk out of the file's range and counts minus one null for it;
+* ranges that end before they begin;
+* upper bounds of a partition's floating point columns that were merged (``without_merged_floats``).
+
+A file without a statistics row, with another column type at that time, or with an empty footer may hold
+anything.
 """
 
 from __future__ import annotations
@@ -24,13 +30,13 @@ _ORDERED_ALIKE = 0xD800
 
 
 def unknown(files: int, kind: pa.DataType) -> Ranges:
-    """Nothing is known."""
+    """Ranges of files about which nothing is known."""
     yes = np.ones(files, bool)
     return Ranges(pa.nulls(files, kind), pa.nulls(files, kind), yes, yes.copy())
 
 
 def is_comparable(kind: pa.DataType) -> bool:
-    """Whether ranges of a column of this type are believed at all."""
+    """Whether ranges of a column of this type can be used at all."""
     types = pa.types
     binary = types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
     return not (types.is_nested(kind) or binary)
@@ -47,8 +53,8 @@ def stored_ranges(
 ) -> Ranges:
     """Ranges of one column of type ``kind`` in the files with these keys, in their order.
 
-    ``rows``: what a look-up of them found (``records.SCHEMAS`` of statistics); ``logs``: which of the files
-    are log files; ``deletes_told``: a row that counts nothing says that a log file only deletes.
+    ``rows``: the statistics found for the keys (``records.SCHEMAS``); ``logs``: which of the files are log
+    files; ``deletes_told``: a row that counts no values means that a log file holds only deletes.
     """
     found = pc.index_in(keys, value_set=rows["key"].combine_chunks() if rows.num_rows else keys.slice(0, 0))
     there = found.is_valid().to_numpy(zero_copy_only=False)
@@ -67,7 +73,7 @@ def stored_ranges(
     low, high = (pc.if_else(pa.array(uncounted), pa.scalar(None, kind), bound) for bound in (low, high))
     low, high = _believed(low, high)
     bounded = low.is_valid().to_numpy(zero_copy_only=False) | high.is_valid().to_numpy(zero_copy_only=False)
-    # Without a value a range says nothing of nulls either, unless the rows were counted.
+    # A range without bounds says nothing about nulls either, unless the rows were counted.
     no_value = (mine["min_kind"].to_numpy() == 0) & (mine["max_kind"].to_numpy() == 0)
     only_nulls = no_value & (count > 0) & (nulls == count)
     empty = no_value & (count == 0) & (nulls == 0) & logs[at] & deletes_told
@@ -87,7 +93,7 @@ def _placed(values: pa.Array, at: np.ndarray, files: int) -> pa.Array:
 
 
 def _bounds(rows: pa.Table, which: str, kind: pa.DataType, alike: np.ndarray, path: str) -> pa.Array:
-    """Bounds in the column's type; null where the stored type orders otherwise."""
+    """Bounds in the column's type; null where the stored type has a different order."""
     some = np.flatnonzero(alike)
     found = column_values(rows.take(pa.array(some)), which, kind, path=path)
     found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
@@ -113,20 +119,20 @@ def _orders_alike(stored: pa.DataType, kind: pa.DataType, ordinal: int | None) -
     if stored == kind:
         return True
     if types.is_timestamp(stored) and not ordinal and getattr(kind, "unit", "us") != "us":
-        return False  # version V1 does not say the unit
-    if types.is_integer(stored):  # also version V1, which keeps some times as numbers
+        return False  # version V1 does not record the unit
+    if types.is_integer(stored):  # version V1 also stores some times as numbers
         return types.is_integer(kind) or types.is_floating(kind) or types.is_temporal(kind)
     pairs = (types.is_floating, types.is_decimal, types.is_timestamp, types.is_date, types.is_time)
     return any(of(stored) and of(kind) for of in pairs)
 
 
 def without_merged_floats(found: Ranges, rows: pa.Table, keys: pa.Array) -> Ranges:
-    """Ranges of whole partitions, by ``keys``, as far as they are believed; ``rows``: what they were made of.
+    """Ranges of partitions (by ``keys``) without untrusted upper bounds; ``rows``: their statistics rows.
 
-    Earlier versions merged loose rows of floating point columns as if NaN, which stands for "above
-    everything", were none: the upper bound of another file then stood for both. Nothing tells such a row from
-    a right one, so of loose rows these bounds do not count. Tight rows, which Java writes, are as they were
-    written; statistics of files are never merged.
+    Earlier versions of mainstem merged loose rows of floating point columns as if NaN (which means "above
+    everything") were no value, so another file's upper bound stood for both. Such a row looks like a correct
+    one, so upper bounds of all loose rows are dropped. Tight rows, which Java writes, are never merged, nor
+    are statistics of files.
     """
     if not pa.types.is_floating(found.high.type):
         return found

@@ -1,9 +1,9 @@
-"""The record keys, and the buckets, that rows passing a filter can have.
+"""The record keys and buckets that rows passing a filter can have.
 
-Known where the filter names finitely many values of ``_hoodie_record_key``, or of every field that keys are
-made of. A set here may be too large, never too small: where Hudi's releases disagree about a key's text, each
-of the texts is in it. Only texts and whole numbers are taken: how a time or a decimal becomes a key is an
-option of the writer that the table does not store.
+They are known if the filter lists values of ``_hoodie_record_key``, or of every record key field. A set may
+be too large, never too small: if Hudi releases disagree about a key's text, it contains each of the texts.
+Only text and integer fields are used: how a time or a decimal becomes a key depends on a writer option that
+the table does not store.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def wanted_keys(conjuncts: Sequence[Predicate], config: TableConfig, schema: pa.
 def _made_of(values: dict[str, pa.Array], config: TableConfig, schema: pa.Schema) -> pa.Array | None:
     fields = config.record_key
     if not fields or config.consistent_timestamps or set(fields) & set(config.partition_fields):
-        return None  # a partition column may be shown otherwise than it was when keys were made of it
+        return None  # a partition column may be shown differently from the value its keys were made of
     columns = []
     for name in fields:
         at = schema.get_field_index(name)
@@ -72,7 +72,7 @@ def _combinations(columns: Sequence[pa.Array], names: Sequence[str]) -> pa.Table
 
 
 def _texts(values: pa.Array | None, kind: pa.DataType) -> pa.Array | None:
-    """Values of a filter as the key generator writes those of a column of type ``kind``."""
+    """Values of a filter as the key generator writes them for a column of type ``kind``; None if unknown."""
     if values is None:
         return None
     types = pa.types
@@ -85,10 +85,10 @@ def _texts(values: pa.Array | None, kind: pa.DataType) -> pa.Array | None:
 
 
 def wanted_buckets(keys: pa.Array | None, config: TableConfig, storage: Storage) -> frozenset[int] | None:
-    """Buckets of these keys; None where the table does not say for sure how keys become buckets.
+    """Buckets of these keys; None if the table does not determine how keys map to buckets.
 
-    The bucket count of a table that mainstem made stands in its properties from the start, and every engine
-    takes it from there. Elsewhere each writer is told the count, and a reader cannot know it.
+    A table created by mainstem has its bucket count in the properties from the start, and every engine uses
+    it. For other tables each writer is configured with the count, and a reader cannot know it.
     """
     if keys is None or not _is_bucketed(config) or config.buckets is None:
         return None
@@ -104,7 +104,7 @@ def _is_bucketed(config: TableConfig) -> bool:
 
 
 def in_buckets(file_id: str, wanted: frozenset[int], count: int) -> bool:
-    """Whether a file group may hold keys of these buckets. One whose id is no bucket's may: some writer did
-    not follow the bucket index."""
+    """Whether a file group may hold keys of these buckets. True also if its id names no valid bucket: some
+    writer did not follow the bucket index."""
     bucket = file_id_bucket(file_id)
     return bucket is None or bucket >= count or bucket in wanted

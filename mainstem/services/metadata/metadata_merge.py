@@ -24,7 +24,7 @@ COMPACTIONS = Kind(
 
 
 def is_new(time: str, data: ActiveTimeline, table: MetadataTable) -> bool:
-    """Whether an instant may get this time in the past: unused, and later than the newest compaction."""
+    """Whether an instant may get this time in the past: it is free, and later than the newest compaction."""
     known = {i.requested for timeline in (data, table.timeline) for i in timeline.instants}
     if time in known or table.archive.completion_time(time):
         return False

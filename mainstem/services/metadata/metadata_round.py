@@ -55,9 +55,9 @@ class MetadataDue:
     def find(self, data: ActiveTimeline) -> bool:
         """``data``: the data table's timeline."""
         ctx = self._ctx
-        if not (has_metadata(ctx.config.raw) or ctx.publisher.wrote_metadata):
+        if not has_metadata(ctx.newest_properties.raw):
             return False
-        own, now = ctx.publisher.metadata_timeline(), ctx.publisher.now()
+        own, now = ctx.publisher.metadata_seen(), ctx.publisher.now()
         if not own.names:
             return False
         if metadata_compaction.is_due_on(ctx, own) or metadata_cleaning.pending(own):
