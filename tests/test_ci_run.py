@@ -22,9 +22,10 @@ test) touch "$notes/ended-2"; eval "$FAILS" ;;
 again) [ "$(cat "${notes#ARGS=@}")" != broken ] ;;
 chaos) [ -z "${CHAOS:-}" ] ;;
 lint) [ -z "${LINT:-}" ] ;;
+docs) [ -z "${DOCS:-}" ] ;;
 esac
 """
-PARTS = ["lint", "test", "versions", "interop", "chaos"]
+PARTS = ["lint", "docs", "test", "versions", "interop", "chaos"]
 ONE = 'echo one >>"$notes/again"; exit 2'
 
 
@@ -42,7 +43,7 @@ def run(tmp_path: Path, fails: str, **more: str) -> tuple[bool, str, list[str]]:
 
 def test_what_fails_once_and_passes_alone_is_told_at_the_end(tmp_path):
     passed, said, calls = run(tmp_path, 'echo one >>"$notes/again"; echo two >>"$notes/again"; exit 2')
-    assert passed and calls == ["lint", "test", "again", "again", "versions", "interop", "chaos"]
+    assert passed and calls == ["lint", "docs", "test", "again", "again", "versions", "interop", "chaos"]
     assert "== make test: FAILED ONCE, runs again alone:  one" in said
     told = [f"== FAILED ONCE, PASSED ALONE: test: {name}" for name in ("one", "two")]
     assert said.splitlines()[-3:-1] == told
@@ -78,6 +79,11 @@ def test_everything_else_fails_the_run(tmp_path, fails):
 def test_chaos_is_never_repeated(tmp_path):
     passed, said, calls = run(tmp_path, "true", CHAOS="fails")
     assert not passed and "== failed: chaos " in said and calls == PARTS
+
+
+def test_a_site_with_a_warning_fails_the_run_and_all_checks_are_run(tmp_path):
+    passed, said, calls = run(tmp_path, "true", DOCS="fails")
+    assert not passed and "== failed: docs " in said and calls == PARTS
 
 
 def test_untidy_code_and_wrong_types_fail_the_run_and_all_checks_are_run(tmp_path):

@@ -11,9 +11,10 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from mainstem.api.opening import note_lock
+from mainstem.api.opening import fence_of, note_lock
 from mainstem.errors import Invalid, MainstemError, TableReplaced, Unavailable, Unsupported
 from mainstem.layout.properties import TableConfig, load_config
+from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.options import DATA_SKIPPING, METADATA, WriterOptions
 from mainstem.options.placing import (
     KEY_ENCODING,
@@ -29,6 +30,7 @@ from mainstem.options.tables import (
     CREATE_SCHEMA,
     ORDERING_FIELDS,
     ORDERING_OPTION,
+    PARTIAL_UPDATES,
     TABLE_NAME,
     TABLE_NAME_OPTION,
     TABLE_VERSION,
@@ -111,7 +113,13 @@ class OpenedTable:
             note_lock(self.seams)
             self._identify()
             return open_context(
-                self.seams, config, options, buckets=buckets, given=self.given, identity=self.identity
+                self.seams,
+                config,
+                options,
+                buckets=buckets,
+                given=self.given,
+                identity=self.identity,
+                fence=fence_of(self.seams, self.identity),
             )
         except MainstemError as error:
             error.table = error.table or self.path
@@ -172,7 +180,9 @@ class OpenedTable:
             name = aliases.get(key, key)
             if name in DECISIVE and name in self.config.raw:
                 found = self.config.raw[name].strip()
-                if found.upper() != value.strip().upper():
+                given = value.strip()
+                # One mode is in capitals or wrong, everything else may be spelt in any case.
+                if given != found and (name == PARTIAL_UPDATES or given.upper() != found.upper()):
                     raise Invalid(
                         f"{key}={value!r} contradicts the table, whose {name} is {found!r}; drop the"
                         " option or write to another table",
@@ -193,7 +203,7 @@ class OpenedTable:
             return ctx.after_commit
 
         def look(timeline: ActiveTimeline) -> None:
-            if ctx.publisher.wrote_metadata:
+            if has_metadata(ctx.newest_properties.raw):
                 arrange()(timeline)
 
         if options.at_commits:

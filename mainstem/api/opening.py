@@ -13,6 +13,8 @@ from mainstem.limits import LOCK_FILE_BYTES_MAX
 from mainstem.options import WriterOptions
 from mainstem.options.locks import AUTH, LOCK_KEYS, PROVIDER
 from mainstem.options.tables import TABLE_NAME
+from mainstem.publish.fence import Fence
+from mainstem.publish.link_fence import LinkFence
 from mainstem.storage import paths
 from mainstem.storage.backends import storage_of
 from mainstem.storage.location import Location
@@ -81,6 +83,11 @@ def real_seams(location: Location, config: TableConfig, properties: Mapping[str,
             )
     lock_options = _lock_options(storage.base, {**own, **properties})
     return Seams(storage, clock, open_lock(lock_options, clock=clock, random=chance), chance)
+
+
+def fence_of(seams: Seams, identity: str | None) -> Fence:
+    """The fence of the table of this identity (``publish.table_identity``), for one process."""
+    return LinkFence(seams.storage, seams.clock, seams.random, identity)
 
 
 def reach_lock(location: Location, properties: Mapping[str, str]) -> None:

@@ -364,8 +364,7 @@ class Table:
         if rows.num_rows == 0:
             return Outcome(EMPTY)
         with self.begin(operation) as txn:
-            txn.write(rows)
-            return txn.commit()
+            return txn.write_once(rows)
 
     # -- for engines -------------------------------------------------------------------------------
 

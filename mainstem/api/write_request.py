@@ -49,7 +49,10 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
     elif operation == UPDATE_COLUMNS:
         _check_update_columns(opened, rules)
     # Another writer's newer schema is met under the lock (``writers.transaction_schema``).
-    user_schema = schema_text(TableState.of(ctx.seams.storage, opened.config, ctx.publisher.timeline()))
+    timeline = ctx.publisher.timeline()
+    user_schema = ctx.own_schema_in(timeline)
+    if user_schema is None:
+        user_schema = schema_text(TableState.of(ctx.seams.storage, opened.config, timeline))
     arrow = arrow_user_schema(user_schema)
     for role, names in (
         ("record key", config.record_key),
@@ -68,7 +71,8 @@ def write_spec(opened: OpenedTable, ctx: WriterContext, operation: str) -> Write
         check_key_encoding(ctx.seams.storage, config)
         ctx.keys_agreed = True
     keys.check_schema(arrow)
-    held = held_columns(ctx.seams.storage)
+    ctx.reread_config()
+    held = held_columns(ctx.seams.storage, ctx.newest_properties)
     log_schema = arrow_to_avro(arrow, table_name=config.name, meta_fields=True)
     return WriteSpec(
         location=opened.seams.storage.location,

@@ -11,14 +11,10 @@ from collections.abc import Mapping, Sequence
 from mainstem.errors import Unsupported
 from mainstem.options.tables import MERGE_MODE, ORDERING_FIELDS, PARTIAL_UPDATES, PRECOMBINE, TABLE_VERSION
 
-COMMIT_TIME = "COMMIT_TIME_ORDERING"
-EVENT_TIME = "EVENT_TIME_ORDERING"
-CUSTOM = "CUSTOM"
-MODES = (COMMIT_TIME, EVENT_TIME, CUSTOM)
-
-IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
-FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
-PARTIAL_MODES = (IGNORE_DEFAULTS, FILL_UNAVAILABLE)
+# The declarations of the two options name the words once.
+MODES, PARTIAL_MODES = MERGE_MODE.allowed, PARTIAL_UPDATES.allowed
+EVENT_TIME, COMMIT_TIME, CUSTOM = MODES
+IGNORE_DEFAULTS, FILL_UNAVAILABLE = PARTIAL_MODES
 
 #: merge strategy ids of the modes; ``BY_PAYLOAD`` leaves merging to the payload class
 STRATEGIES = {

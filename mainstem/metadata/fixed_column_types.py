@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mainstem.layout.properties import load_config
+from mainstem.layout.properties import TableConfig
 from mainstem.metadata.index_definitions import read_definitions
 from mainstem.metadata.metadata_partitions import COLUMN_STATS, PARTITION_STATS, SECONDARY_PREFIX
 from mainstem.storage.protocol import Storage
@@ -22,9 +22,8 @@ class HeldColumns:
     whole: tuple[str, ...] = ()
 
 
-def held_columns(storage: Storage) -> HeldColumns:
-    """The fixed columns of the table as it is now. Raises ``CorruptTable`` for damaged definitions."""
-    config = load_config(storage)
+def held_columns(storage: Storage, config: TableConfig) -> HeldColumns:
+    """Of the table with these properties. Raises ``CorruptTable`` for damaged definitions."""
     listed = config.metadata_partitions
     secondary = [name for name in listed if name.startswith(SECONDARY_PREFIX)]
     if PARTITION_STATS not in listed and not secondary:

@@ -1,159 +1,257 @@
-"""The completion fence: a holder that lost the table lock publishes nothing.
+"""The completion fence of a file system: a holder that lost the table lock publishes nothing.
 
 A lock can be lost without its holder knowing (a stopped process, an expired session, a file removed
-by hand). So the right to publish is an *epoch* kept in storage, beside the lock:
+by hand). So the right to publish is an *epoch* kept in storage, beside the lock. One file is marker and
+ticket at once:
 
-  1. take the lease; create the marker of epoch n = last + 1, exclusively
-  2. list, and delete every ticket of a smaller epoch (and every smaller marker, so that the number
-     of files stays constant; the greatest marker always stays)
-  3. put the own ticket in place: a private file with the content to publish, named by n
-  4. check that no marker greater than n exists, else drop the ticket: superseded
-  5. read the newest time on the timeline; choose the instant's time above it
-  6. publish with link(ticket, target): fails if the ticket was swept or the target exists
-  7. sync the folder, release the lease
+  1. take the lease; link the private file with the content to publish to ``epoch-n``, where n is greater
+     than any number seen and was never used before
+  2. list: a marker greater than n, and this one is superseded. Delete all tickets of smaller numbers, then
+     all smaller markers
+  3. list the timeline; choose the instant's time above its newest one
+  4. publish with link(epoch-n, target), and sync the folder: fails if the marker was swept or the target
+     exists
+  5. release the lease; the marker stays until the next one sweeps it
 
-Whoever enters later has either swept our ticket before step 6 (then the link fails) or sees in its
-own step 5 what we published. A section that publishes two files, one ahead of the other, puts both tickets
-in place in step 3 and links them in step 6, in that order: a holder that is superseded between the two
-leaves what a crash leaves there, too. Assumed: ``link`` is atomic and listings are current (local POSIX file
-systems). Survives: any number of simultaneous holders, pauses of any length, crashes between any two
-calls, arbitrary clocks. Checked exhaustively in ``tests/model``; each omitted step is refuted there.
-Does not hold against writers that do not take part (Java): see SAFETY.md.
+Whoever enters later has either swept our marker before step 4 (then the link fails) or sees in its
+own step 3 what we published. A section that publishes two files, one ahead of the other, puts a ticket for
+the first one beside its marker in step 1 and renames it in step 4, before the link: a holder that is
+superseded between the two leaves what a crash leaves there, too. What replaces a file (``replace``) has a
+ticket as well, put in place before one more listing, which is renamed.
+
+**Numbers.** A name that was swept must not come back with another content: its first owner may be about to
+link it. So n holds the milliseconds of the clock, or the greatest number seen and one, and a random part.
+The clock makes it unnecessary to look first; nothing rests on it. Where it is behind, the listing
+shows a greater marker, and the entry is repeated above that.
+
+Assumed: ``link`` is atomic and listings are current (local POSIX file systems). Survives: any number of
+simultaneous holders, pauses of any length, crashes between any two calls, arbitrary clocks. Checked
+exhaustively in ``tests/model``; each omitted step is refuted there. Does not hold against writers that do not
+take part (Java): see SAFETY.md. Processes of earlier versions take part: they make an empty marker ``last +
+1``, a ticket beside it and sweep as above.
 
 The fence is a table's own: the folder goes with the table, and what a holder placed in it. So a section that
-began in a table which was deleted and made anew publishes nothing in the new one; both listings of the folder
-also look for the note of the table (``publish.table_identity``), which costs no call more.
+began in a table which was deleted and made anew publishes nothing in the new one; every listing of the folder
+also looks for the note of the table (``publish.table_identity``), which costs no call more.
 """
 
 from __future__ import annotations
 
-from mainstem.errors import CorruptTable, LeaseLost, Unavailable
+from collections.abc import Sequence
+
+from mainstem.errors import CorruptTable, LeaseLost, MainstemError, Unavailable
 from mainstem.publish.table_identity import check_same
 from mainstem.storage import paths
+from mainstem.storage.folders import make_folder
 from mainstem.storage.links import links
 from mainstem.storage.protocol import Storage
+from mainstem.truetime.clock import Clock
 from mainstem.truetime.seams import Randomness
 
 FOREIGN_NOTE = "foreign"
+# Numbers have 18 digits at most: milliseconds until the year 2200, and five digits of chance.
+_CHANCE, _CHANCE_BITS = 10**5, 16
+_CLOCK_MS_MAX = 7_258_118_400_000
+_ENTRIES_MAX = 2
 
 
-class Epoch:
+class LinkEpoch:
     """The right to publish under one lease. Use it once, then drop it."""
 
     def __init__(
-        self, storage: Storage, number: int, identity: str, names: list[str], table: str | None = None
+        self, storage: Storage, number: int, identity: str, content: str | None, table: str | None = None
     ) -> None:
         self._storage = storage
         self._table = table
+        self._content = content
         self.number = number
         self.marker = paths.epoch_marker(number)
+        #: of a file that takes the place of another one
         self.ticket = paths.ticket(number, identity)
         #: of a file that is published ahead of the other
         self.ticket_ahead = paths.ticket(number, f"{identity}a")
-        self._went_ahead = False
-        #: another kind of writer was seen on this table before
-        self.foreign_seen = FOREIGN_NOTE in names
-        #: no time may be given at or below this one, whatever the timeline shows ("": any)
-        self.newest_noted = max(filter(None, map(paths.parse_newest_note, names)), default="")
+        self._ahead: str | None = None
+        self._ahead_waits = False
+        self.foreign_seen = False
+        self.newest_noted = ""
 
-    def sweep(self) -> None:
-        """Step 2: whoever entered before can no longer publish.
+    # -- entering ----------------------------------------------------------------------------------
 
-        All tickets go before the first marker. A listing that runs meanwhile may miss a marker that is
-        deleted and a greater one that is created: an older holder must not pass its check because of
-        that while a ticket of the deleted marker's epoch can still be published (``tests/model``).
-        """
-        markers = []
-        for name in self._storage.names(paths.FENCE):
-            ticket, marker = paths.parse_ticket_epoch(name), paths.parse_epoch(name)
-            if ticket is not None and ticket < self.number:
-                self._storage.delete(f"{paths.FENCE}/{name}")
-            if marker is not None and marker < self.number:
-                markers.append(name)
-        for name in markers:
-            self._storage.delete(f"{paths.FENCE}/{name}")
-
-    def place_ticket(self, prepared: str | None) -> None:
-        """Step 3: the content is a second name of ``prepared`` (already durable), or empty."""
-        if prepared is None:
-            self._storage.put_new(self.ticket, b"", durable=False)
-        else:
-            self._name(prepared, self.ticket)
+    def mark(self) -> None:
+        """Step 1: the marker is a second name of the content (already durable), or an empty file."""
+        try:
+            if self._content is None:
+                self._storage.put_new(self.marker, b"", durable=False)
+            else:
+                self._name(self._content, self.marker)
+        except FileExistsError as error:
+            raise LeaseLost(f"epoch {self.number} was begun by another holder") from error
 
     def place_ahead(self, prepared: str) -> None:
-        """Step 3 for the file that is published first."""
-        self._went_ahead = True
+        """Step 1 for the file that is published first."""
+        self._ahead, self._ahead_waits = prepared, True
         self._name(prepared, self.ticket_ahead)
 
     def _name(self, prepared: str, ticket: str) -> None:
         try:
             links(self._storage).link(prepared, ticket)
         except FileNotFoundError as error:
+            check_same(self._storage.names(paths.FENCE), self._table, self._storage.base)
+            if self._storage.stat(prepared) is not None:  # the first section of a table has no folder yet
+                make_folder(self._storage, paths.FENCE)
+                links(self._storage).link(prepared, ticket)
+                return
             raise Unavailable(
                 f"the prepared content {prepared} is gone; nothing was published",
                 table=self._storage.base,
             ) from error
 
+    def sweep(self, names: Sequence[str]) -> None:
+        """Step 2: whoever entered before can no longer publish. ``names``: listed since step 1.
+
+        All tickets go before the first marker. A listing that runs meanwhile may miss a marker that is
+        deleted and a greater one that is created: an older holder must not pass its check because of
+        that while a ticket of the deleted marker's epoch can still be published (``tests/model``).
+        """
+        self.foreign_seen = FOREIGN_NOTE in names
+        self.newest_noted = max(filter(None, map(paths.parse_newest_note, names)), default="")
+        numbers = ((paths.parse_ticket_epoch(name), name) for name in names)
+        tickets = [name for number, name in numbers if number is not None and number < self.number]
+        markers = sorted((n, name) for name in names if (n := paths.parse_epoch(name)) is not None)
+        for name in (*tickets, *(name for number, name in markers if number < self.number)):
+            self._storage.delete(f"{paths.FENCE}/{name}")
+
+    # -- publishing --------------------------------------------------------------------------------
+
     def check(self) -> None:
-        """Step 4. ``LeaseLost`` when a later epoch began, ``TableReplaced`` in another table's fence."""
+        """Step 2 once more, without sweeping."""
         names = self._storage.names(paths.FENCE)
         check_same(names, self._table, self._storage.base)
-        for name in names:
-            number = paths.parse_epoch(name)
-            if number is not None and number > self.number:
-                raise LeaseLost(f"epoch {self.number} was superseded by epoch {number}")
+        greatest = greatest_epoch(names)
+        if greatest > self.number:
+            raise LeaseLost(f"epoch {self.number} was superseded by epoch {greatest}")
+
+    def now_ms(self) -> int:
+        """The time of the marker's content: an instant before the entry."""
+        info = self._storage.stat(self.marker)
+        if info is None:
+            raise LeaseLost(f"epoch {self.number} was superseded")
+        return info.mtime_ms
 
     def publish(self, target: str) -> None:
-        """Step 6. ``LeaseLost`` if the ticket was swept, ``FileExistsError`` if the target exists."""
-        self._publish(self.ticket, target)
+        """Step 4. ``LeaseLost`` if the marker was swept, ``FileExistsError`` if the target exists."""
+        try:
+            links(self._storage).link(self.marker, target, durable=True)
+        except FileNotFoundError as error:
+            raise self._failed(self.marker, target) from error
+
+    def published(self, target: str) -> bool:
+        return links(self._storage).same_file(self._content or self.marker, target)
 
     def publish_ahead(self, target: str) -> None:
-        """Step 6 for the file that is published first."""
-        self._publish(self.ticket_ahead, target)
-
-    def _publish(self, ticket: str, target: str) -> None:
+        """Step 4 for the file that is published first. Its ticket is of no more use, so it moves: the
+        target's name holds a time that only this section gives."""
         try:
-            links(self._storage).link(ticket, target)
+            links(self._storage).rename(self.ticket_ahead, target)
         except FileNotFoundError as error:
-            if self._storage.stat(ticket) is not None:  # then it is the target's folder that is not there
-                raise CorruptTable(
-                    "the folder is missing in which this was to become visible: the table was removed in"
-                    " part. Nothing was published; bring the folder back, or remove the rest of the table",
-                    path=target,
-                    table=self._storage.base,
-                ) from error
-            raise LeaseLost(f"the ticket of epoch {self.number} was swept by a later one") from error
+            raise self._failed(self.ticket_ahead, target) from error
+        self._ahead_waits = False
 
-    def replace(self, target: str) -> None:
-        """Step 6 for a file that is there already: the ticket takes its place."""
+    def published_ahead(self, target: str) -> bool:
+        return self._ahead is not None and links(self._storage).same_file(self._ahead, target)
+
+    def _failed(self, ticket: str, target: str) -> LeaseLost | CorruptTable:
+        if self._storage.stat(ticket) is not None:  # then it is the target's folder that is not there
+            return CorruptTable(
+                "the folder is missing in which this was to become visible: the table was removed in"
+                " part. Nothing was published; bring the folder back, or remove the rest of the table",
+                path=target,
+                table=self._storage.base,
+            )
+        return LeaseLost(f"the ticket of epoch {self.number} was swept by a later one")
+
+    def replace(self, prepared: str, target: str) -> None:
+        """Step 4 for a file that is there already: a ticket takes its place."""
+        self.place_ticket(prepared)
+        self.check()
+        self.put_in_place(target)
+
+    def place_ticket(self, prepared: str) -> None:
+        self._name(prepared, self.ticket)
+
+    def put_in_place(self, target: str) -> None:
         try:
             links(self._storage).rename(self.ticket, target)
         except FileNotFoundError as error:
             raise LeaseLost(f"the ticket of epoch {self.number} was swept by a later one") from error
 
-    def drop_ticket(self) -> None:
-        """Forget the tickets; a missing one is fine."""
-        self._storage.delete(self.ticket)
-        if self._went_ahead:
-            self._storage.delete(self.ticket_ahead)
+    def leave(self) -> None:
+        if self._ahead_waits:
+            _quietly_delete(self._storage, self.ticket_ahead)
+
+    def withdraw(self) -> None:
+        """After an entry that failed: the marker goes, too, since a greater one is there."""
+        self.leave()
+        _quietly_delete(self._storage, self.marker)
 
 
-def enter_epoch(storage: Storage, random: Randomness, table: str | None = None) -> Epoch:
-    """Steps 1 and 2. ``table``: which table's epoch it is to be (``publish.table_identity``), None: of any.
+class LinkFence:
+    """The fence of one table for one process. ``table``: which one it is to be
+    (``publish.table_identity``), None: any."""
 
-    Raises ``LeaseLost`` if another holder began the same epoch, ``TableReplaced`` for another table.
-    """
-    names = storage.names(paths.FENCE)
-    check_same(names, table, storage.base)
-    last = max((n for n in map(paths.parse_epoch, names) if n is not None), default=0)
-    identity = f"{random.getrandbits(64):016x}"
-    epoch = Epoch(storage, last + 1, identity, names, table)
+    def __init__(self, storage: Storage, clock: Clock, random: Randomness, table: str | None = None) -> None:
+        self._storage = storage
+        self._clock = clock
+        self._random = random
+        self._table = table
+        #: the greatest number that this process has seen
+        self._greatest = 0
+
+    def enter(self, content: str | None = None, ahead: str | None = None) -> LinkEpoch:
+        """Steps 1 and 2."""
+        if content is None:  # an empty marker makes its folder, where a link does not
+            self._seen(self._storage.names(paths.FENCE))
+        for _ in range(_ENTRIES_MAX):
+            epoch = self._epoch(content)
+            epoch.mark()
+            try:
+                if ahead is not None:
+                    epoch.place_ahead(ahead)
+                names = self._storage.names(paths.FENCE)
+                if self._seen(names) <= epoch.number:
+                    epoch.sweep(names)
+                    return epoch
+            except (OSError, MainstemError):
+                epoch.leave()
+                raise
+            epoch.withdraw()
+        raise LeaseLost(f"epoch {epoch.number} was superseded by epoch {self._greatest}")
+
+    def _epoch(self, content: str | None) -> LinkEpoch:
+        by_clock = min(max(self._clock.now_ms(), 0), _CLOCK_MS_MAX) * _CHANCE
+        number = max(by_clock, self._greatest + 1) + self._random.getrandbits(_CHANCE_BITS)
+        identity = f"{self._random.getrandbits(64):016x}"
+        return LinkEpoch(self._storage, number, identity, content, self._table)
+
+    def _seen(self, names: Sequence[str]) -> int:
+        """The greatest number among them. ``TableReplaced`` for another table's names."""
+        check_same(names, self._table, self._storage.base)
+        greatest = greatest_epoch(names)
+        self._greatest = max(self._greatest, greatest)
+        return greatest
+
+
+def greatest_epoch(names: Sequence[str]) -> int:
+    """Of the markers among these names; 0 if there is none."""
+    return max((n for n in map(paths.parse_epoch, names) if n is not None), default=0)
+
+
+def _quietly_delete(storage: Storage, path: str) -> None:
+    """The next holder sweeps it anyway."""
     try:
-        storage.put_new(epoch.marker, b"", durable=False)
-    except FileExistsError as error:
-        raise LeaseLost(f"epoch {last + 1} was begun by another holder") from error
-    epoch.sweep()
-    return epoch
+        storage.delete(path)
+    except OSError:
+        return
 
 
 def note_newest(storage: Storage, time: str) -> None:

@@ -1,71 +1,84 @@
 """THE primitive that publishes: every timeline file of mainstem that makes something visible or
-promises something passes through ``Publisher.publish``.
+promises something passes through ``Publisher.publish``; ``_section`` is the whole of it, in numbered steps.
 
 (``Publisher.guarded`` is the same section for what replaces a pointer instead of adding an instant: the
-archive's switch.) One publication is one critical section under the table lock:
+archive's switch. ``Publisher.begin`` makes the one file that promises nothing yet, the request of a write,
+without the fence.)
 
-  lease -> epoch and sweep -> ticket -> epoch check -> list the timeline -> the caller's checks
-        -> time above everything listed -> wait out the clock skew -> last steps -> lease check
-        -> link(ticket, target) -> sync the folder -> release
-
-On a table with a metadata table the section publishes two files (``Ahead``): both tickets are in place
-before the epoch check, both times lie above everything on both timelines, the first below the second, and
+On a table with a metadata table the section publishes two files (``Ahead``): both are in the fence from the
+entry on, both times lie above everything on both timelines, the first below the second, and
 the metadata table's file is durable before the data table's is linked. A crash, or a successor, between the
 two leaves the metadata table's instant completed and the data table's pending, which every reader hides.
 
 A section that was superseded publishes nothing more, takes a new lease and starts again.
+
+**Why begin needs no fence.** A request shows nothing and deletes nothing. What rests on it is this: its time
+T is nobody else's, and lies above all that completed before it was visible. The first: T lies above all that
+was listed under the lock, its heartbeat and its request are created exclusively, and what begins has odd
+milliseconds, what is published in the fence even ones. The second is looked up after the request is
+there: if the timeline shows what was published meanwhile with a time that is not below T, the request goes
+and another T is tried. So a process that stood still and lost the lock finds out. A section that listed the
+timeline just before such a late request does not know of it. That is no harm: only a restore takes away what
+it finds pending, and a commit that meets a restore requested after itself gives up.
 """
 
 from __future__ import annotations
 
 import errno
-import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import Concatenate, Generic, ParamSpec, TypeVar
 
-from mainstem.errors import LeaseLost, MainstemError, OutcomeUnknown, Unavailable
-from mainstem.formats.avro_container import MAGIC, OUR_MARK
+from mainstem.errors import LeaseLost, MainstemError, OutcomeUnknown, Unavailable, Unsupported
 from mainstem.limits import PUBLISH_ATTEMPTS_MAX
 from mainstem.options.locks import EXPIRE_MS
-from mainstem.options.tables import EXCLUSIVE
-from mainstem.publish.link_fence import Epoch, enter_epoch, note_foreign_writer
+from mainstem.publish.fence import Epoch, Fence
+from mainstem.publish.link_fence import FOREIGN_NOTE
+from mainstem.publish.skew_wait import MixedWritersWarning, SkewWait
+from mainstem.publish.table_identity import check_same
 from mainstem.storage import paths
-from mainstem.storage.links import links
+from mainstem.storage.links import NotDurable
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.active import ActiveTimeline, TimelineReader
-from mainstem.timeline.instant import (
-    COMMIT,
-    DELTACOMMIT,
-    INFLIGHT,
-    REQUESTED,
-    RESTORE,
-    Instant,
-    parse_instant,
-)
+from mainstem.timeline.instant import DELTACOMMIT, REQUESTED, RESTORE, parse_instant
 from mainstem.timeline.restore_records import pending_restores
+from mainstem.truetime.heartbeats import Heartbeats
 from mainstem.truetime.instant_times import InstantTimes
 from mainstem.truetime.locks.protocol import Lease
 from mainstem.truetime.seams import Seams
 
+__all__ = ["Ahead", "Guarded", "MixedWritersWarning", "Published", "Publisher", "Section"]
+
 T = TypeVar("T")
-_MARK_WINDOW_BYTES = 256
+P = ParamSpec("P")
 
 
-class MixedWritersWarning(UserWarning):
-    """A table declared exclusive was written by another kind of writer: the clock wait is back."""
+@dataclass(frozen=True)
+class Held:
+    """What it cost to get and keep the lock: attempts, and milliseconds held and waited for."""
+
+    attempts: int = 1
+    held_ms: float = 0.0
+    lock_wait_ms: float = 0.0
 
 
 @dataclass(frozen=True)
 class Published(Generic[T]):
-    """What one publication did. ``time`` is None when the checks ended it with ``decision``."""
+    """What one publication did: ``target`` is visible, completed at ``time``; or the checks ended it with a
+    ``decision``, and both are None; or, all three None, there was nothing to publish."""
 
-    time: str | None
-    target: str | None
-    decision: T | None
-    attempts: int
-    held_ms: float
-    lock_wait_ms: float
+    time: str | None = None
+    target: str | None = None
+    decision: T | None = None
+    held: Held = Held()
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A write that was begun: its requested time."""
+
+    time: str
+    held: Held
 
 
 @dataclass(frozen=True)
@@ -90,7 +103,7 @@ class Section:
 
     timeline: ActiveTimeline
     epoch: Epoch
-    #: the store's own clock (time of the epoch marker), in milliseconds
+    #: the store's own clock at the entry, or a little earlier, in milliseconds
     store_now_ms: Callable[[], int]
 
 
@@ -111,28 +124,46 @@ class Guarded:
     def replace(self, prepared: str, target: str) -> None:
         """Put ``prepared`` in the place of ``target``, in one step, unless superseded (``LeaseLost``).
 
-        The ticket is renamed, so whoever took over either swept it, and nothing happens, or lists what
-        this section did. Another ``OSError`` leaves open whether it took effect.
+        Whoever took over either made this impossible, or lists what this section did. Another ``OSError``
+        leaves open whether it took effect.
         """
-        self.epoch.place_ticket(prepared)
-        self.check()
-        self.epoch.replace(target)
+        self.lease.check()
+        self.epoch.replace(prepared, target)
+
+
+@dataclass(frozen=True)
+class _Order(Generic[T]):
+    """What is to be published: the arguments of ``Publisher.publish``."""
+
+    target: Callable[[str], str]
+    prepared: str | Callable[[ActiveTimeline], str | None] | None
+    decide: Callable[[Section], T | None]
+    before_link: Callable[[str], None]
+    ahead: Ahead | None
+    folder: str
+
+    @property
+    def on_both(self) -> bool:
+        """Whether the time must lie above the metadata table's times, too."""
+        return self.ahead is not None or self.folder != paths.TIMELINE
+
+
+@dataclass
+class _Try:
+    """A time that a begin has the heartbeat of. ``put``: its request may be there, made by this begin."""
+
+    time: str
+    put: bool = False
 
 
 def _completed(timeline: ActiveTimeline) -> set[str]:
     return {i.file_name for i in timeline.completed}
 
 
-def _quietly(step: Callable[[], None]) -> None:
-    """Tidying that must not turn a visible commit into an error: the next holder sweeps anyway."""
-    try:
-        step()
-    except (OSError, MainstemError):
-        return
-
-
 def _release(lease: Lease) -> None:
-    """Also when an interrupt (Ctrl-C) comes just now: everybody else waits for a lock that is kept."""
+    """Also when an interrupt (Ctrl-C) comes just now: everybody else waits for a lock that is kept.
+
+    Tidying must not turn a visible commit into an error: a lock that is not given back expires."""
     try:
         _quietly(lease.release)
     except BaseException:
@@ -140,28 +171,38 @@ def _release(lease: Lease) -> None:
         raise
 
 
+def _quietly(step: Callable[[], object]) -> None:
+    try:
+        step()
+    except (OSError, MainstemError):
+        return
+
+
 class Publisher:
     """Publishes the instants of one table for one process.
 
     ``wait_ms`` is ``hoodie.time.generator.max_expected_clock_skew_ms``; an ``exclusive`` table
     (``hoodie.mainstem.exclusive=true``) waits 0 until another kind of writer is seen. ``table``: the identity
-    of the table that was opened; nothing is published on another one (``TableReplaced``).
+    of the table that was opened; nothing is begun on another one (``TableReplaced``), as ``fence`` sees to it
+    that nothing is published there.
     """
 
     def __init__(
-        self, seams: Seams, times: InstantTimes, *, wait_ms: int, exclusive: bool, table: str | None = None
-    ) -> None:
+        self, seams: Seams, times: InstantTimes, fence: Fence, *, wait_ms: int, exclusive: bool,
+        table: str | None = None,
+    ) -> None:  # fmt: skip
         self._seams = seams
-        self._table = table
         self._times = times
-        self._wait_ms = wait_ms
-        self._exclusive = exclusive
-        self._known: set[str] = set()
+        self._fence = fence
+        self._table = table
+        self._wait = SkewWait(seams.storage, wait_ms=wait_ms, exclusive=exclusive)
         self._reader = TimelineReader(seams.storage)
         self._metadata_reader = TimelineReader(seams.storage, paths.METADATA_TIMELINE)
+        self._metadata_seen: ActiveTimeline | None = None
+        #: the newest time that this process gave, or found to be given
         self._last_time = ""
-        #: whether anything was published on a metadata table, which may be younger than this object
-        self.wrote_metadata = False
+        #: another kind of writer was noted in the fence's folder, as last listed for a begin
+        self._foreign_seen: bool | None = None
 
     def timeline(self) -> ActiveTimeline:
         """A listing outside the lock."""
@@ -171,9 +212,16 @@ class Publisher:
         """A listing of the metadata table's timeline, outside the lock."""
         return self._metadata_reader.load()
 
+    def metadata_seen(self) -> ActiveTimeline:
+        """The metadata table's timeline as this process's latest commit left it, or listed now."""
+        seen, self._metadata_seen = self._metadata_seen, None
+        return seen or self.metadata_timeline()
+
     def now(self) -> str:
         """This machine's clock as an instant time; nothing is ordered by it."""
         return self._times.format(self._seams.clock.now_ms())
+
+    # -- publish -----------------------------------------------------------------------------------
 
     def publish(
         self,
@@ -182,7 +230,6 @@ class Publisher:
         prepared: str | Callable[[ActiveTimeline], str | None] | None = None,
         decide: Callable[[Section], T | None] = lambda section: None,
         before_link: Callable[[str], None] = lambda time: None,
-        after_link: Callable[[str], None] = lambda time: None,
         ahead: Ahead | None = None,
         folder: str = paths.TIMELINE,
     ) -> Published[T]:
@@ -191,20 +238,227 @@ class Publisher:
         ``prepared`` is a durable private file with the content (None: an empty file), or makes one under
         the lock from the timeline listed there (a plan must know every instant completed before its own
         time); if it makes none, nothing is published. ``decide`` raises to refuse, or returns a value to
-        end without publishing; ``before_link(time)`` runs with the time chosen, ``after_link(time)``
-        still under the lock. ``ahead``: a file of the metadata table that goes first. ``folder``: the
-        timeline that the file goes to; for the metadata table's, the time lies above both timelines.
+        end without publishing; ``before_link(time)`` runs with the time chosen. ``ahead``: a file of the
+        metadata table that goes first. ``folder``: the timeline that the file goes to; for the metadata
+        table's, the time lies above both timelines.
 
         Raises ``LockUnavailable``, ``LeaseLost`` (after many superseded attempts, nothing published),
         ``OutcomeUnknown`` (the link failed in a way that leaves open whether it took effect).
         """
-        def section(lease: Lease) -> tuple[str | None, T | None]:
-            return self._section(
-                lease, target, prepared, decide, before_link, after_link, ahead, folder
+        order = _Order(target, prepared, decide, before_link, ahead, folder)
+        published, held = self._attempts("publishing", self._section, order)
+        return replace(published, held=held)
+
+    def _section(self, lease: Lease, order: _Order[T]) -> Published[T]:
+        """One critical section, the lock held."""
+        # 1. A plan is made of the timeline as it is under the lock.
+        content, planned_on = order.prepared, None
+        if callable(content):
+            planned_on = self._reader.load()
+            self._refuse_beside_restore(planned_on, order)
+            content = content(planned_on)
+            if content is None:
+                return Published()
+        # 2. Enter the fence: whoever held the lock before publishes nothing any more.
+        ahead = order.ahead
+        epoch = self._fence.enter(content, None if ahead is None else ahead.prepared)
+        try:
+            # 3. What is there now? All that others published is in this listing; the caller decides by it.
+            timeline = self._reader.load()
+            if planned_on is not None and _completed(timeline) != _completed(planned_on):
+                raise LeaseLost("an instant completed while the plan was made under the lock")
+            decision = order.decide(Section(timeline, epoch, epoch.now_ms))
+            if decision is not None:
+                return Published(decision=decision)
+            self._refuse_beside_restore(timeline, order)
+            wait_ms = self._wait.ms(timeline, foreign_seen=epoch.foreign_seen)
+            # 4. A time above everything listed, for each file; the metadata table's first.
+            newest = max(timeline.newest_time, self._last_time, epoch.newest_noted)
+            first = None
+            if order.on_both:
+                metadata = self._metadata_reader.load()
+                newest = max(newest, metadata.newest_time)
+                if ahead is not None and ahead.ready(metadata):
+                    newest = first = self._times.next(self._seams.clock.now_ms(), newest)
+            time = self._times.next(self._seams.clock.now_ms(), newest)
+            # 5. No clock of another writer shows an earlier time when the lock is free again.
+            self._seams.clock.sleep_ms(wait_ms)
+            # 6. The metadata table's file becomes visible, and durable.
+            if ahead is not None and first is not None:
+                self._go_ahead(epoch, lease, ahead, first)
+            # 7. The file becomes visible, and durable: here the commit happens.
+            order.before_link(time)
+            lease.check()
+            target = f"{order.folder}/{order.target(time)}"
+            self._link(epoch.publish, epoch.published, target)
+            self._last_time = time
+            if ahead is not None and first is not None:
+                self._metadata_seen = self._metadata_reader.noted(ahead.name(first))
+            return Published(time, order.target(time))
+        finally:
+            epoch.leave()
+
+    def _go_ahead(self, epoch: Epoch, lease: Lease, ahead: Ahead, time: str) -> None:
+        """Publish the metadata table's file, durably: a crash of the machine must not keep only the other."""
+        lease.check()
+        target = f"{paths.METADATA_TIMELINE}/{ahead.name(time)}"
+        self._link(epoch.publish_ahead, epoch.published_ahead, target, durable=False)
+        self._seams.storage.settle([], ahead.folders, durable=True)
+
+    def _refuse_beside_restore(self, timeline: ActiveTimeline, order: _Order[T]) -> None:
+        """While a restore is pending, nothing else is published: it may be what the restore removes, or
+        rest on it (``services.restoring``)."""
+        waiting = pending_restores(timeline)
+        instant = parse_instant(order.target(timeline.newest_time)) if waiting else None
+        if waiting and (instant is None or instant.action != RESTORE):
+            raise Unavailable(
+                f"the restore {waiting[-1]} is not finished, and nothing else is published before it is: wait"
+                " for it or, if its process died, finish it (Table.restore(), mainstem restore PATH)",
+                table=self._seams.storage.base,
+                instant=waiting[-1],
             )
 
-        (time, decision), attempts, held, waited = self._attempts(section, "publishing")
-        return Published(time, target(time) if time else None, decision, attempts, held, waited)
+    def _link(
+        self,
+        link: Callable[[str], None],
+        linked: Callable[[str], bool],
+        target: str,
+        *,
+        durable: bool = True,
+    ) -> None:
+        """``linked`` tells whether the target is ours, when ``link`` has failed."""
+        storage = self._seams.storage
+        try:
+            link(target)
+        except NotDurable as error:
+            raise _unsynced(target, error, storage.base) from error
+        except (FileExistsError, LeaseLost) as error:
+            # On a network file system a call whose reply was lost is repeated, and then fails.
+            if self._applied(lambda: linked(target), target, error, durable):
+                return
+            if isinstance(error, LeaseLost):
+                raise
+            raise LeaseLost(f"{target} was created by another holder of the lock") from error
+        except OSError as error:
+            # The target's name is ours alone: if it is there, the reply was lost, not the effect.
+            if self._applied(lambda: storage.stat(target) is not None, target, error, durable):
+                return
+            kind = "the disk is full" if error.errno == errno.ENOSPC else str(error)
+            raise Unavailable(
+                f"publishing {target} failed: {kind}; nothing was published", table=storage.base
+            ) from error
+
+    def _applied(self, look: Callable[[], bool], target: str, error: Exception, durable: bool) -> bool:
+        """What ``look`` says; ``OutcomeUnknown`` where storage does not answer."""
+        storage = self._seams.storage
+        try:
+            applied = look()
+        except OSError:
+            raise OutcomeUnknown(
+                f"publishing {target} failed ({error}) and storage does not answer: it may or may not be"
+                " visible; look at the timeline before writing again, delete nothing",
+                table=storage.base,
+            ) from error
+        if applied and durable:
+            try:
+                storage.settle([], [target.rpartition("/")[0]], durable=True)
+            except OSError as unsynced:
+                raise _unsynced(target, unsynced, storage.base) from unsynced
+        return applied
+
+    # -- begin -------------------------------------------------------------------------------------
+
+    def begin(self, action: str, heartbeats: Heartbeats) -> Begun:
+        """Make the request of a write: its time lies above everything that completed before.
+
+        The write beats from before the request is there. Raises ``LockUnavailable``, ``Unsupported`` beside a
+        pending restore, ``TableReplaced``, ``LeaseLost``, ``OSError``; nothing of a request stays then.
+        """
+        if self._foreign_seen is None:
+            self._look_at_fence()
+        tried: list[_Try] = []
+        for _ in range(PUBLISH_ATTEMPTS_MAX):
+            try:
+                (time, before), held = self._attempts(
+                    "beginning", self._request, action, heartbeats, tried
+                )
+                # 5. It is there, and nobody holds the lock for us any more. Is it still the table that was
+                #    opened? Did nothing complete before the request was there whose time is not below?
+                noted, timeline = self._look_at_fence(), self._reader.load()
+                self._refuse_to_begin(timeline)
+                there = timeline.has(f"{time}.{action}.{REQUESTED}") and heartbeats.kept(time)
+                if there and noted < time and not _overtaken(time, before, timeline):
+                    return Begun(time, held)
+            except BaseException:
+                self._take_back(action, heartbeats, tried)
+                raise
+            self._take_back(action, heartbeats, tried)
+        raise LeaseLost(
+            f"{PUBLISH_ATTEMPTS_MAX} times in a row instants completed while a write was begun",
+            table=self._seams.storage.base,
+        )
+
+    def _request(
+        self, lease: Lease, action: str, heartbeats: Heartbeats, tried: list[_Try]
+    ) -> tuple[str, ActiveTimeline]:
+        """The critical section of ``begin``. ``tried``: what it left when it was superseded."""
+        self._take_back(action, heartbeats, tried)  # of an attempt that was superseded
+        # 1. What is there now? A time above everything listed.
+        timeline = self._reader.load()
+        if not timeline.names:  # it may be gone, and what is made now would bring its folder back
+            self._look_at_fence()
+        self._refuse_to_begin(timeline)
+        wait_ms = self._wait.ms(timeline, foreign_seen=bool(self._foreign_seen))
+        newest = max(timeline.newest_time, self._last_time)
+        time = self._times.next(self._seams.clock.now_ms(), newest, begins=True)
+        # 2. Its heartbeat, which nobody else has.
+        while not heartbeats.reserve(time):
+            time = self._times.next(self._seams.clock.now_ms(), time, begins=True)
+        one = _Try(time)
+        tried.append(one)
+        # 3. No clock of another writer shows an earlier time when the lock is free again.
+        self._seams.clock.sleep_ms(wait_ms)
+        lease.check()
+        # 4. The request, exclusively.
+        name, one.put = f"{time}.{action}.{REQUESTED}", True
+        try:
+            self._seams.storage.put_new(paths.timeline_file(name), b"", durable=False)
+        except FileExistsError as error:
+            heartbeats.stop(tried.pop().time)
+            raise LeaseLost(f"{name} was created by another holder of the lock") from error
+        return time, timeline
+
+    def _take_back(self, action: str, heartbeats: Heartbeats, tried: list[_Try]) -> None:
+        """Nobody has seen more of these writes than their requests: they go."""
+        while tried:
+            if tried[-1].put:
+                _quietly(lambda: self._remove_request(f"{tried[-1].time}.{action}.{REQUESTED}"))
+            heartbeats.stop(tried.pop().time)
+
+    def _remove_request(self, name: str) -> None:
+        """Not if the write went on: then it is another writer's, which had this time before."""
+        instant = name.partition(".")[0]
+        if not any(n.startswith(instant) and n != name for n in self._reader.load().names):
+            self._seams.storage.delete(paths.timeline_file(name))
+
+    def _look_at_fence(self) -> str:
+        """The greatest time that was noted there; ``TableReplaced`` if the table is another one."""
+        names = self._seams.storage.names(paths.FENCE)
+        check_same(names, self._table, self._seams.storage.base)
+        self._foreign_seen = FOREIGN_NOTE in names
+        noted = max(filter(None, map(paths.parse_newest_note, names)), default="")
+        self._last_time = max(self._last_time, noted)
+        return noted
+
+    def _refuse_to_begin(self, timeline: ActiveTimeline) -> None:
+        for instant in pending_restores(timeline)[-1:]:
+            raise Unsupported(
+                f"a restore ({instant}) is pending: no write may start before it is done; wait"
+                " for it or, if its process died, finish it (Table.restore(), mainstem restore PATH)",
+                table=self._seams.storage.base,
+            )
+
+    # -- replace -----------------------------------------------------------------------------------
 
     def guarded(self, work: Callable[[Guarded], T]) -> T:
         """Run ``work`` under the lock, in an epoch of its own; it may replace one file, and delete.
@@ -213,19 +467,19 @@ class Publisher:
         superseded. Raises what ``publish`` raises, and what ``work`` does.
         """
 
-        def section(lease: Lease) -> T:
-            epoch = enter_epoch(self._seams.storage, self._seams.random, self._table)
-            try:
-                return work(Guarded(self._seams.storage, lease, epoch, self._reader.load()))
-            finally:
-                _quietly(epoch.drop_ticket)
+        return self._attempts("working", self._guarded, work)[0]
 
-        return self._attempts(section, "working")[0]
+    def _guarded(self, lease: Lease, work: Callable[[Guarded], T]) -> T:
+        epoch = self._fence.enter()
+        try:
+            return work(Guarded(self._seams.storage, lease, epoch, self._reader.load()))
+        finally:
+            epoch.leave()
 
     def _attempts(
-        self, section: Callable[[Lease], T], doing: str
-    ) -> tuple[T, int, float, float]:
-        """The section's result, how many attempts it took, and milliseconds: lock held, lock waited for."""
+        self, doing: str, section: Callable[Concatenate[Lease, P], T], *given: P.args, **named: P.kwargs
+    ) -> tuple[T, Held]:
+        """What the section returns, run under the lock; once more where it was superseded."""
         clock = self._seams.clock
         began = clock.monotonic_ms()
         held = 0.0
@@ -236,7 +490,7 @@ class Publisher:
             try:
                 lease = self._seams.lock.acquire()
                 entered = clock.monotonic_ms()
-                result = section(lease)
+                result = section(lease, *given, **named)
             except LeaseLost as error:
                 if lease is None:
                     raise
@@ -246,7 +500,7 @@ class Publisher:
                 if lease is not None:
                     _release(lease)
                     held += clock.monotonic_ms() - entered
-            return result, attempt, held, max(0.0, clock.monotonic_ms() - began - held)
+            return result, Held(attempt, held, max(0.0, clock.monotonic_ms() - began - held))
         assert failure is not None
         raise LeaseLost(
             f"superseded {PUBLISH_ATTEMPTS_MAX} times in a row while {doing} ({failure.message});"
@@ -255,177 +509,25 @@ class Publisher:
             table=self._seams.storage.base,
         ) from failure
 
-    def _section(self, lease, target, prepared, decide, before_link, after_link, ahead, folder):
-        storage = self._seams.storage
-        epoch = enter_epoch(storage, self._seams.random, self._table)
-        try:
-            planned_on = None
-            if callable(prepared):
-                planned_on = self._reader.load()
-                self._refuse_beside_restore(planned_on, target(planned_on.newest_time))
-                prepared = prepared(planned_on)
-                if prepared is None:
-                    return None, None
-            epoch.place_ticket(prepared)
-            if ahead is not None:
-                epoch.place_ahead(ahead.prepared)
-            epoch.check()
-            timeline = self._reader.load()
-            if planned_on is not None and _completed(timeline) != _completed(planned_on):
-                raise LeaseLost("an instant completed while the plan was made under the lock")
-            decision = decide(Section(timeline, epoch, lambda: self._store_now_ms(epoch)))
-            if decision is not None:
-                return None, decision
-            self._refuse_beside_restore(timeline, target(timeline.newest_time))
-            wait_ms = self._skew_wait_ms(timeline, epoch)
-            newest = max(timeline.newest_time, self._last_time, epoch.newest_noted)
-            first = None
-            if ahead is not None or folder != paths.TIMELINE:
-                metadata = self._metadata_reader.load()
-                newest = max(newest, metadata.newest_time)
-                if ahead is not None and ahead.ready(metadata):
-                    newest = first = self._times.next(self._seams.clock.now_ms(), newest)
-            time = self._times.next(self._seams.clock.now_ms(), newest)
-            self._seams.clock.sleep_ms(wait_ms)
-            if first is not None:
-                self._go_ahead(epoch, lease, ahead, first)
-            before_link(time)
-            lease.check()
-            self._link(epoch.publish, f"{folder}/{target(time)}", prepared or epoch.ticket)
-            self._last_time = time
-            self.wrote_metadata |= first is not None
-            self._settle(lambda: after_link(time), target(time))
-            self._settle(lambda: storage.settle([], [folder], durable=True), target(time))
-            return time, None
-        finally:
-            _quietly(epoch.drop_ticket)
 
-    def _go_ahead(self, epoch: Epoch, lease: Lease, ahead: Ahead, time: str) -> None:
-        """Publish the metadata table's file, durably: a crash of the machine must not keep only the other."""
-        lease.check()
-        self._link(epoch.publish_ahead, f"{paths.METADATA_TIMELINE}/{ahead.name(time)}", ahead.prepared)
-        self._seams.storage.settle([], ahead.folders, durable=True)
+def _overtaken(time: str, before: ActiveTimeline, after: ActiveTimeline) -> bool:
+    """Whether something was published between two listings whose time is not below ``time``.
 
-    def _refuse_beside_restore(self, timeline: ActiveTimeline, name: str) -> None:
-        """While a restore is pending, nothing else is published: it may be what the restore removes, or
-        rest on it (``services.restoring``)."""
-        waiting = pending_restores(timeline)
-        instant = parse_instant(name)
-        if waiting and (instant is None or instant.action != RESTORE):
-            raise Unavailable(
-                f"the restore {waiting[-1]} is not finished, and nothing else is published before it is: wait"
-                " for it or, if its process died, finish it (Table.restore(), mainstem restore PATH)",
-                table=self._seams.storage.base,
-                instant=waiting[-1],
-            )
-
-    def _settle(self, step: Callable[[], None], name: str) -> None:
-        """A step after the link: what is published stays so, whatever this step meets."""
-        try:
-            step()
-        except OSError as error:
-            raise OutcomeUnknown(
-                f"{name} is visible, but a step after its publication failed ({error}): it may not"
-                " survive a crash of the machine; look at the timeline before writing again",
-                table=self._seams.storage.base,
-            ) from error
-
-    def _link(self, link: Callable[[str], None], target: str, content: str) -> None:
-        """``content``: another name of the ticket's file, which nobody sweeps if there is one."""
-        storage = self._seams.storage
-        try:
-            link(target)
-        except (FileExistsError, LeaseLost) as error:
-            # On a network file system a call whose reply was lost is repeated, and then fails.
-            if self._applied(lambda: links(storage).same_file(content, target), target, error):
-                return
-            if isinstance(error, LeaseLost):
-                raise
-            raise LeaseLost(f"{target} was created by another holder of the lock") from error
-        except OSError as error:
-            # The target's name is ours alone: if it is there, the reply was lost, not the effect.
-            if self._applied(lambda: storage.stat(target) is not None, target, error):
-                return
-            kind = "the disk is full" if error.errno == errno.ENOSPC else str(error)
-            raise Unavailable(
-                f"publishing {target} failed: {kind}; nothing was published", table=storage.base
-            ) from error
-
-    def _applied(self, look: Callable[[], bool], target: str, error: Exception) -> bool:
-        """What ``look`` says; ``OutcomeUnknown`` where storage does not answer."""
-        try:
-            return look()
-        except OSError:
-            raise OutcomeUnknown(
-                f"publishing {target} failed ({error}) and storage does not answer: it may or may not be"
-                " visible; look at the timeline before writing again, delete nothing",
-                table=self._seams.storage.base,
-            ) from error
-
-    def _store_now_ms(self, epoch: Epoch) -> int:
-        info = self._seams.storage.stat(epoch.marker)
-        if info is None:
-            raise LeaseLost(f"epoch {epoch.number} was superseded")
-        return info.mtime_ms
-
-    def _skew_wait_ms(self, timeline: ActiveTimeline, epoch: Epoch) -> int:
-        """Hudi's wait, or 0 on an exclusive table that no other kind of writer has touched."""
-        if not self._exclusive or epoch.foreign_seen:
-            return self._wait_ms
-        undecided = False
-        for name in sorted(timeline.names - self._known):
-            ours = self._is_ours(name, timeline)
-            if ours is None:
-                undecided = True  # its writer is about to show itself, or died before it did
-                continue
-            self._known.add(name)
-            if not ours:
-                note_foreign_writer(self._seams.storage, name)
-                warnings.warn(
-                    f"table {self._seams.storage.base} is declared {EXCLUSIVE}=true, but"
-                    f" {name} was written by another kind of writer: every commit waits"
-                    f" {self._wait_ms} ms from now on",
-                    MixedWritersWarning,
-                    stacklevel=8,
-                )
-                return self._wait_ms
-        return self._wait_ms if undecided else 0
-
-    def _is_ours(self, name: str, timeline: ActiveTimeline) -> bool | None:
-        """True for our files and non-instants, None for an instant that does not show its writer yet."""
-        instant = parse_instant(name)
-        if instant is None:
+    Writes that have only begun are not published; those that began later have later times.
+    """
+    for instant in map(parse_instant, after.names - before.names):
+        if instant is None or (instant.action == DELTACOMMIT and not instant.is_completed):
+            continue
+        if max(instant.requested, instant.completion or "") >= time:
             return True
-        if instant.state == REQUESTED:
-            inflight = f"{instant.requested}.{instant.action}.{INFLIGHT}"
-            return True if timeline.has(inflight) else self._marked(name) or None
-        if instant.state == INFLIGHT and instant.action not in (COMMIT, DELTACOMMIT):
-            # Inflight files of services are empty; their plan tells who made them.
-            return self._marked(f"{instant.requested}.{instant.action}.{REQUESTED}")
-        if instant.state == INFLIGHT:
-            return self._inflight_is_ours(instant, timeline)
-        return self._marked(name)
+    return False
 
-    def _inflight_is_ours(self, instant: Instant, timeline: ActiveTimeline) -> bool | None:
-        """Inflight files of writes are not synced: a killed writer or a crash of the machine may leave
-        less than the mark, or zeros. So a completed instant is judged by its completed file, and a
-        pending one is another writer's only if the file is a container without our mark, as far as it
-        would stand: nobody's schema is shorter, nor has it zeros.
-        """
-        try:
-            head = self._head(instant.file_name)  # once: its writer may be filling it just now
-        except FileNotFoundError:
-            return True  # rolled back since the listing
-        if OUR_MARK.encode() in head or instant.requested in timeline.completion_times:
-            return True
-        whole = len(head) == _MARK_WINDOW_BYTES and b"\0" not in head
-        return False if whole and head.startswith(MAGIC) else None
 
-    def _head(self, name: str) -> bytes:
-        return self._seams.storage.read_range(paths.timeline_file(name), 0, _MARK_WINDOW_BYTES)
-
-    def _marked(self, name: str) -> bool:
-        try:
-            return OUR_MARK.encode() in self._head(name)
-        except FileNotFoundError:
-            return True  # rolled back since the listing
+def _unsynced(target: str, error: OSError, base: str) -> OutcomeUnknown:
+    """A failure after the link: what is published stays so."""
+    name = target.rpartition("/")[2]
+    return OutcomeUnknown(
+        f"{name} is visible, but a step after its publication failed ({error}): it may not"
+        " survive a crash of the machine; look at the timeline before writing again",
+        table=base,
+    )

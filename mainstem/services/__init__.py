@@ -1,1 +1,1 @@
-"""Table services: they run beside writers and stop none of them."""
+"""Table services: they run beside writers and never block them."""

@@ -1,8 +1,8 @@
-"""What a commit does about table services, when it was asked to: run what is due, or wake a thread.
+"""Runs table services after a commit, if the options ask for it: those that are due, here or in a thread.
 
-It is called with the outcome certain. Most commits find nothing due; to know that costs no look at storage,
-for the commit has just listed the timeline (with a metadata table: one listing of that one's). A failing
-service is a warning, never the commit's error.
+A commit calls this once its outcome is certain. Most commits find nothing due, and finding that out costs no
+storage call, because the commit has just listed the timeline (with a metadata table: one listing of its
+timeline). A failing service is a warning, never the commit's error.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 
 from mainstem.errors import MainstemError
+from mainstem.metadata.metadata_partitions import has_metadata
 from mainstem.services import (
     archive_plan,
     clean_plan,
@@ -51,21 +52,23 @@ _LOG_COMPACTION_PLAN = f".{LOGCOMPACTION}.{REQUESTED}"
 
 
 class AfterCommits:
-    """The services of one open table, asked after each of its commits (``ctx.after_commit``). ``vectors``: as
-    of a ``Round``."""
+    """The services of one open table, called after each of its commits (``ctx.after_commit``).
+
+    ``vectors``: as in ``Round``.
+    """
 
     def __init__(self, ctx: WriterContext, options: RunOptions, vectors: RefreshVectors) -> None:
         self._ctx = ctx
         self._options = options
         self._refreshes = Refreshes(ctx, vectors)
-        # Of a table that asked for no service until it got a metadata table: wrong options are warnings then.
+        # Left out until needed: if the table gets a metadata table later, wrong options only warn then.
         self._due = Due(ctx, self._services(options)) if options.at_commits else None
         self._background = Background(self._beside)
 
     def __call__(self, timeline: ActiveTimeline) -> None:
         try:
             self._run_or_wake(timeline)
-        except Exception as error:  # whatever it is (no thread can be started ...), the commit stands
+        except Exception as error:  # whatever fails (say, no thread can be started), the commit stands
             warnings.warn(
                 f"table services of {self._ctx.base} could not be started: {error}. The commit stands; the"
                 " next one tries again",
@@ -74,7 +77,7 @@ class AfterCommits:
             )
 
     def _run_or_wake(self, timeline: ActiveTimeline) -> None:
-        if METADATA not in self._options.after and self._ctx.publisher.wrote_metadata:
+        if METADATA not in self._options.after and has_metadata(self._ctx.newest_properties.raw):
             options = self._options.with_metadata()
             self._due = Due(self._ctx, self._services(options))
             self._options = options
@@ -109,16 +112,19 @@ class AfterCommits:
         return warn_of_failures(runs, self._ctx.base)
 
     def stop(self) -> None:
-        """No more rounds beside commits; returns after the step under way."""
+        """Stop the rounds beside commits; returns after the current step."""
         self._background.stop()
 
 
 class Refreshes:
-    """When vector indexes are looked at beside commits: after compactions, whoever made them, and every
-    ``COMMITS`` commits; refreshes take at most a fifth of the time, and the next ones wait longer."""
+    """Decides when vector indexes are refreshed beside commits.
+
+    That is after every compaction, whichever process ran it, and every ``COMMITS`` commits. Refreshes take at
+    most a fifth of the time: after each one there is a pause of ``PAUSE`` times its duration.
+    """
 
     COMMITS = 20
-    PAUSE = 4  # times what the last refreshes took
+    PAUSE = 4  # times the duration of the last refreshes
 
     def __init__(self, ctx: WriterContext, vectors: RefreshVectors) -> None:
         self._ctx, self._clock = ctx, ctx.seams.clock
@@ -128,12 +134,15 @@ class Refreshes:
         self._not_before_ms = self._clock.monotonic_ms()
 
     def are_due(self, timeline: ActiveTimeline, *, compacted: bool = False) -> bool:
-        """Of a commit that saw ``timeline``; ``compacted``: and that has compacted the table itself."""
+        """Whether refreshes are due after a commit that saw ``timeline``.
+
+        ``compacted``: the commit itself has just compacted the table.
+        """
         self._commits += 1
         return (compacted or self._has_grown(timeline)) and self._have_paused()
 
     def run(self, ctx: WriterContext, if_due: bool, progress: Progress) -> Iterator[Result]:
-        """As the last part of a round, which others may have been the reason for."""
+        """The last part of a round; does nothing if the round ran for other services."""
         timeline = ctx.publisher.timeline()
         if not (self._has_grown(timeline) and self._have_paused()):
             return
@@ -141,7 +150,7 @@ class Refreshes:
         self._commits, began = 0, self._clock.monotonic_ms()
         try:
             yield from self._vectors(ctx, if_due, progress)
-        finally:  # what failed is not tried at every commit either
+        finally:  # a failure must not be repeated at every commit either
             ended = self._clock.monotonic_ms()
             self._not_before_ms = ended + self.PAUSE * (ended - began)
 
@@ -154,7 +163,7 @@ class Refreshes:
 
 
 class Due:
-    """Which of some services may have something to do, from names on the timeline alone."""
+    """Which of some services may have work, judged by names on the timeline alone."""
 
     def __init__(self, ctx: WriterContext, services: Iterable[str]) -> None:
         properties = {**ctx.config.raw, **ctx.given}
@@ -176,7 +185,7 @@ class Due:
         self._asked = {service: asked[service] for service in services if service in asked}
 
     def find(self, timeline: ActiveTimeline) -> set[str]:
-        """A service that is not in it has nothing to do; one that is may still find that it has not."""
+        """The services that may have work; a service in it may still find that it has none."""
         return {service for service, due in self._asked.items() if due(timeline)}
 
     def _grew(self, timeline: ActiveTimeline) -> bool:
@@ -185,7 +194,7 @@ class Due:
         return compaction_trigger.is_due(timeline, self._compaction, self._now())
 
     def _grew_metadata(self, timeline: ActiveTimeline) -> bool:
-        """Asks storage for the names on the metadata table's timeline, where there is one."""
+        """Lists the metadata table's timeline, if the table has one."""
         return self._metadata is not None and self._metadata.find(timeline)
 
     def _grew_logs(self, timeline: ActiveTimeline) -> bool:

@@ -1,29 +1,30 @@
 """Which instants may leave the active timeline (TimelineArchiverV2, ArchivalUtils).
 
-When more commits are completed than ``hoodie.keep.max.commits``, the oldest go, down to
-``hoodie.keep.min.commits``; never fewer stay than the cleaner retains. Instants go in the order of their
-requested times, and the first that must stay keeps all after it:
+When more than ``hoodie.keep.max.commits`` commits are completed, the oldest are archived, down to
+``hoodie.keep.min.commits``; at least as many stay as the cleaner retains. Instants are archived in the order
+of their requested times, up to the first that must stay. These must stay:
 
-* at or after the newest completed commit before the oldest pending write, and everything while a restore
-  is pending; what a pending rollback undoes
-* what completed after the oldest pending write was requested, whenever it was requested itself: a Java
-  writer lists the plans and writes that are pending when it begins, and at its commit reads on the active
-  timeline those that completed since ("Could not read commit details"). Java's archiver goes by requested
-  times alone
-* delta commits that the trigger of compaction still counts, and the compaction that it counts from
-* a replace commit whose replaced files are still there
-* the newest commit that says the table's schema, which those of services do not: without it readers fall
-  back to the schema that the table was created with
-* at or after the first savepoint (``hoodie.archive.beyond.savepoint``: only the savepointed ones), and
-  what completed after a savepointed commit although it was requested before it: a restore would undo it
-* of a metadata table what the data table may still ask for (``services.metadata.metadata_state``)
+* everything at or after the newest completed commit before the oldest pending write; everything while a
+  restore is pending; instants that a pending rollback undoes
+* instants that completed after the oldest pending write was requested, whatever their own requested time: a
+  Java writer lists the pending plans and writes when it begins, and at its commit reads those that completed
+  since from the active timeline ("Could not read commit details"). Java's archiver goes by requested times
+  alone
+* delta commits that the compaction trigger still counts, and the compaction from which it counts
+* a replace commit whose replaced files still exist
+* the newest commit that records the table's schema, as services' commits do not: without it, readers fall
+  back to the schema with which the table was created
+* everything at or after the first savepoint (``hoodie.archive.beyond.savepoint``: only the savepointed
+  instants), and instants that completed after a savepointed commit although requested before it: a restore
+  would undo them
+* on a metadata table, whatever the data table may still need (``services.metadata.metadata_state``)
 * an instant that completed twice (an engine without election did that): in doubt it stays visible
 * whatever completed last: new times are chosen above everything on the active timeline
 
-Completed cleans, rollbacks and restores older than the newest commit that goes are taken along, and so are
-index actions of ours whose indexes are whole. Java leaves restores and index actions on the timeline, and
-takes archived instants that are younger than the oldest one there for pending ones
-(``CompletionTimeQueryView``): it would put their log files on top of newer base files.
+Completed cleans, rollbacks and restores older than the newest archived commit go too, and so do our own index
+actions whose indexes are complete. Java would leave restores and index actions on the timeline. It then takes
+archived instants younger than the oldest active one for pending (``CompletionTimeQueryView``), and would put
+their log files on top of newer base files.
 """
 
 from __future__ import annotations
@@ -72,13 +73,13 @@ from mainstem.writers.context import WriterContext
 from mainstem.writers.rollback import condemned
 
 _COMMITS = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
-# One round holds the lock while it deletes three files per instant.
+# A bound for one round, which holds the lock while it deletes three files per instant.
 _ROUND_INSTANTS = 1000
 
 
 @dataclass(frozen=True)
 class ArchiveOptions:
-    """Checked options, under Hudi's names and with its defaults."""
+    """Validated options, with Hudi's names and defaults."""
 
     min_commits: int = ARCHIVE_MIN.default
     max_commits: int = ARCHIVE_MAX.default
@@ -90,9 +91,10 @@ class ArchiveOptions:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ArchiveOptions:
-        """Raises ``Invalid`` for a value that does not parse, and for bounds that cannot hold together.
+        """Raises ``Invalid`` for a value that does not parse, and for bounds that contradict each other.
 
-        Bounds that were not given follow the cleaner's, as in Hudi; given ones below them are refused.
+        Bounds that were not given follow the cleaner's, as in Hudi; given ones below the cleaner's are
+        refused.
         """
         options = cls(
             ARCHIVE_MIN.read(properties),
@@ -122,8 +124,10 @@ class ArchiveOptions:
         return options
 
     def bounds(self, timeline: ActiveTimeline, now: str) -> tuple[int, int]:
-        """Least and greatest number of completed commits on the active timeline, with what the cleaner
-        needs now (``now``: an instant time in the table's zone)."""
+        """Least and greatest number of completed commits to keep active, raised to what the cleaner needs.
+
+        ``now``: an instant time in the table's zone.
+        """
         retained = boundary(timeline, self.clean, now)
         if retained is None:
             return self.min_commits, self.max_commits
@@ -137,7 +141,7 @@ def _commits(timeline: ActiveTimeline) -> list[Instant]:
 
 
 def restore_pending(timeline: ActiveTimeline) -> bool:
-    """Whether nothing may be moved or deleted before a restore is done."""
+    """Whether a restore is pending, before whose end nothing may be moved or deleted."""
     return any(i.action == RESTORE for i in timeline.pending)
 
 
@@ -149,7 +153,7 @@ def is_due(timeline: ActiveTimeline, options: ArchiveOptions, now: str) -> bool:
 def instants_to_archive(
     state: TableState, options: ArchiveOptions, now: str, *, if_due: bool
 ) -> list[Instant]:
-    """What may go now, oldest request first; [] if nothing may, or ``if_due`` and nothing must."""
+    """Instants that may be archived now, oldest request first; [] if none, or ``if_due`` and none must."""
     timeline = state.timeline
     if if_due and not is_due(timeline, options, now):
         return []
@@ -197,13 +201,16 @@ def _limits(state: TableState, options: ArchiveOptions) -> Iterator[str]:
 
 
 def _completed_after(instant: Instant, time: str) -> bool:
-    """A savepoint has the time of the commit that it saves, and says nothing of when it was made."""
+    """Savepoints do not count: their requested time is that of the commit that they save."""
     return instant.action != SAVEPOINT and (instant.completion or "") > time
 
 
 def _not_in_compacted_metadata(state: TableState, commits: list[Instant]) -> Iterator[str]:
-    """What completed after the newest compaction of the metadata table, whose log blocks count because their
-    instants are on this timeline; as in Hudi, everything before its first one."""
+    """Requested times of commits that completed after the newest compaction of the metadata table.
+
+    Their log blocks there count only while their instants are on this timeline. As in Hudi, before the first
+    compaction that is every commit.
+    """
     if not state.config.metadata_partitions or not load_config(state.storage).metadata_partitions:
         return  # dropped since the table was opened, perhaps
     metadata = load_timeline(state.storage, paths.METADATA_TIMELINE)
@@ -230,7 +237,7 @@ def _counted_for_compaction(timeline: ActiveTimeline, options: CompactionOptions
 
 
 def _still_replacing(state: TableState, commits: list[Instant]) -> Iterator[str]:
-    """Replace commits of which a replaced file is still there: readers must go on to hide it."""
+    """The first replace commit with replaced files that still exist: readers must keep hiding them."""
     for instant in commits:
         if instant.action != REPLACECOMMIT:
             continue
@@ -264,15 +271,18 @@ def _along(state: TableState, before: str) -> Iterator[Instant]:
 
 
 def _whole_index(state: TableState, instant: Instant) -> bool:
-    """Whether it is an index action of ours that nobody has to finish. Readers look for those of Java, which
-    they do not believe (``readers.skipping.metadata_indexes``)."""
+    """Whether this is an index action of ours that nobody has to finish.
+
+    Java's stay: readers look for them, because they do not trust indexes that Java built
+    (``readers.skipping.metadata_indexes``).
+    """
     if instant.action != INDEXING or load_config(state.storage).raw.get(PARTITIONS_INFLIGHT, ""):
         return False
     return is_ours(state.storage, instant.file_name)
 
 
 def _below_the_newest(timeline: ActiveTimeline, chosen: list[Instant]) -> list[Instant]:
-    """Up to the first that completed after everything that stays."""
+    """``chosen`` up to the first instant that completed after everything that stays."""
     going = {i.file_name for i in chosen}
     staying = max((i.completion or "" for i in timeline.completed if i.file_name not in going), default="")
     for at, instant in enumerate(chosen):
@@ -283,14 +293,14 @@ def _below_the_newest(timeline: ActiveTimeline, chosen: list[Instant]) -> list[I
 
 @dataclass(frozen=True)
 class Subject:
-    """Whose timeline is archived. ``folder``: that of the metadata table, "" for the table itself."""
+    """The table whose timeline is archived. ``folder``: that of the metadata table, "" for the data table."""
 
     ctx: WriterContext
     options: ArchiveOptions
     folder: str = ""
 
     def path(self, inner: str) -> str:
-        """A path below that table, as the storage of the data table has it."""
+        """A path below that table, relative to the data table."""
         return f"{self.folder}/{inner}" if self.folder else inner
 
     @property
@@ -299,7 +309,7 @@ class Subject:
         return self.path(paths.TIMELINE)
 
     def state(self, data: ActiveTimeline | None = None) -> TableState | None:
-        """Listed now; ``data``: the data table's timeline, listed under the lock. None if it is gone."""
+        """The table's state now; None if it is gone. ``data``: the data table's timeline, if listed."""
         storage, config = self.ctx.seams.storage, self.ctx.config
         if self.folder:
             return MetadataState.of_table(storage, data)
@@ -310,11 +320,11 @@ class Subject:
 
 @dataclass(frozen=True)
 class ArchivePlan:
-    """What to do, by one look at timeline and archive."""
+    """What to do, from one look at timeline and archive."""
 
     state: TableState
     manifest: Manifest
-    #: not archived yet, and archived but still active
+    #: ``fresh``: to be archived in this round; ``stale``: archived but still active
     fresh: list[Instant]
     stale: list[Instant]
     #: how many may be archived now, those beyond ``fresh`` included
@@ -325,13 +335,13 @@ class ArchivePlan:
         state = subject.state()
         if state is None:
             return None
-        # Of the metadata table too: it is under the data table's lock and restored with it.
+        # For the metadata table too: it shares the data table's lock and is restored with it.
         if restore_pending(state.data if isinstance(state, MetadataState) else state.timeline):
             return None
         manifest = state.archive.manifest
         stale, doubtful = _already_archived(state)
         known = {i.file_name for i in stale}
-        # By the count, not the trigger: a round that was cut off goes on below the maximum.
+        # By the count, not the trigger: after an interrupted run the rest must go although below the maximum.
         chosen = instants_to_archive(
             state, subject.options, subject.ctx.publisher.now(), if_due=False
         )
@@ -346,8 +356,11 @@ def _round_size(waiting: int) -> int:
 
 
 def _already_archived(state: TableState) -> tuple[list[Instant], set[str]]:
-    """Completed instants that the archive holds as they are, and requested times of those that it holds
-    with another completion time (an engine completed them twice: in doubt they stay)."""
+    """Completed instants that are in the archive too, and requested times of doubtful ones.
+
+    Doubtful are those that the archive holds with another completion time: an engine completed them twice, so
+    they stay.
+    """
     files = state.archive.manifest.files
     same: list[Instant] = []
     doubtful: set[str] = set()

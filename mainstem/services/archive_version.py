@@ -1,7 +1,7 @@
-"""A new version of a timeline's archive, from private files to the switch.
+"""Builds a new version of a timeline's archive, from private files to the switch.
 
-Steps 1, 2, 4 and 7 of ``services.archiving``, which says in what order they come and what a crash or a
-process that wakes up does between them.
+These are steps 1, 2, 4 and 7 of ``services.archiving``, which explains their order and what happens if a
+process crashes or is suspended between them.
 """
 
 from __future__ import annotations
@@ -48,8 +48,11 @@ PREFIX = "archive"
 
 @dataclass(frozen=True)
 class Switch:
-    """A new version whose data files are in place: its number, the private file that says so, its
-    manifest as a private file and as bytes, and the names of what is new."""
+    """A new version whose data files are in place.
+
+    ``pointer``: private file that holds its number; ``manifest`` and ``content``: its manifest as a private
+    file and as bytes; ``new``: names of the new data files.
+    """
 
     version: int
     pointer: str
@@ -60,8 +63,11 @@ class Switch:
 
 @dataclass
 class NewVersion:
-    """A version in the making, on top of ``manifest``. ``folder``: the archive's; ``timeline``: the folder of
-    the instants that it takes in; ``merges``: levels that were merged for it."""
+    """A version being built on top of ``manifest``.
+
+    ``folder``: the archive's; ``timeline``: the folder of the instants to archive; ``merges``: number of
+    levels merged for it.
+    """
 
     ctx: WriterContext
     folder: str
@@ -69,19 +75,19 @@ class NewVersion:
     manifest: Manifest
     levels: LevelOptions
     merges: int = 0
-    #: private files, and those of them that are to become data files, by the name that they will have
+    #: ``private``: all private files; ``named``: final name -> private file of each new data file
     private: list[str] = field(default_factory=list)
     named: dict[str, str] = field(default_factory=dict)
 
     def discard(self) -> None:
-        """Remove the private files; what became data files or the manifest keeps its other name."""
+        """Remove the private files; published data files and manifests keep their public names."""
         for path in self.private:
             delete_quietly(self.ctx.seams.storage, path)
 
     # -- before the lock -----------------------------------------------------------------------------
 
     def make(self, rows: Sequence[ArchiveRow]) -> Switch:
-        """The files of the version under their names; it counts from the switch on."""
+        """Put the version's files in place; the version counts only after the switch."""
         storage, manifest = self.ctx.seams.storage, self.manifest
         make_folder(storage, self.folder)
         taken = set(storage.names(self.folder))
@@ -118,7 +124,7 @@ class NewVersion:
     def _merged(self, merge: Merge) -> Iterator[pa.Table]:
         """Rows of the sources, oldest file first; a source of this round is still private."""
         for source in merge.sources:
-            for path in self.private:  # a large merge takes long: nobody shall take them for left over
+            for path in self.private:  # a large merge takes long: others must not sweep these
                 self.ctx.seams.storage.renew(path)
             path = self.named.get(source.name) or f"{self.folder}/{source.name}"
             opened = DataFile(self.ctx.seams.storage, path)
@@ -128,7 +134,7 @@ class NewVersion:
                 opened.close()
 
     def _link(self, version: int, files: list[ArchiveFile]) -> Switch:
-        """Give the files of the new version their names; it does not count before the switch."""
+        """Give the files of the new version their names; the version does not count before the switch."""
         ctx, storage = self.ctx, self.ctx.seams.storage
         content = encode_manifest(files)
         if len(content) > MANIFEST_BYTES_MAX:
@@ -152,12 +158,12 @@ class NewVersion:
     # -- under the lock ------------------------------------------------------------------------------
 
     def switch(self, section: Guarded, switch: Switch) -> bool:
-        """Step 4; False if the manifest's name holds something else by now."""
+        """Step 4; False if another archiver has taken the manifest's name meanwhile."""
         storage = self.ctx.seams.storage
         target = f"{self.folder}/{VERSION_FILE}"
         manifest = f"{self.folder}/{manifest_name(switch.version)}"
         if storage.stat(target) is None:
-            # Readers take the newest manifest then: it appears here, behind the fence, and is the switch.
+            # Then readers take the newest manifest: it appears here, behind the fence, and is the switch.
             if storage.stat(manifest) is not None:
                 return False
             section.replace(switch.manifest, manifest)
@@ -169,7 +175,7 @@ class NewVersion:
         except LeaseLost:
             raise
         except OSError as error:
-            # The number is ours alone: either the reply was lost, or the effect.
+            # Only we use this number, so reading it back tells whether the rename took effect.
             if storage.read(target, max_bytes=4096) != str(switch.version).encode():
                 raise Unavailable(
                     f"the archive's version could not be switched: {error}; nothing was deleted, run"
@@ -180,7 +186,7 @@ class NewVersion:
         return True
 
     def forget_old(self, section: Guarded, version: int) -> None:
-        """Old manifests beyond the retained ones go first, then what no manifest names any more."""
+        """Delete manifests older than the retained ones, then data files that no manifest names any more."""
         storage = self.ctx.seams.storage
         names = storage.names(self.folder)
         numbers = sorted(n for n in map(parse_manifest_name, names) if n is not None)
@@ -197,7 +203,7 @@ class NewVersion:
             try:
                 needed.update(f.name for f in read_manifest(storage, self.folder, number).files)
             except CorruptTable:
-                return  # of an archiver that died; what it needed is not known: wait until it is gone
+                return  # left by an archiver that died; its files are unknown: wait until it is gone
         for name in sorted(names):
             if parse_data_name(name, 0) is not None and name not in needed:
                 self._delete(f"{self.folder}/{name}", names)
@@ -211,8 +217,11 @@ class NewVersion:
 
 
 def _free_name(first: str, last: str, level: int, taken: set[str]) -> str:
-    """A name that nobody used. A crashed run may have left files: none is overwritten, none believed; the
-    range in a name may be wider than what the file holds, so the end moves on."""
+    """A name that is not taken.
+
+    Files of a crashed run are neither overwritten nor trusted. The range in a name may be wider than the
+    file's content, so the end of the range moves on until the name is free.
+    """
     while (name := data_name(first, last, level)) in taken:
         # The first instants of a metadata table are numbers, not times.
         later = None if last.startswith(INITIAL) else parse_wall(last) + timedelta(milliseconds=1)

@@ -1,8 +1,8 @@
 """Archiving beside running writers: old instants move from the active timeline into the LSM archive.
 
   1. choose instants (``archive_plan``), read their files, write them as a level-0 data file; merge the
-     levels that are due; write the new manifest: private files, made durable, without the lock
-  2. put data files and manifest under their names; nobody looks at them yet (where ``_version_`` is missing,
+     levels that are due; write the new manifest. All are private, durable files, made without the lock
+  2. put data files and manifest under their names; no reader uses them yet (where ``_version_`` is missing,
      the newest manifest counts: there the manifest appears in step 4, by the same kind of rename)
   3. [[ lock: is the version still the one we built on, is the manifest ours, are its files there, may every
      chosen instant still go?
@@ -10,24 +10,24 @@
   5.    fence checked again; delete requested and inflight files; make that durable
   6.    delete completed files, oldest request first
   7.    fence checked; delete old manifests, then data files that no manifest names any more ]]
-  8. marker folders that the archived instants' writers left
+  8. delete marker folders that the archived instants' writers left
 
-**A crash.** Before 4 every instant is active and the archive is what it was; what was linked is named by no
-version, keeps its name (another archiver takes another one) and goes with a later step 7. After 4 every
-chosen instant is archived for good, and until 6 also active: readers count it once, and whoever archives
-next finds it in the archive, makes the switch durable and goes on with step 5. An instant without its
-completed file is never left with a requested one, which would look like a write that is under way.
+**After a crash.** Before 4 every instant is active and the archive is unchanged; no version names the linked
+files, which keep their names (another archiver picks other ones) until a later step 7 deletes them. After 4
+every chosen instant is archived for good, and until 6 it is also active. Readers count it once; the next
+archiver finds it in the archive, makes the switch durable and continues with step 5. An instant never loses
+its completed file before its requested file, which alone would look like a write in flight.
 
-**A process that was stopped and wakes up.** In 1 and 2 it makes files that nobody names. In 3 it sees that
-the version moved on, and starts again. In 4 its ticket is gone (``publish.link_fence``): it switches nothing.
-From 5 on whatever it still deletes between two checks is archived for good, and times are used once: the
-same file never comes back. Two archivers at once are two such processes.
+**A suspended process that wakes up.** In 1 and 2 it makes files that no manifest names. In 3 it sees that the
+version has changed, and starts again. In 4 its ticket is gone (``publish.link_fence``), so it switches
+nothing. From 5 on, whatever it still deletes between two checks is archived for good; times are used only
+once, so the same file never comes back. Two concurrent archivers are two such processes.
 
 **Readers** list the active timeline first and ask the archive after that (``lsm_archive.reader``). **Rolling
 back and restoring** need pending instants, and those after a savepoint: neither is ever archived.
 
-Beside Java there remains: Java's archiver checks nothing before its switch. One that lost the lock while it
-archived may put a manifest in place that does not name what was archived meanwhile (SAFETY.md).
+One risk remains beside Java, whose archiver checks nothing before its switch: if it loses the lock meanwhile,
+its manifest may omit instants that others archived in between (SAFETY.md).
 
 Hudi: ``TimelineArchiverV2``, ``LSMTimelineWriter``.
 """
@@ -65,21 +65,24 @@ from mainstem.timeline.instant import CLEAN, REPLACECOMMIT, Instant, parse_insta
 from mainstem.writers.context import WriterContext
 
 _ATTEMPTS_MAX = 20
-# What one round holds in memory.
+# Bytes that one round holds in memory.
 _ROUND_BYTES = 64 * MIB
 
 
 @dataclass(frozen=True)
 class Archived:
-    """What one run moved. ``first`` and ``last`` are requested times, "" if nothing was new;
-    ``finished``: instants that an earlier run archived and left on the active timeline."""
+    """What one run archived.
+
+    ``first`` and ``last`` are requested times, "" if nothing was new; ``finished``: instants that an earlier
+    run archived but left on the active timeline.
+    """
 
     instants: int = 0
     first: str = ""
     last: str = ""
     merged: int = 0
     finished: int = 0
-    #: of which table, for people
+    #: names the table, for people
     of: str = ""
 
     def describe(self) -> str:
@@ -92,7 +95,7 @@ class Archived:
         return text + (f", {self.finished} of an earlier run removed" if self.finished else "")
 
     def and_then(self, more: Archived) -> Archived:
-        """Both together."""
+        """The sum of both runs."""
         return Archived(
             self.instants + more.instants,
             self.first or more.first,
@@ -103,10 +106,10 @@ class Archived:
 
 
 def run(ctx: WriterContext, *, if_due: bool = True, progress: Progress = silent) -> Archived | None:
-    """Archive what may go; None if there is nothing, or ``if_due`` and not more than may stay.
+    """Archive what may go; None if there is nothing, or with ``if_due`` if the trigger does not fire.
 
-    Raises ``Invalid`` for bounds that exclude each other, ``CorruptTable`` for a damaged archive (nothing
-    is deleted), ``Unavailable`` for trouble with storage: what is done stands, the next run goes on.
+    Raises ``Invalid`` for contradictory bounds, ``CorruptTable`` for a damaged archive (nothing is deleted),
+    ``Unavailable`` for trouble with storage: finished work stands, and the next run continues.
     """
     options = ArchiveOptions.from_properties({**ctx.config.raw, **ctx.given})
     return archive(Subject(ctx, options), if_due=if_due, progress=progress)
@@ -132,11 +135,11 @@ def archive(subject: Subject, *, if_due: bool, progress: Progress = silent) -> A
 
 
 def _one_round(subject: Subject) -> tuple[Archived, int] | None:
-    """One version of the archive, and how many instants it left for another; again from the start while
-    others change what it is built on.
+    """Make one version of the archive, and say how many instants are left for another.
 
-    What completes meanwhile is for the next run: beside busy writers there would be a version for every
-    few commits of theirs, each with its time under the lock.
+    Starts over while other processes change what the version is built on. Instants that complete meanwhile
+    wait for the next run: otherwise busy writers would cause a version, and a critical section, for every
+    few of their commits.
     """
     for _ in range(_ATTEMPTS_MAX):
         plan = ArchivePlan.make(subject)
@@ -158,8 +161,11 @@ def _one_round(subject: Subject) -> tuple[Archived, int] | None:
 
 
 def _check_written(plan: ArchivePlan) -> None:
-    """Raises ``CorruptTable`` if a file that the table needs is gone whose instant would leave the timeline:
-    nobody would miss it any more. ``FileNotFoundError`` if a clean may just have removed it."""
+    """Raises ``CorruptTable`` if a file is missing that the table needs and a chosen instant wrote.
+
+    Once its instant is archived, nobody would notice the loss. ``FileNotFoundError`` if a clean may just have
+    removed it.
+    """
     state = plan.state
     if isinstance(state, MetadataState):  # its indexes can be built anew
         return
@@ -169,7 +175,7 @@ def _check_written(plan: ArchivePlan) -> None:
 
 
 def _check_whole(plan: ArchivePlan) -> None:
-    """Raises ``CorruptTable`` when a file that the current version names is gone for good."""
+    """Raises ``CorruptTable`` if a file that the current version names is gone for good."""
     storage, folder, manifest = plan.state.storage, plan.state.config.history, plan.manifest
     there = set(storage.names(folder))
     missing = sorted(f.name for f in manifest.files if f.name not in there)
@@ -202,7 +208,7 @@ class _Round:
         return self.subject.ctx
 
     def run(self) -> Archived | None:
-        """None if somebody else changed the archive or the timeline meanwhile."""
+        """The result, or None if another process changed the archive or the timeline meanwhile."""
         try:
             rows = self._rows()
             switch = self.version.make([row for _, row in rows]) if rows else None
@@ -219,7 +225,7 @@ class _Round:
     # -- before the lock -----------------------------------------------------------------------------
 
     def _rows(self) -> list[tuple[Instant, ArchiveRow]]:
-        """The instants' files, as many as may be held at once."""
+        """The instants and their rows, as many as fit in memory."""
         rows: list[tuple[Instant, ArchiveRow]] = []
         size = 0
         for instant in self.plan.fresh:
@@ -241,7 +247,7 @@ class _Round:
         return self.plan.state.storage.read(paths.timeline_file(name), max_bytes=TIMELINE_FILE_BYTES_MAX)
 
     def _plan_of(self, instant: Instant) -> bytes | None:
-        """As MetadataConversionUtils: plans of compactions, cleans and replacements, nothing for others."""
+        """The plan of a compaction, clean or replacement; None for others (as in MetadataConversionUtils)."""
         at, timeline = instant.requested, self.plan.state.timeline
         names = [f"{at}.compaction.requested"]
         if instant.action == CLEAN:
@@ -259,7 +265,7 @@ class _Round:
         if timeline is None:
             return False
         if switch is None:
-            # Whoever archived these may have been stopped, or refused, before its version was durable.
+            # The archiver of these may have been suspended or refused before its version was durable.
             self.ctx.seams.storage.settle([], [self.version.folder], durable=True)
         elif not self.version.switch(section, switch):
             return False
@@ -271,7 +277,7 @@ class _Round:
     def _still_right(
         self, section: Guarded, going: list[Instant], switch: Switch | None
     ) -> ActiveTimeline | None:
-        """The timeline now, None if what the round was built on has changed."""
+        """The timeline now; None if what the round was built on has changed."""
         ctx, storage = self.ctx, self.ctx.seams.storage
         ctx.reread_config()
         state = self.subject.state(section.timeline)
@@ -302,7 +308,7 @@ class _Round:
 
 
 def _delete_active(section: Guarded, folder: str, timeline: ActiveTimeline, going: list[Instant]) -> None:
-    """Steps 5 and 6: whatever happens in between, no requested file outlives its completed one."""
+    """Steps 5 and 6, in an order in which no requested file ever outlives its completed one."""
     storage = section.storage
     keys = {(i.requested, i.action) for i in going}
     section.check()

@@ -1,8 +1,8 @@
-"""Services in a thread of this process, beside whatever else it does.
+"""Runs services in a background thread of this process.
 
 The thread holds nothing that others wait for: only the services' own short critical sections take the
-table lock. It ends with the process; a service that is cut off in the middle is gone on with by whoever
-runs services next.
+table lock. It ends with the process; if that interrupts a service, the next process that runs services
+continues it.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ import atexit
 import threading
 import weakref
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor  # noqa: F401  # its end is registered before ours
+from concurrent.futures import ThreadPoolExecutor  # noqa: F401  # imported so that its exit hook is registered before ours
 
 from mainstem.errors import Invalid
 from mainstem.forks import Mutex, told_of_forks
 
-#: at the end of the process: how long the step under way may take
+#: how long the current step may still take when the process ends
 LAST_STEP_S = 60.0
-#: woken by commits: how often a failed round is repeated before the next commit, and after how long
+#: when woken by commits: how often a failed round is repeated before the next commit, and the first pause
 RETRIES = 5
 RETRY_S = 2.0
 
-#: one round; it is given a function that says whether to end early, and says whether to repeat it soon
+#: one round: it gets a function that says whether to end early, and returns whether to repeat it soon
 Work = Callable[[Callable[[], bool]], bool]
 
 
 class Background:
-    """Runs rounds in one thread: each ``every_s`` seconds, or, without it, when woken.
+    """Runs rounds in one thread: every ``every_s`` seconds, or, without it, when woken.
 
-    Without ``every_s`` the thread is there only while there is something to do.
+    Without ``every_s`` the thread exists only while there is work.
     """
 
     def __init__(self, work: Work, *, every_s: float | None = None) -> None:
@@ -43,7 +43,7 @@ class Background:
         told_of_forks(self)
 
     def after_fork(self) -> None:
-        """The thread, and whoever waited for it, are the parent's."""
+        """In a forked child: the thread and those who wait for it belong to the parent."""
         self._thread: threading.Thread | None = None
         self._woken = threading.Event()
         self._stopped = threading.Event()
@@ -55,7 +55,7 @@ class Background:
         return f"Background(rounds {pace}, {state})"
 
     def start(self) -> None:
-        """Begin; does nothing while the thread runs."""
+        """Start the thread; does nothing while it runs."""
         with self._mutex.held:
             if self._thread is None or not self._thread.is_alive():
                 self._stopped.clear()
@@ -64,12 +64,12 @@ class Background:
                 self._thread.start()
 
     def wake(self) -> None:
-        """A round now, or as soon as the one under way has ended."""
+        """Run a round now, or as soon as the current one has ended."""
         self._woken.set()
         self.start()
 
     def here(self, rounds: int | None = None) -> None:
-        """The same in the calling thread, until ``stop`` (from a signal, or from another thread)."""
+        """Run rounds in the calling thread until ``stop`` (called by a signal handler or another thread)."""
         left = rounds
         while not self._stopped.is_set():
             self._work(self._stopped.is_set)
@@ -79,7 +79,7 @@ class Background:
             self._stopped.wait(self._every_s)
 
     def stop(self, timeout_s: float | None = LAST_STEP_S) -> bool:
-        """End after the step under way; False if that takes longer than ``timeout_s``."""
+        """End after the current step; False if that takes longer than ``timeout_s``."""
         self._stopped.set()
         self._woken.set()
         thread = self._thread
@@ -100,7 +100,7 @@ class Background:
             self._woken.clear()
             failures = failures + 1 if self._work(self._stopped.is_set) else 0
             with self._mutex.held:
-                # Under the mutex: a ``wake`` from here on sees that no thread is there any more.
+                # Under the mutex, so that a later ``wake`` sees that the thread has ended.
                 if not self._woken.is_set() and not 0 < failures <= RETRIES:
                     self._thread = None
                     return
@@ -119,7 +119,7 @@ _known: weakref.WeakSet[Background] = weakref.WeakSet()
 
 
 def _stop_all() -> None:
-    """A thread that is cut off inside a library as the interpreter goes could take the exit code along."""
+    """Stop all threads: one killed inside a library as the interpreter ends may change the exit code."""
     running = list(_known)
     for background in running:
         background.stop(0)
@@ -127,7 +127,7 @@ def _stop_all() -> None:
         background.stop()
 
 
-# Thread pools, which services use, take no more work once their own end has been called, which comes before
-# everything in ``atexit``. Ends are called in the reverse order of their registration: after the import of
-# the pools this one comes first. Should Python drop the name, steps under way fail at the end instead.
+# Services use thread pools, which take no more work after their own exit hook; that runs before ``atexit``.
+# Hooks run in reverse order of registration, so ours, registered after the import of the pools, runs first.
+# Should Python drop this private name, running steps would fail at exit instead.
 getattr(threading, "_register_atexit", atexit.register)(_stop_all)

@@ -1,7 +1,7 @@
-"""Who executes a service's plan: a heartbeat on the plan's time, taken over when it has expired.
+"""Claims a service's plan for execution: a heartbeat on the plan's time, taken over once it has expired.
 
-Nothing depends on it but double work: every service must stay right when two execute one plan at once,
-for a claim can be lost without being noticed (the process was stopped for long).
+A claim only avoids double work. Every service must stay correct when two processes execute one plan at once,
+because a process can lose its claim without noticing (if it is suspended for long).
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from mainstem.writers.context import WriterContext
 
 @contextmanager
 def claimed(ctx: WriterContext, time: str, what: str) -> Iterator[bool]:
-    """Whether the block may execute the plan of ``what``: nobody else alive does, which a heartbeat shows
-    until the block ends. An ``OSError`` in it becomes ``Unavailable``: the plan stays pending.
+    """Yield whether the block may execute the plan, because no other live process does.
+
+    Until the block ends, a heartbeat shows that this process executes it. An ``OSError`` in the block becomes
+    ``Unavailable``; the plan stays pending. ``what`` names the plan in messages.
     """
     if not claim(ctx, time):
         yield False
@@ -34,12 +36,13 @@ def claimed(ctx: WriterContext, time: str, what: str) -> Iterator[bool]:
 
 
 def claim(ctx: WriterContext, time: str) -> bool:
-    """Whether nobody alive executes the plan; our heartbeat says so from now on.
+    """Claim the plan; False if another live process executes it.
 
-    The caller ends it with ``ctx.heartbeats.stop(time)``. Raises ``Unavailable`` for trouble with storage.
+    On success our heartbeat runs from now on; the caller ends it with ``ctx.heartbeats.stop(time)``. Raises
+    ``Unavailable`` for trouble with storage.
     """
     try:
-        ctx.check_same_table()  # the plan may be one of a table that was made here since
+        ctx.check_same_table()  # the plan may belong to a table created here since
         return ctx.heartbeats.claim(time, lambda: store_now_ms(ctx, time))
     except OSError as error:
         raise Unavailable(
@@ -48,7 +51,7 @@ def claim(ctx: WriterContext, time: str) -> bool:
 
 
 def store_now_ms(ctx: WriterContext, time: str) -> int:
-    """The store's clock, by the time of a file just made (``time``: whose private file it is)."""
+    """The store's time, taken from a private file just made for the plan ``time``."""
     with prepared(ctx.seams, time, b"") as probe:
         info = ctx.seams.storage.stat(probe)
     if info is None:

@@ -1,18 +1,18 @@
-"""Planning a clean: when one is due, from where on everything is kept, which files go.
+"""Plans a clean: when one is due, which commits are retained, and which files go.
 
 Hudi: ``CleanPlanner``, ``CleanerUtils.getEarliestCommitToRetain``. The unit is the file slice, and slices
-are cut by *completion* time: a log file that was requested long ago and completed late lies in a new slice
-and stays. Of each file group the newest slice stays, whatever the policy, and
+are cut by *completion* time: a log file that was requested long ago but completed late belongs to a new slice
+and stays. The newest slice of each file group always stays. The policies also keep:
 
 * KEEP_LATEST_COMMITS, KEEP_LATEST_BY_HOURS: everything that a query at a retained commit reads. The
-  boundary is the oldest retained commit, never after the oldest pending instant; what stays is the newest
-  slice that was *complete* before it, and all newer ones. Java goes by requested times alone; then a
-  commit that overlapped a compaction would lose the view at its completion, and change data its before
-  images. So a little more stays here than with Java.
-* KEEP_LATEST_FILE_VERSIONS: that many slices per group; older views are gone when the slices are.
+  boundary is the oldest retained commit, never after the oldest pending instant. The newest slice that was
+  *complete* before it stays, and all newer ones. Java goes by requested times alone: then, for a commit that
+  overlapped a compaction, the snapshot at its completion and the before images of its changes would be lost.
+  So slightly more stays here than with Java.
+* KEEP_LATEST_FILE_VERSIONS: that many slices per group; older snapshots disappear with their slices.
 
-Slices with a file that a savepoint or a pending compaction names stay whole. Files of instants that are
-not completed are never planned: those of dead writers are the rollback's.
+A slice with a file that a savepoint or a pending compaction names stays whole. Files of instants that are
+not completed are never planned: those of dead writers belong to the rollback.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ Files = Mapping[str, Iterable[str]]
 
 @dataclass(frozen=True)
 class CleanOptions:
-    """Checked options, under Hudi's names (also its older ones) and with its defaults."""
+    """Validated options, with Hudi's names (also its older ones) and defaults."""
 
     policy: str = CLEAN_POLICY.default
     commits: int = CLEAN_COMMITS.default
@@ -75,7 +75,7 @@ class CleanOptions:
 
     @property
     def by_versions(self) -> bool:
-        """Whether slices are counted; otherwise there is a boundary in time."""
+        """Whether the policy counts slices; otherwise there is a boundary in time."""
         return self.policy == KEEP_LATEST_FILE_VERSIONS
 
     @classmethod
@@ -93,8 +93,10 @@ class CleanOptions:
 
     @classmethod
     def of_metadata_table(cls, properties: Mapping[str, str]) -> CleanOptions:
-        """Those of the metadata table, which follow the data table's (HoodieMetadataWriteUtils); raises as
-        ``from_properties``."""
+        """The metadata table's options, derived from the data table's (HoodieMetadataWriteUtils).
+
+        Raises as ``from_properties``.
+        """
         data = cls.from_properties(properties)
         if not METADATA_CLEAN_DERIVED.read(properties):
             return replace(data, policy=KEEP_LATEST_FILE_VERSIONS, versions=2)
@@ -108,14 +110,17 @@ class CleanOptions:
 
 @dataclass(frozen=True)
 class Boundary:
-    """From where on every view is kept: ``earliest``, the oldest retained commit; ``moment``, the first
-    completion time among it and the commits requested after it."""
+    """The point from which on every snapshot is kept.
+
+    ``earliest``: the oldest retained commit; ``moment``: the first completion time among it and the commits
+    requested after it.
+    """
 
     earliest: Instant
     moment: str
 
     def excludes(self, instant: str, completion: str | None) -> bool:
-        """Whether an instant was requested and completed before everything retained."""
+        """Whether an instant was requested and completed before everything that is retained."""
         return instant < self.earliest.requested and completion is not None and completion < self.moment
 
 
@@ -127,10 +132,10 @@ def is_due(timeline: ActiveTimeline, options: CleanOptions) -> bool:
 
 
 class Frees:
-    """Whether a clean may find something, from names on the timeline alone: only what a compaction replaced
-    can go, and only once the retained commits begin after it.
+    """Tells from names on the timeline alone whether a clean may find something.
 
-    Without that look a clean would list the table after every commit, as often as its trigger fires.
+    Only slices that a compaction replaced can go, and only once the retained commits begin after it. Without
+    this check a clean would list the table's folders each time its trigger fires, perhaps at every commit.
     """
 
     def __init__(self, options: CleanOptions) -> None:
@@ -152,10 +157,10 @@ class Frees:
 
 
 def boundary(timeline: ActiveTimeline, options: CleanOptions, now: str) -> Boundary | None:
-    """The oldest commit to retain; None while everything is, and under KEEP_LATEST_FILE_VERSIONS.
+    """The oldest commit to retain; None while all are retained, and under KEEP_LATEST_FILE_VERSIONS.
 
-    ``now``: an instant time in the table's zone. Never after the oldest pending write or clustering.
-    Pending compactions do not bound it: what they read is kept by name.
+    ``now``: an instant time in the table's zone. The boundary is never after the oldest pending write or
+    clustering. Pending compactions do not limit it: the files that they read are kept by name.
     """
     commits = [i for i in timeline.completed if i.action in _COMMITS]
     if options.policy == KEEP_LATEST_COMMITS:
@@ -183,12 +188,12 @@ def _boundary_of(retained: list[Instant]) -> Boundary:
 def partitions_to_look_at(
     state: TableState, options: CleanOptions, limit: Boundary | None
 ) -> list[str] | None:
-    """Where something may have become superfluous since the last clean; None: anywhere.
+    """Partitions in which files may have become superfluous since the last clean; None means all.
 
-    A slice does when the boundary passes a newer base file of its group, or what replaced the group: only
-    partitions of commits between the last clean's boundary and this one are of interest
-    (``CleanPlanner.getPartitionPathsForIncrementalCleaning``). Nothing is known without such a clean, once
-    savepoints kept files back, or when its boundary is archived.
+    A slice becomes superfluous when the boundary passes a newer base file of its group, or the commit that
+    replaced the group. So only partitions of commits between the last clean's boundary and this one matter
+    (``CleanPlanner.getPartitionPathsForIncrementalCleaning``). They are unknown without such a clean, once
+    savepoints have kept files back, and when the last boundary is archived.
     """
     cleans = [i for i in state.timeline.completed if i.action == CLEAN]
     if limit is None or not options.incremental or not cleans or not state.config.partition_fields:
@@ -201,7 +206,7 @@ def partitions_to_look_at(
     last = _boundary_of(commits)
     found: set[str] = set()
     for instant in (i for i in state.writes if limit.excludes(i.requested, i.completion)):
-        # The base file of a bulk insert is the first one of its group: nothing lies below it.
+        # A bulk insert's base file is the first of its group: there is no older slice.
         if instant.action != DELTACOMMIT and not last.excludes(instant.requested, instant.completion):
             metadata = state.metadata(instant.requested)
             found.update((*metadata.stats, *metadata.replaced) if metadata is not None else ())
@@ -211,7 +216,7 @@ def partitions_to_look_at(
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A base or log file by its name. ``completed``: its instant's completion time, None if it has none."""
+    """A parsed base or log file name. ``completed``: its instant's completion time, None if pending."""
 
     name: str
     file_id: str
@@ -221,7 +226,7 @@ class DataFile:
 
     @classmethod
     def of(cls, state: TableState, name: str) -> DataFile | None:
-        """None for a name that is no data file's."""
+        """Parse a name; None if it is not a data file's."""
         log = paths.parse_log_name(name)
         parsed = log or state.parse_base(name)
         if parsed is None:
@@ -231,16 +236,16 @@ class DataFile:
     def is_older(self, cut: str) -> bool:
         """Whether it belongs to a slice before the one whose base file has the instant ``cut``.
 
-        A log file does if its instant *completed* before that: requested long ago and completed since, it
-        lies on the new base file. False for files of instants that are not completed.
+        A log file does if its instant *completed* before that: one requested earlier but completed later
+        belongs to the new base file. False for files of instants that are not completed.
         """
-        # Writers of Hudi 1.0.1 could complete "before" they were requested; then no slice is certain.
+        # Writers of Hudi 1.0.1 could complete "before" they were requested; then the slice is uncertain.
         if self.completed is None or self.instant >= cut:
             return False
         return self.is_base or self.completed < cut
 
     def slice_of(self, bases: Collection[str]) -> str:
-        """Base instant of the slice that it is in, "" without a base file."""
+        """Base instant of its slice, "" if that has no base file."""
         if self.is_base:
             return self.instant
         return max((b for b in bases if b <= (self.completed or "")), default="")
@@ -248,7 +253,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class _Planner:
-    """What decides over every partition alike."""
+    """Chooses the files that go, by the same rules for every partition."""
 
     state: TableState
     options: CleanOptions
@@ -289,7 +294,7 @@ class _Planner:
         return None
 
     def _whole_slices(self, partition: str, mine: list[DataFile], older: list[DataFile]) -> list[str]:
-        """``older`` without slices of which a file is kept; newest slices first, base file before logs."""
+        """``older`` without slices that hold a kept file; newest slices first, base file before logs."""
         kept = self.kept.get(partition, set())
         bases = {file.instant for file in mine if file.is_base}
         slices: dict[str, list[DataFile]] = {}
@@ -317,7 +322,7 @@ def kept_files(state: TableState) -> dict[str, set[str]]:
 
 
 def plan_clean(state: TableState, files: Files, options: CleanOptions, now: str) -> CleanPlan | None:
-    """The files to remove, None if there are none.
+    """The plan of the files to remove; None if there are none.
 
     ``files``: partition -> names, listed after ``state`` was loaded. ``now`` as for ``boundary``.
     """
@@ -344,7 +349,7 @@ def plan_clean(state: TableState, files: Files, options: CleanOptions, now: str)
 
 
 def _expired(state: TableState, limit: Boundary | None) -> set[tuple[str, str]]:
-    """File groups that nobody reads since a replace commit (a clustering, say) before the boundary."""
+    """File groups that a replace commit (say, a clustering) before the boundary has replaced."""
     gone: set[tuple[str, str]] = set()
     for instant in state.writes:
         if instant.action != REPLACECOMMIT:

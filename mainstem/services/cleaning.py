@@ -1,32 +1,32 @@
-"""Cleaning beside running writers: planned outside the lock, published under it, executed by anybody.
+"""Cleaning beside running writers: planned outside the lock, published under it, executed by any process.
 
-  1. dead writers are rolled back (their files are the rollback's, not the clean's)
-  2. the timeline, then the folders are listed, and the plan is made from that (``clean_plan``)
-  3. [[ lock: nothing that the plan did not see needs old files? -> publish t.clean.requested ]]
+  1. roll back dead writers (their files belong to the rollback, not the clean)
+  2. list the timeline, then the folders, and make the plan from that (``clean_plan``)
+  3. [[ lock: does nothing that the plan did not see need old files? -> publish t.clean.requested ]]
   4. t.clean.inflight
-  5. every file that the plan names is looked at once more, then deleted, without the lock
+  5. check every file that the plan names once more, then delete it, without the lock
   6. [[ lock: still pending? -> publish t_c.clean ]]
 
 **Why the plan may be made outside the lock.** Time only makes more files superfluous: commits that complete
-meanwhile move the boundary up, new slices push old ones down. What can make an old file needed again is a
-savepoint, a pending plan that names it, or the removal of a completed instant (restore, rollback, also
-archiving, which looks the same). Under the lock any of these sends the planner back to step 2. While a
-restore, an unfinished savepoint or the rollback of a completed instant is pending, nothing is planned; each
-of them is refused in turn, under the same lock, while a clean is pending that names a file that it needs.
+meanwhile move the boundary up, and new slices push old ones down. Only three things can make an old file
+needed again: a savepoint, a pending plan that names it, or the removal of a completed instant (by a restore
+or rollback; archiving looks the same). Under the lock, any of these sends the planner back to step 2. While a
+restore, an unfinished savepoint or the rollback of a completed instant is pending, nothing is planned. Each
+of them in turn is refused, under the same lock, while a pending clean names a file that it needs.
 
-**A crash.** After 3: the plan is pending, and whoever cleans next executes it before planning another. In 5:
-the rest is deleted then; a missing file is success. After 6: nothing is left to do but the heartbeat.
+**After a crash.** After 3 the plan is pending, and the next cleaner executes it before it plans another. In 5
+that cleaner deletes the rest; a missing file counts as deleted. After 6 only the heartbeat is left.
 
-**A process that was stopped and wakes up.** Before 3 it publishes nothing (fence, and the check above). In
-4: an inflight file of a clean that is gone from the timeline is taken away again, or found and removed by
-the next executor. In 5: a file named by a plan never comes back under its name, for times are used once;
-if the clean was completed meanwhile, all of them are gone. In 6: the clean is not pending any more, and
-nothing is published. So two executors do no harm either; a heartbeat only spares the double work.
+**A suspended process that wakes up.** Before 3 it publishes nothing (because of the fence and the check
+above). In 4 it may create an inflight file of a clean that has left the timeline; it removes that file again,
+or the next executor does. In 5 a file named by a plan never comes back under its name, as times are used
+once; if the clean was completed meanwhile, all its files are gone. In 6 the clean is no longer pending, and
+nothing is published. So two executors do no harm either; the heartbeat only avoids double work.
 
-**A plan is not believed** (step 5), ours or Java's, which is made and published without such checks: files of
-the newest slice, of a pending instant, of a savepoint or of a pending compaction are refused by name
-before the first deletion. Beside Java there remains: Java may restore, or make a savepoint, while a clean of
-ours is being executed.
+**Plans are not trusted** (step 5), whether ours or Java's, which Java makes and publishes without such
+checks: if a plan names a file of the newest slice, a pending instant, a savepoint or a pending compaction, it
+is refused before the first deletion. One risk remains beside Java: Java may restore, or make a savepoint,
+while our clean is being executed.
 
 Hudi: ``CleanPlanActionExecutor``, ``CleanActionExecutor``; apache/hudi#9674 is the cleaner without the lock.
 """
@@ -83,10 +83,10 @@ _INGESTION = frozenset(("commit", "deltacommit"))
 
 @dataclass(frozen=True)
 class Cleaned:
-    """What became of one plan. ``completion`` is None if it is not completed by this call.
+    """The outcome of one plan. ``completion`` is None if this call did not complete it.
 
     ``files``: how many the plan names; ``deleted``: how many of them this call removed; ``earliest``:
-    requested time of the oldest commit that is kept whole, None under KEEP_LATEST_FILE_VERSIONS.
+    requested time of the oldest commit whose snapshot is kept, None under KEEP_LATEST_FILE_VERSIONS.
     """
 
     requested: str
@@ -106,7 +106,7 @@ class Cleaned:
 
 
 def clean(ctx: WriterContext, *, if_due: bool = False, progress: Progress = silent) -> list[Cleaned]:
-    """Finish the pending cleans, ours or Java's; then plan one, if there is anything, and execute it."""
+    """Finish pending cleans, ours or Java's; then plan another if anything may go, and execute it."""
     done = [execute(ctx, time, progress) for time in pending(ctx.timeline())]
     time = schedule(ctx, if_due=if_due)
     if time is not None:
@@ -115,16 +115,16 @@ def clean(ctx: WriterContext, *, if_due: bool = False, progress: Progress = sile
 
 
 def pending(timeline: ActiveTimeline) -> list[str]:
-    """Requested times of the cleans that are planned and not completed, oldest first."""
+    """Requested times of cleans that are planned but not completed, oldest first."""
     return [i.requested for i in timeline.pending if i.action == CLEAN]
 
 
 def schedule(ctx: WriterContext, *, if_due: bool = False) -> str | None:
     """Roll back dead writers and plan a clean; its requested time, None if nothing may go.
 
-    None too while another clean is pending, which is executed first. ``if_due`` asks the trigger
+    Also None while another clean is pending, which must be executed first. ``if_due`` asks the trigger
     (``hoodie.clean.trigger.max.commits``). Raises ``Unavailable`` while a restore, an unfinished savepoint or
-    the rollback of a completed instant is pending, and what the lock raises.
+    the rollback of a completed instant is pending, and whatever the lock raises.
     """
     options = CleanOptions.from_properties({**ctx.config.raw, **ctx.given})
     timeline = ctx.timeline()
@@ -167,7 +167,8 @@ def _plan(ctx: WriterContext, state: TableState, options: CleanOptions) -> Clean
     else:
         names = {p: tuple(state.storage.names(p)) for p in wanted}
     replaced = state.replaced(None)
-    for partition, there in sorted(names.items()):  # older files may be all that is left of what is gone
+    # If a newer file is lost, the older ones are all that is left of its rows: refuse to clean then.
+    for partition, there in sorted(names.items()):
         check_listed(state, partition, set(there), replaced=replaced)
     return plan_clean(state, names, options, now)
 
@@ -193,7 +194,7 @@ def _publish(
 def is_overtaken(planned_on: ActiveTimeline, now: ActiveTimeline) -> bool:
     """Whether something appeared that the plan did not see and that may need old files.
 
-    A completed instant that went counts too: what lay below its files may be the newest again.
+    A completed instant that disappeared counts too: an older slice may be the newest again.
     """
     done = {i.file_name for i in now.completed}
     if any(i.file_name not in done for i in planned_on.completed):
@@ -202,7 +203,7 @@ def is_overtaken(planned_on: ActiveTimeline, now: ActiveTimeline) -> bool:
 
 
 def _claims(timeline: ActiveTimeline) -> set[str]:
-    """Completed savepoints, whose files are known from then on only, and every plan that is pending."""
+    """Everything that may need old files: completed savepoints, and every pending plan."""
     return {
         f"{i.requested}.{i.action}"
         for i in timeline.instants
@@ -211,7 +212,7 @@ def _claims(timeline: ActiveTimeline) -> set[str]:
 
 
 def _check_quiet(ctx: WriterContext, timeline: ActiveTimeline) -> None:
-    """Refuse while it is open which instants will stay."""
+    """Refuse while it is undecided which instants will stay."""
     for instant in timeline.pending:
         if instant.action == RESTORE:
             raise Unavailable(
@@ -230,9 +231,9 @@ def _check_quiet(ctx: WriterContext, timeline: ActiveTimeline) -> None:
 
 
 def _check_savepoints(ctx: WriterContext, section: Section) -> None:
-    """Refuse while a savepoint is being made: nobody knows its files yet.
+    """Refuse while a savepoint is being made, because its files are not known yet.
 
-    Ours are made within the lock, Java's are not. One that has not been completed for long is dead.
+    Ours are made under the lock, Java's are not. One that stays incomplete for long counts as dead.
     """
     making = begun_savepoints(ctx, section.timeline, section.store_now_ms(), dead=False)
     if making:
@@ -244,11 +245,11 @@ def _check_savepoints(ctx: WriterContext, section: Section) -> None:
 
 
 def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Cleaned | None:
-    """Execute one plan, ours or Java's; None if a living executor has it.
+    """Execute one plan, ours or Java's; None if a live executor has it.
 
-    A plan that is completed or gone gives a ``Cleaned`` without completion. Whatever fails leaves the plan
-    pending, to be gone on with. Raises ``CorruptTable``, with nothing deleted, for a plan that names what is
-    no data file of this table, or files that are needed; ``Unavailable`` for trouble with storage.
+    A plan that is completed or gone gives a ``Cleaned`` without completion. After any failure the plan stays
+    pending, and another call continues it. Raises ``CorruptTable``, with nothing deleted, for a plan that
+    names needed files or anything but data files of this table; ``Unavailable`` for trouble with storage.
     """
     with claimed(ctx, time, "the clean") as ours:
         return _execute(ctx, time, progress) if ours else None
@@ -305,7 +306,7 @@ def _withdrawn(storage: Storage, time: str) -> Cleaned:
 
 
 def _without_plan(ctx: WriterContext, storage: Storage, time: str) -> Cleaned:
-    """An empty plan: of a Java planner that is about to write it, or that died before it could."""
+    """Handle an empty plan: its Java planner is about to write it, or died before it could."""
     info = storage.stat(_file(time, REQUESTED))
     if info is not None and store_now_ms(ctx, time) - info.mtime_ms <= ctx.heartbeats.silent_ms:
         raise Unavailable(
@@ -319,7 +320,7 @@ def _without_plan(ctx: WriterContext, storage: Storage, time: str) -> Cleaned:
 
 
 def check_plan(state: TableState, time: str, plan: CleanPlan) -> None:
-    """Raises ``CorruptTable`` if the plan names a file, still there, that anybody needs."""
+    """Raises ``CorruptTable`` if the plan names an existing file that is still needed."""
     kept = kept_files(state)
     replaced = state.replaced(None)
     waiting = {i.requested for i in state.timeline.pending if i.action in WRITE_ACTIONS}
@@ -365,7 +366,7 @@ def _refuse(state: TableState, time: str, partition: str, name: str, why: str) -
 def _delete(
     ctx: WriterContext, storage: Storage, time: str, plan: CleanPlan, progress: Progress
 ) -> int | None:
-    """Remove the plan's files; how many were still there, None if the plan vanished meanwhile."""
+    """Remove the plan's files; returns how many still existed, or None if the plan vanished meanwhile."""
     total, done, deleted = len(plan.paths()), 0, 0
     for partition, names in sorted(plan.files.items()):
         if storage.stat(_file(time, REQUESTED)) is None:
@@ -376,7 +377,7 @@ def _delete(
             storage.delete(paths.checksum_file(path))
             done += 1
             progress(f"clean {time}, files", done, total)
-    # A clean that is completed promises that the names are gone.
+    # A completed clean promises that its files are gone, even after a machine crash.
     storage.settle([], [p for p in sorted(plan.files) if storage.stat(p)], durable=ctx.services_sync)
     return deleted
 

@@ -1,8 +1,8 @@
-"""One file group of a compaction, made into its final place by any process that reaches the table.
+"""Compacts one file group of a plan, in any process that reaches the table.
 
-A ``GroupTask`` is picklable and needs no writer: whoever claimed the plan (``compaction.executing``) runs
-the tasks in threads of its own or on the workers of a cluster, and completes the plan with what they
-return. For what makes this safe see ``services.executor``.
+A ``GroupTask`` is picklable and needs no writer: the process that claimed the plan (``compaction.executing``)
+runs the tasks in its own threads or on the workers of a cluster, and completes the plan with their results.
+``services.executor`` explains why this is safe.
 """
 
 from __future__ import annotations
@@ -36,18 +36,17 @@ COMPACTIONS = Kind("compaction", COMPACTION, COMMIT, "COMPACT", paths.parse_base
 
 
 def final_name(time: str, number: int, operation: CompactionOperation) -> str:
-    """The name of the new base file: it follows from the plan alone."""
+    """Name of the new base file, determined by the plan alone."""
     return paths.base_name(operation.file_id, f"{number}-0-0", time)
 
 
 @dataclass(frozen=True)
 class GroupTask:
-    """What is needed to compact one file group; ``location`` is the table's.
+    """Everything needed to compact one file group; ``location`` is the table's.
 
-    ``number``: place in the plan; ``spec``: what is read, all columns but the file's name; ``schema``:
-    Avro schema of the new base file; ``log_rows``: rows and
-    deleted keys that the commits say the logs hold; ``memory_bytes``: what the task may take, about;
-    ``durable``: fsync what is written.
+    ``number``: place in the plan; ``spec``: what is read, all columns but the file's name; ``schema``: Avro
+    schema of the new base file; ``log_rows``: rows and deleted keys in the logs, as their commits counted
+    them; ``memory_bytes``: roughly what the task may use; ``durable``: fsync what is written.
     """
 
     location: Location
@@ -63,7 +62,7 @@ class GroupTask:
 
     @property
     def base(self) -> str:
-        """Where the table lies, as text."""
+        """The table's location as text."""
         return self.location.base
 
     @property
@@ -78,10 +77,10 @@ class GroupTask:
     def run(
         self, identity: str, *, storage: Storage | None = None, clock: Clock | None = None
     ) -> CompactionStat:
-        """Make the new base file, or find that it is there; any number of attempts may run at once.
+        """Make the new base file, or find it already made; any number of attempts may run at once.
 
-        ``identity``: hexadecimal text that no other attempt has (it names the private file). Without
-        ``storage`` and ``clock`` those of this machine. Raises ``CorruptTable`` for damaged files,
+        ``identity``: hexadecimal text unique to this attempt (it names the private file). ``storage`` and
+        ``clock`` default to those of this machine. Raises ``CorruptTable`` for damaged files,
         ``Unavailable`` where another executor completed the plan, ``OSError`` for trouble with storage.
         """
         storage = storage or storage_of(self.location, sync=self.durable)

@@ -1,4 +1,4 @@
-"""Compaction beside running writers: planned under the lock, executed by anybody without it.
+"""Compaction beside running writers: planned under the lock, executed by any process without it.
 
 The steps are those of ``services.executor``:
 
@@ -6,8 +6,8 @@ The steps are those of ``services.executor``:
   -> t.compaction.inflight -> per file group: merge base and logs into a private file, put it under its
   final name -> [[ lock: still pending? -> publish t_c.commit ]] -> remove private files and markers
 
-Here stands what is planned, what is read and written for it, and what must hold at the completion. File
-groups may be made side by side, in this process or others (``services.compact_group``).
+This module says what is planned, what is read and written, and what must hold at completion. File groups may
+be compacted concurrently, in this process or others (``services.compact_group``).
 
 Hudi: ``ScheduleCompactionActionExecutor``, ``RunCompactionActionExecutor``, ``HoodieCompactor``.
 """
@@ -55,16 +55,16 @@ from mainstem.writers.rollback import condemned
 
 __all__ = ["Compaction", "Execution", "GroupTask", "execute", "executing", "pending", "schedule"]
 
-# A row group that waits for being written takes this part of a task's memory at most.
+# A row group waiting to be written takes at most this fraction (1/n) of a task's memory.
 _GROUPS_PER_MEMORY = 8
 
 
 @dataclass(frozen=True)
 class Compaction:
-    """What became of one plan. ``completion`` is None if it is not completed by this call.
+    """The outcome of one plan. ``completion`` is None if this call did not complete it.
 
     ``files``: paths of the new base files, below the table that ``of`` names for people; ``rows``: rows in
-    them; ``log_files``: merged in.
+    them; ``log_files``: number of merged log files.
     """
 
     requested: str
@@ -78,7 +78,7 @@ class Compaction:
     def of_stats(
         cls, time: str, completion: str | None, stats: Sequence[CompactionStat], of: str = ""
     ) -> Compaction:
-        """What an execution did that wrote these files."""
+        """The outcome of an execution that wrote these files."""
         return cls(
             time,
             completion,
@@ -102,7 +102,7 @@ def schedule(ctx: WriterContext, *, if_due: bool = False) -> str | None:
     """Plan a compaction of everything that is completed now; its requested time, None if there is nothing.
 
     ``if_due`` asks the trigger first (``hoodie.compact.inline.*``). Writers in flight are not in the plan
-    and lose nothing: their log files will belong to the new base files. Raises what the lock raises.
+    and lose nothing: their log files will lie on top of the new base files. Raises whatever the lock raises.
     """
     options = CompactionOptions.from_properties({**ctx.config.raw, **ctx.given})
     if if_due and not is_due(ctx.timeline(), options, ctx.publisher.now()):
@@ -130,22 +130,23 @@ def _schedule(ctx: WriterContext, options: CompactionOptions, *, if_due: bool) -
 
 @contextmanager
 def executing(ctx: WriterContext, time: str, *, at_once: int = 1) -> Iterator[Execution | None]:
-    """Claim one plan and lay out its work; None if a living executor has it.
+    """Claim one plan and split its work into tasks; yields None if a live executor has it.
 
-    For who runs the tasks elsewhere (``GroupTask.run``): a heartbeat shows that this process lives until
-    the block ends. ``at_once``: tasks that share one process and so ``hoodie.memory.compaction.max.size``.
-    An ``OSError`` in the block becomes ``Unavailable``; the plan stays pending then.
+    For callers that run the tasks elsewhere (``GroupTask.run``): until the block ends, a heartbeat shows that
+    this process is alive. ``at_once``: number of tasks that share one process, and so
+    ``hoodie.memory.compaction.max.size``. An ``OSError`` in the block becomes ``Unavailable``; the plan then
+    stays pending.
     """
     with claimed(ctx, time, "the compaction") as ours:
         yield _begun(ctx, time, at_once) if ours else None
 
 
 def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Compaction | None:
-    """Execute one plan, file groups side by side; None if a living executor has it.
+    """Execute one plan, several file groups at once; None if a live executor has it.
 
-    A plan that is completed or gone gives a ``Compaction`` without completion. Whatever fails leaves the
-    plan pending: the next execution goes on with the files that are done. Raises ``CorruptTable`` for
-    damaged files and for a plan that cannot be of this table, ``Unavailable`` for trouble with storage.
+    A plan that is completed or gone gives a ``Compaction`` without completion. After any failure the plan
+    stays pending, and the next execution keeps the finished files. Raises ``CorruptTable`` for damaged files
+    and for a plan that does not fit this table, ``Unavailable`` for trouble with storage.
     """
     storage, clock = ctx.seams.storage, ctx.seams.clock
     with executing(ctx, time, at_once=storage.width) as execution:
@@ -210,7 +211,7 @@ def _log_rows(state: TableState, operation: CompactionOperation) -> int:
 
 
 def ended(timeline: ActiveTimeline, time: str, of: str = "") -> Compaction:
-    """What became of a plan that is not pending (any more)."""
+    """The outcome of a plan that is not pending (any more)."""
     for instant in timeline.completed:
         if instant.requested == time and instant.action == COMMIT:
             return Compaction(time, instant.completion, of=of)
@@ -219,9 +220,9 @@ def ended(timeline: ActiveTimeline, time: str, of: str = "") -> Compaction:
 
 @dataclass(frozen=True)
 class Execution(executor.Execution[CompactionStat, Compaction]):
-    """A claimed plan: ``tasks`` in any order and anywhere, then ``complete`` with what they returned.
+    """A claimed plan: run ``tasks`` anywhere and in any order, then call ``complete`` with their results.
 
-    A plan that was completed or taken back meanwhile has no tasks; ``complete([])`` tells its end.
+    A plan that was completed or taken back meanwhile has no tasks; ``complete([])`` returns its outcome.
     """
 
     kind = COMPACTIONS
@@ -237,9 +238,9 @@ class Execution(executor.Execution[CompactionStat, Compaction]):
         return final_name(self.time, number, self.operations[number])
 
     def complete(self, stats: Sequence[CompactionStat]) -> Compaction:
-        """Publish the commit, unless somebody else did or the plan was taken back.
+        """Publish the commit, unless another process did or the plan was taken back.
 
-        ``stats``: one for each task, in their order; ``Invalid`` if they are not of these tasks.
+        ``stats``: the result of each task, in the order of the tasks; ``Invalid`` if they do not match.
         """
         made = [(stat.partition, stat.file_name) for stat in stats]
         if made != [(task.operation.partition, task.file_name) for task in self.tasks]:

@@ -1,10 +1,10 @@
-"""Planning a compaction: when one is due, which file groups, which of their log files.
+"""Plans a compaction: which file groups, and which of their log files.
 
 Hudi: ``ScheduleCompactionActionExecutor`` (triggers), ``BaseHoodieCompactionPlanGenerator`` (which
-log files), ``CompactionStrategy`` (order and bounds). A plan holds, per file group, the newest slice's
-log files whose instants completed before the compaction's own time. It must hold *all* of them: a
-reader takes a log that completed before the compaction for part of the slice before it. So the plan is
-made under the table lock, from files listed before it and what completed since then.
+log files), ``CompactionStrategy`` (order and bounds). For each file group, a plan holds the newest slice's
+log files whose instants completed before the compaction's own time. It must hold *all* of them, because a
+reader assigns a log that completed before the compaction to the slice before it. So the plan is made under
+the table lock, from files listed earlier plus those of instants that completed since.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from mainstem.timeline.instant import (
 from mainstem.timeline.plans import CompactionOperation, load_compaction_plan
 
 _PACKAGE = "org.apache.hudi.table.action.compact.strategy."
-# Java's class names, known here by their last part; no class is ever loaded by name.
+# The last parts of Java's class names; no class is ever loaded by name.
 STRATEGIES = (
     "LogFileSizeBasedCompactionStrategy", "LogFileNumBasedCompactionStrategy",
     "BoundedIOCompactionStrategy", "UnBoundedCompactionStrategy",
 )  # fmt: skip
-# A slice without a base file is expected to grow one of Hudi's default size.
+# For a slice without a base file, assume that the new one has Hudi's default size.
 _NEW_BASE_MB = 120.0
-# How often files are listed while others remove some.
+# How often the listing is tried while others remove files.
 _LOOKS = 4
 
 
@@ -112,9 +112,9 @@ class PlannedGroup:
 
 
 def check_operations(state: TableState, operations: Sequence[CompactionOperation], time: str) -> None:
-    """Before anything is done for a plan: its files must be there, whole, of their groups, each named once.
+    """Check a plan before any work: its files must exist, be whole, belong to their groups and be named once.
 
-    Raises ``CorruptTable``. (That every path stays inside the table was checked when it was decoded.)
+    Raises ``CorruptTable``. (Decoding has checked already that every path stays inside the table.)
     """
     storage = state.storage
     where = paths.timeline_file(f"{time}.{COMPACTION}.{REQUESTED}")
@@ -150,12 +150,12 @@ def _no_plan(what: str, path: str) -> CorruptTable:
 class FileListing:
     """The table's files by partition, kept up to date from the metadata of commits.
 
-    Listing folders takes long and is done before the lock is taken, as is asking the archive about old
-    instants; under the lock only the files of instants that completed since then are added, from what
-    those instants say they wrote. Folders are listed again if instants were archived in between.
+    Listing folders and asking the archive about old instants takes long, so both happen before the lock is
+    taken. Under the lock, only the files of instants that completed since are added, from their commit
+    metadata. If instants were archived in between, the folders are listed again.
 
-    ``whole``: raise ``CorruptTable`` if a file that the newest rows need is gone or cut off: what is made of
-    the others would make the loss permanent.
+    ``whole``: raise ``CorruptTable`` if a file that the newest rows need is gone or truncated: compacting the
+    rest would make the loss permanent.
     """
 
     def __init__(self, storage: Storage, config: TableConfig, *, whole: bool = True) -> None:
@@ -177,14 +177,14 @@ class FileListing:
         self._seen = {i.file_name for i in state.timeline.completed}
         self._names = {found.partition: set(found.names) for found in state.partitions()}
         for partition, names in sorted(self._names.items()):
-            state.group(partition, sorted(names))  # so the archive has been asked
+            state.group(partition, sorted(names))  # fills the archive's cache before the lock
         self._archive = state.archive
         if self._whole:
             check_table(state, self._names)
         warn_of_shared_names(storage, self._names)
 
     def now(self) -> tuple[TableState, Mapping[str, set[str]]]:
-        """The table's state at this moment, and the files of all that is completed in it."""
+        """The table's state at this moment, and the files of all its completed instants."""
         state = TableState.load(self._storage, self._config)
         self._archive.refresh()
         state.archive = self._archive
@@ -202,7 +202,7 @@ def plan_groups(
 ) -> list[PlannedGroup]:
     """The file groups to compact, in the strategy's order; [] if there is nothing to do.
 
-    Left out are groups that a pending compaction or log compaction has, and replaced ones. Raises
+    It leaves out replaced groups and those in a pending compaction or log compaction. Raises
     ``Unsupported`` while a clustering is pending, whose groups must not be compacted.
     """
     if any(i.action == CLUSTERING for i in state.timeline.pending):
@@ -226,7 +226,7 @@ def plan_groups(
 
 
 def taken_groups(state: TableState) -> set[tuple[str, str]]:
-    """(partition, file id) of groups that a pending (log) compaction has, or that are replaced."""
+    """(partition, file id) of groups that are replaced or in a pending compaction or log compaction."""
     found = set(state.compactions) | state.replaced(None)
     for instant in state.timeline.pending:
         if instant.action == LOGCOMPACTION:

@@ -1,25 +1,26 @@
-"""The executor of plans, whose shape compaction, log compaction and the metadata table's compaction share.
+"""The executor of plans, shared by compaction, log compaction and the metadata table's compaction.
 
   1. [[ lock: the plan, made of what is completed now -> publish t.<planned>.requested ]]    ``publish_plan``
-  2. a heartbeat on the plan's time: nobody else alive executes it                ``services.claim.claimed``
-  3. what a dead attempt of another engine left goes; t.<planned>.inflight                ``Execution.begin``
+  2. a heartbeat on the plan's time, so that no other live process executes it    ``services.claim.claimed``
+  3. remove what a dead attempt of another engine left; t.<planned>.inflight              ``Execution.begin``
   4. for each file: private file, a look at the plan, its place                   ``planned_files.make_file``
   5. [[ lock: is the plan still ours to complete? -> publish t_c.<completed> ]]        ``Execution.complete``
-  6. the plan's private files and markers go
+  6. remove the plan's private files and markers
 
-A service says what it plans, what a file holds, and what must still hold in 5. Cleaning and restoring, which
-make no files, have 1, 2 and 5 from here (``publish_plan``, ``publish_end``).
+A service defines what it plans, what each file holds, and what must still hold in 5. Cleaning and restoring,
+which make no files, use only 1, 2 and 5 (``publish_plan``, ``publish_end``).
 
-**Why anybody may do it, several at once.** The name of a new file follows from plan and file group alone and
-its rows from the plan's files alone, so it does not matter who makes it or how often: the first one's stays,
-every other executor finds it. Whoever comes too late changes nothing: in 4 an executor looks whether the plan
-is still pending when its private file is whole, and then gives it its place; whoever completes the plan
-removes all private files of it afterwards (6), so a stopped executor that wakes up between the look and the
-place finds nothing to put there (the order of the completion fence, ``publish.link_fence``). The heartbeat
-saves double work; nothing depends on it.
+**Why any number of processes may do it at once.** The name of a new file follows from plan and file group
+alone, and its rows from the plan's files alone. So it does not matter who makes it or how often: the first
+one stays, and every other executor finds it. A late executor changes nothing: in 4, once its private file is
+whole, it checks that the plan is still pending, and then links the file into place. The process that
+completes the plan removes all its private files afterwards (6), so an executor that is suspended between
+check and link finds nothing to link when it wakes up (the order of the completion fence,
+``publish.link_fence``). The heartbeat only avoids double work.
 
-**A crash** after 1 leaves a plan that anybody executes; in 4, private files, and files of an instant that is
-not completed, which no reader shows and the next executor finds; after 5, private files, which are swept.
+**After a crash** in 1 there is a plan that any process can execute; in 4, private files, and files of an
+instant that is not completed, which no reader shows and the next executor finds; after 5, private files,
+which are swept.
 """
 
 from __future__ import annotations
@@ -62,10 +63,10 @@ def publish_plan(
     before_link: Callable[[str], None] = lambda time: None,
     folder: str = paths.TIMELINE,
 ) -> Published[D]:
-    """Publish a plan that ``make`` makes under the lock, of the timeline there; None: there is nothing to do.
+    """Publish a plan that ``make`` builds under the lock from the timeline; None means nothing to do.
 
-    ``name(time)``: of the requested file, by default ``time.action.requested``. The other arguments, and what
-    it raises: as ``Publisher.publish``.
+    ``name(time)`` names the requested file, by default ``time.action.requested``. The other arguments and
+    errors are those of ``Publisher.publish``.
     """
     with preparing(ctx.seams, action) as prepare:
 
@@ -94,10 +95,10 @@ def publish_end(
     before_link: Callable[[str], None] = lambda time: None,
     folder: str = paths.TIMELINE,
 ) -> Published[D]:
-    """Complete the plan of ``time``: its completed file, unless ``decide`` ends it under the lock.
+    """Publish the completed file of the plan ``time``, unless ``decide`` returns a decision under the lock.
 
-    ``changes``: what the metadata table is told with it; None where that says nothing of such an action.
-    ``owner``: in whose name the private file stands. Raises what ``Publisher.publish`` raises.
+    ``changes``: file changes for the metadata table; None if it does not record such actions. ``owner``:
+    prefix of the private file's name, by default ``time``. Raises what ``Publisher.publish`` raises.
     """
     with prepared(ctx.seams, owner or time, content) as private:
 
@@ -113,7 +114,7 @@ def publish_end(
 
 @dataclass(frozen=True)
 class Execution(ABC, Generic[Stat, Done]):
-    """A claimed plan of new files, one for each of its operations (of which an ended plan has none)."""
+    """A claimed plan that makes one new file per operation; a plan that has ended has no operations."""
 
     kind: ClassVar[Kind]
 
@@ -121,20 +122,20 @@ class Execution(ABC, Generic[Stat, Done]):
     time: str
     operations: tuple[CompactionOperation, ...]
 
-    # -- what a service says -----------------------------------------------------------------------
+    # -- what a service defines --------------------------------------------------------------------
 
-    #: the schema that the commit names
+    #: the schema recorded in the commit
     @property
     @abstractmethod
     def schema(self) -> str: ...
 
     @abstractmethod
     def file_name(self, number: int) -> str:
-        """Of the new file of the operation with this number; it follows from the plan alone."""
+        """Name of the new file of the operation with this number, determined by the plan alone."""
 
     @abstractmethod
     def ended(self, section: Section, stats: Sequence[Stat]) -> Done | None:
-        """Under the lock: what became of the plan, None if it is still ours to complete with ``stats``."""
+        """Under the lock: the plan's outcome, or None if it is still ours to complete with ``stats``."""
 
     @abstractmethod
     def result(self, completion: str | None, stats: Sequence[Stat]) -> Done:
@@ -144,11 +145,11 @@ class Execution(ABC, Generic[Stat, Done]):
 
     @property
     def folder(self) -> Storage:
-        """The table whose plan it is."""
+        """Storage of the table that the plan belongs to."""
         return self.ctx.seams.storage
 
     def outer(self, path: str) -> str:
-        """The path of a file of ``folder`` from the data table's folder."""
+        """The path of a file in ``folder``, relative to the data table."""
         return path
 
     def publish(self, content: bytes, stats: Sequence[Stat]) -> Published[Done]:
@@ -165,7 +166,7 @@ class Execution(ABC, Generic[Stat, Done]):
     # -- what is the same for all -------------------------------------------------------------------
 
     def path(self, number: int) -> str:
-        """Of the new file, in ``folder``."""
+        """Path of the new file in ``folder``."""
         return paths.in_partition(self.operations[number].partition, self.file_name(number))
 
     def begin(self) -> None:
@@ -174,14 +175,16 @@ class Execution(ABC, Generic[Stat, Done]):
         create_once(self.folder, paths.timeline_file(f"{self.time}.{self.kind.planned}.{INFLIGHT}"))
 
     def others(self) -> dict[str, int]:
-        """Path -> store time of what another engine's execution of the plan left: it may be cut off, and
-        readers would choose between it and ours, or take both."""
+        """Path -> store time of files left by another engine's execution of the plan.
+
+        They may be truncated, and readers would choose between them and ours, or read both.
+        """
         ours = {self.path(number) for number in range(len(self.operations))}
         found = other_files(self.folder, self.time, self.operations, ours, self.kind.parse)
         return {self.outer(path): made for path, made in found.items()}
 
     def check_no_others(self) -> None:
-        """``Unavailable`` where another engine has begun to execute the plan, too."""
+        """Raise ``Unavailable`` if another engine executes the plan too."""
         if others := self.others():
             raise Unavailable(
                 f"another engine executes the {self.kind.what} {self.time} too: {min(others)}; nothing was"
@@ -190,7 +193,7 @@ class Execution(ABC, Generic[Stat, Done]):
             )
 
     def check_there(self, stats: Sequence[Stat]) -> None:
-        """``Unavailable`` where a rollback took a file of ours."""
+        """Raise ``Unavailable`` if a rollback removed one of our files."""
         for stat in stats:
             path = paths.in_partition(stat.partition, stat.file_name)
             if self.folder.stat(path) is None:
@@ -201,7 +204,7 @@ class Execution(ABC, Generic[Stat, Done]):
                 )
 
     def complete(self, stats: Sequence[Stat]) -> Done:
-        """Steps 5 and 6, unless somebody else did them or the plan was taken back."""
+        """Steps 5 and 6, unless another process did them or the plan was taken back."""
         storage = self.ctx.seams.storage
         folders = sorted({self.outer(stat.partition) for stat in stats})
         storage.settle([], folders, durable=self.ctx.services_sync)

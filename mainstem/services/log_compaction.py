@@ -1,4 +1,4 @@
-"""Log compaction: the small blocks of a file group's logs merged into one log file (Hudi RFC-48).
+"""Log compaction: merges the small blocks of a file group's logs into one log file (Hudi RFC-48).
 
 The steps are those of ``services.executor``, with a second look at the plan in 3:
 
@@ -9,18 +9,18 @@ The steps are those of ``services.executor``, with a second look at the plan in 
   4. [[ lock: still pending, the runs unbroken, no older write in flight -> publish L_c.deltacommit ]]
   5. remove private files and markers
 
-The sources stay on disk; readers put the merged blocks in their place. Which runs may be merged, and
-what must not have happened at step 4, is said in ``log_compaction_plan``. Under the lock every run is
-checked anew: if a compaction took its file group, or an older instant completed, the plan is taken back
-by a rollback, and nothing was changed.
+The sources stay on disk; readers use the merged blocks in their place. ``log_compaction_plan`` says which
+runs may be merged and what must still hold at step 4. Under the lock every run is checked again: if a
+compaction took its file group, or an older instant completed, a rollback takes the plan back, and nothing has
+changed.
 
-What a crash leaves, and what a process that was stopped can still do: after 1 or 2 a plan, which
-anybody executes later (compactions leave its file groups alone meanwhile). In 3 a private file, swept
-at completion, or a file of an instant that is not completed, which no reader shows and the next
-execution takes for its own: its name follows from plan and file group, its content from the plan's
-files. Who wakes up after the completion finds its private file gone or the name taken; who wakes up
-after the plan was taken back finds that at its second look and removes what it made. In 4 the fence
-decides. After 4 markers, which are swept later.
+**After a crash** in 1 or 2 there is a plan, which any process executes later (compactions leave its file
+groups alone meanwhile). In 3 there is a private file, swept at completion, or a file of an instant that is
+not completed, which no reader shows. The next execution adopts it: its name follows from plan and file group,
+its content from the plan's files. After 4 there are markers, which are swept later.
+
+**A suspended process that wakes up** after the completion finds its private file gone or the name taken. If
+the plan was taken back, it notices at its second look and removes what it made. In 4 the fence decides.
 
 Hudi: ``RunCompactionActionExecutor`` (LOG_COMPACT), ``FileGroupReaderBasedAppendHandle``. Different from
 Java, rows keep the commit time of the write they come from, so a log compaction changes no cell.
@@ -69,10 +69,10 @@ __all__ = ["LogCompaction", "LogCompactionOptions", "execute", "pending", "sched
 
 @dataclass(frozen=True)
 class LogCompaction:
-    """What became of one plan. ``completion`` is None if it is not completed by this call.
+    """The outcome of one plan. ``completion`` is None if this call did not complete it.
 
     ``files``: paths of the new log files; ``rows`` and ``deletes``: rows and deleted keys in them;
-    ``log_files``: merged; ``given_up``: why the plan was taken back, None if it was not.
+    ``log_files``: number of merged log files; ``given_up``: why the plan was taken back, None if it was not.
     """
 
     requested: str
@@ -155,12 +155,12 @@ def _must_wait(
 
 
 def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> LogCompaction | None:
-    """Execute one plan; None if a living executor has it.
+    """Execute one plan; None if a live executor has it.
 
     A plan that is completed or gone gives a ``LogCompaction`` without work done; one that can no longer
-    be followed is taken back (``given_up``). Other failures leave the plan pending: the next execution
-    goes on with the files that are done. Raises ``CorruptTable`` for damaged files, ``Unavailable``
-    for trouble with storage and while a write is in flight that has to end first.
+    be followed is taken back (``given_up``). After other failures the plan stays pending, and the next
+    execution keeps the finished files. Raises ``CorruptTable`` for damaged files, ``Unavailable`` for trouble
+    with storage and while a write is in flight that has to end first.
     """
     with claimed(ctx, time, "the log compaction") as ours:
         return _execute(ctx, time, progress) if ours else None
@@ -183,7 +183,7 @@ def _execute(ctx: WriterContext, time: str, progress: Progress) -> LogCompaction
     for number, operation in enumerate(operations):
         try:
             stats.append(run.merge(number, operation))
-        except Unsupported as error:  # it would stand in the way of compactions for ever
+        except Unsupported as error:  # a pending plan would block compactions for ever
             return _give_up(ctx, time, error.message)
         progress(f"log compaction {time}, file groups", len(stats), len(operations))
     done = execution.complete(stats)
@@ -200,7 +200,10 @@ def _broken(
 
 
 def _bound(ctx: WriterContext, time: str, operations: Sequence[CompactionOperation]) -> str:
-    """Writes requested before it must be merged or have ended: up to where merged blocks are read."""
+    """The time before which every requested write must be merged or have ended.
+
+    It is the place at which readers apply the merged blocks.
+    """
     if not _options(ctx).beside_writers:
         return time
     return max((place(ctx.seams.storage, o) for o in operations), default=time)
@@ -214,7 +217,7 @@ def _ended(timeline: ActiveTimeline, time: str) -> LogCompaction:
 
 
 def _give_up(ctx: WriterContext, time: str, reason: str) -> LogCompaction:
-    """Take the plan back by a rollback; whoever still executes it finds that."""
+    """Take the plan back by a rollback; any other executor of it will notice."""
     roll_back(ctx, Instant(time, LOGCOMPACTION, INFLIGHT), own=True)
     sweep_private(ctx.seams.storage, time)
     return LogCompaction(time, None, given_up=reason)

@@ -1,12 +1,14 @@
-"""Planning a log compaction: which file groups, which run of their log files.
+"""Plans a log compaction: which file groups, and which run of their log files.
 
-Hudi: ``HoodieLogCompactionPlanGenerator``, which plans beside writers in flight as well. A merged block
-stands for its sources at the place of the latest of them, so nothing that sorts before that place may
-complete later: planned is only what was requested before the oldest write in flight. So do readers of
-Hudi 1.2, and ours. Those of 1.0 and 1.1 replay the sources and then the merged block at its own time,
-after everything requested before it (seen with Spark and 1.1.1, whatever
-``hoodie.optimized.log.blocks.scan.enable`` says): for them nothing may be in flight at all, and that is
-the rule here unless ``hoodie.mainstem.log.compaction.beside.writers`` promises that nobody reads with them.
+Hudi: ``HoodieLogCompactionPlanGenerator``, which also plans beside writers in flight. Readers of Hudi 1.2,
+and ours, apply a merged block in place of its sources, at the position of the latest of them. So nothing that
+sorts before that position may complete later: a plan takes only logs requested before the oldest write in
+flight.
+
+Readers of 1.0 and 1.1 replay the sources and then the merged block at its own time, after everything
+requested before it (seen with Spark and 1.1.1, whatever ``hoodie.optimized.log.blocks.scan.enable`` says).
+For them no write may be in flight at all, and that is the rule here, unless
+``hoodie.mainstem.log.compaction.beside.writers`` promises that no such reader is used.
 """
 
 from __future__ import annotations
@@ -58,10 +60,10 @@ class LogCompactionOptions:
 
 @dataclass
 class BlockCounts:
-    """How many blocks a run of logs has, or that it cannot be merged; each run is looked at once.
+    """Counts the blocks in runs of logs, and finds runs that cannot be merged; looks at each run once.
 
-    The look opens every file, so it is taken before the lock; under the lock only runs are opened that
-    became longer meanwhile.
+    The look opens every file, so it happens before the lock is taken; under the lock only runs that have
+    grown meanwhile are opened.
     """
 
     spec: ReadSpec
@@ -75,9 +77,9 @@ class BlockCounts:
         return self._merged[path]
 
     def of(self, state: TableState, operation: CompactionOperation) -> int:
-        """Blocks that count; 0 for runs with blocks that are not merged (partial updates).
+        """Number of blocks to merge; 0 for runs with blocks that cannot be merged (partial updates).
 
-        What one log compaction wrote counts as one: it would otherwise be merged again for ever.
+        The blocks of one log compaction count as one: otherwise they would be merged again for ever.
         """
         _, logs = split_paths(operation.partition, None, operation.log_files)
         if logs not in self._known:
@@ -95,14 +97,14 @@ class BlockCounts:
 
 
 def sources_of(storage: Storage, path: str) -> frozenset[str]:
-    """Instants whose blocks a log compaction's file stands for; empty for other log files."""
+    """Instants whose blocks a log compaction's file replaces; empty for other log files."""
     for block in read_blocks(maps.view(storage, path), path=path):
         return frozenset(block.headers.get(Header.COMPACTED_BLOCK_TIMES, "").split(",")) - {""}
     return frozenset()
 
 
 def place(storage: Storage, operation: CompactionOperation) -> str:
-    """Where readers put the merged block: the newest instant in the run that is no log compaction."""
+    """Where readers apply the merged block: the newest instant in the run that is no log compaction."""
     raw = ""
     for log in filter(None, map(paths.parse_log_name, operation.log_files)):
         path = paths.in_partition(operation.partition, log.name)
@@ -112,12 +114,12 @@ def place(storage: Storage, operation: CompactionOperation) -> str:
 
 
 def pending(timeline: ActiveTimeline) -> list[str]:
-    """Requested times of the log compactions that are planned and not completed, oldest first."""
+    """Requested times of log compactions that are planned but not completed, oldest first."""
     return [i.requested for i in timeline.pending if i.action == LOGCOMPACTION]
 
 
 def writes_in_flight(timeline: ActiveTimeline, before: str | None = None) -> list[Instant]:
-    """Pending writes, oldest first; ``before``: of those only the ones requested earlier."""
+    """Pending writes, oldest first; with ``before``, only those requested earlier than that."""
     return [i for i in timeline.pending if i.action in WRITES and (before is None or i.requested < before)]
 
 
@@ -126,8 +128,8 @@ def plan_runs(
 ) -> list[PlannedGroup]:
     """The runs to merge: of each file group the newest slice's logs up to the oldest write in flight.
 
-    Left out are groups that a pending compaction or log compaction has, replaced ones, and those with
-    fewer than ``blocks_min`` blocks. Raises ``Unsupported`` while a clustering is pending.
+    It leaves out replaced groups, those in a pending compaction or log compaction, and those with fewer than
+    ``blocks_min`` blocks. Raises ``Unsupported`` while a clustering is pending.
     """
     if any(i.action == CLUSTERING for i in state.timeline.pending):
         raise Unsupported(
@@ -152,10 +154,10 @@ def plan_runs(
 def _run(
     storage: Storage, found: FileSlice, until: str | None, counts: BlockCounts
 ) -> CompactionOperation:
-    """The logs before ``until``, and those later ones that stand for some of them.
+    """The logs before ``until``, and later merged ones that replace some of them.
 
-    An earlier merged block is merged again instead of its sources: two blocks for one source are not
-    told apart by every reader. One that stands for logs on both sides of ``until``, as Java's may, leaves
+    An earlier merged block is merged again instead of its sources, because not every reader can handle two
+    merged blocks for one source. If one replaces logs on both sides of ``until``, as Java's may, there is
     nothing to merge.
     """
     logs = [log for log in map(paths.parse_log_name, found.log_files) if log is not None]
@@ -179,11 +181,11 @@ def broken(
 ) -> str | None:
     """Why the run of a plan can no longer be merged, None if it can.
 
-    ``bound``: whatever was requested before it has to be in the run.
+    ``bound``: every log requested before it must be in the run.
 
-    Its logs must still be the first of the newest slice: a compaction that was planned since would take
-    them and leave the merged file to the slice after it, and a log that completed before or between
-    them would change its place.
+    The run's logs must still be the first of the newest slice. A compaction planned since would take them and
+    leave the merged file in the next slice; a log that completed before or between them would be merged in
+    the wrong order.
     """
     where = f"{operation.file_id} in partition {operation.partition!r}"
     if (operation.partition, operation.file_id) in state.replaced(None):

@@ -1,8 +1,8 @@
-"""What a log compaction makes: the merged log file of each file group.
+"""Makes the merged log file of each file group in a log compaction.
 
-The second look at the plan, after the file appeared, is for an executor that was stopped before it while the
-plan was taken back: its file belongs to no instant, and Java would show it once its active timeline
-begins later. See ``log_compaction`` for the order of all steps.
+After the file has appeared, the executor looks at the plan a second time: it may have been suspended while
+the plan was taken back. Its file would then belong to no instant, and Java would show it once the active
+timeline starts later. See ``log_compaction`` for the order of all steps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mainstem.writers.rollback import condemned
 LOG_COMPACTIONS = Kind(
     "log compaction", LOGCOMPACTION, DELTACOMMIT, "LOG_COMPACT", paths.parse_log_name
 )
-#: of rows in one block, before they are encoded; Java's default block size
+#: bytes of rows in one block before encoding; Java's default block size
 _BLOCK_BYTES = 256 * MIB
 
 
@@ -45,9 +45,9 @@ def final_name(time: str, number: int, operation: CompactionOperation) -> str:
 
 
 def log_spec(ctx: WriterContext, state: TableState) -> ReadSpec:
-    """How logs are read to be written again: all columns, as they are stored.
+    """How logs are read for rewriting: all columns, as they are stored.
 
-    Raises ``Unsupported`` for tables whose logs cannot be.
+    Raises ``Unsupported`` for tables whose logs cannot be rewritten.
     """
     spec = read_spec(state, None, None, None, "error", stored=True)
     refuse_own_merger(spec.rules)
@@ -75,7 +75,7 @@ class LogMerge:
         return cls(ctx, time, state, log_spec(ctx, state), text, schema)
 
     def merge(self, number: int, operation: CompactionOperation) -> LogCompactionStat:
-        """Make the new log file of one file group, or find that it is there."""
+        """Make the new log file of one file group, or find it already made."""
         storage, clock, random = self.ctx.seams.storage, self.ctx.seams.clock, self.ctx.seams.random
         began = clock.monotonic_ms()
         name = final_name(self.time, number, operation)
@@ -119,7 +119,7 @@ class LogMerge:
         )
 
     def _folded(self, operation: CompactionOperation) -> tuple[FoldedLogs, list[str], int]:
-        """The logs folded, the instants whose blocks count in them, and how many blocks."""
+        """The folded logs, the instants of their blocks, and the number of blocks."""
         _, logs = split_paths(operation.partition, None, operation.log_files)
         split = Split(operation.partition, operation.file_id, None, logs, self.spec)
         runs = log_runs(self.state.storage, split)

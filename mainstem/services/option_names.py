@@ -1,4 +1,4 @@
-"""The names of all options of table services, for those who refuse what nobody reads."""
+"""The names of all options of table services; refuses names that nothing reads."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ FLINK_KEYS = {
     option.flink: option for option in services.OPTIONS if option.flink.startswith(families.SERVICES)
 }
 
-#: begin like options of services, and are read elsewhere
+#: names that begin like options of services but are read elsewhere
 _ELSEWHERE = frozenset((FAILED_WRITES, FAILED_WRITES_OLD, PAYLOAD_CLASS))
 
 
 def name_meant(name: str) -> str | None:
-    """The service's option of which an unknown name is a typing error, or which Flink calls so."""
+    """The service's option that an unknown name misspells, or that has this name in Flink; None if none."""
     if name.startswith(families.CLUSTERING):
         return None  # Hudi's own, of the one service that is not here
     near = difflib.get_close_matches(name, sorted(SERVICE_KEYS), n=1, cutoff=0.85)
@@ -32,10 +32,10 @@ def name_meant(name: str) -> str | None:
 
 
 def check_service_names(names: Iterable[str]) -> None:
-    """No option of a table service is ignored silently.
+    """Make sure that no option of a table service is ignored silently.
 
-    Raises ``Invalid`` for a typing error and for names that only Flink has, with the name meant; warns of
-    Hudi's other options of services, which have no effect here. Options of other things are not looked at.
+    Raises ``Invalid`` for typing errors and for Flink's own names, and names the option meant; warns about
+    Hudi's other service options, which have no effect here. Ignores options of anything else.
     """
     idle = []
     for name in sorted(names):
@@ -55,10 +55,10 @@ def check_service_names(names: Iterable[str]) -> None:
 
 
 def check_service_values(properties: Mapping[str, str]) -> None:
-    """Every option of a service has a value that it takes, whether or not the service runs.
+    """Check the values of all service options, whether or not the service runs.
 
-    Raises ``Invalid`` for one that does not parse and for bounds that cannot hold together, ``Unsupported``
-    for a strategy of compaction that is not there.
+    Raises ``Invalid`` for a value that does not parse and for contradictory bounds, ``Unsupported`` for an
+    unknown compaction strategy.
     """
     RunOptions.from_properties(properties)
     log_compaction_plan.LogCompactionOptions.from_properties(properties)

@@ -1,8 +1,7 @@
-"""What executions of one plan leave beside what they publish: files of another engine's attempt, private
-files, markers.
+"""Cleans up after executions of a plan: files of another engine's attempt, private files, markers.
 
-Java's executions show no heartbeat and give their files names of their own; ours have one name per file
-group, whoever executes. So whatever else carries the plan's time in its name is Java's.
+Java's executors show no heartbeat and choose their own file names; ours use one name per file group,
+whichever process executes. So any other file with the plan's time in its name is Java's.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ def other_files(
 
 
 def forget_other_attempt(ctx: WriterContext, time: str, files: dict[str, int], what: str) -> None:
-    """Remove what a dead Java executor of ``what`` left (``other_files``).
+    """Remove the files that a dead Java executor of ``what`` left (``other_files``).
 
-    One counts as dead when its files have rested for as long as a heartbeat of another engine may; before
-    that ``Unavailable`` names a file.
+    An executor counts as dead once its files have not changed for as long as another engine's heartbeat may
+    be silent; before that, raises ``Unavailable`` and names a file.
     """
     if not files:
         return
@@ -59,7 +58,7 @@ def forget_other_attempt(ctx: WriterContext, time: str, files: dict[str, int], w
 
 
 def sweep_private(storage: Storage, time: str) -> None:
-    """After a plan's end, when nobody links a file of it any more: its private files and markers."""
+    """Remove a plan's private files and markers after its end, when nothing can link its files any more."""
     try:
         for name in sorted(storage.names(paths.PREPARED)):
             if name.startswith(f"{time}-"):

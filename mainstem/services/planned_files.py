@@ -1,7 +1,7 @@
-"""The files of a plan, each of which anybody may make, on any machine that reaches the table.
+"""Makes the files of a plan; any process on any machine that reaches the table may make each of them.
 
-Free of everything that only a writer needs: tasks of a cluster import it (``services.compact_group``). For
-what makes this safe see ``services.executor``.
+It imports nothing that only a writer needs, because tasks of a cluster import it
+(``services.compact_group``). ``services.executor`` explains why this is safe.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from mainstem.publish.staging import Content, Swept, put_whole
 from mainstem.storage import paths
 from mainstem.storage.protocol import FileInfo, Storage
 
-#: ``paths.parse_base_name`` and the like: what a file's name says, None for any other name
+#: ``paths.parse_base_name`` and the like: the parsed file name, None for any other name
 Parse = Callable[[str], paths.BaseName | paths.LogName | None]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a service calls its plans. ``what``: for people; ``planned``, ``completed``: actions of the
-    timeline; ``operation``: Hudi's name in the commit; ``parse``: names of the files that it makes."""
+    """The names that a service uses for its plans.
+
+    ``what``: for people; ``planned``, ``completed``: actions on the timeline; ``operation``: Hudi's name in
+    the commit; ``parse``: parses the names of the files that it makes.
+    """
 
     what: str
     planned: str
@@ -43,12 +46,12 @@ def make_file(
     marker: str | None = None,
     then: Callable[[], None] = lambda: None,
 ) -> FileInfo:
-    """Step 4 of the file ``target`` of a plan: make it, or find that it is there; any number may try at once.
+    """Step 4 for the file ``target`` of a plan: make it, or find it already made; any number may try at once.
 
-    ``identity``: hexadecimal text that no other attempt has. ``content`` is asked for if the file is not
-    there, ``wanted`` whether the plan still stands. ``then`` is called when the file has appeared by this
-    call. ``what`` the plan is of, for people. Raises ``Unavailable`` where another executor ended the plan,
-    and what ``content`` raises.
+    ``identity``: hexadecimal text unique to this attempt. ``content`` is called if the file does not exist;
+    ``wanted`` says whether the plan still stands. ``then`` is called if this call made the file appear.
+    ``what`` names the plan in messages. Raises ``Unavailable`` if another executor ended the plan, and what
+    ``content`` raises.
     """
     private = paths.prepared(time, identity)
     ended = Unavailable(

@@ -1,4 +1,4 @@
-"""How long work tells what it has done: a function that is called after every piece of it."""
+"""Progress reports of long work: a function that is called after every piece of it."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ Progress = Callable[[str, int, int], None]
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """For callers who do not want to know."""
+    """Report nothing."""

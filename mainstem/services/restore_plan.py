@@ -1,10 +1,10 @@
-"""Planning a restore: which instants go, and why none may be planned now.
+"""Plans a restore: which instants go, or why none may be planned now.
 
   [[ lock: savepoint there? its files there? no live writer, no pending clean?
         -> publish r.restore.requested ]]
 
-The plan names every instant that goes (``services.restore_view``); ``services.restoring`` executes it and
-says what happens to whom meanwhile.
+The plan names every instant that goes (``services.restore_view``). ``services.restoring`` executes it and
+explains what readers and writers see meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mainstem.writers.rollback import roll_back_failed_writes
 def schedule(ctx: WriterContext, savepoint: str) -> str | None:
     """Plan a restore; its requested time, None if the table is at the savepoint already."""
     roll_back_failed_writes(ctx)
-    listing = FileListing(ctx.seams.storage, ctx.config, whole=False)  # it may be the way out of damage
+    listing = FileListing(ctx.seams.storage, ctx.config, whole=False)  # a restore may repair damage
 
     def content(timeline: ActiveTimeline) -> bytes | None:
         ctx.reread_config()
@@ -45,7 +45,7 @@ def schedule(ctx: WriterContext, savepoint: str) -> str | None:
 
 
 def _savepointed(timeline: ActiveTimeline, savepoint: str, base: str) -> Instant:
-    """The instant to go back to."""
+    """The instant to restore to."""
     saved = [i.requested for i in savepoint_instants(timeline)]
     if savepoint not in saved:
         raise Invalid(
@@ -69,8 +69,8 @@ def _what_goes(state: TableState, target: Instant, files: Mapping[str, set[str]]
     try:
         files_of(restored_state(state, going, target), files)
     except Invalid as error:
-        # A compaction planned before the savepoint and completed after it: its files may be cleaned by now,
-        # while the savepoint kept those below it.
+        # A compaction was planned before the savepoint and completed after it: its files may be cleaned by
+        # now, while the savepoint kept the files that it merged.
         merges = [i for i in state.timeline.instants if is_compaction(i) and i not in going]
         late = [i for i in merges if _after(i, target)]
         if not late:
@@ -96,7 +96,7 @@ def _impossible(state: TableState, target: Instant, error: Invalid) -> Invalid:
 
 
 def _check_archive(state: TableState, target: Instant) -> None:
-    """An archived instant stays completed whatever is deleted, so none may have to go."""
+    """Raises ``Invalid`` if an archived instant would have to go: it stays completed, whatever is deleted."""
     for row in state.archive.completed(target.completion or "").to_pylist():  # few: archiving stops before
         action, requested = row["action"], row["instantTime"]
         if action in WRITES and (action != COMMIT or requested > target.requested):
@@ -120,7 +120,7 @@ def _check_savepoints(timeline: ActiveTimeline, going: list[Instant], base: str)
 
 
 def _check_quiet(ctx: WriterContext, section: Section) -> None:
-    """Under the lock: nobody has an instant open who could still be working, and no clean is pending."""
+    """Under the lock: refuse while a live writer has an instant open, or a clean or the like is pending."""
     for instant in section.timeline.pending:
         if instant.action in WRITES:
             if not ctx.heartbeats.expired(instant.requested, section.store_now_ms()):

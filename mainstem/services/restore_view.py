@@ -1,9 +1,9 @@
-"""What a table looks like after a restore: which instants go, and which files are read then.
+"""The state of a table after a restore: which instants go, and which files are read then.
 
-As Java's restore (RestorePlanActionExecutor, RestoreInstantComparatorFactory), writes are told apart by
-*completion* time, since an instant that was requested early may complete late. Compactions are told apart
-by *requested* time: one that was requested before the savepoint holds nothing that completed after it,
-whenever it was completed itself, and what completed later lies on its base files.
+As in Java's restore (RestorePlanActionExecutor, RestoreInstantComparatorFactory), writes go by *completion*
+time, because an instant requested early may complete late. Compactions go by *requested* time: one requested
+before the savepoint holds nothing that completed after it, whenever it completed itself, and later writes lie
+on top of its base files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mainstem.timeline.instant import COMMIT, COMPACTION, WRITE_ACTIONS, Instant
 
 
 def is_compaction(instant: Instant) -> bool:
-    """A compaction, planned or (as on tables of log files every ``commit`` is) completed."""
+    """Whether this is a compaction, pending or completed: on these tables every ``commit`` is one."""
     return instant.action in (COMMIT, COMPACTION)
 
 
@@ -93,10 +93,10 @@ def files_of(view: PastState, files: Mapping[str, set[str]]) -> dict[str, list[s
 
 
 def kept_for(state: TableState, savepoint: Instant, files: Mapping[str, set[str]]) -> dict[str, list[str]]:
-    """What a savepoint must keep: the files of the restored table, and of the view at its completion.
+    """Files that a savepoint must keep: those of the restored table and of the snapshot at its completion.
 
     The two differ only around compactions that ran while ``savepoint`` was being written. Raises
-    ``Invalid`` if a clean took a file of either.
+    ``Invalid`` if a clean removed a file of either.
     """
     assert savepoint.completion is not None
     removed = removed_by_restore(state.timeline, savepoint)

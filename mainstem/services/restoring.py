@@ -1,41 +1,41 @@
-"""Restoring a table to a savepoint, with the writers that die, wake up and read meanwhile.
+"""Restoring a table to a savepoint, safe against processes that crash, wake up or read meanwhile.
 
   finish pending rollbacks, roll back dead writers
-  -> [[ lock: may it be? (``services.restore_plan``) -> publish r.restore.requested ]]
+  -> [[ lock: is it allowed? (``services.restore_plan``) -> publish r.restore.requested ]]
   -> r.restore.inflight
   1. completed files of the planned instants go, newest first; the metadata table, which may hold rows of
      them for good, is set aside (``metadata.commits.setting_aside``)
   2. data files of these instants go, found by listing all partitions
   3. inflight and requested files (plans of compactions too) go
-  4. private files of planned compactions go; what late executors and writers made since step 2 goes
+  4. private files of planned compactions go, and files that late executors and writers made since step 2
   5. markers and heartbeats go
   -> [[ lock: still pending? -> publish r_c.restore ]]
   -> the indexes that were set aside are built again, beside writers (``api.services``)
 
-**What goes** is in the plan (``services.restore_view``) and fixed by it. Pending instants of dead writers
-are in it too, so nobody who began before it can complete: a commit looks for the restore under the lock.
+**What goes** is fixed by the plan (``services.restore_view``). It includes pending instants of dead writers,
+so no writer that began before it can complete: a commit looks for the restore under the lock.
 
-**From the plan on** nothing but this restore is published (``Publisher``), so no writer, compaction or
-clean can rely on what goes, and mainstem's readers leave the planned instants out
-(``readers.planning.table_state``): to them the plan is the moment of the restore. A query that listed the
-timeline before the plan notices that completed instants are gone when it has listed its files, or that a
-file is gone, and starts again. Java's readers see instant after instant go.
+**Once the plan is published** nothing but this restore is published (``Publisher``), so no writer, compaction
+or clean can rely on instants that go. mainstem's readers leave the planned instants out
+(``readers.planning.table_state``): for them the restore takes effect with the plan. A query that listed the
+timeline before notices that completed instants or files are gone, and starts again. Java's readers see the
+instants disappear one by one.
 
-**A crash** leaves the plan pending: writers are refused and say so, and ``execute`` by anybody goes on;
-every step finds what is left of its work by listing. After step 1 no data file that goes is visible to
-anybody; step 1 is made durable before step 2 begins. Between 2 and 4 no instant has a timeline file without
-its plan standing beside it.
+**A crash** leaves the plan pending: writers are refused with that reason, and any process can continue with
+``execute``; every step finds its remaining work by listing. After step 1 no data file that goes is visible
+any more, and step 1 is durable before step 2 begins. Between 2 and 4 an instant that still has a timeline
+file also has its plan.
 
-**Two executions** at once, or one that wakes up after the restore: they delete only what names a planned
-instant, and these times are never given again, for the restore's own time lies above them and stays.
-Their completion finds the restore completed and ends.
+**Concurrent executions**, or one that wakes up after the restore, delete only files that name a planned
+instant. These times are never used again, because the restore's own time is later and stays on the timeline.
+At completion they find the restore completed, and end.
 
-**A writer or executor that wakes up**: its instant is gone, so it removes what it makes
-(``BucketAppender``), it finds its private file gone (``services.executor``), its commit is refused.
-What it leaves if it is killed just then is swept (``writers.leftovers``).
+**A writer or executor that wakes up** finds its instant gone: it removes what it makes (``BucketAppender``),
+or its private file is gone (``services.executor``), and its commit is refused. Files that it leaves if it is
+killed just then are swept (``writers.leftovers``).
 
-Hudi: ``RestorePlanActionExecutor``, ``BaseRestoreActionExecutor``, ``ListingBasedRollbackStrategy``; a Java
-restore that died is taken up from its plan as well. Java asks that all writers be stopped by hand.
+Hudi: ``RestorePlanActionExecutor``, ``BaseRestoreActionExecutor``, ``ListingBasedRollbackStrategy``. A Java
+restore that died is continued from its plan too. Java requires all writers to be stopped by hand.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ pending = pending_restores
 
 @dataclass(frozen=True)
 class Restored:
-    """What became of a restore to ``savepoint``.
+    """The outcome of a restore to ``savepoint``.
 
-    ``restore``, ``completion``: its own times, None if there was nothing to remove, or if it is not
-    completed; ``instants``: requested times of what went, newest first; ``files``: data files that this
-    execution removed.
+    ``restore``: its requested time, None if there was nothing to remove; ``completion``: None if it is not
+    completed; ``instants``: requested times of the removed instants, newest first; ``files``: number of data
+    files that this execution removed.
     """
 
     savepoint: str
@@ -110,11 +110,11 @@ class Restored:
 def restore(
     ctx: WriterContext, savepoint: str | None = None, *, progress: Progress = silent
 ) -> Restored:
-    """Remove everything that completed after the instant of a savepoint; goes on with a pending restore.
+    """Remove everything that completed after a savepoint's instant; continues a pending restore.
 
-    Without ``savepoint`` only a pending restore is finished. Raises ``Invalid`` where there is no such
-    savepoint or its state cannot be had, while a live writer has an instant open, and while a later
-    savepoint stands; ``Unavailable`` while a clean is pending or a living process executes the restore.
+    Without ``savepoint`` it only finishes a pending restore. Raises ``Invalid`` if there is no such savepoint
+    or its state cannot be restored, while a live writer has an instant open, and while a later savepoint
+    exists; ``Unavailable`` while a clean is pending or a live process executes the restore.
     """
     advice = "if its plan is on the timeline nobody can write until it is finished: restore again"
     with naming(ctx.base, "the restore did not end", advice):
@@ -151,10 +151,10 @@ def _pending_for(ctx: WriterContext, savepoint: str | None) -> str | None:
 
 
 def execute(ctx: WriterContext, time: str, progress: Progress = silent) -> Restored | None:
-    """Execute a planned restore, ours or Java's; None if a living process has it.
+    """Execute a planned restore, ours or Java's; None if another live process executes it.
 
-    Whatever fails leaves the plan pending: the next execution goes on. Raises ``CorruptTable`` for a plan
-    that is damaged, with nothing deleted.
+    After a failure the plan stays pending, and the next execution continues. Raises ``CorruptTable``, with
+    nothing deleted, for a damaged plan.
     """
     if not claim(ctx, time):
         return None
@@ -234,7 +234,7 @@ class _Run:
         return self._deleted
 
     def _remove_pending_files(self) -> None:
-        # Inflight before requested: a plan must not vanish from under what executes it.
+        # Inflight before requested: a plan must not vanish while its inflight file exists.
         shown = shown_on_timeline(self._storage, self._times)
         for instant in sorted(shown, key=state_rank, reverse=True):
             delete_with_checksum(self._storage, paths.timeline_file(instant.file_name))
@@ -260,7 +260,7 @@ class _Run:
         self._storage.settle([], sorted(set(touched)), durable=True)
 
     def forget_rollbacks(self) -> None:
-        """Rollbacks of planned instants, by which a Java restore does its work; nothing is left of them."""
+        """Remove pending rollbacks of planned instants, with which a Java restore does its work."""
         timeline = self._ctx.publisher.timeline()
         for instant, rollback in sorted(condemned(self._storage, timeline).items()):
             if instant in self._times:

@@ -1,29 +1,28 @@
-"""Rolling back one named instant, as Hudi's ``rollback_to_instant`` procedure, where nothing is lost by it.
+"""Rolls back one named instant, like Hudi's ``rollback_to_instant`` procedure, if nothing else is lost by it.
 
-What can be taken back:
+These can be rolled back:
 
-- a pending write whose writer is dead (its heartbeat expired);
-- a pending compaction or log compaction that no living executor has: the files that it made, and its plan.
-  Hudi keeps the plan. Here it goes, because the names of new base files follow from the plan: a rollback
-  that was stopped half way and wakes up would delete the files of a later execution of the same plan.
-  What the plan held is planned again by the next ``schedule``;
-- the completed write or compaction that completed last, if nothing rests on it: no savepoint of it, no
-  pending plan that reads its files, no clean that removed what lay below it or is about to.
+- a pending write whose writer is dead (its heartbeat has expired);
+- a pending compaction or log compaction without a live executor: both its files and its plan go. Hudi keeps
+  the plan. Here the names of new base files follow from the plan, so a suspended rollback that wakes up would
+  delete the files of a later execution of the same plan. The next ``schedule`` plans the same work again;
+- the write or compaction that completed last, if nothing depends on it: no savepoint of it, no pending plan
+  that reads its files, no clean that removed (or is about to remove) the files that it superseded.
 
-Everything else is refused with the reason; to go back further there is ``services.restoring``.
+Everything else is refused with the reason; ``services.restoring`` goes back further.
 
   [[ lock: the checks -> publish r.rollback.requested with the plan ]] -> r.rollback.inflight
   -> a completed instant: its completed file goes, and the metadata table, of which any part may hold rows of
      it, is set aside (``metadata.commits.setting_aside``) -> its data files go
   -> [[ lock: its pending files go -> publish r_c.rollback ]] -> of compactions: private files, late files
 
-From the plan on the instant cannot complete (commits and compactions look for such plans under the lock),
-and queries do not show it (``timeline.restore_records.shown_timeline``). A crash leaves the plan, which the
-next writer or ``roll_back_failed_writes`` goes on with. Whoever wakes up late deletes only what names the
-instant, whose time is never given again.
+Once the plan is published, the instant cannot complete (commits and compactions look for such plans under the
+lock), and queries do not show it (``timeline.restore_records.shown_timeline``). A crash leaves the plan,
+which the next writer or ``roll_back_failed_writes`` continues. A process that wakes up late deletes only
+files that name the instant, whose time is never used again.
 
-A view at a completion time between the instant's completion and its rollback would change; it is refused
-(``readers.planning.history.check_settled``), for which the rollback's files hold the completion time.
+A query as of a time between the instant's completion and its rollback would change its answer, so it is
+refused (``readers.planning.history.check_settled``); for this, the rollback's files hold the completion time.
 """
 
 from __future__ import annotations
@@ -58,10 +57,10 @@ _PLANS = (COMPACTION, LOGCOMPACTION)
 
 
 def roll_back_instant(ctx: WriterContext, requested: str) -> RolledBackInstant:
-    """Take one instant back for good; goes on with a rollback of it that died.
+    """Roll back one instant for good; continues a rollback of it that died.
 
-    Raises ``Invalid`` where it must not be taken back, with the reason, ``Unavailable`` if it may be tried
-    again later.
+    Raises ``Invalid`` with the reason if the instant must stay, ``Unavailable`` if a later attempt may
+    succeed.
     """
     try:
         return _roll_back(ctx, requested)
@@ -196,5 +195,5 @@ def _cleaned(ctx: WriterContext, timeline: ActiveTimeline, instant: Instant) -> 
     path = paths.timeline_file(instant.file_name)
     data = ctx.seams.storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
     if not decode_commit(data, path=path).compacted:
-        return None  # what it wrote lies on files that a clean keeps
+        return None  # its log files lie on slices that a clean keeps
     return f"the clean {after[0]} may have removed the files that it merged"

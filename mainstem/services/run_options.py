@@ -1,19 +1,19 @@
-"""When services run: Hudi's switches, read once into what runs in a round, after a commit, beside it.
+"""When services run: reads Hudi's switches into what runs in a round, after a commit and beside it.
 
 Three ways to run a service, and the options that choose among them:
 
-  a round         somebody asks for it (``Table.run_services``, ``mainstem services``, Spark): everything
-                  runs that is due and not switched off
+  a round         on request (``Table.run_services``, ``mainstem services``, Spark): everything runs that is
+                  due and not switched off
   after a commit  the writer that committed runs it and waits (Hudi's "inline")
   beside commits  a thread of the writer's process runs it, woken by commits; the writer never waits
 
-Hudi runs cleaning and archiving in every writer unless told not to. Here a plain writer gets work that
-nobody asked for neither after nor beside its commits: a switch counts there only if it was *set*, by the
-caller or in the table's properties. The metadata table's own services are the exception: where a table has
-one, they run after each commit that makes them due, as Hudi's do, for without them nothing of the data
-table's timeline can be archived. With ``hoodie.mainstem.services.automatic=true``, the default of streams
-alone, Hudi's defaults hold, and what they run after a commit runs beside it. Writers that compact, after or
-beside their commits, refresh vector indexes beside them.
+Hudi runs cleaning and archiving in every writer unless told not to. Here a plain writer does no unrequested
+work after or beside its commits: a switch counts there only if it was *set*, by the caller or in the table's
+properties. The metadata table's own services are the exception: they run after each commit that makes them
+due, as Hudi's do, because without them the data table's timeline cannot be archived. With
+``hoodie.mainstem.services.automatic=true``, the default for streams only, Hudi's defaults hold, and services
+that Hudi would run after a commit run beside it. Writers that compact, after or beside their commits, also
+refresh vector indexes beside them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class RunOptions:
         return bool(self.after or self.beside or self.after_plans)
 
     def with_metadata(self) -> RunOptions:
-        """The same of a table that got a metadata table since."""
+        """The same options for a table that has got a metadata table since."""
         chosen = {*self.after, METADATA}.difference(self.off)
         return replace(self, after=tuple(service for service in SERVICES if service in chosen))
 
@@ -96,7 +96,7 @@ class RunOptions:
 
 
 class _Switches:
-    """The options by their newest names; each is checked, used or not."""
+    """The options by their newest names; all are validated, even unused ones."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         given = [switch for switch in RUN_KEYS if switch.found_as(properties) in properties]
@@ -109,7 +109,7 @@ class _Switches:
         return self._found.get(key, default)
 
     def off(self) -> dict[str, str]:
-        """What rounds leave out, and the switch that says so."""
+        """Services that rounds leave out -> the switch that says so."""
         off = {}
         for service, key, wrong in (
             (COMPACTION, COMPACT_ASYNC, False),

@@ -1,15 +1,15 @@
-"""One round of table services: what is due, in the order in which one helps the next.
+"""One round of table services: runs those that are due, in an order in which each helps the next.
 
   rollback -> log compaction -> compaction -> cleaning -> metadata table -> archiving -> vector indexes
 
-Rollback first: an instant of a dead writer holds cleaning and archiving back. Then what makes reading
-faster, then what removes files that this left over, then the metadata table, in which all of it was noted,
-then the timeline, which cleaning and the metadata table's compaction have just released. Vector indexes last,
-which take the longest, and of the files that compaction has just made.
+Rollback comes first, because an instant of a dead writer holds back cleaning and archiving. Compactions make
+reading faster, and cleaning removes the files that they replaced. Then come the metadata table, which
+recorded all of this, and the timeline, which cleaning and the metadata table's compaction have just released.
+Vector indexes are last: they take the longest, and index the files that compaction has just made.
 
-A round has no state of its own, and no promise rests on it: it calls services that are each right when
-several processes run them at once, when they die at any step, and when they are left out. So any number of
-processes may run rounds, each service fails alone, and a round that ends early is gone on with by the next.
+A round has no state of its own, and no guarantee depends on it: each service is correct when several
+processes run it at once, when it dies at any step, and when it is left out. So any number of processes may
+run rounds, each service fails alone, and the next round continues one that ended early.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ServiceWarning(UserWarning):
 
 
 class Result(Protocol):
-    """What a service did: a dataclass, and for people one line."""
+    """What a service did: a dataclass that describes itself in one line."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -53,7 +53,7 @@ class Result(Protocol):
 
 @dataclass(frozen=True)
 class ServiceRun:
-    """What became of one service in one round.
+    """The outcome of one service in one round.
 
     ``results``: what it did, of the kinds that its own method on tables returns. ``off``: the switch that
     kept it out. ``error``: why it stopped; what ``results`` hold stands.
@@ -127,7 +127,7 @@ class Round:
         return cls(**how) if named is None else cls(named, True, **how)
 
     def run(self, ctx: WriterContext) -> list[ServiceRun]:
-        """Run the services one after the other; raises nothing but ``Invalid`` for wrong switches."""
+        """Run the services one after another; raises only ``Invalid``, for wrong switches."""
         options = RunOptions.from_properties({**ctx.config.raw, **ctx.given})
         runs = []
         for service in self.services:
@@ -165,7 +165,7 @@ class Round:
             yield from self._planned(ctx, service, options)
 
     def _tended(self, ctx: WriterContext) -> Iterator[Result]:
-        """An index that cannot be built does not keep the others from being compacted."""
+        """Rebuild what was set aside, then run the metadata table's services even if a build failed."""
         failed = None
         try:
             yield from self.rebuild(ctx)
@@ -176,7 +176,7 @@ class Round:
             raise failed
 
     def _planned(self, ctx: WriterContext, service: str, options: RunOptions) -> Iterator[Result]:
-        """Planned ones first: as in Hudi also those that another writer planned, Java's included."""
+        """Execute pending plans first, also those of other writers (as in Hudi, Java's included)."""
         module = PLANNED[service]
         executes = self.asked or service != COMPACTION or options.executes
         plans = self.asked or service != COMPACTION or options.plans
@@ -199,7 +199,7 @@ class Round:
 
 
 def warn_of_failures(runs: Sequence[ServiceRun], table: str) -> bool:
-    """A ``ServiceWarning`` for each service that failed; whether one may succeed when it is repeated."""
+    """Warn of each failed service (``ServiceWarning``); True if repeating one may succeed."""
     failed = [run for run in runs if run.error is not None]
     for run in failed:
         warnings.warn(

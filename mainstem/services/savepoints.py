@@ -1,15 +1,15 @@
-"""Savepoints: an instant whose files stay, and to which the table can be restored.
+"""Savepoints: a savepoint keeps an instant's files, so that the table can be restored to it.
 
   list the partitions -> [[ lock: is the instant completed and on the timeline? are all its files there and
   not about to be cleaned? -> t.savepoint.inflight -> publish t_c.savepoint, with the list of files ]]
 
-Cleaning keeps the files that a savepoint names, and archiving stops before the instant. Both look under
-the lock that a savepoint is published under, so either they see it or it sees their plan.
+Cleaning keeps the files that a savepoint names, and archiving stops before the instant. Both check under
+the same lock that publishes savepoints, so either they see the savepoint or it sees their plan.
 
-A crash before the publication leaves an empty ``t.savepoint.inflight`` at most, which nobody acts upon:
-the next savepoint of the instant goes on with it, ``delete_savepoint`` removes it, and so do writers once it
-is old (``writers.leftovers``). A process that wakes up late is fenced (``publish.link_fence``): it may make
-that empty file, not the savepoint.
+A crash before the publication leaves at most an empty ``t.savepoint.inflight``, which has no effect: the next
+savepoint of the instant reuses it, ``delete_savepoint`` removes it, and so do writers once it is old
+(``writers.leftovers``). A process that wakes up late is fenced (``publish.link_fence``): it may create that
+empty file, but not the savepoint.
 
 Hudi: ``SavepointActionExecutor``, ``SavepointHelpers``.
 """
@@ -43,8 +43,11 @@ from mainstem.writers.rollback import delete_with_checksum
 
 @dataclass(frozen=True)
 class Savepoint:
-    """``instant``: requested time of what is kept; ``made``: when the savepoint was completed (instant
-    time); ``files``: how many files it keeps."""
+    """A completed savepoint.
+
+    ``instant``: requested time of the instant that it keeps; ``made``: its completion time; ``files``: how
+    many files it keeps.
+    """
 
     instant: str
     made: str
@@ -64,7 +67,7 @@ def create(
 ) -> Savepoint:
     """Make a savepoint of a completed instant, by default of the one completed last.
 
-    One that is there already is returned as it is. Raises ``Invalid`` for an instant that is not completed,
+    An existing savepoint is returned unchanged. Raises ``Invalid`` for an instant that is not completed,
     is archived, or whose files a clean has removed or is about to remove.
     """
     for role, text in (("user", user), ("comment", comment)):
@@ -158,7 +161,7 @@ def _completed(timeline: ActiveTimeline, requested: str, base: str | None = None
 
 
 def savepoint_instants(timeline: ActiveTimeline) -> list[Instant]:
-    """Completed savepoints by the requested time of what they keep."""
+    """Completed savepoints, ordered by the requested time of the instants that they keep."""
     return [i for i in timeline.completed if i.action == SAVEPOINT]
 
 
@@ -167,7 +170,7 @@ def _find(timeline: ActiveTimeline, requested: str) -> Instant | None:
 
 
 def load_savepoint(storage: Storage, instant: Instant) -> SavepointRecord:
-    """What a completed savepoint says; ``FileNotFoundError`` if it was deleted since."""
+    """Content of a completed savepoint; ``FileNotFoundError`` if it was deleted since."""
     path = paths.timeline_file(instant.file_name)
     return decode_savepoint(storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX), path=path)
 
@@ -192,9 +195,9 @@ def savepoints(storage: Storage) -> list[Savepoint]:
 def delete(ctx: WriterContext, instant: str) -> None:
     """Remove a savepoint: cleaning and archiving no longer keep its files.
 
-    Raises ``Invalid`` if there is none. The completed file goes first: the savepoint stands or is gone.
-    Under the lock, for the savepoint's own time may be the newest on the timeline, and no instant may be
-    given it again.
+    Raises ``Invalid`` if there is none. The completed file goes first, so the savepoint either exists or is
+    gone. This happens under the lock, because the savepoint's own time may be the newest on the timeline, and
+    must not be issued again.
     """
     storage = ctx.seams.storage
     inflight = f"{instant}.{SAVEPOINT}.{INFLIGHT}"

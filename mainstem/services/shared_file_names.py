@@ -1,7 +1,8 @@
-"""A word about files that share a name, where Java would leave rows out because of it.
+"""Warns of files that share a name across partitions, where Java would leave out rows because of it.
 
-mainstem once gave the files of a commit in several partitions the same names. Java looks up statistics by
-bare names, so a range of one file rules out the other. Compactions see all names anyway, and say so.
+Earlier releases of mainstem gave the files of one commit the same name in several partitions. Java looks up
+statistics by bare names, so the range of one file can rule out another. Compactions list all names anyway, so
+they warn.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class SharedNamesWarning(UserWarning):
 
 
 def warn_of_shared_names(storage: Storage, files: Mapping[str, Iterable[str]]) -> None:
-    """``files``: names by partition. Says nothing of tables without indexes on ranges of files."""
+    """Warn if files share a name. ``files``: names by partition. Silent without indexes on file ranges."""
     count = Counter(chain.from_iterable(files.values()))
     shared = [name for name, partitions in count.items() if partitions > 1 and paths.file_id_of(name)]
     if not shared:

@@ -1,7 +1,7 @@
-"""From a path or a URL to a store: the only reader of schemes, and the only maker of stores.
+"""Turns a path or URL into a store: the only module that reads schemes and creates stores.
 
-``BACKENDS`` says which scheme is served by which store; a store that is added is one file with a class that
-does what ``storage.protocol`` asks for, and one line here. What has no scheme is a path of this machine.
+``BACKENDS`` maps each scheme to its store. To add a store, write one module with a class that implements
+``storage.protocol``, and add one line here. Text without a scheme is a path on this machine.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from mainstem.storage.local import LocalStorage
 from mainstem.storage.location import Location
 from mainstem.storage.protocol import Storage
 
-#: what users and engines give: a path, a URL, or what was made of one
+#: what users and engines pass in: a path, a URL, or a ``Location`` made from one
 Place = str | os.PathLike[str] | Location
 
-# RFC 3986. What stands before a colon is a scheme, unless a slash comes before the colon.
+# RFC 3986: the text before the first colon is a scheme, unless it contains a slash.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _LOCAL_HOSTS = ("", "localhost")
 
@@ -28,30 +28,30 @@ def _local(location: Location, sync: bool) -> Storage:
     return LocalStorage(location.path, sync=sync)
 
 
-#: scheme -> what makes its store, given a location and whether to make files durable
+#: scheme -> function that makes its store from a location and ``sync`` (whether files are made durable)
 BACKENDS: dict[str, Callable[[Location, bool], Storage]] = {"file": _local}
 
 
 def storage_of(location: Location, *, sync: bool = True) -> Storage:
-    """The store in which a table lies. ``sync``: what is asked to be durable is (``hoodie.mainstem.fsync``).
+    """The store that holds a table. ``sync``: honour requests for durability (``hoodie.mainstem.fsync``).
 
-    Raises ``Unsupported`` for a scheme that has no store, ``Invalid`` for a secret that is not set here.
+    Raises ``Unsupported`` for a scheme without a store, ``Invalid`` for a secret that this process lacks.
     """
     return _backend(location.scheme, location.base)(location, sync)
 
 
 def reopens(storage: Any) -> bool:
-    """Whether ``storage_of(storage.location)`` gives the same files, here and in other processes."""
+    """Whether ``storage_of(storage.location)`` opens the same files, here and in other processes."""
     return isinstance(storage, LocalStorage)
 
 
 def location_of(place: Place, *, absolute: bool = False) -> Location:
     """The location that a path or URL names.
 
-    ``file:/x``, ``file:///x`` and ``/x`` are one; schemes may be written in capitals; characters are taken as
-    they are, also ``%``, as Hadoop does. ``absolute``: a relative path is refused, since it would mean
-    another folder in another process. Raises ``Invalid`` for what names no place, ``Unsupported`` for a
-    scheme or a host that no store serves.
+    ``file:/x``, ``file:///x`` and ``/x`` are the same; schemes are case-insensitive; characters are taken
+    literally, even ``%``, as in Hadoop. ``absolute``: refuse a relative path, which would mean a different
+    folder in another process. Raises ``Invalid`` for text that names no place, ``Unsupported`` for a scheme
+    or a host that no store serves.
     """
     if isinstance(place, Location):
         return place
@@ -66,12 +66,12 @@ def location_of(place: Place, *, absolute: bool = False) -> Location:
 
 
 def names_place(text: str) -> bool:
-    """Whether a text is an absolute path or a URL, and no name of another kind."""
+    """Whether a text is an absolute path or a URL rather than some other kind of name."""
     return text.startswith("/") or split_scheme(text)[0] is not None
 
 
 def split_scheme(text: str) -> tuple[str | None, str]:
-    """The scheme in small letters and what follows its colon; None and the text where there is none."""
+    """The scheme in lower case and the text after its colon; None and the whole text without a scheme."""
     match = _SCHEME.fullmatch(text)
     return (match.group(1).lower(), match.group(2)) if match else (None, text)
 
@@ -81,8 +81,9 @@ def _backend(scheme: str, text: str) -> Callable[[Location, bool], Storage]:
     if backend is None:
         raise Unsupported(
             f"path {text!r} has the scheme {scheme!r}, for which there is no storage: known are"
-            f" {', '.join(sorted(BACKENDS))} and paths without a scheme, on a local POSIX file system that"
-            f" all processes see. A local folder of that name is given as './{text}' or as an absolute path"
+            f" {', '.join(sorted(BACKENDS))} and paths without a scheme, on a local POSIX file system with"
+            f" hard links that all processes see. A local folder of that name is given as './{text}' or as an"
+            " absolute path"
         )
     return backend
 
@@ -108,5 +109,5 @@ def _of_path(path: str, absolute: bool) -> Location:
             f"path {path!r} is relative; expected an absolute path: driver and workers have different working"
             " folders"
         )
-    # POSIX lets a name begin with two slashes mean something else; here nothing does.
+    # POSIX allows a special meaning for two leading slashes; here they mean the same as one.
     return Location("file", "", "/" + os.path.abspath(path).lstrip("/"))

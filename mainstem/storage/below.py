@@ -1,4 +1,4 @@
-"""A folder of a storage as a storage of its own: Hudi's metadata table is a table below another one."""
+"""A folder of a store, seen as a store of its own: Hudi's metadata table lies below its data table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class FolderStorage:
-    """``Storage`` whose paths are relative to ``folder`` of ``inner``; ``base`` is the whole path of it."""
+    """``Storage`` whose paths are relative to ``folder`` in ``inner``; ``base`` is the folder's full path."""
 
     def __init__(self, inner: Storage, folder: str) -> None:
         self.inner = inner
@@ -33,7 +33,7 @@ class FolderStorage:
         return self.inner.width
 
     def outer(self, path: str) -> str:
-        """The path as ``inner`` has it."""
+        """The same path, relative to ``inner``."""
         return f"{self._folder}/{path}" if path else self._folder
 
     def read(self, path: str, *, max_bytes: int) -> bytes:
@@ -75,7 +75,7 @@ class FolderStorage:
     def settle(self, uploads: Sequence[Upload], folders: Iterable[str] = (), *, durable: bool) -> None:
         self.inner.settle(uploads, map(self.outer, folders), durable=durable)
 
-    # -- what a file system can do, where ``inner`` is one -------------------------------------------
+    # -- only where ``inner`` is a file system -------------------------------------------------------
 
     def view(self, path: str) -> memoryview:
         return maps.view(self.inner, self.outer(path))

@@ -1,7 +1,7 @@
-"""Folders as such, which only a file system has: to an object store a folder is the files below it.
+"""Real folders, which only a file system has: in an object store a folder is just the files below it.
 
-Needed where Hudi expects a folder that may be empty, before ``link`` and ``rename`` (which make none), and
-for what is made in a folder of its own and then becomes visible all at once.
+They are needed where Hudi expects a folder that may be empty, before ``link`` and ``rename`` (which create no
+folders), and for content that is built in a private folder and then becomes visible all at once.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ class _Folders(Protocol):
 
 
 def make_folder(storage: Storage, path: str) -> bool:
-    """Make a folder and its parents; True if it was new. Nothing happens where there are no folders."""
+    """Make a folder and its parents; True if it was new. Does nothing on stores without folders."""
     return has_links(storage) and cast(_Folders, storage).make_folder(path)
 
 
 def move_folder(storage: Storage, source: str, target: str) -> None:
-    """Rename a folder with all that is below it, atomically.
+    """Rename a folder with everything below it, atomically.
 
-    ``FileExistsError`` if the target is there and not empty, ``Unsupported`` where there are no folders.
+    Raises ``FileExistsError`` if the target exists and is not empty, ``Unsupported`` on stores without
+    folders.
     """
     if not has_links(storage):
         raise Unsupported("the storage cannot rename a folder in one step", table=storage.base)

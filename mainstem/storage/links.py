@@ -1,8 +1,8 @@
-"""Second names and renames of files, which a POSIX file system has and an object store has not.
+"""Hard links and renames, which a POSIX file system has and an object store has not.
 
-Today's fence rests on ``link``: it fails, in one atomic step, if the target is there or the source is gone.
-Whoever asks for ``links`` therefore works on file systems only; a store that decides otherwise who was first
-has a fence of its own.
+The fence of today rests on ``link``: in one atomic step, it fails if the target exists or the source is gone.
+Code that uses ``links`` therefore works on file systems only; a store that decides in another way who was
+first needs its own fence.
 """
 
 from __future__ import annotations
@@ -13,31 +13,35 @@ from mainstem.errors import Unsupported
 from mainstem.storage.protocol import Storage
 
 
+class NotDurable(OSError):
+    """The name is there, and a crash of the machine may take it away."""
+
+
 class LinkStore(Protocol):
-    """What a file system can do with names. Errors as in ``Storage``."""
+    """The operations on names that only a file system has. Errors as in ``Storage``."""
 
     def link(self, source: str, target: str, *, durable: bool = False) -> None:
-        """Give a file a second name, atomically; the publication step of every instant.
+        """Give a file a second name, atomically; this publishes every instant.
 
-        ``FileExistsError`` if the target is there, ``FileNotFoundError`` if the source was removed or the
-        target's folder is missing. With ``durable`` the name also survives a crash of the machine; a failure
-        of that comes when the name is there.
+        ``FileExistsError`` if the target exists, ``FileNotFoundError`` if the source was removed or the
+        target's folder is missing. With ``durable`` the name also survives a machine crash; ``NotDurable`` if
+        only that part fails, although the name exists.
         """
 
     def same_file(self, path: str, other: str) -> bool:
-        """Whether both names are there and are names of one file (made by ``link``)."""
+        """Whether both names exist and refer to one file (made by ``link``)."""
 
     def rename(self, source: str, target: str) -> None:
         """Move a file, replacing the target."""
 
 
 def has_links(storage: Storage) -> bool:
-    """Whether ``links`` gives something: ``link`` is atomic and exclusive."""
+    """Whether the store has an atomic, exclusive ``link``."""
     return bool(getattr(storage, "links", False))
 
 
 def links(storage: Storage) -> LinkStore:
-    """The same store, as one that has links. Raises ``Unsupported`` where there are none."""
+    """The same store, typed as one with links. Raises ``Unsupported`` if it has none."""
     if not has_links(storage):
         raise Unsupported(
             "the storage has no hard links, by which a commit becomes visible: expected a local file system",

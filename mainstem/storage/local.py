@@ -1,8 +1,8 @@
 """Storage on a local POSIX file system: exclusive creation, link-or-fail, fsync of files and folders.
 
-More than ``Storage`` asks for: what ``storage.links``, ``storage.folders`` and ``storage.maps`` give to those
-who need a file system. Guarantees on ext4, xfs, btrfs, tmpfs and the like; NFS does not give them, see
-SAFETY.md. Symbolic links are never followed when deleting, and files are opened with O_NOFOLLOW.
+Beyond ``Storage`` it offers what ``storage.links``, ``storage.folders`` and ``storage.maps`` need. The
+guarantees hold on ext4, xfs, btrfs, tmpfs and the like, but not on NFS (see SAFETY.md). Deleting never
+follows symbolic links, and new files are created with O_NOFOLLOW.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, TypeVar
 
 from mainstem.errors import CorruptTable
+from mainstem.storage.links import NotDurable
 from mainstem.storage.location import Location
 from mainstem.storage.protocol import Content, FileInfo, Upload
 
@@ -32,17 +33,17 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _IOV_MAX = 512
 _REMOVALS_MAX = 5
 _FOLDERS_MAX = 20
-# A journaling file system writes its journal once for all fsyncs that wait at the same time: eight
-# files one after another cost eight times what eight together do.
+# A journaling file system writes its journal once for all concurrent fsyncs: eight files in sequence cost
+# eight times as much as eight at once.
 _SYNC_THREADS = 8
-# What is copied at once.
+# Bytes per step of a copy.
 _PIECE = 16 * 1024 * 1024
 _WORK_THREADS_MAX = 8
 _LARGE_PAGE = 2 * 1024 * 1024
 _sync_threads: ThreadPoolExecutor | None = None
 _NAMELESS = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
-# What systems answer that know no files without a name (older kernels take the flags for another wish), or do
-# not name them afterwards (no /proc, or it is guarded).
+# Errors of systems without nameless files (older kernels read the flags differently), or that cannot link one
+# afterwards (no /proc, or no access to it).
 _NO_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS)
 _NOT_NAMED = (*_NO_NAMELESS, errno.EPERM, errno.EACCES, errno.EXDEV)
 _hidden = count(1)
@@ -59,10 +60,10 @@ if hasattr(os, "register_at_fork"):  # a forked child has no threads but the one
 
 
 def _all_at_once(tasks: Sequence[Callable[[], None]]) -> None:
-    """Run all, side by side where there are several; raises the first failure after all have ended.
+    """Run all tasks, concurrently if there are several; raise the first failure after all have ended.
 
-    An interrupt of the caller (Ctrl-C) is raised after those that run have ended, too: none of them may still
-    work on a file that its owner believes to be closed.
+    An interrupt of the caller (Ctrl-C) is also raised only after all have ended: no task may still work on a
+    file that its owner believes closed.
     """
     global _sync_threads
     if len(tasks) > 1 and _sync_threads is None:
@@ -84,7 +85,7 @@ def _all_at_once(tasks: Sequence[Callable[[], None]]) -> None:
             except BaseException as error:
                 failures.append(error)
         failures.append(future.exception())
-    # The caller's own interrupt goes before what became of the files.
+    # The caller's interrupt takes precedence over failures of the tasks.
     failures.sort(key=lambda failure: isinstance(failure, Exception))
     for failure in failures:
         if failure is not None:
@@ -92,7 +93,7 @@ def _all_at_once(tasks: Sequence[Callable[[], None]]) -> None:
 
 
 def _cores() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux alone tells what this process may use
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux only: the cores that this process may use
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
@@ -112,11 +113,13 @@ def _write_all(fd: int, buffers: Sequence[bytes | memoryview]) -> int:
 
 
 def _memory(size: int) -> mmap.mmap:
-    """Memory of our own; in large pages where the system has them, as it is read in all of its places in no
-    order, and looking up small pages takes longer than reading what is on them."""
+    """Anonymous memory, in large pages where the system has them.
+
+    It is read at random, and with small pages the page lookups would take longer than the reads.
+    """
     made = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if size >= _LARGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a system built without them
+        with suppress(OSError):  # the kernel was built without them
             made.madvise(mmap.MADV_HUGEPAGE)
     return made
 
@@ -125,7 +128,7 @@ class LocalUpload:
     """A growing log file; the descriptor stays open until ``close``."""
 
     def __init__(self, full_path: str, sync: bool) -> None:
-        # Emptied in one step by whoever closes it: a number closed twice may be another file's by then.
+        # ``close`` empties it in one step: a descriptor closed twice may belong to another file by then.
         self._fds = [os.open(full_path, _NEW, 0o666)]
         self._sync = sync
         self.size = 0
@@ -148,11 +151,13 @@ class LocalUpload:
 
 
 class LocalStorage:
-    """``Storage`` below one folder. ``sync=False`` skips every fsync (``hoodie.mainstem.fsync=false``) but
-    those in ``synced``."""
+    """``Storage`` below one folder.
+
+    ``sync=False`` (``hoodie.mainstem.fsync=false``) skips every fsync outside a ``synced`` block.
+    """
 
     links = True
-    #: whether files without a name are known here; found out by the first one
+    #: whether this file system supports nameless files; the first attempt finds out
     _nameless = hasattr(os, "O_TMPFILE")
 
     def __init__(self, base: str, *, sync: bool = True) -> None:
@@ -166,7 +171,7 @@ class LocalStorage:
 
     @contextmanager
     def synced(self) -> Iterator[None]:
-        """Every fsync is made while the block runs, in all threads."""
+        """While the block runs, no fsync is skipped, in any thread."""
         asked = object()
         self._asked.append(asked)
         try:
@@ -231,7 +236,7 @@ class LocalStorage:
     def open_input(self, path: str) -> pa.NativeFile:
         import pyarrow as pa
 
-        # Not a memory map: what was read of a large file would count as this process's memory.
+        # Not a memory map: pages read from a large file would count as this process's memory.
         return pa.OSFile(self._full(path), "r")
 
     def stat(self, path: str) -> FileInfo | None:
@@ -266,23 +271,23 @@ class LocalStorage:
         return found
 
     def _made(self, path: str, make: Callable[[str], Result]) -> Result:
-        """``make(full path)``, in a folder that is made if it is missing.
+        """Call ``make(full path)``, and create the folder if it is missing.
 
-        A rollback may remove a marker folder at the very moment in which its writer, waking up, makes it;
-        the writer learns of the rollback when it has its file.
+        A rollback may remove a marker folder just when its suspended writer wakes up and creates it. So this
+        tries repeatedly; the writer learns of the rollback once it has its file.
         """
         full = self._full(path)
         for _ in range(_FOLDERS_MAX):
             try:
                 return make(full)
             except FileNotFoundError:
-                with suppress(FileNotFoundError):  # a folder above it was removed meanwhile
+                with suppress(FileNotFoundError):  # a parent folder was removed meanwhile
                     os.makedirs(os.path.dirname(full), exist_ok=True)
         return make(full)
 
     def put_new(self, path: str, data: Content, *, durable: bool) -> None:
         buffers = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
-        if not any(len(part) for part in buffers):  # a name is all there is of it
+        if not any(len(part) for part in buffers):  # an empty file is whole once it has its name
             os.close(self._made(path, lambda full: os.open(full, _NEW, 0o666)))
         elif not self._put_nameless(path, buffers, durable):
             self._put_hidden(path, buffers, durable, self._name_it)
@@ -292,7 +297,7 @@ class LocalStorage:
         self._put_hidden(path, buffers, durable, os.rename)
 
     def _put_nameless(self, path: str, buffers: Sequence[bytes | memoryview], durable: bool) -> bool:
-        """Write a file that has no name yet, and name it; False where the file system does not know such."""
+        """Write a nameless file, then link it to its name; False if the file system has no nameless files."""
         if not self._nameless:
             return False
 
@@ -307,12 +312,12 @@ class LocalStorage:
             try:
                 self._fill(fd, buffers, durable)
                 try:
-                    # Given a descriptor, though it means nothing here, the call follows the link, as it must.
+                    # The unused ``src_dir_fd`` makes Python call linkat, which follows the /proc link.
                     os.link(f"/proc/self/fd/{fd}", full, src_dir_fd=fd, follow_symlinks=True)
                 except OSError as error:
                     gone = error.errno == errno.ENOENT and os.path.exists(f"/proc/self/fd/{fd}")
                     if gone or error.errno not in (*_NOT_NAMED, errno.ENOENT):
-                        raise  # the folder went meanwhile, or the name is taken
+                        raise  # the folder was removed meanwhile, or the name is taken
                     self._nameless = False
                 return self._nameless
             finally:
@@ -327,7 +332,7 @@ class LocalStorage:
         durable: bool,
         end: Callable[[str, str], None],
     ) -> None:
-        """Write a file under a name that nobody looks for; ``end`` gives it its own."""
+        """Write a file under a hidden name; ``end`` then gives it its real one."""
 
         def make(full: str) -> None:
             hidden = f"{os.path.dirname(full)}/.mainstem-{os.getpid()}-{next(_hidden)}.part"
@@ -366,7 +371,7 @@ class LocalStorage:
             return lambda: self.sync_folder(folder)
 
         if not durable or not self._sync:
-            with ExitStack() as closed:  # all of them, whatever fails
+            with ExitStack() as closed:  # closes all, even if some fail
                 for sink in uploads:
                     closed.callback(sink.close, durable=False)
             return
@@ -374,13 +379,16 @@ class LocalStorage:
 
     @property
     def width(self) -> int:
-        # One more than there are cores: a thread that waits for Python's lock or the disk idles.
+        # One more than there are cores, as some thread always waits for Python's lock or the disk.
         return 1 if _cores() < 2 else min(_cores() + 1, _WORK_THREADS_MAX)
 
     def link(self, source: str, target: str, *, durable: bool = False) -> None:
         os.link(self._full(source), self._full(target), follow_symlinks=False)
         if durable:
-            self.sync_folder(target.rpartition("/")[0])
+            try:
+                self.sync_folder(target.rpartition("/")[0])
+            except OSError as error:
+                raise NotDurable(error.errno, error.strerror, target) from error
 
     def same_file(self, path: str, other: str) -> bool:
         try:
@@ -413,14 +421,14 @@ class LocalStorage:
     def delete_tree(self, path: str) -> None:
         full = self._full(path)
         if os.path.islink(full):
-            os.unlink(full)  # the link goes, what it points to is not ours
+            os.unlink(full)  # remove the link only: its target is not ours
             return
         for attempt in range(_REMOVALS_MAX):
             try:
                 shutil.rmtree(full, ignore_errors=False, onerror=_ignore_missing)
                 return
             except OSError as error:
-                # A writer that wakes up meanwhile may add a marker while its folder is removed.
+                # A suspended writer may wake up and add a marker while its folder is being removed.
                 if error.errno != errno.ENOTEMPTY or attempt == _REMOVALS_MAX - 1:
                     raise
 

@@ -1,4 +1,4 @@
-"""Where a table lies, as a value: what travels to tasks, workers and services instead of an open store."""
+"""A table's location as a plain value, sent to tasks, workers and services instead of an open store."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mainstem.errors import Invalid
 
 @dataclass(frozen=True)
 class Location:
-    """A URL taken apart, and the options of its store; made by ``storage.backends.location_of``.
+    """A parsed URL and the options of its store; made by ``storage.backends.location_of``.
 
-    Picklable, comparable, and free of secrets: ``secrets`` names, for an option whose value nobody may see,
-    the environment variable that holds it wherever the store is made. ``path`` is absolute and has no slash
-    at its end.
+    Picklable, comparable, and free of secrets: ``secrets`` maps each secret option to the environment
+    variable that holds its value in every process that makes the store. ``path`` is absolute, without a
+    trailing slash.
     """
 
     scheme: str
@@ -26,16 +26,18 @@ class Location:
 
     @property
     def base(self) -> str:
-        """What people, messages and Hudi's records call it: a plain path on this machine, a URL elsewhere."""
+        """The location as messages and Hudi's records name it: a plain path if local, otherwise a URL."""
         return self.path if self.scheme == "file" else f"{self.scheme}://{self.authority}{self.path}"
 
     def below(self, folder: str) -> Location:
-        """A folder of it."""
+        """The location of a folder in this one."""
         return replace(self, path=f"{self.path.rstrip('/')}/{folder}")
 
     def option_values(self, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-        """All options with their values, for whoever makes the store. Raises ``Invalid`` if a variable is not
-        set in this process."""
+        """All options with their values, secrets included, to make the store with.
+
+        Raises ``Invalid`` if this process lacks one of the environment variables.
+        """
         known = os.environ if environment is None else environment
         missing = sorted(variable for _, variable in self.secrets if variable not in known)
         if missing:

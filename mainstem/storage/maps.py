@@ -1,4 +1,4 @@
-"""Large files as memory: mapped where the store is a file system, read elsewhere."""
+"""Large files as memory: mapped on a file system, read as a whole on other stores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mainstem.storage.protocol import Storage
 
 
 def view(storage: Storage, path: str) -> memoryview:
-    """Whole content of a large file, without copying it where the store can map it."""
+    """Whole content of a large file, without a copy if the store can map it."""
     mapped: Callable[[str], memoryview] | None = getattr(storage, "view", None)
     if mapped is not None:
         return mapped(path)
@@ -17,9 +17,11 @@ def view(storage: Storage, path: str) -> memoryview:
 
 
 def private_copy(storage: Storage, path: str, size: int, *, spill: bool) -> memoryview:
-    """The first ``size`` bytes of a file, fewer if it is shorter, where nobody else can change or cut them,
-    read-only: in memory, or with ``spill`` in a file of this machine that has no name, whose pages need not
-    stay in memory (where the store is a file system)."""
+    """A private, read-only copy of the first ``size`` bytes of a file, fewer if it is shorter.
+
+    Nobody else can change or truncate it. It lies in memory; with ``spill``, on a file system, in a nameless
+    temporary file on this machine, whose pages need not stay in memory.
+    """
     copied: Callable[..., memoryview] | None = getattr(storage, "private", None)
     if copied is not None:
         return copied(path, size, spill=spill)

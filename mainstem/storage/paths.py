@@ -1,8 +1,8 @@
-"""Every path and file name of a table: made here, parsed here, nowhere else.
+"""Every path and file name of a table: built and parsed here and nowhere else.
 
 Names follow Hudi 1.x layout 2 (FSUtils, HoodieLogFile, MarkerUtils, TimelineLayout). Names read from
-storage are untrusted: a parser returns None for what is not such a name, and ``inside`` refuses what
-would leave the table.
+storage are untrusted: a parser returns None for any other name, and ``inside`` refuses paths that would
+leave the table.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ OWN = ".hoodie/.mainstem"
 FENCE = ".hoodie/.mainstem/fence"
 PREPARED = ".hoodie/.mainstem/prepared"
 STREAMS = ".hoodie/.mainstem/streams"
-# Rows of engines that commit later than they write: one folder per sink.
+# Rows staged by engines that commit later than they write: one folder per sink.
 SINKS = ".hoodie/.mainstem/flink"
 TABLE_IDENTITY = ".hoodie/.mainstem/table-identity"
 SCHEMAS = ".hoodie/.schema"
-# In the fence folder of a table that mainstem created: its bucket count and file ids are known.
+# In the fence folder of a table that mainstem created, so that its bucket count and file ids are known.
 MADE_HERE = "made-here"
 LOCK_NOTE = ".hoodie/.mainstem/lock-identity"
-# A metadata table that is being made for a table that is being made: one folder per attempt.
+# Prefix of folders in which a new table's metadata table is built: one per attempt.
 CREATING = "creating-"
-# How the first writer wrote keys, where hoodie.properties leaves it open.
+# How the first writer encoded keys, if hoodie.properties does not say.
 KEY_ENCODING_NOTE = ".hoodie/.mainstem/key-encoding"
-#: of a table whose instants are in its writers' local time: which zone that is
+#: the zone of a table whose instants are in its writers' local time
 ZONE_NOTE = ".hoodie/.mainstem/timeline-zone"
 
 # Hudi's metadata table: a table of its own below this folder.
 METADATA = ".hoodie/metadata"
 METADATA_TIMELINE = ".hoodie/metadata/.hoodie/timeline"
-# Vector indexes, beside the metadata table's partitions and in no list of them; and a copy of which there are
-# for when Java removed the metadata table's folder.
+# Vector indexes lie beside the metadata table's partitions, but no list of partitions names them. A copy of
+# their properties is kept outside, in case Java removes the metadata table's folder.
 VECTORS = ".hoodie/metadata/vector_index"
 VECTOR_PROPERTIES = ".hoodie/metadata/vector_index/vector-index.properties"
 VECTOR_PROPERTIES_COPY = ".hoodie/.mainstem/vector-index.properties"
 VECTOR_FILES = ".hoodie/metadata/vector_index/.index_files"
 VECTOR_BUILDERS = ".hoodie/metadata/vector_index/.builders"
-# Which indexes there are, beside ``hoodie.table.metadata.partitions``.
+# Definitions of the indexes; ``hoodie.table.metadata.partitions`` only lists their names.
 INDEX_DEFINITIONS = ".hoodie/.index_defs/index.json"
-# Only tables whose buckets are split and merged have it.
+# Only tables with consistent hashing, whose buckets are split and merged, have it.
 CONSISTENT_HASHING = ".hoodie/.bucket_index/consistent_hashing_metadata"
 
-# What Hudi makes when it creates a table, in its order; hoodie.properties comes last.
+# The folders that Hudi makes when it creates a table, in its order; hoodie.properties comes last.
 INITIAL_FOLDERS = (
     ".hoodie",
     SCHEMAS,
@@ -232,7 +232,7 @@ def ticket(epoch: int, identity: str) -> str:
 
 
 def newest_note(time: str) -> str:
-    """Fence file that keeps a time which is no longer on the timeline from being given again."""
+    """Fence file that keeps a time that has left the timeline from being issued again."""
     return f"{FENCE}/newest-{time}"
 
 
@@ -243,7 +243,7 @@ def parse_newest_note(name: str) -> str | None:
 
 
 def table_note(identity: str) -> str:
-    """Fence file by which a table is told from one that is made at its path later."""
+    """Fence file that tells a table apart from one created later at the same path."""
     return f"{FENCE}/table-{identity}"
 
 
@@ -259,7 +259,7 @@ def creating(identity: str) -> str:
 
 
 def prepared(instant: str, identity: str) -> str:
-    """Private durable content that a ticket will name; left over only by a crash."""
+    """Private durable file whose content a ticket will publish; only a crash leaves one behind."""
     return f"{PREPARED}/{instant}-{identity}"
 
 
@@ -305,17 +305,17 @@ def vector_file(column_id: str, number: int, name: str) -> str:
 
 
 def vector_manifest(column_id: str, number: int) -> str:
-    """What makes a version one: put in place last."""
+    """The manifest of a version; it is put in place last and makes the version complete."""
     return vector_file(column_id, number, "manifest.json")
 
 
 def vector_name(token: str, what: str) -> str:
-    """Name of a file that one builder makes, ``what`` a short name with an ending; two never share one."""
+    """Name of one builder's file; ``what`` is a short name with an extension. Builders never share a name."""
     return f"{token}-{what}"
 
 
 def vector_builder(token: str) -> str:
-    """Heartbeat of whoever builds a version."""
+    """Heartbeat of the builder of a version."""
     return f"{VECTOR_BUILDERS}/{token}"
 
 
@@ -338,7 +338,7 @@ def parse_vector_name(name: str) -> tuple[str, str] | None:
 
 
 def sink_folder(sink: str) -> str:
-    """Folder of a sink, whatever characters its name has. ``Invalid`` for a name that makes no folder."""
+    """Folder of a sink, whose name may hold any characters. ``Invalid`` if it is empty or too long."""
     name = quote(sink, safe="")
     name = f"%2E{name[1:]}" if name.startswith(".") else name
     if not name or len(name) > FILE_NAME_BYTES_MAX:
@@ -350,18 +350,17 @@ def sink_folder(sink: str) -> str:
 
 
 def sink_name(folder: str) -> str:
-    """The sink that a name in ``SINKS`` stands for."""
+    """Name of the sink to which a folder in ``SINKS`` belongs."""
     return unquote(folder)
 
 
 def staged_folder(sink: str) -> str:
-    """Where workers put rows that no commit holds yet."""
+    """Folder in which workers stage rows before they are committed."""
     return f"{sink_folder(sink)}/staged"
 
 
 def committables_folder(sink: str) -> str:
-    """Where the engine puts part files with committables, under their final names when they may be
-    committed."""
+    """Folder in which the engine puts part files with committables; a final name means ready to commit."""
     return f"{sink_folder(sink)}/committables"
 
 
@@ -371,12 +370,12 @@ def staged_file(sink: str, stamp: str) -> str:
 
 
 def is_stamp(text: str) -> bool:
-    """17 characters, as many as an instant time has; no instant time begins with a letter."""
+    """Whether this is a stamp: 17 letters, as long as an instant time but never equal to one."""
     return bool(_STAMP.match(text))
 
 
 def is_instant_time(text: str) -> bool:
-    """17 digits, ``yyyyMMddHHmmssSSS``."""
+    """Whether this is 17 digits, ``yyyyMMddHHmmssSSS``."""
     return bool(_TIME.match(text))
 
 

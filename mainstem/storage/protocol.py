@@ -1,17 +1,17 @@
-"""The storage protocol: files, and nothing else. Other code gets a ``Storage`` and never opens a file itself.
+"""The storage protocol: files and nothing else. Other code gets a ``Storage`` and never opens files itself.
 
 A path is relative to the table's base path, with ``/`` between segments and no leading slash; ``""`` is the
-base path. A folder is there when a file below it is: what makes a file makes its folder, where the
-store has such. Every verb raises ``FileNotFoundError`` and ``FileExistsError`` for exactly those two outcomes
-and another ``OSError`` for trouble (full disk, no permission, no network), which callers turn into errors of
+base path. A folder exists when a file below it does: creating a file creates its folder, where the store has
+folders. Every verb raises ``FileNotFoundError`` and ``FileExistsError`` for exactly those two outcomes, and
+another ``OSError`` for trouble (full disk, no permission, no network). Callers turn those into errors of
 ``mainstem.errors``.
 
 Fault model: a process may die between any two calls, and within ``append``. With ``durable=True`` the bytes
-survive a crash of the machine once the call has returned; the *name* survives once ``settle`` was called for
-its folder. An object store makes both durable in every call.
+survive a machine crash once the call has returned; the *name* survives once ``settle`` was called for its
+folder. An object store makes both durable in every call.
 
-What only a file system can do is not here: second names and renames (``storage.links``), folders
-(``storage.folders``), memory maps (``storage.maps``). Nor are thread pools (``storage.side_by_side``).
+Operations that only a file system has are elsewhere: hard links and renames (``storage.links``), folders
+(``storage.folders``), memory maps (``storage.maps``). So are thread pools (``storage.side_by_side``).
 """
 
 from __future__ import annotations
@@ -39,24 +39,26 @@ class FileInfo:
 
 
 class Upload(Protocol):
-    """A new file that grows by whole blocks; nobody reads it before its instant is completed."""
+    """A new file that grows by whole blocks; nobody reads it before its instant completes."""
 
     size: int
 
     def append(self, buffers: Sequence[bytes | memoryview]) -> None: ...
 
     def close(self, *, durable: bool) -> None:
-        """The file is whole; a second call does nothing. ``FileExistsError`` if the name was taken meanwhile,
-        where the store learns of it this late."""
+        """Finish the file; a second call does nothing.
+
+        ``FileExistsError`` if the name was taken meanwhile, on stores that notice it only now.
+        """
 
 
 @runtime_checkable
 class Storage(Protocol):
-    """What mainstem needs of a store of files.
+    """What mainstem needs from a store of files.
 
-    ``location`` is where the table lies, to make the same store elsewhere, and ``base`` its text; ``width``:
-    how many calls at once the store answers sooner than one after another (``storage.side_by_side``).
-    Listings must show every file whose creation returned before the listing began.
+    ``location`` is the table's location, from which another process can make the same store; ``base`` is the
+    same as text. ``width``: the number of concurrent calls that pays off (``storage.side_by_side``). Listings
+    must show every file whose creation returned before the listing began.
     """
 
     base: str
@@ -79,45 +81,52 @@ class Storage(Protocol):
         """A seekable binary file for pyarrow (base files)."""
 
     def names(self, folder: str, *, prefix: str = "", after: str = "") -> list[str]:
-        """Names in a folder that begin with ``prefix`` and sort behind ``after``, in any order; [] when there
-        is no such folder."""
+        """Names in a folder that start with ``prefix`` and sort after ``after``, in any order.
+
+        [] if there is no such folder.
+        """
 
     def entries(self, folder: str, *, prefix: str = "", after: str = "") -> list[FileInfo]:
-        """The same with size and time."""
+        """As ``names``, with size and time."""
 
     def stat(self, path: str) -> FileInfo | None:
-        """None when there is no such file or folder."""
+        """Size and time of a file or folder; None if it does not exist."""
 
     # -- writing -----------------------------------------------------------------------------------
 
     def put_new(self, path: str, data: Content, *, durable: bool) -> None:
-        """A new file, whole or not at all, whoever dies or is interrupted; ``FileExistsError`` if the name is
-        taken."""
+        """Create a file, whole or not at all, even if this process dies or is interrupted.
+
+        ``FileExistsError`` if the name is taken.
+        """
 
     def put(self, path: str, data: Content, *, durable: bool) -> None:
-        """A file with this content, whole or not at all, in the place of what was there."""
+        """Create or replace a file with this content, whole or not at all."""
 
     def upload(self, path: str) -> Upload:
-        """A new file in pieces; ``FileExistsError`` if the name is taken, now or when it is closed.
+        """Create a file piece by piece; ``FileExistsError`` if the name is taken, now or at ``close``.
 
-        A crash may leave part of it under its name, where the store shows files that are being written.
+        A crash may leave part of it under its name, on stores that show files while they are written.
         """
 
     def renew(self, path: str) -> None:
-        """The file's time becomes now and its content stays; ``FileNotFoundError`` if it is gone. It never
-        comes back by this call: a store without times of its own puts the content again on the condition that
-        the file is there."""
+        """Set the file's time to now and keep its content; ``FileNotFoundError`` if it is gone.
+
+        This call never brings a removed file back: a store that cannot set times must rewrite the content on
+        the condition that the file exists.
+        """
 
     def delete(self, path: str) -> bool:
         """True if a file was removed, False if there was none."""
 
     def delete_tree(self, path: str) -> None:
-        """Remove a folder and all below it; a missing folder is fine. Never follows a link."""
+        """Remove a folder and everything below it; a missing folder is fine. Never follows a link."""
 
     def settle(self, uploads: Sequence[Upload], folders: Iterable[str] = (), *, durable: bool) -> None:
-        """Close all uploads; with ``durable`` their bytes survive a crash of the machine once this returns,
-        and so does which names are in ``folders``, whatever process made or removed them.
+        """Close all uploads and, with ``durable``, make them and the names in ``folders`` durable.
 
-        One call for all files of a commit, since a file system can settle them together; a store without
-        folders passes over them. All uploads are closed, whatever fails; the first failure is raised.
+        Once this returns, the uploads' bytes survive a machine crash, and so do creations and removals of
+        names in ``folders``, whichever process made them. One call covers all files of a commit, because a
+        file system can settle them together; a store without folders ignores them. All uploads are closed
+        even if some fail; the first failure is raised.
         """

@@ -1,4 +1,4 @@
-"""Work that does not depend on each other, in as many threads as the store takes calls at once."""
+"""Runs independent work in as many threads as the store handles well at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 def in_turn(
     work: Callable[[Item], Result], items: Sequence[Item], ended: Callable[[int], None] | None = None
 ) -> list[Result]:
-    """``side_by_side`` in one thread."""
+    """As ``side_by_side``, in one thread."""
     results = []
     for item in items:
         results.append(work(item))
@@ -29,11 +29,11 @@ def side_by_side(
     items: Sequence[Item],
     ended: Callable[[int], None] | None = None,
 ) -> list[Result]:
-    """``work`` for each item; results in the order of the items.
+    """Call ``work`` for each item; return the results in the order of the items.
 
-    ``storage.width`` of them run at once at most, so ``work`` must not touch anything that another call
-    changes. ``ended`` is called from the caller's thread with the number of results that are there. The first
-    failure is raised after all that had begun have ended.
+    At most ``storage.width`` calls run concurrently, so ``work`` must not touch anything that another call
+    changes. ``ended`` is called in the caller's thread with the number of results so far. The first failure
+    is raised after all calls that had begun have ended.
     """
     workers = min(len(items), storage.width)
     if workers < 2:

@@ -1,1 +1,1 @@
-"""The active timeline: instants, their files and their one way of being published."""
+"""The active timeline: instants, their file names, and the records inside those files."""

@@ -1,6 +1,6 @@
-"""The active timeline as one listing of ``.hoodie/timeline``, and its incremental reload.
+"""The active timeline, read from one listing of ``.hoodie/timeline``, and its incremental reload.
 
-Only names are read: a completed file's name carries its completion time, so no file is opened.
+It reads names only: a completed file's name carries its completion time, so no file is opened.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ def _place(instant: Instant) -> tuple[str, str]:
 class ActiveTimeline:
     """An immutable view of one listing; the highest state of each instant counts.
 
-    ``names`` are the raw file names. Lists are ordered by requested time. ``floor``: a time that
-    ``newest_time`` does not fall below. ``parsed`` holds what names mean, for the views of one reader;
-    names of earlier states of a completed instant, two thirds of all, are not even parsed. ``fresh``: the
-    only names whose times may lie above the floor; None: any. ``before``: a view that shows all other names
-    and no more, so that a commit's cost does not grow with the commits before it.
+    ``names`` are the raw file names. Lists are ordered by requested time.
+
+    ``floor``: ``newest_time`` never falls below this time. ``parsed``: the parsed names, shared by all views
+    of one reader; earlier states of completed instants (two thirds of all names) are never parsed.
+    ``fresh``: the only names whose times may lie above the floor; None means that any may. ``before``: a view
+    that shows exactly the names that are not fresh. This view builds on it, so that the cost of a commit does
+    not grow with the number of commits before it.
     """
 
     def __init__(
@@ -53,9 +55,9 @@ class ActiveTimeline:
         self._parsed = parsed
         self._floor = floor
         self._fresh = fresh
-        # Not the view itself: each would hold on to all views before it.
+        # Not the view itself: a chain of views would keep every earlier one alive.
         self._before = None if before is None else (before._done, before._open, before.completed)
-        # What it does not show.
+        # The names that ``before`` does not show.
         self._added = self.names if before is None or fresh is None else fresh
 
     def _instant(self, name: str) -> Instant | None:
@@ -72,13 +74,13 @@ class ActiveTimeline:
 
     @property
     def _new(self) -> Iterator[Instant]:
-        """What completed names mean that no view before this one showed."""
+        """Completed instants that the view before this one does not show."""
         found = (self._instant(name) for name in self._added if "_" in name)
         return (instant for instant in found if instant is not None)
 
     @cached_property
     def _open(self) -> list[str]:
-        """Names of earlier states but those of completed instants."""
+        """Names of requested and inflight files, except those of completed instants."""
         done, found = self._done, []
         for name in chain(() if self._before is None else self._before[1], self._added):
             stem, _, state = name.rpartition(".")
@@ -97,13 +99,13 @@ class ActiveTimeline:
             found = list(self._before[2])
             for instant in self._new:
                 insort(found, instant, key=_place)
-            if len(found) == len(self._done):  # else one was completed twice
+            if len(found) == len(self._done):  # otherwise one was completed twice
                 return found
         return sorted(self._done.values(), key=_place)
 
     @cached_property
     def pending(self) -> list[Instant]:
-        # Looked at twice per commit under the lock, so not by way of ``instants``.
+        # Every commit needs this twice under the lock, so it does not go through ``instants``.
         done = self._done
         best: dict[str, tuple[str, Instant]] = {}
         for name in self._open:
@@ -115,7 +117,7 @@ class ActiveTimeline:
             if key not in done:
                 other = best.get(key)
                 rank = 0 if other is None else state_rank(instant) - state_rank(other[1])
-                # Two names of one state (a commit beside a compaction) are told apart by the names.
+                # Two names in the same state (a commit and a compaction): the smaller name wins.
                 if other is None or rank > 0 or (rank == 0 and name < other[0]):
                     best[key] = name, instant
         return sorted((i for _, i in best.values()), key=_place)
@@ -126,8 +128,11 @@ class ActiveTimeline:
 
     @cached_property
     def marks_without_plan(self) -> list[Instant]:
-        """Inflight files of services whose plan is gone: left by executors that were stopped until all was
-        done and archived, or taken back, and woke up. They are no instants, and may be removed."""
+        """Inflight files of services whose plan is gone.
+
+        An executor leaves one if it was suspended, and woke up after others had completed the action and
+        archived it, or had taken it back. These files are no instants and may be removed.
+        """
         stems = (name.rpartition(".") for name in self.names if name.endswith(INFLIGHT))
         found = [f"{stem}.{state}" for stem, _, state in stems if self._without_plan(stem, state)]
         return [i for i in map(self._instant, sorted(found)) if i is not None]
@@ -154,7 +159,7 @@ class ActiveTimeline:
             fresh = (self._instant(name) for name in self._fresh)
             times = (max(i.requested, i.completion or "") for i in fresh if i is not None)
             return max((self._floor, *times))
-        # Of all files, not of instants: one that was completed twice must not hide the later time.
+        # Over all files, not instants: if one was completed twice, the later time must count.
         shown = (self._instant(name) for name in self.names if "_" in name)
         completed = max((max(i.requested, i.completion or "") for i in shown if i is not None), default="")
         instants = [*self.instants, *self.marks_without_plan]
@@ -162,7 +167,7 @@ class ActiveTimeline:
         return max(completed, requested, self._floor)
 
     def completion_of(self, requested: str, action: str) -> str | None:
-        """When this action was completed; None if the timeline does not show that."""
+        """Completion time of this action; None if the timeline does not show it as completed."""
         found = self._done.get(f"{requested}.{action}")
         return None if found is None else found.completion
 
@@ -172,11 +177,11 @@ class ActiveTimeline:
         return [i for i in self.pending if i.action in (COMPACTION, LOGCOMPACTION)]
 
     def has(self, name: str) -> bool:
-        """Whether the timeline shows this very file."""
+        """Whether the timeline shows a file of this name."""
         return name in self.names
 
     def with_file(self, name: str) -> ActiveTimeline:
-        """The same listing and one more file, published since."""
+        """The same listing plus one file that was published since."""
         return ActiveTimeline(self.names | {name}, self._parsed)
 
     def without(self, names: Iterable[str]) -> ActiveTimeline:
@@ -190,7 +195,7 @@ class ActiveTimeline:
 
 
 class TimelineReader:
-    """Lists the timeline again and again, parsing each name once (a commit lists it twice)."""
+    """Lists the timeline repeatedly and parses each name once (a commit lists it twice)."""
 
     def __init__(self, storage: Storage, folder: str = paths.TIMELINE) -> None:
         self._storage = storage
@@ -198,7 +203,7 @@ class TimelineReader:
         self._last = ActiveTimeline((), {})
 
     def load(self) -> ActiveTimeline:
-        """One listing, now. Raises ``CorruptTable`` where the folder is gone, which every table has."""
+        """List the timeline now. Raises ``CorruptTable`` if its folder, which every table has, is gone."""
         names = frozenset(self._storage.names(self._folder))
         if not names and self._folder == paths.TIMELINE and self._is_gone():
             raise CorruptTable(
@@ -213,10 +218,18 @@ class TimelineReader:
         known = last._parsed
         if len(known) > 4 * len(names) + 1000:  # archived names must not pile up
             known = {}
-        # Never below what was seen before, even if that was rolled back since: only safer.
+        # Never below a time seen before, even if that instant was rolled back since: this is only safer.
         fresh = names - last.names if last.names else None
         before = last if fresh is not None and len(names) == len(last.names) + len(fresh) else None
         self._last = ActiveTimeline(names, known, last.newest_time, fresh, before)
+        return self._last
+
+    def noted(self, name: str) -> ActiveTimeline:
+        """The last listing with a file that was published since."""
+        last = self._last
+        if name not in last.names:
+            fresh = frozenset([name])
+            self._last = ActiveTimeline(last.names | fresh, last._parsed, last.newest_time, fresh, last)
         return self._last
 
     def _is_gone(self) -> bool:

@@ -1,8 +1,8 @@
-"""Cleans on the timeline: plan (HoodieCleanerPlan) and metadata (HoodieCleanMetadata), written and read.
+"""Writes and reads the timeline files of cleans: plan (HoodieCleanerPlan) and metadata (HoodieCleanMetadata).
 
-A plan is a list of files to delete that is read from storage, so nothing in it is believed: every path
-must name a data file (by Hudi's patterns) in a partition folder of this very table. Whether a file may
-go is a second question, which the service asks of the table itself before it deletes anything.
+A plan is a list of files to delete, read from storage, so it is not trusted: every path must name a data
+file (by Hudi's patterns) in a partition folder of this table. Whether a file may be deleted is a separate
+question; the cleaning service checks it against the table before it deletes anything.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from mainstem.timeline.commit_metadata import VERSION_MARK, schema_text
 from mainstem.timeline.instant import CLEAN, COMPLETED, REQUESTED, SAVEPOINT, Instant
 from mainstem.timeline.restore_records import decode_savepoint
 
-#: CleanPlanner.SAVEPOINTED_TIMESTAMPS: by it Java's next clean finds what a deleted savepoint had kept.
+#: CleanPlanner.SAVEPOINTED_TIMESTAMPS: tells Java's next clean which files a deleted savepoint had kept.
 SAVEPOINTED = "savepointed_timestamps"
 
 
 @dataclass(frozen=True)
 class CleanPlan:
-    """What a clean removes.
+    """The files that a clean removes, and why.
 
     ``files``: partition -> names of data files in it; ``earliest``: requested time and action of the oldest
-    commit whose view is kept whole, None under KEEP_LATEST_FILE_VERSIONS; ``last_completed``: requested
+    commit whose snapshot stays readable, None under KEEP_LATEST_FILE_VERSIONS; ``last_completed``: requested
     time of the newest commit that the planner saw.
     """
 
@@ -76,9 +76,9 @@ def encode_clean_plan(plan: CleanPlan, base: str) -> bytes:
 
 
 def decode_clean_plan(data: bytes, *, path: str, base: str) -> CleanPlan | None:
-    """None for an empty file (of a scheduler that died).
+    """Decode a plan; None for an empty file, left by a scheduler that died.
 
-    ``base``: where the table stands. Raises ``CorruptTable`` for a path that is no data file of this table,
+    ``base``: the table's base path. Raises ``CorruptTable`` for a path that is no data file of this table,
     ``Unsupported`` for the source files of a bootstrapped table.
     """
     if not data:
@@ -114,13 +114,16 @@ def decode_clean_plan(data: bytes, *, path: str, base: str) -> CleanPlan | None:
 
 @dataclass(frozen=True)
 class _Where:
-    """The plan's file, and the table's base path (None: a plan of ours, made wherever the table stood)."""
+    """The plan's file and the table's base path.
+
+    ``base`` is None for a plan that mainstem wrote: the table may have been moved since.
+    """
 
     plan: str
     base: str | None
 
     def name(self, partition: str, path: str) -> str:
-        """The file's name, if the path is one of a data file in this partition."""
+        """The file name in ``path``; raises ``CorruptTable`` unless it is a data file in this partition."""
         if partition:
             paths.inside(partition, source=self.plan)
         if partition.split("/")[0] == paths.HOODIE:
@@ -152,14 +155,14 @@ def _lists(record: Mapping[str, Any], name: str, path: str) -> Iterator[tuple[st
 
 
 def load_clean_plan(storage: Storage, clean: str) -> CleanPlan | None:
-    """Plan of the clean requested at ``clean``; None for an empty one; ``FileNotFoundError`` if gone."""
+    """Plan of the clean requested at ``clean``; None for an empty file, ``FileNotFoundError`` if gone."""
     path = paths.timeline_file(f"{clean}.{CLEAN}.{REQUESTED}")
     data = storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)
     return decode_clean_plan(data, path=path, base=storage.base)
 
 
 def encode_clean_metadata(plan: CleanPlan, *, requested: str, taken_ms: int) -> bytes:
-    """Bytes of a completed ``.clean``: every file of the plan is gone."""
+    """Bytes of a completed ``.clean``, which says that every file of the plan is gone."""
     record = {
         "startCleanTime": requested,
         "timeTakenInMillis": taken_ms,
@@ -185,8 +188,10 @@ def encode_clean_metadata(plan: CleanPlan, *, requested: str, taken_ms: int) -> 
 
 
 def load_clean_boundary(storage: Storage, clean: Instant) -> tuple[str, Mapping[str, str]]:
-    """Of a completed clean: its oldest retained commit ("" under KEEP_LATEST_FILE_VERSIONS) and what it noted
-    besides."""
+    """Oldest commit that a completed clean retained, and the clean's extra metadata.
+
+    The commit is "" under KEEP_LATEST_FILE_VERSIONS.
+    """
     path = paths.timeline_file(clean.file_name)
     record, _ = decode_container(storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX), path=path)
     extra = part(record.get("extraMetadata"), dict, path)
@@ -194,7 +199,7 @@ def load_clean_boundary(storage: Storage, clean: Instant) -> tuple[str, Mapping[
 
 
 def named_files(record: Mapping[str, Any], path: str) -> Iterator[tuple[str, set[str]]]:
-    """Partition and file names of a decoded HoodieCleanMetadata or HoodieCleanerPlan, for looking up."""
+    """Yield each partition and its file names from a decoded HoodieCleanMetadata or HoodieCleanerPlan."""
 
     def names(files: Sequence[Any]) -> set[str]:
         return {str(file).rsplit("/", 1)[-1] for file in files if file}

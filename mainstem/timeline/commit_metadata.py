@@ -1,4 +1,4 @@
-"""HoodieCommitMetadata: what a completed delta commit says about itself (format-core 3.5).
+"""HoodieCommitMetadata: the content of a completed commit, delta commit or replace commit.
 
 Field names, order and union branches are Java's; readers resolve by name.
 """
@@ -53,7 +53,7 @@ class WriteStat:
         return paths.in_partition(self.partition, self.file_name)
 
     def record(self) -> dict[str, Any]:
-        """The Avro record as Java fills it: prevCommit is the own instant, logFiles the own file."""
+        """The Avro record as Java fills it: prevCommit is this instant, logFiles holds only this file."""
         longs: dict[str, Any] = dict.fromkeys(_STAT_LONGS, 0)
         longs.update(
             numWrites=self.writes,
@@ -80,7 +80,7 @@ class WriteStat:
 class CompactionStat:
     """One base file that a compaction wrote (HoodieWriteStat as Java's compaction fills it).
 
-    ``log_rows`` counts rows and deleted keys of the logs that were merged in.
+    ``log_rows`` counts rows and deleted keys of the merged log files.
     """
 
     partition: str
@@ -96,7 +96,7 @@ class CompactionStat:
     taken_ms: int
 
     def record(self) -> dict[str, Any]:
-        """The Avro record. What is not counted stays null, as what does not apply."""
+        """The Avro record. Fields that are not counted or do not apply are null."""
         longs: dict[str, Any] = dict.fromkeys(_STAT_LONGS)
         longs.update(
             numWrites=self.rows,
@@ -132,7 +132,7 @@ class CompactionStat:
 class LogCompactionStat:
     """One log file that a log compaction wrote (HoodieDeltaWriteStat as Java's append handle fills it).
 
-    ``merged``: rows and deleted keys in it; ``log_rows``: those of the logs that were merged.
+    ``merged``: rows and deleted keys in this file; ``log_rows``: those in the log files it merges.
     """
 
     partition: str
@@ -185,7 +185,7 @@ class CommitMetadata:
 
     @property
     def schema(self) -> str | None:
-        """Avro JSON of the user schema, where the writer recorded one."""
+        """Avro JSON of the user schema, or None if the writer recorded none."""
         return self.extra.get("schema") or None
 
     def files(self) -> list[str]:
@@ -200,7 +200,7 @@ def encode_commit(
     *,
     compacted: bool = False,
 ) -> bytes:
-    """Bytes of a completed ``.deltacommit`` (without stats: of an inflight file) or ``.commit``."""
+    """Bytes of a completed ``.deltacommit`` or ``.commit``; without stats, of an inflight file."""
     by_partition: dict[str, list[dict[str, Any]]] = {}
     for stat in stats:
         by_partition.setdefault(stat.partition, []).append(stat.record())
@@ -215,7 +215,7 @@ def encode_commit(
 
 
 def decode_commit(data: bytes, *, path: str) -> CommitMetadata:
-    """Metadata of a completed write. Every path in it is checked to stay inside the table.
+    """Decode the metadata of a completed write, and check that every path in it stays inside the table.
 
     Raises ``CorruptTable`` for an empty file, a damaged container or a hostile path.
     """

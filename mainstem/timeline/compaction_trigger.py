@@ -1,5 +1,7 @@
-"""When a compaction is due: of a table, and of its metadata table (CompactionTriggerStrategy,
-``ScheduleCompactionActionExecutor``)."""
+"""Decides when a compaction is due, on a data table or its metadata table.
+
+Hudi: ``CompactionTriggerStrategy``, ``ScheduleCompactionActionExecutor``.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ from mainstem.truetime.instant_times import parse_wall
 
 AFTER_REQUEST = "NUM_COMMITS_AFTER_LAST_REQUEST"
 TRIGGERS = ("NUM_COMMITS", AFTER_REQUEST, "TIME_ELAPSED", "NUM_OR_TIME", "NUM_AND_TIME")
-#: How the instants begin under which partitions of the metadata table are initialised: they have no time.
+#: Prefix of the instants that initialise partitions of the metadata table: they carry no real time.
 INITIAL = "00000000000000"
 
 
 class Trigger(Protocol):
-    """Checked options: one of ``TRIGGERS``, and its bounds."""
+    """Validated options: one of ``TRIGGERS`` and its bounds."""
 
     @property
     def trigger(self) -> str: ...
@@ -47,18 +49,21 @@ def is_due(timeline: ActiveTimeline, options: Trigger, now: str) -> bool:
 
 
 def pending(timeline: ActiveTimeline) -> list[str]:
-    """Requested times of the compactions that are planned and not completed, oldest first."""
+    """Requested times of compactions that are planned but not completed, oldest first."""
     return [i.requested for i in timeline.pending if i.action == COMPACTION]
 
 
 def last_compaction(timeline: ActiveTimeline, *, requested: bool) -> str:
-    """Requested time of the newest completed compaction (``requested``: or planned one), "" if none."""
+    """Requested time of the newest completed compaction, "" if there is none.
+
+    With ``requested``, planned compactions count too.
+    """
     done = [i.requested for i in timeline.completed if i.action == COMMIT]
     return max([*done, *(pending(timeline) if requested else ())], default="")
 
 
 def commits_since(timeline: ActiveTimeline, compaction: str) -> int:
-    """Delta commits completed after a compaction was planned."""
+    """Number of delta commits that completed after the compaction's requested time."""
     return sum(
         1 for i in timeline.completed if i.action == DELTACOMMIT and (i.completion or "") > compaction
     )

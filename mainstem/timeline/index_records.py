@@ -1,9 +1,8 @@
-"""Index actions on the timeline: plan (HoodieIndexPlan) and metadata (HoodieIndexCommitMetadata), written and
-read.
+"""Writes and reads index actions: plan (HoodieIndexPlan) and metadata (HoodieIndexCommitMetadata).
 
-Both hold the same list: which partitions of the metadata table are built, and the last instant of the
-contiguous completed timeline when that was planned. The names of partitions become folders, so what is read
-must be names that Hudi could have given (``HoodieIndexer``, RFC-45).
+Both hold the same list: the partitions of the metadata table to build, and the last instant of the
+contiguous completed timeline at planning. Partition names become folder names, so a name that Hudi could not
+have chosen is refused (``HoodieIndexer``, RFC-45).
 """
 
 from __future__ import annotations
@@ -65,9 +64,9 @@ def _info(build: IndexBuild) -> dict[str, Any]:
 
 
 def decode_index_builds(data: bytes, *, path: str) -> list[IndexBuild]:
-    """What a plan, or the metadata of a completed action, names; [] for an empty file.
+    """The builds in a plan or in the metadata of a completed action; [] for an empty file.
 
-    Raises ``CorruptTable`` for damage, names that are no folder's, and times that are none.
+    Raises ``CorruptTable`` for damage, and for invalid partition names or instant times.
     """
     if not data:
         return []
@@ -87,8 +86,11 @@ def decode_index_builds(data: bytes, *, path: str) -> list[IndexBuild]:
 
 
 def is_partition_name(name: str) -> bool:
-    """Whether this may be the name of a partition of the metadata table: one folder, no comma or blank (the
-    table's list is split there), no leading dot."""
+    """Whether this may name a partition of the metadata table.
+
+    It must be one folder name without a leading dot, and without commas and blanks: ``hoodie.properties``
+    lists the partitions separated by commas.
+    """
     return bool(_PARTITION.match(name)) and len(name.encode("utf-8", "surrogatepass")) <= FILE_NAME_BYTES_MAX
 
 
@@ -103,5 +105,5 @@ def load_index_plan(storage: Storage, requested: str) -> list[IndexBuild] | None
 
 
 def pending_index_actions(timeline: ActiveTimeline) -> list[str]:
-    """Requested times of index actions that are planned and not completed, oldest first."""
+    """Requested times of index actions that are planned but not completed, oldest first."""
     return [i.requested for i in timeline.pending if i.action == INDEXING]

@@ -22,7 +22,7 @@ RESTORE = "restore"
 SAVEPOINT = "savepoint"
 INDEXING = "indexing"
 
-# What a pending action is called once completed.
+# Name of a pending action -> its name once completed.
 COMPLETES_AS = {COMPACTION: COMMIT, LOGCOMPACTION: DELTACOMMIT, CLUSTERING: REPLACECOMMIT}
 ACTIONS = frozenset(
     (
@@ -35,7 +35,7 @@ WRITE_ACTIONS = frozenset(
     (COMMIT, DELTACOMMIT, REPLACECOMMIT, COMPACTION, LOGCOMPACTION, CLUSTERING)
 )
 
-# Actions whose requested file holds the plan, without which an inflight file says nothing.
+# Actions whose requested file holds the plan: without it, an inflight file means nothing.
 PLANNED_ACTIONS = frozenset((COMPACTION, LOGCOMPACTION, CLEAN, ROLLBACK, RESTORE, INDEXING))
 
 _NAME = re.compile(r"^([0-9]{14,20})(?:_([0-9]{14,20}))?\.(?:([a-z]+)(?:\.(requested|inflight))?)\Z")
@@ -43,10 +43,11 @@ _NAME = re.compile(r"^([0-9]{14,20})(?:_([0-9]{14,20}))?\.(?:([a-z]+)(?:\.(reque
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """One action on the timeline. ``action`` is the logical one (``compaction``, not its ``commit``)
-    while pending, and the completed name afterwards, as Java shows it.
+    """One action on the timeline.
 
-    Times are 17 digits ``yyyyMMddHHmmssSSS`` in the table's time zone, compared as text.
+    While pending, ``action`` is the logical name (``compaction``); once completed it is the name in the file
+    (``commit``), as in Java. Times are 17 digits ``yyyyMMddHHmmssSSS`` in the table's time zone and compare
+    as text.
     """
 
     requested: str
@@ -56,7 +57,7 @@ class Instant:
 
     @property
     def comparable_action(self) -> str:
-        """States of one instant share it: compaction = commit, logcompaction = deltacommit."""
+        """The same for all states of one instant: compaction = commit, logcompaction = deltacommit."""
         return COMPLETES_AS.get(self.action, self.action)
 
     @property
@@ -74,7 +75,7 @@ class Instant:
 
 
 def parse_instant(name: str) -> Instant | None:
-    """None for names that are not an instant's file (Java's temporary ``<name>.<uuid>`` included)."""
+    """The instant that a file name shows; None for other files (also Java's temporary ``<name>.<uuid>``)."""
     match = _NAME.match(name)
     if match is None:
         return None
@@ -85,7 +86,7 @@ def parse_instant(name: str) -> Instant | None:
         return Instant(requested, word, COMPLETED, completion)
     if state is None:
         return Instant(requested, COMMIT, INFLIGHT) if word == INFLIGHT else None
-    known = word in ACTIONS and (word, state) != (COMMIT, INFLIGHT)  # whose file is `<requested>.inflight`
+    known = word in ACTIONS and (word, state) != (COMMIT, INFLIGHT)  # that one is `<requested>.inflight`
     return Instant(requested, word, state) if known else None
 
 

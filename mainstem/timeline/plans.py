@@ -1,7 +1,7 @@
-"""Plans on the timeline: rollback plan and metadata, compaction plan; written and read.
+"""Writes and reads rollback plans, rollback metadata and compaction plans.
 
-File names inside plans are instructions read from storage: they are checked to be names of files of
-this table before anything follows them.
+File names inside plans are instructions read from storage, so each must be the name of a data file in a
+partition of this table before anything acts on it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from mainstem.timeline.instant import ACTIONS, COMPACTION, LOGCOMPACTION, REQUES
 
 _LOG_COMPACTOR = "org.apache.hudi.table.action.compact.LogCompactionExecutionHelper"
 
-# In the header of a rollback of a completed instant: that instant's completion time.
+# Header key in a rollback of a completed instant; its value is that instant's completion time.
 _WAS_COMPLETED = "mainstem.rolled.back.completion"
 
 
 @dataclass(frozen=True)
 class RollbackPlan:
-    """Which instant a rollback undoes. The files are found anew at execution, never taken from it.
+    """The instant that a rollback undoes. Its files are looked up at execution, never taken from the plan.
 
-    ``completion``: when that instant had been completed, where mainstem took a completed one back; Java's
-    records have no place for it, so it stands in the file's header.
+    ``completion``: the completion time, if mainstem rolls back a completed instant. Java's record has no
+    field for it, so it is kept in the file's header.
     """
 
     instant: str
@@ -45,7 +45,10 @@ def encode_rollback_plan(
     base: str,
     completion: str | None = None,
 ) -> bytes:
-    """``files``: (partition, file id, file name). Java wants absolute paths with a scheme."""
+    """Bytes of ``.rollback.requested``, with absolute paths that carry a scheme, as Java expects them.
+
+    ``files``: (partition, file id, file name).
+    """
     requests = [
         {
             "partitionPath": partition,
@@ -69,13 +72,16 @@ def _marks(completion: str | None) -> dict[str, bytes]:
 
 
 def taken_back(data: bytes, *, path: str) -> str | None:
-    """Completion time of the completed instant that a rollback took back, from its plan or metadata."""
+    """Completion time of the completed instant that a rollback undoes, from its plan or metadata.
+
+    None if the instant was pending or Java wrote the file.
+    """
     mark = read_header(data, path=path)[0].get(_WAS_COMPLETED) if data else None
     return None if mark is None else mark.decode("ascii", "replace")
 
 
 def decode_rollback_plan(data: bytes, *, path: str) -> RollbackPlan | None:
-    """None for a plan without an instant (an empty file of a crashed scheduler)."""
+    """Decode a plan; None if it names no instant (an empty file, left by a scheduler that crashed)."""
     if not data:
         return None
     record, _ = decode_container(data, path=path)
@@ -109,7 +115,10 @@ def encode_rollback_metadata(
     deleted: dict[str, list[str]],
     completion: str | None = None,
 ) -> bytes:
-    """``deleted``: partition -> names of the files that are gone; ``completion`` as in ``RollbackPlan``."""
+    """Bytes of a completed ``.rollback``.
+
+    ``deleted``: partition -> names of the deleted files; ``completion`` as in ``RollbackPlan``.
+    """
     record = {
         "startRollbackTime": rollback_time,
         "timeTakenInMillis": taken_ms,
@@ -147,9 +156,9 @@ def encode_compaction_plan(
     metrics: Sequence[Mapping[str, float]],
     action: str = COMPACTION,
 ) -> bytes:
-    """A plan as Java writes it (version 2: bare file names); ``metrics`` beside each operation.
+    """A plan as Java writes it (version 2: bare file names), with one entry of ``metrics`` per operation.
 
-    ``action``: compaction or logcompaction, whose plan names the class that executes it.
+    ``action``: compaction or logcompaction. A log compaction's plan also names the class that executes it.
     """
     merges_logs = action == LOGCOMPACTION
     executor = {"compactorClassName": _LOG_COMPACTOR, "strategyParams": {}, "version": 1}
@@ -178,8 +187,10 @@ def encode_compaction_plan(
 def load_compaction_plan(
     storage: Storage, requested: str, action: str = COMPACTION
 ) -> list[CompactionOperation]:
-    """Operations of the compaction (or log compaction) planned at ``requested``; a plan that is gone
-    raises ``FileNotFoundError``."""
+    """Operations of the compaction or log compaction requested at ``requested``.
+
+    Raises ``FileNotFoundError`` if the plan is gone.
+    """
     path = paths.timeline_file(f"{requested}.{action}.{REQUESTED}")
     return decode_compaction_plan(storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX), path=path)
 
@@ -213,7 +224,7 @@ def _operation(raw: dict[str, Any], path: str) -> CompactionOperation:
 
 
 def _name(found: str, partition: str, path: str) -> str:
-    """The file name. Plans of version 1 hold whole paths; their partition is named beside them."""
+    """The bare file name. Plans of version 1 hold whole paths; each must lie in its partition."""
     folder, _, name = found.rpartition("/")
     if folder and partition and not f"/{folder}".endswith(f"/{partition}"):
         raise CorruptTable(

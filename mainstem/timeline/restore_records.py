@@ -1,8 +1,8 @@
-"""Savepoint and restore files on the timeline: HoodieSavepointMetadata, HoodieRestorePlan,
-HoodieRestoreMetadata, written as Java 1.2 fills them and read from either.
+"""Writes and reads savepoints and restores on the timeline.
 
-What is read is untrusted: instants must look like instant times, actions must be Hudi's, file names must
-be names of data files.
+HoodieSavepointMetadata, HoodieRestorePlan and HoodieRestoreMetadata are written as Java 1.2 fills them, and
+read whether Java or mainstem wrote them. Content is untrusted: instants must look like instant times, actions
+must be Hudi's, file names must be those of data files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mainstem.timeline.plans import load_rollback_plan
 
 @dataclass(frozen=True)
 class SavepointRecord:
-    """What a savepoint says: who made it and when (epoch ms), and which files it keeps.
+    """Content of a savepoint: who made it, when (epoch ms), and which files it keeps.
 
     ``files``: partition -> bare names of base and log files.
     """
@@ -53,7 +53,10 @@ def encode_savepoint(record: SavepointRecord) -> bytes:
 
 
 def decode_savepoint(data: bytes, *, path: str) -> SavepointRecord:
-    """Raises ``CorruptTable`` for damage, hostile partitions and names that are no data files."""
+    """Decode a savepoint.
+
+    Raises ``CorruptTable`` for damage, hostile partition names and files that are no data files.
+    """
     if not data:
         raise CorruptTable("savepoint without content", path=path, offset=0)
     record, _ = decode_container(data, path=path)
@@ -76,7 +79,7 @@ def decode_savepoint(data: bytes, *, path: str) -> SavepointRecord:
 
 @dataclass(frozen=True)
 class PlannedInstant:
-    """An instant that a restore removes: requested time and action, ``commit`` for a completed compaction."""
+    """An instant that a restore removes. ``action`` is ``commit`` for a completed compaction."""
 
     requested: str
     action: str
@@ -84,7 +87,7 @@ class PlannedInstant:
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """``savepoint``: requested time that is gone back to; ``instants`` go, newest first."""
+    """Restores the table to ``savepoint`` (a requested time) by removing ``instants``, newest first."""
 
     savepoint: str
     instants: tuple[PlannedInstant, ...]
@@ -111,7 +114,7 @@ def load_restore_plan(storage: Storage, restore: str) -> RestorePlan | None:
 
 
 def decode_restore_plan(data: bytes, *, path: str) -> RestorePlan:
-    """Raises ``CorruptTable`` for damage, and for what is no write instant."""
+    """Decode a restore plan. Raises ``CorruptTable`` for damage and for instants that are no writes."""
     record, _ = decode_container(data, path=path)
     planned = []
     for raw in part(record.get("instantsToRollback"), list, path):
@@ -132,12 +135,12 @@ def _time(text: str, path: str) -> str:
 
 
 def pending_restores(timeline: ActiveTimeline) -> list[str]:
-    """Requested times of restores that are planned and not completed, oldest first."""
+    """Requested times of restores that are planned but not completed, oldest first."""
     return [i.requested for i in timeline.pending if i.action == RESTORE]
 
 
 def being_restored(storage: Storage, timeline: ActiveTimeline) -> dict[str, str]:
-    """Instant -> the pending restore that removes it."""
+    """Requested time of each instant that a pending restore removes -> that restore's requested time."""
     found: dict[str, str] = {}
     for restore in pending_restores(timeline):
         plan = load_restore_plan(storage, restore)
@@ -147,10 +150,10 @@ def being_restored(storage: Storage, timeline: ActiveTimeline) -> dict[str, str]
 
 
 def shown_timeline(storage: Storage, timeline: ActiveTimeline) -> ActiveTimeline:
-    """The timeline as queries see it: without instants that a pending restore removes, and without completed
-    ones that a pending rollback takes back. Their files go one by one; for readers they go at once.
+    """The timeline as queries see it, without instants that a pending restore or rollback removes.
 
-    A rollback whose plan is damaged takes nothing back: nobody executes it.
+    Storage loses their files one by one; for readers they disappear all at once. A rollback with a damaged
+    plan hides nothing, because nothing can execute it.
     """
     undone = set(being_restored(storage, timeline))
     for instant in timeline.pending:
@@ -163,8 +166,10 @@ def shown_timeline(storage: Storage, timeline: ActiveTimeline) -> ActiveTimeline
 
 
 def taking_back(storage: Storage, timeline: ActiveTimeline) -> Instant | None:
-    """A pending action that takes completed instants back: a restore, or a rollback whose plan says that its
-    instant was completed (Java's plans do not say it)."""
+    """A pending action that undoes completed instants, or None.
+
+    That is a restore, or a rollback whose plan says that its instant was completed (Java's plans do not).
+    """
     for instant in timeline.pending:
         if instant.action == RESTORE:
             return instant
@@ -183,9 +188,10 @@ def encode_restore_metadata(
     deleted: Mapping[str, Mapping[str, Sequence[str]]],
     base: str,
 ) -> bytes:
-    """Bytes of a completed ``.restore``. ``deleted``: instant -> partition -> names that went.
+    """Bytes of a completed ``.restore``. ``deleted``: instant -> partition -> names of deleted files.
 
-    Java keys the rollback of each instant by its time and names files by absolute paths without scheme.
+    As in Java, each instant's rollback is keyed by its requested time, and files are absolute paths without
+    a scheme.
     """
     infos = [_info(i) for i in plan.instants]
     body = {

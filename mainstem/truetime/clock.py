@@ -1,6 +1,6 @@
 """The clock seam: wall clock, monotonic clock, waiting and periodic work.
 
-Instants come from ``now_ms`` under the table lock (``truetime.instant_times``), never from file times.
+Instant times come from ``now_ms`` under the table lock (``truetime.instant_times``), never from file times.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Clock(Protocol):
     def sleep_ms(self, duration_ms: float) -> None: ...
 
     def every_ms(self, interval_ms: float, task: Callable[[], None], name: str) -> Periodic:
-        """Run ``task`` each ``interval_ms`` until stopped, beside the caller."""
+        """Run ``task`` every ``interval_ms`` in the background until stopped."""
 
 
 class _Thread:
@@ -47,7 +47,7 @@ class _Thread:
 
 
 class SystemClock:
-    """The machine's clock, shifted by ``offset_ms`` (demos and tests run processes with skewed clocks)."""
+    """The machine's clock, shifted by ``offset_ms`` (for demos and tests that need skewed clocks)."""
 
     def __init__(self, offset_ms: int = 0) -> None:
         self.offset_ms = offset_ms

@@ -1,17 +1,17 @@
-"""Heartbeats: ``.hoodie/.heartbeat/<instant>`` shows that an instant's writer lives.
+"""Heartbeats: the file ``.hoodie/.heartbeat/<instant>`` shows that an instant's writer is alive.
 
-HoodieHeartbeatClient's files and settings (``hoodie.client.heartbeat.interval_in_ms`` 60000,
-``hoodie.client.heartbeat.tolerable.misses`` 2). Java judges by its own clock against the file's
-time; mainstem compares two times of the *store*, so a skewed clock kills nobody.
+Files and settings are those of HoodieHeartbeatClient (``hoodie.client.heartbeat.interval_in_ms`` 60000,
+``hoodie.client.heartbeat.tolerable.misses`` 2). Java compares its own clock with the file's time; mainstem
+compares two times of the *store*, so a skewed clock never makes a live writer look dead.
 
-**Who says when a writer counts as dead.** The writer itself: its file holds for how long it may stay without
-a beat (``encode_promise``), and everybody judges it by that, whatever they were opened with. Who takes a
-heartbeat over (``adopt``) beats so often that what the file says holds. Java's files are empty, and so is one
-of ours that a crash of the machine cut: they are judged by the longest of the own settings and those of the
-table, or Hudi's defaults where the table has none. Java in turn never looks into a file and judges ours by
-its own settings: ours are refreshed at least as often as the table, or Hudi's default, asks for.
+**When a writer counts as dead.** The writer itself decides: its file says how long it may go without a beat
+(``encode_promise``), and every mainstem process judges it by that, whatever its own settings are. A process
+that takes a heartbeat over (``adopt``) beats often enough to keep that promise. Java's files are empty, and
+so is one of ours that was truncated by a machine crash. Those are judged by the longer of this process's
+settings and the table's, or Hudi's defaults where the table has none. Java never reads the content and judges
+our files by its own settings, so we refresh them at least as often as the table, or Hudi's default, asks for.
 
-**Fork.** A child has none of its parent's heartbeats: it neither refreshes nor ends them, and begins its own.
+**Fork.** A child inherits no heartbeats: it neither refreshes nor ends its parent's, and starts its own.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _EXPIRES = "expires_after_ms"
 
 
 def encode_promise(expire_ms: int) -> bytes:
-    """Content of a heartbeat: after how many milliseconds without a beat its writer counts as dead."""
+    """Content of a heartbeat file: its writer counts as dead after ``expire_ms`` without a beat."""
     return json.dumps({"mainstem": 1, _EXPIRES: expire_ms}, separators=(",", ":")).encode() + b"\n"
 
 
 def parse_promise(content: bytes) -> int | None:
-    """What ``encode_promise`` was given; None for an empty file, Java's, and for anything damaged."""
+    """The milliseconds given to ``encode_promise``; None for an empty file (Java's) or a damaged one."""
     try:
         fields = json.loads(content)
     except (ValueError, RecursionError):
@@ -53,8 +53,9 @@ def parse_promise(content: bytes) -> int | None:
 class Heartbeats:
     """Keeps the heartbeats of one process's open transactions on one table fresh.
 
-    ``interval_ms`` and ``misses`` are this process's, ``table`` the table's own for both, which others go by.
-    ``path``: where the heartbeat of an instant is, another one for work that has no instant.
+    ``interval_ms`` and ``misses`` are this process's settings; ``table`` holds the table's own pair, which
+    other processes go by. ``path`` maps an instant to its heartbeat file; work without an instant passes
+    another function.
     """
 
     def __init__(
@@ -72,36 +73,57 @@ class Heartbeats:
         self._clock = clock
         self.interval_ms = interval_ms
         self.expire_ms = interval_ms * misses
-        #: for how long whoever shows no promise counts as alive: Java's writers and executors
+        #: how long a writer without a promise (Java's writers and executors) counts as alive
         self.silent_ms = max(self.expire_ms, table[0] * table[1])
         self._often_ms = min(interval_ms, table[0])
         self._guard = Mutex()
         self._live: dict[str, object] = {}
         self._inherited: set[str] = set()
         self._dropped: deque[tuple[str, object]] = deque()
+        self._reserved: dict[str, float] = {}
         self._task: Periodic | None = None
         self._task_ms = 0
         told_of_forks(self)
 
     def after_fork(self) -> None:
-        """In a forked child: nothing beats here, and what the parent began is the parent's."""
+        """In a forked child: nothing beats here, and the parent's heartbeats stay the parent's."""
         self._inherited |= set(self._live)
         self._live = {}
         self._dropped = deque()
         self._task = None
 
     def start(self, instant: str) -> None:
-        """First beat, before the requested file exists; then one each interval, beside the caller."""
+        """Beat once, before the requested file exists; then every interval, in the background."""
         promised_ms = self.expire_ms
         if not self._made(instant):
             self._storage.renew(self._path(instant))
             promised_ms = self._promised_ms(instant)
         self._hold(instant, promised_ms)
 
-    def claim(self, instant: str, store_now_ms: Callable[[], int]) -> bool:
-        """Begin to beat for work that one process at a time does, unless somebody alive does it.
+    def reserve(self, instant: str) -> bool:
+        """``start``, for a time that must be nobody else's: False, and nothing is done, if it has a
+        heartbeat."""
+        self._reserved[instant] = self._clock.monotonic_ms()
+        if not self._made(instant):
+            del self._reserved[instant]
+            return False
+        try:
+            self._hold(instant, self.expire_ms)
+        except BaseException:
+            self.stop(instant)
+            raise
+        return True
 
-        ``store_now_ms`` gives the store's clock. A heartbeat that has expired is taken over.
+    def kept(self, instant: str) -> bool:
+        """Whether a reserved heartbeat is still there. It is not looked up before anybody could have removed
+        it."""
+        since_ms = self._clock.monotonic_ms() - self._reserved.pop(instant)
+        return since_ms < self.expire_ms / 2 or self._storage.stat(self._path(instant)) is not None
+
+    def claim(self, instant: str, store_now_ms: Callable[[], int]) -> bool:
+        """Start to beat for work that only one process may do at a time; False if a live one does it already.
+
+        ``store_now_ms`` returns the store's time. An expired heartbeat is taken over.
         """
         if self._storage.stat(self._path(instant)) is not None:
             if not self.expired(instant, store_now_ms()):
@@ -120,7 +142,7 @@ class Heartbeats:
         return True
 
     def _hold(self, instant: str, promised_ms: int) -> None:
-        """Beat for an instant from now on, at least twice within what its file says."""
+        """Beat for an instant from now on, at least twice within the time that its file promises."""
         interval_ms = min(self._often_ms, promised_ms // 2)
         with self._guard.held:
             self._live[instant] = object()
@@ -132,7 +154,7 @@ class Heartbeats:
                 self._task = self._clock.every_ms(interval_ms, self.beat, "heartbeat")
 
     def beat(self) -> None:
-        """Refresh all; a heartbeat that a rollback removed is not brought back."""
+        """Refresh all heartbeats; one that a rollback removed does not come back."""
         self._forget_dropped()
         for instant in sorted(self._live):
             try:
@@ -143,9 +165,9 @@ class Heartbeats:
                 continue  # slow or failing storage: the next beat tries again
 
     def adopt(self, instant: str) -> None:
-        """Keep the heartbeat of a transaction that another process began; a removed one stays away.
+        """Keep up the heartbeat of a transaction that another process began; a removed one stays removed.
 
-        Whoever is interrupted in here has adopted nothing: no caller knows of it, to end it.
+        An interrupt in here undoes the adoption: the caller would not know that it has to end it.
         """
         self._inherited.discard(instant)
         try:
@@ -156,19 +178,19 @@ class Heartbeats:
             raise
 
     def end_with(self, owner: object, instant: str) -> None:
-        """Beat for an instant no longer than ``owner`` lives.
+        """Stop beating for an instant when ``owner`` is garbage collected.
 
-        What is dropped without having ended is named by a ``ResourceWarning`` and counts as dead when its
+        A transaction dropped before its end causes a ``ResourceWarning``, and counts as dead once its
         heartbeat has expired.
         """
         beat = self._live.get(instant)
         if beat is not None:
             finalizer = weakref.finalize(owner, self._drop, instant, beat)
-            finalizer.atexit = False  # the process ends, and with it the beats
+            finalizer.atexit = False  # at exit the beats end with the process
 
     def _drop(self, instant: str, beat: object) -> None:
-        # Of garbage collection, in any thread and between any two steps: no lock, no storage, nothing shared
-        # is changed in place. The next beat finds it.
+        # The garbage collector calls this, in any thread and between any two steps: so it takes no lock, uses
+        # no storage and only appends to a deque. The next beat does the rest.
         if self._live.get(instant) is not beat:
             return
         self._dropped.append((instant, beat))
@@ -187,7 +209,7 @@ class Heartbeats:
                 self.leave(instant)
 
     def leave(self, instant: str) -> None:
-        """No more beats from this process; the file stays, for another process adopts it."""
+        """Stop beating in this process; the file stays for another process to adopt."""
         with self._guard.held:
             self._live.pop(instant, None)
             if not self._live and self._task is not None:
@@ -195,11 +217,12 @@ class Heartbeats:
                 self._task = None
 
     def stop(self, instant: str) -> None:
-        """No more beats; the file goes, now or, if that fails, with a later clean-up.
+        """Stop beating and delete the file; if that fails, a later clean-up deletes it.
 
-        That of the process from which this one was forked stays.
+        A heartbeat that belongs to the parent of a forked process is left alone.
         """
         self.leave(instant)
+        self._reserved.pop(instant, None)
         if instant in self._inherited:
             return
         try:
@@ -208,7 +231,7 @@ class Heartbeats:
             return
 
     def expired(self, instant: str, store_now_ms: int) -> bool:
-        """Whether a writer counts as dead: no heartbeat, or none for as long as it said itself.
+        """Whether a writer counts as dead: it has no heartbeat, or has missed beats for its promised time.
 
         ``store_now_ms`` is the store's clock (the time of a file just written), not this machine's.
         """
@@ -219,7 +242,7 @@ class Heartbeats:
         return silent_ms > HEARTBEAT_EXPIRE_MS_MIN and silent_ms > self._promised_ms(instant)
 
     def _promised_ms(self, instant: str) -> int:
-        """For how long its writer, or whoever keeps it, may be silent."""
+        """How long the process that keeps this heartbeat may be silent."""
         try:
             content = self._storage.read(self._path(instant), max_bytes=HEARTBEAT_BYTES_MAX)
         except (FileNotFoundError, CorruptTable):

@@ -1,8 +1,8 @@
-"""Instant times: made under the table lock, above everything on the timeline, in the table's zone.
+"""Instant times: created under the table lock, above every time on the timeline, in the table's zone.
 
 Hudi's ``SkewAdjustingTimeGenerator`` reads the clock and waits out the expected skew before the lock
-is released. mainstem does the same and also never goes below the newest time on the timeline, so the
-order of its own instants does not depend on clocks at all (``hoodie.time.generator.*``, RFC-66).
+is released. mainstem does the same and also stays above the newest time on the timeline, so the order of its
+own instants does not depend on clocks at all (``hoodie.time.generator.*``, RFC-66).
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ _MS = timedelta(milliseconds=1)
 class InstantTimes:
     """Formats, parses and advances instant times of one table.
 
-    ``zone`` is UTC, or the zone named for a table whose ``hoodie.table.timeline.timezone`` is LOCAL.
+    ``zone`` is UTC, or the writers' zone for a table whose ``hoodie.table.timeline.timezone`` is LOCAL.
+    ``ahead_ms_max``: how far the timeline may be ahead of the clock; outside UTC an hour more, for the change
+    from daylight saving time.
     """
 
     def __init__(self, zone: tzinfo = UTC, ahead_ms_max: int = TIMELINE_AHEAD_MS_DEFAULT) -> None:
@@ -38,10 +40,13 @@ class InstantTimes:
         moment = datetime.fromtimestamp(epoch_ms / 1000, UTC).astimezone(self._zone)
         return moment.replace(tzinfo=None, microsecond=epoch_ms % 1000 * 1000)
 
-    def next(self, now_ms: int, newest: str) -> str:
-        """A time that is neither below the clock nor at or below ``newest`` ("" = empty timeline).
+    def next(self, now_ms: int, newest: str, *, begins: bool = False) -> str:
+        """The next instant time: not before the clock, and after ``newest`` ("" = empty timeline).
 
-        Raises ``Invalid`` when ``newest`` lies so far ahead of the clock that one of the two is wrong:
+        A write begins at an odd millisecond, and everything else has an even one: so a write that begins
+        beside the fence shares its time with nothing that is published in it (``publish.publisher``).
+
+        Raises ``Invalid`` if ``newest`` is so far ahead of the clock that one of the two must be wrong:
         building on it would push every later instant into the future too.
         """
         wall = self._wall(now_ms)
@@ -56,16 +61,17 @@ class InstantTimes:
                     f" {AHEAD_MS} if the instant is genuine"
                 )
             wall = max(wall, floor)
-        return instant_text(wall)
+        odd = wall.microsecond // 1000 % 2 == 1
+        return instant_text(wall if odd == begins else wall + _MS)
 
 
 def instant_text(wall: datetime) -> str:
-    """An instant time of 17 digits; what ``parse_wall`` reads."""
+    """An instant time of 17 digits, the inverse of ``parse_wall``."""
     return wall.strftime("%Y%m%d%H%M%S") + f"{wall.microsecond // 1000:03d}"
 
 
 def parse_wall(text: str) -> datetime:
-    """Wall-clock value of an instant time; 14 digits are read as ``...999`` as Java does."""
+    """Wall-clock value of an instant time. 14 digits get ``999`` as milliseconds, as in Java."""
     digits = text[:17] if len(text) >= 17 else text + "999"
     try:
         if not digits.isdecimal():

@@ -1,4 +1,4 @@
-"""The four things that protocol code is given instead of taking them from the machine."""
+"""The four dependencies injected into protocol code: storage, clock, lock and randomness."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Randomness(Protocol):
 class Seams:
     """Storage, clock, lock and randomness of one open table in one process.
 
-    The real ones are put together in ``api.opening``, the simulated ones in ``tests.sim``.
+    ``api.opening`` assembles the real ones, ``tests.sim`` the simulated ones.
     """
 
     storage: Storage

@@ -7,7 +7,7 @@ belongs to one instant and is invisible until that instant completes.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -48,8 +48,9 @@ class BucketAppender:
 
     ``token`` is the write token ``<task partition>-<stage>-<attempt>``; the instant makes names unique
     across writers, the token (``FileTokens``) within the instant. ``known_buckets`` (partition -> buckets
-    that were seen with the constant NBCC file id) may be shared by the transactions of a table and saves
-    listings.
+    that were seen with the constant NBCC file id) and ``known_partitions`` (seen with their metafile) may be
+    shared by the transactions of a table and save listings. ``surely_alive``: nobody can have rolled back the
+    instant yet.
     """
 
     def __init__(
@@ -58,6 +59,8 @@ class BucketAppender:
         spec: WriteSpec,
         token: str,
         known_buckets: dict[str, set[int]] | None = None,
+        known_partitions: set[str] | None = None,
+        surely_alive: Callable[[], bool] = lambda: False,
     ) -> None:
         self._storage = storage
         self._spec = spec
@@ -69,6 +72,8 @@ class BucketAppender:
         self._closed: list[WriteStat] = []
         self._folders: set[str] = set()
         #: partitions that were looked at: whether they had a metafile
+        self._known_partitions = set() if known_partitions is None else known_partitions
+        self._surely_alive = surely_alive
         self._placed: dict[str, bool] = {}
         self.rows = 0
         #: path -> rows of all data blocks of a log file, for the commit's metadata; small transactions only
@@ -205,6 +210,9 @@ class BucketAppender:
         """Raises ``Invalid`` for a new partition inside or around another one: Java would not find it."""
         if partition in self._placed:
             return
+        if partition in self._known_partitions:
+            self._placed[partition] = True
+            return
         try:
             there = self._storage.stat(paths.partition_metafile(partition)) is not None
             other = nested(self._storage, partition) if partition and not there else None
@@ -227,6 +235,8 @@ class BucketAppender:
                 instant=self._spec.instant,
             )
         self._placed[partition] = there
+        if there:
+            self._known_partitions.add(partition)
 
     def file_id(self, partition: str, bucket: int) -> str:
         """The file group of a bucket."""
@@ -234,6 +244,8 @@ class BucketAppender:
 
     def _check_alive(self) -> None:
         """Raises if this writer was rolled back: nothing would remove the files that it creates now."""
+        if self._surely_alive() and not self.torn:
+            return
         spec = self._spec
         # Not the inflight file, which a writer stopped inside begin may make after its rollback.
         requested = paths.timeline_file(f"{spec.instant}.{DELTACOMMIT}.{REQUESTED}")

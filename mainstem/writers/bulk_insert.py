@@ -9,6 +9,7 @@ key once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -52,10 +53,12 @@ def appender_for(
     spec: WriteSpec,
     token: str,
     known_buckets: dict[str, set[int]] | None = None,
+    known_partitions: set[str] | None = None,
+    surely_alive: Callable[[], bool] = lambda: False,
 ) -> BucketAppender:
     """The writer for a transaction's rows; only bulk inserts write base files."""
     kind = BulkInserter if spec.operation == BULK_INSERT else BucketAppender
-    return kind(storage, spec, token, known_buckets)
+    return kind(storage, spec, token, known_buckets, known_partitions, surely_alive)
 
 
 def stat_of(**fields: Any) -> WriteStat:
@@ -105,8 +108,10 @@ class BulkInserter(BucketAppender):
         spec: WriteSpec,
         token: str,
         known_buckets: dict[str, set[int]] | None = None,
+        known_partitions: set[str] | None = None,
+        surely_alive: Callable[[], bool] = lambda: False,
     ) -> None:
-        super().__init__(storage, spec, token, known_buckets)
+        super().__init__(storage, spec, token, known_buckets, known_partitions, surely_alive)
         self._waiting: dict[Place, list[pa.Table]] = {}
         self._occupied: dict[str, set[int]] = {}
 

@@ -14,6 +14,7 @@ from mainstem.metadata.commits.expression_rows import check_expressions
 from mainstem.metadata.commits.known_groups import KnownGroups
 from mainstem.options import FSYNC, WriterOptions
 from mainstem.options.tables import LOCAL_ZONE, TIMEZONE
+from mainstem.publish.fence import Fence
 from mainstem.publish.publisher import Publisher
 from mainstem.publish.table_identity import check_table
 from mainstem.storage import paths
@@ -46,6 +47,8 @@ class WriterContext:
     mutex: Mutex = field(default_factory=Mutex)
     #: partition -> buckets whose constant file id was seen there (see ``BucketAppender``)
     known_buckets: dict[str, set[int]] = field(default_factory=dict)
+    #: partitions whose metafile was seen
+    known_partitions: set[str] = field(default_factory=set)
     #: file groups of the indexes, as commits saw them under the lock
     known_groups: KnownGroups = field(default_factory=KnownGroups)
     #: file of this process's latest commit and the schema in it: the next one need not read it again
@@ -54,6 +57,10 @@ class WriterContext:
     keys_agreed: bool = False
     #: called with the timeline after each commit of this process; must not raise
     after_commit: Callable[[ActiveTimeline], None] | None = None
+    #: the table's properties as this process read them last, and under which section
+    last_read: tuple[object, TableConfig] | None = None
+    #: what was found to mean the same as ``config``
+    agreed: TableConfig | None = None
 
     @property
     def base(self) -> str:
@@ -82,6 +89,12 @@ class WriterContext:
                 f"the timeline cannot be listed: {error}; nothing was begun, try again", table=self.base
             ) from error
 
+    def own_schema_in(self, timeline: ActiveTimeline) -> str | None:
+        """The schema of this process's latest commit, if nothing was requested after it that is complete."""
+        name, text = self.own_schema
+        newest = timeline.completed[-1:]
+        return text if newest and newest[0].file_name == name else None
+
     def check_same_table(self) -> None:
         """Outside the lock, before something that was remembered of the table is believed.
 
@@ -89,15 +102,30 @@ class WriterContext:
         """
         check_table(self.seams.storage, self.identity)
 
-    def reread_config(self) -> None:
+    def properties(self, section: object = None) -> TableConfig:
+        """``hoodie.properties`` as they are now; in a section under the lock they are read once."""
+        if section is None or self.last_read is None or self.last_read[0] is not section:
+            self.last_read = (section, load_config(self.seams.storage))
+        return self.last_read[1]
+
+    @property
+    def newest_properties(self) -> TableConfig:
+        """As this process read them last: for what an older state does not harm."""
+        return self.config if self.last_read is None else self.last_read[1]
+
+    def reread_config(self, section: object = None) -> None:
         """Under the lock: the table must still be what the transaction was planned for. Which indexes it has
         may have changed (``writers.publish_with_metadata``).
 
         Raises ``Unsupported``/``Invalid`` naming the changed properties.
         """
-        now = load_config(self.seams.storage).completed_by(self.given)
+        found = self.properties(section)
+        if found is self.agreed:
+            return
+        now = found.completed_by(self.given)
         changed = self.config.changed(now)
         if not changed:
+            self.agreed = found
             return
         now.check_writable(self.base)
         raise Invalid(
@@ -116,6 +144,7 @@ def open_context(
     buckets: int,
     given: Mapping[str, str] | None = None,
     identity: str | None = None,
+    fence: Fence,
 ) -> WriterContext:
     """Put the parts together; ``config`` is completed by ``given`` already. ``identity``: the table's.
 
@@ -143,6 +172,7 @@ def open_context(
     publisher = Publisher(
         seams,
         InstantTimes(zone, options.ahead_ms_max),
+        fence,
         wait_ms=options.skew_ms,
         exclusive=config.exclusive,
         table=identity,

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import TypeGuard, TypeVar
 
 from mainstem.errors import CorruptTable, MainstemError, RolledBack, Unavailable
-from mainstem.layout.properties import load_config
 from mainstem.metadata.commits.action import FileChanges
 from mainstem.metadata.commits.delta_commit import MetadataCommit
 from mainstem.metadata.commits.partition_rows import Maintained
@@ -55,14 +54,17 @@ def publish_with_metadata(
     ``CorruptTable`` where the metadata table that it names is not there, ``Unavailable`` where its indexes
     change again and again; nothing is published then.
     """
-    part = _prepare(ctx, instant, changes, settle)
+    storage = ctx.seams.storage
+    part = _prepare(ctx, instant, changes, settle, first=True)
     for _ in range(_ROUNDS_MAX):
         made_for = part.maintained if part is not None else Maintained()
 
         def may(section: Section, made_for: Maintained = made_for) -> T | _Moved | None:
             decision = decide(section)
-            moved = decision is None and _maintained(ctx, changes, True) != made_for
-            return _Moved() if moved else decision
+            if decision is not None:
+                return decision
+            now = Maintained.now(storage, ctx.properties(section), changes, ctx.known_groups, locked=True)
+            return None if now == made_for else _Moved()
 
         try:
             published: Published[T | _Moved] = ctx.publisher.publish(
@@ -95,20 +97,18 @@ def _take_back(ctx: WriterContext, instant: str, begun: MetadataCommit) -> None:
         begun.forget()
 
 
-def _maintained(ctx: WriterContext, changes: FileChanges, locked: bool = False) -> Maintained:
-    storage = ctx.seams.storage
-    return Maintained.now(storage, load_config(storage), changes, ctx.known_groups, locked=locked)
-
-
 def _prepare(
     ctx: WriterContext,
     instant: str,
     changes: FileChanges,
     settle: Callable[[Sequence[Upload]], None] | None = None,
     rounds: int = _ROUNDS_MAX,
+    *,
+    first: bool = False,
 ) -> MetadataCommit | None:
     storage = ctx.seams.storage
-    config = load_config(storage)
+    # Older than the lock in any case, and looked at again under it.
+    config = ctx.newest_properties if first else ctx.properties()
     config.check_metadata(ctx.base)
     maintained = Maintained.now(storage, config, changes, ctx.known_groups)
     if not maintained:
@@ -125,7 +125,8 @@ def _prepare(
             storage, ctx.seams.random, instant, config, maintained, changes, settle or durable
         )
     except CorruptTable as error:
-        if rounds and _maintained(ctx, changes) != maintained:  # an index went while its rows were made
+        # An index may have gone while its rows were made.
+        if rounds and Maintained.now(storage, ctx.properties(), changes, ctx.known_groups) != maintained:
             return _prepare(ctx, instant, changes, settle, rounds - 1)
         error.table = error.table or ctx.base
         raise

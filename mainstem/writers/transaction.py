@@ -22,7 +22,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, NoReturn
 
 from mainstem.errors import (
@@ -31,13 +32,12 @@ from mainstem.errors import (
     OutcomeUnknown,
     RolledBack,
     Unavailable,
-    Unsupported,
 )
 from mainstem.forks import Home, Mutex
 from mainstem.lsm_archive.reader import Archive
 from mainstem.metadata.commits.action import FileChanges
 from mainstem.options import WRITER_NAME
-from mainstem.publish.publisher import Section
+from mainstem.publish.publisher import Held, Published, Section
 from mainstem.publish.staging import begin, forget
 from mainstem.storage import paths
 from mainstem.timeline.commit_metadata import WriteStat, encode_commit
@@ -80,6 +80,24 @@ _log = logging.getLogger(__name__)
 _SCHEMA_ROUNDS_MAX = 10
 
 
+@dataclass(frozen=True)
+class FoundCommitted:
+    """A decision: this micro-batch was committed before, by ``instant``."""
+
+    instant: str
+
+
+@dataclass(frozen=True)
+class Overlapped:
+    """A decision: a bulk insert loses against ``other``, a write or a compaction's plan."""
+
+    other: str
+
+
+#: Why a commit is not published as it is; ``Moved``: the schema of others has columns that it lacks.
+Decision = FoundCommitted | Overlapped | Moved
+
+
 class Transaction:
     """One write transaction. Several may be open at once, in one process or in many.
 
@@ -105,8 +123,6 @@ class Transaction:
         self._task_stats: list[WriteStat] = []
         self._task_rows = 0
         self._overlaps: Overlaps | None = None
-        self._overlap: str | None = None
-        self._moved: Moved | None = None
         self._seen: ActiveTimeline | None = None
         self._outcome: Outcome | None = None
         self._ended = False
@@ -116,8 +132,10 @@ class Transaction:
         self._in_doubt = False
         #: others may have completed the instant: this object has tried to, or did not begin it
         self._may_be_completed = False
-        self._begin_held_ms = 0.0
-        self._begin_wait_ms = 0.0
+        self._begun = Held()
+        self._at_once = False
+        #: when it was seen to be there, by this process's own clock
+        self._begun_ms = float("-inf")
         self._home = Home()
 
     # -- begin -----------------------------------------------------------------------------------
@@ -192,49 +210,26 @@ class Transaction:
         if self._guard is not None:
             whose[GUARD_KEY] = self._guard.extra_metadata()[GUARD_KEY]
         inflight = encode_commit([], whose, OPERATIONS[self._spec.operation])
-        started: list[str] = []
-
-        def start_heartbeat(time: str) -> None:
-            # Strictly before the requested file: a pending instant without one counts as dead.
-            for stale in started:
-                ctx.heartbeats.stop(stale)
-            started[:] = [time]
-            ctx.heartbeats.start(time)
-
+        beats = ctx.heartbeats
+        time = ""
         try:
-            published = ctx.publisher.publish(
-                lambda time: f"{time}.{DELTACOMMIT}.{REQUESTED}",
-                decide=self._may_begin,
-                before_link=start_heartbeat,
-                # Under the lock too: whoever enters next can tell whose instant this is.
-                after_link=lambda time: storage.put_new(
-                    paths.timeline_file(f"{time}.{DELTACOMMIT}.{INFLIGHT}"), inflight, durable=False
-                ),
-            )
-            assert published.time is not None
-            self._spec = _with_instant(self._spec, published.time)
-            ctx.heartbeats.end_with(self, self.instant)
-        except (OSError, OutcomeUnknown) as error:
+            began_ms = ctx.seams.clock.monotonic_ms()
+            # Strictly before the requested file: a pending instant without a heartbeat counts as dead.
+            begun = ctx.publisher.begin(DELTACOMMIT, beats)
+            time = begun.time
+            storage.put_new(paths.timeline_file(f"{time}.{DELTACOMMIT}.{INFLIGHT}"), inflight, durable=False)
+            # Before any data file: one of an instant that a crash has taken off would count as committed.
+            storage.settle([], [paths.TIMELINE], durable=True)
+        except OSError as error:
             # Perhaps an instant without content, without heartbeat: it is rolled back lazily.
-            for time in started:
-                ctx.heartbeats.stop(time)
+            beats.stop(time) if time else None
             raise _unavailable("begin", error, ctx.base) from error
         except BaseException:
-            for time in started:
-                ctx.heartbeats.stop(time)
+            beats.stop(time) if time else None
             raise
-        self._begin_held_ms = published.held_ms
-        self._begin_wait_ms = published.lock_wait_ms
-
-    def _may_begin(self, section: Section) -> None:
-        self._ctx.reread_config()
-        for instant in section.timeline.pending:
-            if instant.action == RESTORE:
-                raise Unsupported(
-                    f"a restore ({instant.requested}) is pending: no write may start before it is done; wait"
-                    " for it or, if its process died, finish it (Table.restore(), mainstem restore PATH)",
-                    table=self._ctx.base,
-                )
+        self._spec = _with_instant(self._spec, time)
+        beats.end_with(self, time)
+        self._begun, self._begun_ms = begun.held, began_ms
 
     # -- write -----------------------------------------------------------------------------------
 
@@ -262,6 +257,12 @@ class Transaction:
                 rows = as_table(batch)
                 self._follow(rows)
                 return appender.write(rows)
+
+    def write_once(self, batch: Rows) -> Outcome:
+        """The only batch, and its commit."""
+        self._at_once = True
+        self.write(batch)
+        return self.commit()
 
     def add_staged(self, lines: Iterable[str], *, source: str = "") -> int:
         """Take over rows that were staged (``writers/staged_rows.py``): a line is what ``Stager.stage``
@@ -315,7 +316,12 @@ class Transaction:
         if self._appender is None:
             token = f"0-{self._ctx.seams.random.getrandbits(20)}-0"
             self._appender = appender_for(
-                self._ctx.seams.storage, self._spec, token, self._ctx.known_buckets
+                self._ctx.seams.storage,
+                self._spec,
+                token,
+                self._ctx.known_buckets,
+                self._ctx.known_partitions,
+                self._surely_alive,
             )
         return self._appender
 
@@ -413,6 +419,7 @@ class Transaction:
                 self._in_doubt = False
                 if isinstance(error, RolledBack):
                     self._ctx.check_same_table()  # else its table is gone, which is another thing to be told
+                    self._leave_nothing()
                 raise
             finally:
                 self._running = ""
@@ -420,6 +427,25 @@ class Transaction:
             name = f"{outcome.instant}_{outcome.completion_time}.{DELTACOMMIT}"
             self._ctx.after_commit(self._seen.with_file(name))
         return outcome
+
+    def _surely_alive(self) -> bool:
+        """The first batch comes right behind the begin, which has just looked, and so does the commit of the
+        only one. Who is rolled back was silent for as long as its heartbeat says; a process that stands still
+        does not stop its clock."""
+        since_ms = self._ctx.seams.clock.monotonic_ms() - self._begun_ms
+        if not self._at_once:
+            self._begun_ms = float("-inf")
+        return since_ms < self._ctx.heartbeats.expire_ms / 2
+
+    def _leave_nothing(self) -> None:
+        """Of an instant that another writer rolled back: its rollback may have been over before our last file
+        was made, and nobody else would look for it."""
+        try:
+            if self._appender is not None:
+                self._appender.discard()
+            self._ctx.seams.storage.delete_tree(paths.marker_folder(self.instant))
+        except OSError:
+            return  # a later writer sweeps them
 
     def _commit(self) -> Outcome:
         ctx = self._ctx
@@ -437,75 +463,77 @@ class Transaction:
         if self._spec.operation == BULK_INSERT:
             check_one_base_file_each(stats, ctx.base, self.instant)
             self._overlaps = Overlaps(ctx.seams.storage, self.instant, stats, ctx.config.history)
-            self._overlap = self._overlaps.find(ctx.publisher.timeline())
+            other = self._overlaps.find(ctx.publisher.timeline())
             # With a guard the other write may be this very micro-batch: that is seen under the lock.
-            if self._overlap is not None and self._guard is None:
-                self._lose()
+            if other is not None and self._guard is None:
+                self._lose(other)
         return self._publish_completed(stats, rows)
 
     def _publish_completed(self, stats: list[WriteStat], rows: int) -> Outcome:
-        ctx = self._ctx
         self._may_be_completed = True
+        # 1. A restarted stream finds this write, should it become visible.
         if self._guard is not None:
-            ctx.guards.announce(self._guard, self.instant)
+            self._ctx.guards.announce(self._guard, self.instant)
         for _ in range(_SCHEMA_ROUNDS_MAX):
-            self._moved = None
-            content = encode_commit(stats, self._extra_metadata(), OPERATIONS[self._spec.operation])
-            prepared, sink = begin(ctx.seams, self.instant, content)
+            # 2. All that is to be published, durable in private files; 3. the critical section.
+            published = self._publish_once(stats)
+            # 4. What came of it?
+            match published.decision:
+                case None:
+                    assert published.time is not None
+                    return self._committed(published.time, published.held, stats, rows)
+                case FoundCommitted(instant):
+                    self._abort()
+                    return self._end(Outcome(ALREADY_COMMITTED, instant=instant))
+                case Overlapped(other):
+                    self._lose(other)
+                case Moved(text, announce):  # once more, with the columns of others
+                    self._spec = with_schema(self._spec, text)
+                    if announce:
+                        self._announce_schema()
+        raise Unavailable(
+            f"other writers changed the table's schema {_SCHEMA_ROUNDS_MAX} times while this commit was"
+            " being published; nothing was published, write the data again",
+            table=self._ctx.base,
+            instant=self.instant,
+        )
 
-            def settle(others: Sequence[Upload], own: Upload = sink) -> None:
-                self._settle([own, *others])
-
-            try:
-                published = publish_with_metadata(
-                    ctx,
-                    self.instant,
-                    FileChanges.of_stats(
-                        stats,
-                        schemas=self._schemas,
-                        written=self._appender.written if self._appender else {},
-                    ),
-                    lambda time: f"{self.instant}_{time}.{DELTACOMMIT}",
-                    prepared=prepared,
-                    decide=self._may_complete,
-                    settle=settle,
-                )
-            except BaseException:
-                with suppress(OSError):
-                    sink.close(durable=False)
-                raise
-            finally:
-                forget(ctx.seams, prepared)
-            if self._moved is None:
-                break
-            self._spec = with_schema(self._spec, self._moved.text)
-            if self._moved.announce:
-                self._announce_schema()
-        else:
-            raise Unavailable(
-                f"other writers changed the table's schema {_SCHEMA_ROUNDS_MAX} times while this commit was"
-                " being published; nothing was published, write the data again",
-                table=ctx.base,
-                instant=self.instant,
+    def _publish_once(self, stats: list[WriteStat]) -> Published[Decision]:
+        ctx = self._ctx
+        content = encode_commit(stats, self._extra_metadata(), OPERATIONS[self._spec.operation])
+        written = self._appender.written if self._appender else {}
+        prepared, sink = begin(ctx.seams, self.instant, content)
+        try:
+            return publish_with_metadata(
+                ctx,
+                self.instant,
+                FileChanges.of_stats(stats, schemas=self._schemas, written=written),
+                lambda time: f"{self.instant}_{time}.{DELTACOMMIT}",
+                prepared=prepared,
+                decide=self._may_complete,
+                settle=lambda others: self._settle([sink, *others]),
             )
-        if self._overlap is not None:
-            self._lose()
-        if published.time is None:
-            self._abort()
-            return self._end(Outcome(ALREADY_COMMITTED, instant=published.decision))
-        ctx.own_schema = (f"{self.instant}_{published.time}.{DELTACOMMIT}", self._spec.user_schema)
+        except BaseException:
+            with suppress(OSError):
+                sink.close(durable=False)
+            raise
+        finally:
+            forget(ctx.seams, prepared)
+
+    def _committed(self, time: str, held: Held, stats: list[WriteStat], rows: int) -> Outcome:
+        self._ctx.own_schema = (f"{self.instant}_{time}.{DELTACOMMIT}", self._spec.user_schema)
         self._tidy()
         return self._end(
             Outcome(
                 COMMITTED,
                 self.instant,
-                published.time,
+                time,
                 rows,
                 sum(s.size_bytes for s in stats),
                 len(stats),
-                published.attempts,
-                self._begin_held_ms + published.held_ms,
-                self._begin_wait_ms + published.lock_wait_ms,
+                held.attempts,
+                self._begun.held_ms + held.held_ms,
+                self._begun.lock_wait_ms + held.lock_wait_ms,
             )
         )
 
@@ -521,11 +549,11 @@ class Transaction:
         with Transaction.begin(self._ctx, replace(self._spec, instant="", operation=UPSERT)) as txn:
             txn._publish_completed([], 0)
 
-    def _lose(self) -> None:
+    def _lose(self, other: str) -> NoReturn:
         """A bulk insert that was overlapped goes, as in Java; the other write stands."""
         self._abort()
         raise RolledBack(
-            f"the bulk insert overlaps another write: {self._overlap}. Nothing of it is visible; write"
+            f"the bulk insert overlaps another write: {other}. Nothing of it is visible; write"
             " the data again in a new transaction (rows of buckets that have files by now are appended"
             " to log files), or upsert, which never conflicts",
             table=self._ctx.base,
@@ -553,10 +581,10 @@ class Transaction:
             instant=self.instant,
         )
 
-    def _may_complete(self, section: Section) -> str | None:
-        """Under the lock: the instant is still ours to complete. Returns an earlier commit's instant."""
+    def _may_complete(self, section: Section) -> Decision | None:
+        """Under the lock: the instant is still ours to complete. None: it may be, as it is."""
         ctx, timeline = self._ctx, section.timeline
-        self._overlap, self._seen = None, timeline
+        self._seen = timeline
         # Both files: a writer stopped inside begin may make its inflight file after it was rolled back.
         states = (REQUESTED, INFLIGHT)
         if not all(timeline.has(f"{self.instant}.{DELTACOMMIT}.{state}") for state in states):
@@ -568,19 +596,20 @@ class Transaction:
             raise self._undone(
                 f"the restore {restore} removes this transaction, whose heartbeat had expired;"
             )
+        if (later := _restored_since(timeline, self.instant)) is not None:
+            raise self._undone(f"the restore {later} was planned before it could see this transaction;")
         rollback = condemned(ctx.seams.storage, timeline).get(self.instant)
         if rollback is not None:
             raise self._undone(f"rollback {rollback} of this transaction is under way;")
-        ctx.reread_config()
+        ctx.reread_config(section)
         if self._guard is not None:
             earlier = ctx.guards.committed(self._guard, timeline)
             if earlier is not None:
-                return earlier
-        self._overlap = self._overlaps.find(timeline) if self._overlaps is not None else None
-        if self._overlap is not None:
-            return self._overlap
-        self._moved = newer_schema(ctx.seams.storage, timeline, self._spec, ctx.own_schema)
-        return None if self._moved is None else self._moved.text
+                return FoundCommitted(earlier)
+        other = self._overlaps.find(timeline) if self._overlaps is not None else None
+        if other is not None:
+            return Overlapped(other)
+        return newer_schema(ctx.seams.storage, timeline, self._spec, ctx.own_schema)
 
     def _remove_unclaimed(self, claimed: set[str]) -> None:
         """Delete data files that have a marker but no write stat: losing task attempts (finalizeWrite).
@@ -705,6 +734,13 @@ class Transaction:
             self.abort()
         except MainstemError:
             return  # the first error is the one to see; the instant is rolled back lazily
+
+
+def _restored_since(timeline: ActiveTimeline, instant: str) -> str | None:
+    """A restore requested after a transaction that it did not take away: it was planned by a process that had
+    listed the timeline just before the transaction was there (``publish.publisher``)."""
+    later = takewhile(lambda i: i.requested > instant, reversed(timeline.completed))
+    return next((i.requested for i in later if i.action == RESTORE), None)
 
 
 def _with_instant(spec: WriteSpec, instant: str) -> WriteSpec:

@@ -376,7 +376,7 @@ def test_a_table_with_such_an_index_of_java_is_not_written(table):
     known = json.loads(plain)
     del known["indexDefinitions"]["expr_index_by_upper"]
     file.write_text(json.dumps(known))
-    with pytest.raises(CorruptTable, match="no definition says the column"):
+    with pytest.raises(CorruptTable, match="no definition names its column"):
         opened(table).upsert(rows(range(3), 9))
     file.write_text(plain)
     opened(table).upsert(rows(range(3), 9))

@@ -122,7 +122,7 @@ def test_a_process_that_lost_the_lock_changes_nothing(table, moment, monkeypatch
         change(table, {"hoodie.table.other": "theirs"})
         overtaken.append(True)
         if moment == "before the rename":
-            self.epoch.replace(target)
+            self.epoch.put_in_place(target)
         else:
             replace(self, prepared, target)
 

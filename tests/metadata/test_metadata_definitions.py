@@ -13,6 +13,7 @@ import pytest
 from mainstem.errors import CorruptTable, Invalid, MainstemError, Unsupported
 from mainstem.layout.properties import TableConfig, load_config
 from mainstem.metadata import index_definitions as defs
+from mainstem.options.metadata import DEFINITIONS_PATH
 from mainstem.storage.local import LocalStorage
 from tests.golden_tables.tables import unpack
 from tests.metadata.metadata_tables import WITH_METADATA
@@ -118,7 +119,7 @@ def test_a_secondary_index_of_a_version_8_table_has_version_1() -> None:
 def test_a_path_of_definitions_outside_the_table_is_refused(tmp_path: Path) -> None:
     for path in ("../index.json", "/etc/index.json", "a/../../x"):
         with pytest.raises(MainstemError, match="leaves the table"):
-            defs.read_definitions(LocalStorage(str(tmp_path)), TableConfig({defs.PATH_KEY: path}))
+            defs.read_definitions(LocalStorage(str(tmp_path)), TableConfig({DEFINITIONS_PATH: path}))
 
 
 def test_a_file_that_java_is_writing_is_read_when_it_is_whole(tmp_path: Path) -> None:

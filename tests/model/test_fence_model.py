@@ -12,7 +12,7 @@ import os
 import pytest
 from fence_model import CORRECT, Model, moved, search, without
 
-SIZES = [(2, 2), (2, 3), (3, 1)]
+SIZES = [(2, 2), (3, 1)]
 
 
 @pytest.mark.parametrize(("writers", "tries"), SIZES)
@@ -22,24 +22,31 @@ def test_the_handshake_keeps_time_order_in_every_reachable_state(writers: int, t
     assert result.published > 1000  # the search did get as far as publishing
 
 
+@pytest.mark.parametrize(("writers", "tries", "old"), [(2, 2, 1), (3, 1, 1), (3, 1, 2), (2, 2, 2)])
+def test_processes_of_the_version_before_take_part_beside_those_of_this_one(
+    writers: int, tries: int, old: int
+) -> None:
+    result = search(Model(writers, tries, old=old))
+    assert result.trace is None, result.trace
+    assert result.published > 1000
+
+
 @pytest.mark.parametrize(("writers", "tries"), SIZES)
 def test_the_number_of_epoch_markers_is_bounded_by_the_writers(writers: int, tries: int) -> None:
     # one that stays for good, and one for each writer that has not yet cleared
-    assert search(Model(writers, tries)).most_files <= writers + 2
-    # ... whatever the number of tries, whereas without clearing it grows with them
-    assert search(Model(writers, tries, steps=without("clear"))).most_files == writers * tries + 1
+    assert search(Model(writers, tries)).most_files <= writers + 1
 
 
 BROKEN = {
-    "no epoch check": Model(2, 2, steps=without("check", "check_end")),
-    "no sweep": Model(2, 2, steps=without("sweep")),
-    "a plain ticket: no check, no sweep": Model(2, 2, steps=without("check", "check_end", "sweep")),
+    "no look for a greater marker": Model(2, 2, checks=False),
+    "no sweep": Model(2, 2, steps=without("clear")),
+    "tickets of the version before are not swept": Model(2, 2, steps=without("sweep"), old=1),
     "clock only, no monotone guard": Model(2, 2, guard=False),
-    "sweep before the own marker": Model(2, 2, steps=moved("mark", before="ticket")),
-    "check before the own ticket": Model(2, 2, steps=moved("ticket", before="newest")),
-    "newest time read before the sweep": Model(2, 2, steps=moved("newest", before="list")),
+    "sweep before the own marker": Model(2, 2, steps=moved("mark", before="newest")),
+    "newest time read before the sweep": Model(2, 2, steps=moved("newest", before="clear")),
+    "newest time read before the listing": Model(2, 2, steps=moved("newest", before="list")),
     "newest time read before the marker": Model(2, 2, steps=moved("newest", before="mark")),
-    "markers cleared before tickets": Model(3, 1, steps=moved("clear", before="sweep")),
+    "a number that was swept comes back": Model(2, 2, unique=False),
 }
 
 
@@ -47,37 +54,22 @@ BROKEN = {
 def test_each_omission_is_refuted_by_a_counter_example(omission: str) -> None:
     result = search(BROKEN[omission])
     assert result.trace is not None
-    assert result.trace[-1].endswith("link")
+    assert ":link: " in result.trace[-1]
 
 
-HARMLESS = {
-    "newest time read before the ticket": moved("newest", before="ticket"),
-    "newest time read before the check": moved("newest", before="check"),
-    "markers cleared after publication": moved("clear", before="drop"),
-}
-
-
-@pytest.mark.parametrize("change", HARMLESS)
-@pytest.mark.parametrize(("writers", "tries"), [(2, 2), (3, 1)])
-def test_orders_that_do_not_matter_are_known_not_to_matter(
-    change: str, writers: int, tries: int
-) -> None:
-    assert search(Model(writers, tries, steps=HARMLESS[change])).trace is None
-
-
-def test_clearing_markers_first_is_broken_only_because_listings_are_not_atomic() -> None:
-    early = moved("clear", before="sweep")
-    assert search(Model(3, 1, steps=early, torn_listings=False)).trace is None
-    assert search(Model(3, 1, steps=early, torn_listings=True)).trace is not None
+@pytest.mark.parametrize("old", [0, 1])
+@pytest.mark.parametrize(("writers", "tries"), SIZES)
+def test_markers_may_be_cleared_before_tickets(writers: int, tries: int, old: int) -> None:
+    model = Model(writers, tries, steps=moved("clear", before="sweep"), old=old)
+    assert search(model).trace is None
 
 
 def test_the_model_has_the_steps_in_the_order_that_the_fence_documents() -> None:
-    order = [s for s in CORRECT if s in ("mark", "sweep", "clear", "ticket", "check", "newest", "link")]
-    assert order == ["mark", "sweep", "clear", "ticket", "check", "newest", "link"]
+    assert CORRECT == ("mark", "list", "list_end", "sweep", "clear", "newest", "link")
 
 
-@pytest.mark.skipif("MAINSTEM_FULL_MODEL" not in os.environ, reason="40 s and 2 GiB of memory")
-def test_three_writers_with_two_tries_each_keep_time_order_in_three_million_states() -> None:
-    result = search(Model(3, 2))
+@pytest.mark.skipif("MAINSTEM_FULL_MODEL" not in os.environ, reason="some minutes and 2 GiB of memory")
+def test_two_writers_with_three_tries_each_keep_time_order_in_two_million_states() -> None:
+    result = search(Model(2, 3))
     assert result.trace is None, result.trace
-    assert result.states > 2_500_000
+    assert result.states > 1_000_000

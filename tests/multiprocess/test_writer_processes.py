@@ -430,8 +430,8 @@ def merged(*batches: tuple[int, int]) -> list[tuple]:
 
 
 SECTION = {
-    "before_its_epoch": r"put_new fence/epoch-",
-    "before_its_ticket": r"link fence/ticket-",
+    "before_its_epoch": r"link fence/epoch-",
+    "before_it_lists_the_fence": r"names \S*fence$",
     "before_it_lists_the_timeline": r"names \.hoodie/timeline$",
     "before_its_link": r"link timeline/\d+_\d+\.deltacommit$",
 }

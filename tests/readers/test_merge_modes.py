@@ -16,7 +16,7 @@ import pytest
 
 import mainstem
 from mainstem.api.job_table import contradiction
-from mainstem.errors import Unsupported
+from mainstem.errors import Invalid, Unsupported
 from mainstem.formats.java_properties import format_properties, parse_properties
 from mainstem.layout.properties import TableConfig
 from mainstem.merge import modes
@@ -78,6 +78,8 @@ def test_a_partial_update_mode_in_small_letters_is_refused_by_all_alike(tmp_path
     wrong = contradiction(Options(SMALL_LETTERS), table.config)
     assert wrong is not None and "contradicts the table" in wrong
     assert contradiction(Options(FILLING), table.config) is None
+    with pytest.raises(Invalid, match="contradicts the table"):
+        mainstem.open_table(tmp_path / "t", {**QUICK, **SMALL_LETTERS}).upsert(rows(1))
 
 
 def test_before_version_9_there_is_no_partial_update_mode() -> None:

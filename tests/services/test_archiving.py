@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import mainstem
+from mainstem.api.opening import fence_of
 from mainstem.cli.main import main
 from mainstem.errors import CorruptTable, Invalid, LeaseLost, RolledBack, Unavailable
 from mainstem.lsm_archive import data_file
@@ -536,7 +537,8 @@ def dying(table: mainstem.Table, at: int, after: bool) -> bool:
     """Archive in a process that dies at that call; whether it did."""
     ctx = reopened(table).writer_context()
     seams = replace(ctx.seams, storage=Mortal(ctx.seams.storage, at, after))
-    ctx = replace(ctx, seams=seams, publisher=Publisher(seams, InstantTimes(), wait_ms=0, exclusive=True))
+    publisher = Publisher(seams, InstantTimes(), fence_of(seams, None), wait_ms=0, exclusive=True)
+    ctx = replace(ctx, seams=seams, publisher=publisher)
     try:
         archiving.run(ctx, if_due=False)
     except Dead:

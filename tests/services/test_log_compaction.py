@@ -293,10 +293,10 @@ def test_a_plan_whose_logs_a_compaction_took_is_taken_back(table):
     time_, executed = table.schedule_log_compaction(), []
     link = LocalStorage.link
 
-    def compacted_meanwhile(storage, source, target):
+    def compacted_meanwhile(storage, source, target, **durably):
         if time_ in target and ".log." in target and not executed:
             executed.append(plan_as_java_does(table, "compaction"))
-        return link(storage, source, target)
+        return link(storage, source, target, **durably)
 
     with patch.object(LocalStorage, "link", compacted_meanwhile):
         (done,) = table.run_log_compaction()
@@ -359,11 +359,11 @@ def interrupted(time_: str, meanwhile) -> patch:
     """Before the first merged file is linked, something else happens once."""
     link, done = LocalStorage.link, []
 
-    def stopped(storage, source, target):
+    def stopped(storage, source, target, **durably):
         if time_ in target and ".log." in target and not done:
             done.append(target)
             meanwhile()
-        return link(storage, source, target)
+        return link(storage, source, target, **durably)
 
     return patch.object(LocalStorage, "link", stopped)
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 import mainstem
+from mainstem.api.opening import fence_of
 from mainstem.errors import CorruptTable, Invalid, Unavailable
 from mainstem.formats.hfile import HFile, open_hfile
 from mainstem.layout.properties import load_config
@@ -276,7 +277,7 @@ def dying(table: mainstem.Table, at: int, after: bool) -> bool:
     """Compact in a process that dies at that call; whether it did."""
     ctx = opened(table.path).writer_context()
     seams = replace(ctx.seams, storage=Mortal(ctx.seams.storage, at, after))
-    publisher = Publisher(seams, InstantTimes(), wait_ms=0, exclusive=True)
+    publisher = Publisher(seams, InstantTimes(), fence_of(seams, None), wait_ms=0, exclusive=True)
     heartbeats = replace_storage(ctx, seams.storage)
     try:
         metadata_compaction.run(

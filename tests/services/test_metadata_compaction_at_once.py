@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import mainstem
+from mainstem.api.opening import fence_of
 from mainstem.publish.link_fence import note_foreign_writer
 from mainstem.publish.publisher import Publisher
 from mainstem.services.metadata import metadata_compaction
@@ -127,7 +128,7 @@ def test_a_round_that_another_one_overtook_publishes_nothing(table, monkeypatch)
 def dying(table: mainstem.Table, at: int, after: bool) -> bool:
     ctx = table.writer_context()
     seams = replace(ctx.seams, storage=Mortal(ctx.seams.storage, at, after))
-    publisher = Publisher(seams, InstantTimes(), wait_ms=0, exclusive=True)
+    publisher = Publisher(seams, InstantTimes(), fence_of(seams, None), wait_ms=0, exclusive=True)
     ctx = replace(ctx, seams=seams, publisher=publisher, heartbeats=replace_storage(ctx, seams.storage))
     try:
         metadata_compaction.run(ctx, if_due=False)

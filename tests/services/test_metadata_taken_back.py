@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pytest
 
 import mainstem
+from mainstem.api.opening import fence_of
 from mainstem.api.services import Services
 from mainstem.errors import Invalid, Unavailable
 from mainstem.indexing import index_build
@@ -273,7 +274,7 @@ def dying(table: mainstem.Table, work, at: int) -> bool:
     """Do it in a process that dies at that call; whether it did."""
     ctx = table.writer_context()
     seams = replace(ctx.seams, storage=Mortal(ctx.seams.storage, at, False))
-    publisher = Publisher(seams, InstantTimes(), wait_ms=0, exclusive=True)
+    publisher = Publisher(seams, InstantTimes(), fence_of(seams, None), wait_ms=0, exclusive=True)
     beats = replace_storage(ctx, seams.storage)
     try:
         work(replace(ctx, seams=seams, publisher=publisher, heartbeats=beats))

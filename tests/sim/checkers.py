@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -66,7 +67,8 @@ class Watch:
         self._owner: dict[str, Process | None] = {}  # requested time -> who made it
         self._claims: dict[str, list[Process]] = {}  # requested time -> who showed its heartbeat
         self._made: set[str] = set()
-        self._newest = ""
+        self._newest = ""  # of what is published; a request of a write may be tried in vain
+        self._begun: dict[str, str] = {}  # requests of writes, not inflight yet: the newest time before
         self._epoch_of: dict[Actor | None, int] = {}
         self._entered = 0
         disk.watchers.append(self._event)
@@ -74,14 +76,14 @@ class Watch:
     def host_crashed(self) -> None:
         """What was not durable is gone, and everybody who saw it is dead: start from the disk."""
         names = [plain.timeline_name(n) for n in self.disk.folders.get(TIMELINE, {})]
-        there = {(n.requested, n.completion) for n in names if n is not None}
         kept = {key[:2] for key in plain.completed(self.disk)}
         self.published = [p for p in self.published if (p.requested, p.completion) in kept]
         self._made = {f"{f}/{n}" for f, names in self.disk.folders.items() for n in names}
         self.requested = {n.requested for n in names if n is not None} | {p[0] for p in kept}
         if self.rules is not None:
             self.rules.host_crashed(self.requested, kept)
-        self._newest = max([max(r, c or "") for r, c in there], default="")
+        self._newest = _newest(names)
+        self._begun.clear()
         self._entered = 0
         self._epoch_of.clear()
         self._claims.clear()
@@ -149,9 +151,11 @@ class Watch:
             self._requested(name)
         elif name.state == "inflight":
             self._needs(name, "requested")
+            self._has_begun(name)
         else:
             self._completed(name, path)
-        if name.state != "inflight":
+        begun = name.state == "requested" and name.action == "deltacommit"
+        if name.state != "inflight" and not begun:
             self._fence(path, source)
         if name.action == "rollback" and name.state == "requested":
             self._note_rollback(name)
@@ -174,7 +178,7 @@ class Watch:
         return name.state == "inflight" and service and over
 
     def _fence(self, path: str, source: str) -> None:
-        ticket = _TICKET.match(source)
+        ticket = _TICKET.match(source) or _EPOCH.match(source)
         if self.fenced and ticket is None:
             raise Violation("superseded", f"{path} was published without a ticket")
         if ticket is not None and int(ticket[1]) < self._entered:
@@ -238,15 +242,24 @@ class Watch:
     def _requested(self, name: TimelineName) -> None:
         if name.requested in self.requested:
             raise Violation("unique times", f"two instants were requested at {name.requested}")
-        if name.requested <= self._newest and self.fenced:
+        if name.action == "deltacommit":
+            self._begun[name.requested] = self._newest
+        elif name.requested <= self._newest and self.fenced:
             raise Violation(
                 "time order", f"{name.requested} requested after {self._newest} became visible"
             )
         self.requested.add(name.requested)
         self._owner[name.requested] = self.world.current.process if self.world.current else None
-        self._newest = max(self._newest, name.requested)
-        if name.action == "deltacommit" and not self.disk.exists(f"{HEARTBEATS}/{name.requested}"):
+        if name.action != "deltacommit":
+            self._newest = max(self._newest, name.requested)
+        if name.action == "deltacommit" and name.requested not in self._claims:
             raise Violation("heartbeat first", f"{name.requested} was requested without a heartbeat")
+
+    def _has_begun(self, name: TimelineName) -> None:
+        """A write has its time for good: all that was published before its request lies below."""
+        newest = self._begun.pop(name.requested, "")
+        if name.requested <= newest and self.fenced:
+            raise Violation("time order", f"{name.requested} begun after {newest} became visible")
 
     def _needs(self, name: TimelineName, state: str) -> None:
         if name.state == "inflight" and name.requested in self.rolled_back:
@@ -340,8 +353,7 @@ class Watch:
             self._made.discard(path)  # an instant may be saved again; its time is not given again
             return
         self._deletion_allowed(name, path)
-        times = [plain.timeline_name(n) for n in self.disk.folders[TIMELINE]]
-        self._newest = max([max(n.requested, n.completion or "") for n in times if n], default="")
+        self._newest = _newest([plain.timeline_name(n) for n in self.disk.folders[TIMELINE]])
         archived = any(p.requested == name.requested for p in self.published)
         if name.requested not in self.rolled_back and not archived:  # given up: its time may be used again
             self._made.discard(path)
@@ -502,6 +514,12 @@ class Audit:
         # The epoch, and at most three notes; a crash of the machine may bring an older one back.
         if len(fence) > 5 + self.watch.world.counts.host_crashes:
             raise Violation("constant files", f"the fence folder holds {sorted(fence)}")
+
+
+def _newest(names: Iterable[TimelineName | None]) -> str:
+    """The newest time among them, those aside at which a write was requested."""
+    times = ((n.completion or "", "" if n.action == "deltacommit" else n.requested) for n in names if n)
+    return max(map(max, times), default="")
 
 
 def same_rows(rows: list[Row], expected: dict[tuple[str, str], Row], what: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mainstem.api.opening import fence_of
 from mainstem.formats.avro_container import encode_container
 from mainstem.publish.publisher import Publisher
 from mainstem.storage import paths
@@ -37,7 +38,8 @@ class Compactor:
     def __init__(self, seams: Seams, disk: Disk, *, exclusive: bool) -> None:
         self._seams = seams
         self._disk = disk
-        self._publisher = Publisher(seams, InstantTimes(), wait_ms=200, exclusive=exclusive)
+        fence = fence_of(seams, None)
+        self._publisher = Publisher(seams, InstantTimes(), fence, wait_ms=200, exclusive=exclusive)
 
     def run(self) -> None:
         """Finish the pending plan, or make one and execute it."""

@@ -5,12 +5,14 @@ Ten times faster than whole transactions, so that rare interleavings of the hand
 
 from __future__ import annotations
 
+from mainstem.api.opening import fence_of
 from mainstem.errors import LeaseLost, LockUnavailable, OutcomeUnknown, Unavailable
 from mainstem.publish.publisher import Publisher
 from mainstem.readers.planning import table_state
 from mainstem.storage import paths
 from mainstem.storage.protocol import Storage
 from mainstem.timeline.commit_metadata import encode_commit
+from mainstem.truetime.heartbeats import Heartbeats
 from mainstem.truetime.instant_times import InstantTimes
 from mainstem.truetime.seams import Seams
 from tests.sim.simulation import Simulation
@@ -36,7 +38,7 @@ class Publishers(Simulation):
 
     def _body(self, process: Process) -> None:
         seams = self.seams(process)
-        publisher = Publisher(seams, InstantTimes(), wait_ms=200, exclusive=True)
+        publisher = Publisher(seams, InstantTimes(), fence_of(seams, None), wait_ms=200, exclusive=True)
         while self.left[process.name] > 0:
             self.left[process.name] -= 1
             try:
@@ -49,14 +51,8 @@ class Publishers(Simulation):
 
     def _commit(self, seams: Seams, publisher: Publisher) -> None:
         storage = seams.storage
-        started = publisher.publish(
-            lambda time: f"{time}.deltacommit.requested",
-            before_link=lambda time: storage.put_new(
-                paths.heartbeat(time), b"", durable=False
-            ),
-        )
-        instant = started.time
-        assert instant is not None
+        beats = Heartbeats(storage, seams.clock, 60_000, 2)
+        instant = publisher.begin("deltacommit", beats).time
         prepared = f"{paths.OWN}/prepared-{instant}"
         storage.put_new(prepared, encode_commit([], {}, "UPSERT"), durable=True)
         storage.link(prepared, paths.timeline_file(f"{instant}.deltacommit.inflight"))

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from mainstem.errors import CorruptTable
+from mainstem.storage.links import NotDurable
 from mainstem.storage.location import Location
 from mainstem.storage.protocol import Content, FileInfo
 from tests.sim.world import World
@@ -354,7 +355,10 @@ class SimStorage:
 
         self._call("link", f"{source} -> {target}", effect, writes=True)
         if durable:
-            self.sync_folder(self.disk.split(target)[0])
+            try:
+                self.sync_folder(self.disk.split(target)[0])
+            except OSError as error:
+                raise NotDurable(error.errno, error.strerror, target) from error
 
     def same_file(self, path: str, other: str) -> bool:
         def effect() -> bool:

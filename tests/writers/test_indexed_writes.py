@@ -73,8 +73,8 @@ def list_changes_before_the_lock(table: mainstem.Table, partitions: str) -> Iter
     """The table's list of indexes becomes another one when a writer has made its rows for the old one."""
     prepare = publish_with_metadata._prepare
 
-    def then(*given: object) -> object:
-        made_for = prepare(*given)
+    def then(*given: object, **named: object) -> object:
+        made_for = prepare(*given, **named)
         set_properties(table, **{"hoodie.table.metadata.partitions": partitions})
         return made_for
 
@@ -86,10 +86,10 @@ def dies_between_the_publications(table: mainstem.Table, keys: str) -> str:
     """A commit that ends when the metadata table's file is published and the data table's is not."""
     link = Publisher._link
 
-    def dying(self: Publisher, how: object, target: str, content: str) -> None:
+    def dying(self: Publisher, how: object, linked: object, target: str, **named: bool) -> None:
         if not target.startswith(".hoodie/metadata/") and target.endswith(".deltacommit"):
             raise KeyboardInterrupt
-        link(self, how, target, content)
+        link(self, how, linked, target, **named)
 
     txn = table.begin()
     txn.write(rows(keys, 9))
@@ -198,10 +198,10 @@ def test_a_metadata_table_that_java_deletes_while_a_writer_is_at_work_is_survive
             done.append(set_properties(table, **{"hoodie.table.metadata.partitions": ""}))
             shutil.rmtree(Path(table.path, ".hoodie/metadata"))
 
-    def step(*given: object) -> object:
+    def step(*given: object, **named: object) -> object:
         if before:
             deleted()
-        made = real(*given)
+        made = real(*given, **named)
         deleted()
         return made
 

@@ -171,7 +171,7 @@ def check_files(
             raise _gone(state, partition, name, None)
         if info.size < least:
             if info.size and paths.parse_log_name(name) is not None:
-                read_blocks(maps.view(state.storage, path), path=path)  # its error names the block
+                read_blocks(maps.view(state.storage, path), path=path)  # raises, naming the cut block
             raise CorruptTable(
                 f"the file has {info.size} bytes, its commit says {least}: it was cut off or emptied since;"
                 f" {_MENDED}",

@@ -188,7 +188,7 @@ def full_schema(text: str) -> pa.Schema:
     """Meta columns, then the table's columns; all nullable, because old files may lack a column."""
     user = avro_to_arrow(text)
     meta = [pa.field(name, pa.string()) for name in META_FIELDS]
-    own = [f.with_nullable(True) for f in user if f.name not in META_FIELDS]  # keeps the vector mark
+    own = [f.with_nullable(True) for f in user if f.name not in META_FIELDS]  # keeps vectors' metadata
     return pa.schema(meta + own)
 
 

@@ -1,8 +1,8 @@
 """Archiving of the metadata table's timeline: the steps of ``services.archiving``, under the same lock.
 
-Its active timeline keeps one commit more than that of the data table (``hoodie.keep.min.commits``,
-``.max.commits``), and never less than the data table may ask for: what that is, ``MetadataState.must_stay``
-says. So it shrinks only where the data table's timeline is archived too.
+Its active timeline keeps one commit more than the data table's (``hoodie.keep.min.commits``,
+``.max.commits``), and always everything that the data table may need (``MetadataState.must_stay``). So it
+shrinks only if the data table's timeline is archived too.
 
 Hudi: ``HoodieMetadataWriteUtils.createMetadataWriteConfig``, ``TimelineArchiverV2``.
 """

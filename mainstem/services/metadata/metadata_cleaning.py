@@ -1,24 +1,24 @@
-"""Cleaning of the metadata table: base and log files that no reader under way can still need go.
+"""Cleaning of the metadata table: removes base and log files that no running reader can still need.
 
   1. [[ the data table's lock: nothing is pending that an earlier clean planned; the folders are listed
         -> publish t.clean.requested on the metadata table's timeline ]]
-  2. t.clean.inflight, then every file of the plan is looked at once more and deleted (``services.cleaning``,
-     which says what holds for both)
+  2. t.clean.inflight, then every file of the plan is checked once more and deleted (``services.cleaning``,
+     whose guarantees hold here too)
   3. [[ still pending? -> publish t_c.clean ]]
 
-**What goes** is planned by ``clean_plan`` as Hudi's metadata writer has it: slices below all that the newest
-20 commits of the metadata table need, or 1.2 times what the data table retains. Queries read
-newest slices only. One that listed the metadata table's timeline before a compaction reads the slice below
-it, so none goes before three more instants completed; a query slower than that opens the metadata table
+**What goes** is planned by ``clean_plan`` with the limits of Hudi's metadata writer: slices older than all
+that the newest 20 commits of the metadata table need, or 1.2 times what the data table retains. Queries read
+the newest slices only. A query that listed the metadata table's timeline before a compaction reads the slice
+below it, so no slice goes before three more instants have completed; a slower query opens the metadata table
 again, or lists folders.
 
-**What stays.** The newest slice of every group, what a pending compaction names, and files of instants that
-are not completed on the metadata table. A log file whose instant may yet be rolled back lies in the newest
-slice, since compactions are planned below it (``metadata.compaction_rows``).
+**What stays.** The newest slice of every group, files that a pending compaction names, and files of instants
+that are not completed on the metadata table. A log file whose instant may yet be rolled back lies in the
+newest slice, because compactions are planned below it (``metadata.compaction_rows``).
 
-**A crash** leaves the plan, which the next round executes. **A process that was stopped and wakes up**
-deletes what its plan names: files of slices that stayed superfluous, under names that are never given again.
-One in 1 or 3 has lost its ticket. **A dropped index** takes its files along, which is success here.
+**A crash** leaves the plan, which the next round executes. **A suspended process that wakes up** deletes what
+its plan names: superfluous files under names that are never used again. In 1 or 3 it has lost its ticket.
+**Dropping an index** removes its files, which then count as deleted here.
 
 Hudi: ``HoodieBackedTableMetadataWriter.cleanIfNecessary``, ``HoodieMetadataWriteUtils``.
 """
@@ -43,7 +43,7 @@ from mainstem.timeline.compaction_trigger import last_compaction
 from mainstem.timeline.instant import CLEAN
 from mainstem.writers.context import WriterContext
 
-# Completed instants after a compaction before files that it replaced go.
+# So many instants must complete after a compaction before the files that it replaced go.
 _REST = 3
 
 
@@ -86,7 +86,8 @@ def schedule(ctx: WriterContext, *, if_due: bool = True) -> str | None:
 
     if found(MetadataState.of_table(storage)) is None:  # without the lock: most often there is nothing
         return None
-    # The data table's writers look at their own timeline: none of them may be given this time.
+    # The data table's writers see only their own timeline: the note keeps this time from being issued to
+    # them.
     def keep_time(time: str) -> None:
         note_newest(storage, time)
 

@@ -7,21 +7,21 @@
   4. [[ still pending? every operation still what it was? -> publish t_c.commit ]]
   5. remove private files
 
-**A crash** after 1 leaves the plan. Readers take a slice under a pending plan together with the one before
-it, so nothing changes for them; the next round executes it. After 3 it leaves base files of an instant that
-is not completed, which nobody reads and the next executor finds. After 4, private files, which are swept.
+**A crash** after 1 leaves the plan. Readers read a slice under a pending plan together with the one before
+it, so nothing changes for them; the next round executes the plan. After 3 it leaves base files of an instant
+that is not completed, which nobody reads and the next executor finds. After 4 it leaves private files, which
+are swept.
 
-**An index that is dropped** while a plan is pending takes the files of its operations along, and one that is
-created anew has others under the same file ids. An operation of which no file is left, or some are gone while
-the index is in no list, is void: it has no part in the commit, and its new base file, if an executor made
-one, is removed under the lock in 4, once more after 5, and by an executor that finds it void when its file
-has appeared.
-(A base file of t in the new index would hide rows.)
+**If an index is dropped** while a plan is pending, the files of its operations go too; an index created anew
+has other files under the same file ids. An operation is void if no file of it is left, or if some are gone
+and the index is in no list. It then has no part in the commit. Its new base file, if an executor made one, is
+removed under the lock in 4, again after 5, and by any executor that finds the operation void once its file
+has appeared. (A base file of t in the new index would hide rows.)
 
-The data table's timeline says which logs count, and its lock guards all of the metadata table (HUDI-9407). A
-plan of Java's that is pending may be in execution: it is left alone until it has rested for as long as a
-heartbeat may. Which instant t is: ``metadata.compaction_rows``. Where other engines may write, no plan is
-left pending for others to see: ``services.metadata.metadata_compaction_at_once``.
+The data table's timeline says which logs count, and its lock guards all of the metadata table (HUDI-9407).
+Java may be executing a pending plan of its own, so such a plan is left alone until it has been untouched for
+as long as a heartbeat may be silent. ``metadata.compaction_rows`` chooses the instant t. Where other engines
+may write, no plan is left pending for them to see: ``services.metadata.metadata_compaction_at_once``.
 
 Hudi: ``HoodieBackedTableMetadataWriter.performTableServices``, ``compactIfNecessary``.
 """
@@ -75,10 +75,10 @@ from mainstem.writers.context import WriterContext
 
 
 def run(ctx: WriterContext, *, if_due: bool = True) -> list[Compaction]:
-    """Execute what is planned, then plan and execute what is due; [] where there is nothing to do.
+    """Execute pending plans, then plan and execute what is due; [] if there is nothing to do.
 
     Raises what the lock raises, ``CorruptTable`` for damaged files, ``Unavailable`` for trouble with
-    storage; whatever fails leaves a plan that the next call goes on with.
+    storage; a failure leaves a plan that the next call continues.
     """
     with _trouble(ctx):
         if not has_metadata(load_config(ctx.seams.storage).raw):
@@ -99,7 +99,7 @@ def is_due_on(ctx: WriterContext, own: ActiveTimeline) -> bool:
 
 
 def _trouble(ctx: WriterContext) -> AbstractContextManager[None]:
-    """Trouble with storage is ``Unavailable``."""
+    """Turn trouble with storage into ``Unavailable``."""
     return naming(ctx.base, "the metadata table was not compacted", "what is planned stays, try again")
 
 
@@ -132,7 +132,7 @@ def schedule(ctx: WriterContext, *, if_due: bool = True) -> str | None:
 
 
 def at_once(ctx: WriterContext, *, if_due: bool = True) -> Compaction | None:
-    """Plan, execute and complete so that nobody meets a pending plan; None if nothing is to do (now)."""
+    """Plan, execute and complete without ever showing a pending plan; None if nothing is to do (now)."""
     with _trouble(ctx):
         own = _own(ctx)
         if not own.names or pending(own):
@@ -169,7 +169,7 @@ def _schedule(ctx: WriterContext, if_due: bool) -> str | None:
         return f"{(chosen and chosen[0]) or time}.{COMPACTION}.{REQUESTED}"
 
     def keep_time(time: str) -> None:
-        # The data table's writers look at their own timeline: none of them may be given this time.
+        # The data table's writers see only their own timeline: keep this time from being issued to them.
         if not chosen[0]:
             note_newest(ctx.seams.storage, time)
 
@@ -183,7 +183,7 @@ def _schedule(ctx: WriterContext, if_due: bool) -> str | None:
 
 
 def execute(ctx: WriterContext, time: str) -> Compaction | None:
-    """Execute one plan; None if a living executor has it, or Java may."""
+    """Execute one plan; None if a live executor has it, or Java may be executing it."""
     with _trouble(ctx):
         if not _rests(ctx, time):
             return None
@@ -195,7 +195,7 @@ def execute(ctx: WriterContext, time: str) -> Compaction | None:
 
 
 def _rests(ctx: WriterContext, time: str) -> bool:
-    """Whether the plan is ours, or no file of it on the timeline was made lately."""
+    """Whether the plan is ours, or its timeline files have not been touched for a heartbeat's lifetime."""
     storage = ctx.seams.storage
     if is_ours(storage, time):
         return True
@@ -206,7 +206,7 @@ def _rests(ctx: WriterContext, time: str) -> bool:
 
 
 def is_ours(storage: Storage, time: str) -> bool:
-    """Whether mainstem planned a compaction; so it counts once it has ended."""
+    """Whether mainstem planned this compaction; also True if its plan is gone."""
     path = f"{paths.METADATA_TIMELINE}/{time}.{COMPACTION}.{REQUESTED}"
     try:
         return OUR_MARK.encode() in storage.read(path, max_bytes=TIMELINE_FILE_BYTES_MAX)[:256]
@@ -216,7 +216,7 @@ def is_ours(storage: Storage, time: str) -> bool:
 
 @dataclass(frozen=True)
 class _Execution(Execution[CompactionStat, Compaction]):
-    """A claimed plan; ``operations`` as it has them, by whose places the new files are named."""
+    """A claimed plan; an operation's place in ``operations`` is part of its new file's name."""
 
     kind = COMPACTIONS
 
@@ -230,7 +230,7 @@ class _Execution(Execution[CompactionStat, Compaction]):
             return None
         made = cls(ctx, time, tuple(load_compaction_plan(table.folder, time)), table)
         for operation in made.operations:
-            made.is_void(operation)  # a plan that is damaged is found before anything is done
+            made.is_void(operation)  # finds a damaged plan before any work
         made.begin()
         return made
 
@@ -257,10 +257,9 @@ class _Execution(Execution[CompactionStat, Compaction]):
         )
 
     def is_void(self, operation: CompactionOperation) -> bool:
-        """Whether nothing is left of what the operation merges: its index was dropped.
+        """Whether the operation's index was dropped, so that its files are gone.
 
-        Raises ``CorruptTable`` where some of its files are there and some are not, and for files that are
-        not of the group.
+        Raises ``CorruptTable`` if only some of its files exist, or if one belongs to another file group.
         """
         folder = self.folder
         files = [*operation.log_files, *filter(None, [operation.base_file])]
@@ -302,13 +301,13 @@ class _Execution(Execution[CompactionStat, Compaction]):
             )
         except (FileNotFoundError, CorruptTable) as error:
             if isinstance(error, CorruptTable) and self._is_pending():
-                raise  # else a clean has taken the files of a plan that was executed meanwhile
+                raise  # otherwise the plan was completed meanwhile, and a clean removed its files
             raise self._unavailable("was ended by another executor, or its index was dropped") from error
         made = self.folder.view(self.path(number))
         return base_stat(self.table, operation, name, made, clock.monotonic_ms() - began)
 
     def publish(self, content: bytes, stats: Sequence[CompactionStat]) -> Published[Compaction]:
-        # The private file is not to be one of those that ``_remove_void`` removes.
+        # Under another owner, so that ``_remove_void`` does not remove this private file.
         return publish_end(
             self.ctx, self.time, COMMIT, content, lambda section: self.ended(section, stats),
             owner=COMPACTION, folder=paths.METADATA_TIMELINE,
@@ -338,7 +337,7 @@ class _Execution(Execution[CompactionStat, Compaction]):
             self.folder.delete(self.path(number))
 
     def _remove_void(self, section: Section, void: Sequence[int]) -> None:
-        """Base files of void operations, when no private file is left that could become one."""
+        """Remove private files first, so that none can become a base file, then those of void operations."""
         section.epoch.check()
         private = (n for n in self.ctx.seams.storage.names(paths.PREPARED) if n.startswith(f"{self.time}-"))
         for name in sorted(private):

@@ -1,23 +1,24 @@
-"""Compaction of the metadata table where other engines may write: its plan is never seen pending.
+"""Compaction of the metadata table where other engines may write: nobody ever sees its plan pending.
 
-A Java job that begins while a plan is pending counts the file groups wrongly, and fails at every commit until
-it is started anew (Hudi 1.2.0: ``ArrayIndexOutOfBoundsException``). Java itself plans, executes and completes
-in one section under the lock. Here the files are made before that section:
+A Java job that starts while a plan is pending counts the file groups wrongly, and fails at every commit until
+it is restarted (Hudi 1.2.0: ``ArrayIndexOutOfBoundsException``). Java itself plans, executes and completes
+in one critical section. Here the files are made before that section:
 
-  1. [[ the data table's lock: which log files count and completed before t; t is kept from everybody ]]
+  1. [[ the data table's lock: which log files count and completed before t; t is reserved ]]
   2. per file group: merge base file and logs into a private file
-  3. [[ is the plan still what one would make for t? -> t.compaction.requested, t.compaction.inflight, the
+  3. [[ would a plan for t still be the same? -> t.compaction.requested, t.compaction.inflight, the
      files under their names, t_c.commit ]]
   4. remove private files
 
-What completes between 1 and 3 has a later completion time than t, so it lies on top of the new base files.
+Instants that complete between 1 and 3 have a later completion time than t, so they lie on top of the new base
+files.
 
-**A crash** before 3 leaves private files, which are swept, and a time that nobody uses. In 3 it leaves a plan
-that is pending, which ``services.metadata.metadata_compaction`` executes, in the way that it has.
+**A crash** before 3 leaves private files, which are swept, and an unused time. In 3 it leaves a pending plan,
+which ``services.metadata.metadata_compaction`` executes in its own way.
 
-**A process that was stopped and wakes up** in 3 has lost its tickets. If the plan was published by then, it
-is linked files of which others have made equal ones, or it finds the private files gone: they have t in their
-names, and whoever completes t removes them.
+**A suspended process that wakes up** in 3 has lost its tickets. If its plan was published before, it may link
+files equal to those that others made, or it finds its private files gone: they carry t in their names, and
+the process that completes t removes them.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _NEVER = "0" * 17
 
 
 def others_may_write(ctx: WriterContext) -> bool:
-    """Whether the table is not declared mainstem's alone, or another engine was seen all the same."""
+    """Whether the table is not declared exclusive to mainstem, or another engine was seen anyway."""
     noted = ctx.seams.storage.stat(f"{paths.FENCE}/{FOREIGN_NOTE}") is not None
     return noted or not ctx.config.exclusive
 
@@ -66,24 +67,24 @@ class Made:
 
 @dataclass(frozen=True)
 class AtOnce:
-    """One round. ``look``: the metadata table now, None where there is none; ``is_due``: of its timeline."""
+    """One round. ``look`` returns the metadata table now, or None; ``is_due`` judges its timeline."""
 
     ctx: WriterContext
     look: Callable[[], MetadataTable | None]
     is_due: Callable[[ActiveTimeline], bool]
 
     def run(self) -> Compaction | None:
-        """None if there is nothing to do, somebody else alive does it, or the table has changed meanwhile."""
+        """None if there is nothing to do, another live process does it, or the table changed meanwhile."""
         table = self.look()
         if table is None or pending(table.timeline):
             return None
-        # A heartbeat on the newest compaction: who has it makes the next one.
+        # A claim on the newest compaction's time: its holder makes the next one.
         newest = last_compaction(table.timeline, requested=True) or _NEVER
         with claimed(self.ctx, newest, "the compaction of the metadata table after") as ours:
             chosen = self._choose() if ours else None
             if chosen is None:
                 return None
-            # And one on its own time: its private files are not left over, however long it takes.
+            # And one on its own time, so that its private files are not swept, however long it takes.
             with claimed(self.ctx, chosen[0], "the compaction of the metadata table") as alone:
                 return _Execution(self, *chosen).run() if alone else None
 
@@ -122,7 +123,7 @@ class AtOnce:
 
 
 class _Kept(Exception):
-    """Ends a section when a time is chosen that nobody will be given, before anything is published."""
+    """Ends the section once a time is chosen and reserved, before anything is published."""
 
     def __init__(self, time: str) -> None:
         super().__init__(time)
@@ -148,7 +149,7 @@ class _Execution:
             made = side_by_side(ctx.seams.storage, lambda one: self._make(*one), numbered)
             return self._complete(made)
         except FileNotFoundError:
-            return None  # a clean or a drop took what was to be merged, or others ended the plan
+            return None  # a clean or a drop removed source files, or others completed the plan
         finally:
             for _, _, private in numbered:
                 delete_quietly(ctx.seams.storage, private)
@@ -193,7 +194,7 @@ class _Execution:
         return Compaction.of_stats(self.time, published.time, stats, OF_METADATA)
 
     def _changed(self, section: Section) -> str | None:
-        """Under the lock: None if this is still what one would plan for the time."""
+        """Under the lock: None if a plan for this time would still be the same."""
         table = self.round.look()
         if table is None or pending(table.timeline):
             return "no metadata table any more, or a plan: one of this round, perhaps, which was superseded"
@@ -206,6 +207,6 @@ class _Execution:
         storage, folder = self.round.ctx.seams.storage, self.table.folder
         create_once(folder, paths.timeline_file(f"{self.time}.{COMPACTION}.{INFLIGHT}"))
         for one in made:
-            put_once(storage, one.private, folder.outer(one.target))  # if not before it was superseded
+            put_once(storage, one.private, folder.outer(one.target))  # unless it is in place already
         folders = sorted({folder.outer(one.stat.partition) for one in made})
         storage.settle([], folders, durable=self.round.ctx.options.fsync)

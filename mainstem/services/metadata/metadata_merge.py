@@ -1,7 +1,7 @@
-"""What a compaction of the metadata table makes, whichever way it is planned: the new base files.
+"""The new base files of the metadata table's compactions, however these are planned.
 
-``metadata_compaction`` plans beside writers and executes what is planned; ``metadata_compaction_at_once``
-does both in one go. Their files have the same names, so the one takes up what the other left.
+``metadata_compaction`` plans beside writers and executes plans; ``metadata_compaction_at_once`` does both in
+one go. Both use the same file names, so each can continue what the other left.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ COMPACTIONS = Kind(
 
 
 def is_new(time: str, data: ActiveTimeline, table: MetadataTable) -> bool:
-    """Whether an instant may get this time that lies in the past: nobody has it, and it is the newest
-    compaction's successor."""
+    """Whether an instant may get this time in the past: it is free, and later than the newest compaction."""
     known = {i.requested for timeline in (data, table.timeline) for i in timeline.instants}
     if time in known or table.archive.completion_time(time):
         return False
@@ -33,7 +32,7 @@ def is_new(time: str, data: ActiveTimeline, table: MetadataTable) -> bool:
 
 
 def base_name(operation: CompactionOperation, number: int, time: str) -> str:
-    """The new base file of a plan's operation: it follows from the plan alone."""
+    """Name of the new base file of an operation, determined by the plan alone."""
     return paths.hfile_name(operation.file_id, f"{number}-0-0", time)
 
 
@@ -44,7 +43,7 @@ def base_stat(
     data: bytes | memoryview,
     taken_ms: float,
 ) -> CompactionStat:
-    """What the commit says about a new base file of this name and content."""
+    """The commit's entry for a new base file with this name and content."""
     target = table.folder.outer(paths.in_partition(operation.partition, name))
     return CompactionStat(
         operation.partition,

@@ -1,5 +1,6 @@
-"""The metadata table's own services, in Hudi's order: cleaning (not of what a compaction has just replaced),
-compaction, archiving.
+"""The metadata table's own services in Hudi's order: cleaning, compaction, archiving.
+
+Cleaning comes first, so that files which a compaction has just replaced stay for a while.
 
 As in Hudi (``HoodieBackedTableMetadataWriter.performTableServices``) every writer of the table runs them
 after the commit that makes one due.
@@ -22,10 +23,10 @@ from mainstem.writers.context import WriterContext
 
 
 def run(ctx: WriterContext, *, if_due: bool = True) -> Iterator[Compaction | Cleaned | Archived]:
-    """What is planned is executed, what is due done; nothing where the table has no metadata table.
+    """Execute pending plans and run what is due; nothing if the table has no metadata table.
 
-    Raises what the lock raises, ``CorruptTable`` for damaged files, ``Unavailable`` for trouble with storage:
-    whatever fails is gone on with by the next call.
+    Raises what the lock raises, ``CorruptTable`` for damaged files, ``Unavailable`` for trouble with storage.
+    The next call continues after any failure.
     """
     advice = "what is planned stays, try again"
     with naming(ctx.base, "a service of the metadata table did not end", advice):
@@ -54,9 +55,9 @@ class MetadataDue:
     def find(self, data: ActiveTimeline) -> bool:
         """``data``: the data table's timeline."""
         ctx = self._ctx
-        if not (has_metadata(ctx.config.raw) or ctx.publisher.wrote_metadata):
+        if not has_metadata(ctx.newest_properties.raw):
             return False
-        own, now = ctx.publisher.metadata_timeline(), ctx.publisher.now()
+        own, now = ctx.publisher.metadata_seen(), ctx.publisher.now()
         if not own.names:
             return False
         if metadata_compaction.is_due_on(ctx, own) or metadata_cleaning.pending(own):

@@ -1,9 +1,9 @@
 """The metadata table as its own services see it: a table of HFiles below the data table.
 
-Its timeline, its archive and its folders are those of any table, so planning a clean, checking its plan and
-choosing instants to archive are those of the data table (``clean_plan``, ``archive_plan``). Here is what
-differs: names of base files, partitions that the data table lists, and what must not be archived because of
-the data table.
+Its timeline, archive and folders are like those of any table, so it shares the data table's code for planning
+and checking cleans and for choosing instants to archive (``clean_plan``, ``archive_plan``). This module adds
+the differences: names of base files, partitions that the data table lists, and instants that must stay active
+for the data table's sake.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ OF_METADATA = " of the metadata table"
 
 
 def known_until(data: ActiveTimeline, own: ActiveTimeline) -> str:
-    """Requested time from which on instants of the metadata table stay active, whatever is in its files:
-    because of the data table's timeline, or because its newest compaction must be seen."""
+    """Requested time from which on instants of the metadata table stay active, whatever its files hold.
+
+    The data table's timeline sets the limit, or the newest compaction, which must stay visible.
+    """
     commits = (i.requested for i in data.completed if i.action in WRITES)
     newest = last_compaction(own, requested=False)
     return min([min(commits, default=""), newest, *(i.requested for i in data.pending)])
@@ -38,8 +40,11 @@ def known_until(data: ActiveTimeline, own: ActiveTimeline) -> str:
 
 @dataclass
 class MetadataState(TableState):
-    """``data``: the data table's timeline, listed before the metadata table's; ``listed``: partitions of the
-    metadata table that the data table calls whole; ``building``: those that are being built."""
+    """The state of a metadata table.
+
+    ``data``: the data table's timeline, listed before the metadata table's; ``listed``: partitions that the
+    data table lists as ready; ``building``: those that are being built.
+    """
 
     data: ActiveTimeline = field(default_factory=lambda: ActiveTimeline((), {}))
     listed: tuple[str, ...] = ()
@@ -49,9 +54,10 @@ class MetadataState(TableState):
 
     @classmethod
     def of_table(cls, storage: Storage, data: ActiveTimeline | None = None) -> MetadataState | None:
-        """Listed now; None where the table has no metadata table (any more). ``data``: listed before.
+        """The state now; None if the table has no metadata table (any more).
 
-        Raises ``CorruptTable`` and ``Unsupported`` as ``metadata.metadata_table.own_config``.
+        ``data``: the data table's timeline, if listed already. Raises ``CorruptTable`` and ``Unsupported`` as
+        ``metadata.metadata_table.own_config``.
         """
         config = load_config(storage)
         if not has_metadata(config.raw):
@@ -69,7 +75,7 @@ class MetadataState(TableState):
             yield PartitionListing(partition, tuple(self.storage.names(partition)))
 
     def written(self, requested: str) -> None:
-        """Nothing: every file of a completed instant counts, as for readers of the metadata table."""
+        """None: every file of a completed instant counts, as for readers of the metadata table."""
         return
 
     def for_people(self, path: str) -> str:
@@ -78,12 +84,12 @@ class MetadataState(TableState):
     def must_stay(self) -> Iterator[str]:
         """Requested times at which archiving must stop.
 
-        - the earliest commit and the earliest pending instant of the data table's timeline: what is active or
-          pending there is asked for here (``TimelineUtils.getEarliestInstantForMetadataArchival``)
-        - the newest compaction, up to which the data table is archived; everything before the first one
-        - instants whose rows are in log files of newest slices, also of indexes that are being built, which
-          no compaction takes in: Java's readers know only by the timeline that such blocks count, once the
-          data table has archived them
+        - the earliest commit and the earliest pending instant of the data table's timeline: instants that are
+          active or pending there are needed here (``TimelineUtils.getEarliestInstantForMetadataArchival``)
+        - the newest compaction, up to which the data table is archived; before the first one, everything
+        - instants with rows in log files of the newest slices, including those of indexes being built, which
+          no compaction merges: once the data table has archived these instants, only the metadata table's
+          timeline tells Java's readers that such blocks count
         """
         yield known_until(self.data, self.timeline)
         for partition in (*self.listed, *self.building):

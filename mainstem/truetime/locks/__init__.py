@@ -1,7 +1,8 @@
-"""Table locks: the protocol, and its kinds (file system, ZooKeeper, in-process), in Hudi's own option names.
+"""Table locks: the protocol and its implementations (file system, ZooKeeper, in-process).
 
-Options are plain values below the locks (``options``); ``providers`` chooses among them, above.
+``options`` reads Hudi's settings and knows no lock; ``providers`` knows all locks and picks one by its
+settings.
 
-A lock gives a lease; a lease can be lost, so holding one is never proof. What must hold although a lease was
-lost is the fence's business (``publish``).
+Acquiring a lock returns a lease. A lease can be lost, so holding one is never proof; the fence (``publish``)
+guarantees what must hold even after a lost lease.
 """

@@ -1,28 +1,29 @@
 """The file-system lock: ``<folder>/lock``, which Java's ``FileSystemBasedLockProvider`` respects.
 
-Java takes the lock by creating the file without overwriting, and frees it by deleting it, without
-asking whose it is. We add what a holder that dies, stops or is robbed needs:
+Java takes the lock by creating the file without overwriting, and frees it by deleting it, whoever owns
+it. We add what is needed when a holder dies, is suspended or loses its file to another writer:
 
 * The file is **put in place whole, by link**, with the owner record in it and an OS lock
-  (``flock``) already held. So a file with our record and a free OS lock is a dead holder's.
-* A file with our record is judged by its OS lock where the record names this run of this kernel,
-  else (or where the owner is alive but stopped) by its time, which a living holder refreshes.
+  (``flock``) already held. So a file with our record and a free OS lock belongs to a dead holder.
+* A file with our record is judged by its OS lock if the record names this boot of this kernel.
+  Otherwise, or if the owner is alive but suspended, it is judged by its time, which a live holder refreshes.
 * A file without our record is Java's. It is removed only after
   ``hoodie.write.lock.filesystem.expire`` minutes (0 = never).
 * The file is **mode 0444**: Hadoop's local ``create(overwrite=false)`` is ``exists`` followed by an
-  open that truncates (``RawLocalFileSystem``), so a Java writer could overwrite a lock that came in
-  between. Read-only, its open fails (not for root); ``check`` also compares the content.
+  open that truncates (``RawLocalFileSystem``), so a Java writer could overwrite a lock file created in
+  between. On a read-only file that open fails (except for root); ``check`` also compares the content.
 * ``check`` asks the folder, not memory: same inode, same content, refreshed in time.
-* Whoever removes a file first **renames it to a private name and looks again**; another one than
-  was judged is put back. Removals by contenders are made one at a time.
+* To remove a file, a contender first **renames it to a private name and looks again**; if it is not the
+  file that was judged, it is put back. Contenders remove files one at a time.
 
 Private files live in ``<folder>/.mainstem/locks``: one ``wait-*`` per waiting thread (its name is
 its place in the queue, its content the record that it will put in place), ``gone-*`` while a file
-is removed, and the permanent ``removal``. What dead processes left there is swept.
+is being removed, and the permanent ``removal``. Files that dead processes left there are swept.
 
 ``fork``: a child inherits no lock. Python's own ``os.fork`` closes our descriptors in the child
 (``register_at_fork``), and ``exec`` closes them (``O_CLOEXEC``). A child forked by C code that does
-not exec keeps the OS lock alive after its parent's death; then only the refresh time tells.
+not exec keeps the OS lock alive after its parent's death; then only the file's time shows that the
+holder is dead.
 """
 
 from __future__ import annotations
@@ -66,16 +67,16 @@ _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER_FLAGS = os.O_RDONLY | _CLOEXEC | getattr(os, "O_DIRECTORY", 0)
 
-# Java waits a whole number of minutes at least, so a refresh every 20 s is always in time.
+# Java's expiry is at least one minute, so a refresh every 20 s is always in time.
 REFRESH_MS_MAX = 20_000
-# The first in the queue looks often, since the lock of a commit is held for milliseconds.
+# The first in the queue polls often, because a commit holds the lock for milliseconds.
 _HEAD_PAUSE_MS = (0.5, 10.0)
 _QUEUE_PAUSE_MS = (1.0, 20.0)
-# A free lock that the first in the queue does not take for so long is anybody's.
+# If the first in the queue leaves a free lock for this long, anyone may take it.
 _GRACE_MS = 25.0
-# A removal takes microseconds; whoever is in it for longer was stopped or works on a slow disk.
+# A removal takes microseconds; one that takes this long was suspended or works on a slow disk.
 _REMOVAL_PATIENCE_MS = 1_000
-# Between creating and locking its private file a process is exposed to the sweep.
+# Between creating and locking its private file, a process could lose it to the sweep.
 _SWEEP_AGE_MS = 10_000
 _SWEEP_COUNT_MAX = 1_000
 _LINK_ATTEMPTS_MAX = 10
@@ -109,7 +110,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def boot_identity() -> str:
-    """One run of one kernel; containers of one machine share it, as they share OS locks."""
+    """Identifies one boot of one kernel; containers on one machine share it, as they share OS locks."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             found = file.read(64).strip()
@@ -156,7 +157,7 @@ def _try_flock(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        # EBADF: some network file systems want a descriptor open for writing; then only time tells.
+        # EBADF: some network file systems need a descriptor open for writing; then only the time decides.
         if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EBADF):
             return False
         raise
@@ -181,7 +182,7 @@ class _PrivateFolder:
             self.fd = self._open()
         except FileNotFoundError:
             if folder.startswith(base):
-                os.stat(base)  # a table that was deleted is not brought back to life
+                os.stat(base)  # raises if the table was deleted: do not recreate its folder
             os.makedirs(folder, exist_ok=True)
             self.fd = self._open(make=True)
         self._close = weakref.finalize(self, os.close, self.fd)
@@ -214,9 +215,9 @@ class _PrivateFolder:
     def displace(self, name: str, matches: Callable[[os.stat_result], bool]) -> bool:
         """Remove the lock file if it ``matches``: True if done, False if it is another one or gone.
 
-        The name is moved aside first and looked at again, since a path cannot be removed on
-        condition. If it turns out to be another file it is linked back; whoever holds it and whose
-        place was taken in between is told by its own ``check``.
+        POSIX has no conditional removal, so the file is renamed aside first and checked again. If it turns
+        out to be another file, it is linked back. Should a third process take the lock in between, the holder
+        of that file finds out through its own ``check``.
         """
         if not self._path_matches(matches):
             return False
@@ -240,7 +241,7 @@ class _PrivateFolder:
         except (FileExistsError, FileNotFoundError):
             return
         except PermissionError:
-            # Linux lets nobody link another user's read-only file (fs.protected_hardlinks).
+            # Linux forbids links to another user's read-only file (fs.protected_hardlinks).
             if not self._path_matches(lambda _: True):
                 os.rename(name, self.lock_path, src_dir_fd=self.fd)
 
@@ -251,7 +252,7 @@ class _PrivateFolder:
             return False
 
     def sweep(self, names: list[str], now_ms: int, min_age_ms: float) -> None:
-        """Remove private files whose writers are dead (their OS lock is free) and not brand-new."""
+        """Remove private files whose processes are dead (their OS lock is free), unless brand-new."""
         for name in names[:_SWEEP_COUNT_MAX]:
             if name.startswith((_WAIT, _GONE)):
                 with suppress(OSError):
@@ -279,7 +280,7 @@ class _OwnFile:
         self._close.atexit = False
         _to_close_in_children.add(self)
         try:
-            if not _try_flock(self.fd):  # only a sweep of this very moment can hold it
+            if not _try_flock(self.fd):  # only a sweep can hold it, and is removing the file
                 raise FileNotFoundError(errno.ENOENT, "swept", name)
             if os.write(self.fd, record) != len(record):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
@@ -294,7 +295,7 @@ class _OwnFile:
         return not self._close.alive
 
     def touch(self) -> int:
-        """Set the file's time to the store's present, and return that (milliseconds)."""
+        """Set the file's time to the store's current time and return it (milliseconds)."""
         os.utime(self.fd)
         return _mtime_ms(os.fstat(self.fd))
 
@@ -314,12 +315,12 @@ class _OwnFile:
         self.private.close()
 
     def after_fork(self) -> None:
-        """In a forked child: an open descriptor would keep the OS lock when the parent dies."""
+        """In a forked child: an open descriptor would keep the OS lock after the parent's death."""
         self.close()
 
 
 class FileLease:
-    """The lock is ours, until released or lost; made by ``FileSystemLock.acquire`` only."""
+    """The lock is ours until released or lost; only ``FileSystemLock.acquire`` creates leases."""
 
     def __init__(
         self, file: _OwnFile, options: LockOptions, clock: Clock, refreshed_ms: float, gone: str
@@ -352,7 +353,7 @@ class FileLease:
             try:
                 self._file.private.displace(self._gone, self._file.matches)
             except OSError as error:
-                # Without its OS lock it is a dead holder's file: the next mainstem writer takes it.
+                # Without its OS lock the file counts as a dead holder's: the next mainstem writer takes over.
                 _log.warning(
                     "lock file %s could not be removed (%s): mainstem writers will take it over, "
                     "Java writers wait for its expiry",
@@ -363,7 +364,7 @@ class FileLease:
                 self._file.close()
 
     def refresh(self) -> None:
-        """Called by the provider's periodic task: show the others that this holder lives."""
+        """Called by the provider's periodic task: show the others that this holder is alive."""
         with self._mutex:
             if self._file.closed or self._lost:
                 return
@@ -421,9 +422,9 @@ def _describe_path(path: str) -> str:
 
 
 class FileSystemLock:
-    """A table lock in a file. Threads, processes and Java writers may use one path at once.
+    """A table lock in a file. Threads, processes and Java writers may use one path concurrently.
 
-    ``weaker`` says, where the folder is on a network file system, what does not hold there.
+    ``weaker`` names the guarantees that are missing if the folder is on a network file system; else None.
     """
 
     def __init__(self, options: LockOptions, *, clock: Clock, random: Randomness) -> None:
@@ -439,7 +440,7 @@ class FileSystemLock:
         self.random = random
         self.boot = boot_identity()
         self.host = socket.gethostname() or "?"
-        # Waiters that did not use their turn once are not waited for again by this provider.
+        # Waiters that missed their turn once; this provider does not wait for them again.
         self.passed: set[str] = set()
         self.swept = False
         self.after_fork()
@@ -452,7 +453,7 @@ class FileSystemLock:
         self._leases: weakref.WeakSet[FileLease] = weakref.WeakSet()
 
     def acquire(self) -> FileLease:
-        """Wait for the lock, in the order of coming, for ``options.patience_ms`` at most.
+        """Wait for the lock, first come first served, for at most ``options.patience_ms``.
 
         Raises ``LockUnavailable`` (who holds it, what to do) or ``Unavailable`` (storage trouble).
         """
@@ -463,7 +464,7 @@ class FileSystemLock:
                 lease = waiter.wait()
                 self._keep_refreshed(lease)
             return lease
-        except BaseException:  # an interrupt (Ctrl-C), too: nobody would ever release this lock
+        except BaseException:  # including Ctrl-C: nothing would ever release this lock
             if waiter is not None:
                 waiter.withdraw()
             raise
@@ -486,7 +487,7 @@ class FileSystemLock:
 
 
 class _Waiter:
-    """One ``acquire``: a place in the queue, and what was seen of the present holder."""
+    """One call of ``acquire``: its place in the queue, and what it has seen of the current holder."""
 
     def __init__(self, lock: FileSystemLock) -> None:
         self.lock = lock
@@ -504,7 +505,7 @@ class _Waiter:
         self.held_by = "another writer"
 
     def withdraw(self) -> None:
-        """Leave the queue, and take the lock file away again if it is ours already."""
+        """Leave the queue, and remove the lock file if it is ours already."""
         if not self.file.closed:
             with suppress(OSError):
                 self.private.displace(self._gone_name(), self.file.matches)
@@ -526,7 +527,7 @@ class _Waiter:
         )
 
     def _pause_ms(self, waited_ms: float) -> float:
-        """The first in the queue looks every half millisecond at first, the others more rarely."""
+        """Milliseconds until the next look: the first in the queue starts at 0.5, the others wait longer."""
         low, high = _QUEUE_PAUSE_MS if self.ahead else _HEAD_PAUSE_MS
         pause = min(max(low * (1 + len(self.ahead)), waited_ms / 40), high)
         return pause * (0.5 + self.lock.random.random())
@@ -541,7 +542,7 @@ class _Waiter:
             return None
         return self._link()
 
-    # The queue: advice for fairness, not safety.
+    # The queue serves fairness, not safety.
 
     def _look_at_queue(self) -> None:
         names = os.listdir(self.private.fd)
@@ -550,7 +551,7 @@ class _Waiter:
             self.private.sweep(names, self.file.touch(), _SWEEP_AGE_MS)
         self.lock.passed.intersection_update(names)
         mine = self.file.name
-        queue = mine[: len(_WAIT) + 9]  # waiters of this machine, whose clock orders the names
+        queue = mine[: len(_WAIT) + 9]  # only waiters on this machine: one clock orders their names
         self.ahead = [
             name
             for name in names
@@ -595,13 +596,13 @@ class _Waiter:
                     self.file.name, self.path, src_dir_fd=self.private.fd, follow_symlinks=False
                 )
             except FileExistsError:
-                # A network file system may report its own success, sent twice, as a failure.
+                # A network file system may resend a successful call and report the second as a failure.
                 if os.fstat(self.file.fd).st_nlink < 2 or not self._is_in_place():
                     return None
             except PermissionError as error:
                 if error.errno != errno.EPERM:
                     raise
-                # What Linux file systems without hard links answer (FAT, some FUSE).
+                # Linux file systems without hard links (FAT, some FUSE) answer EPERM.
                 raise Unavailable(
                     _missing_feature(self.path, error), table=self.options.base
                 ) from error
@@ -628,10 +629,10 @@ class _Waiter:
     def _gone_name(self) -> str:
         return f"{_GONE}{os.getpid()}-{self.lock.random.getrandbits(64):016x}"
 
-    # Judging the present holder.
+    # Judging the current holder.
 
     def _look_at_lock(self) -> bool:
-        """True if the lock is free, perhaps because what lay there was removed just now."""
+        """True if the lock is free, also if this call just removed a dead or expired holder's file."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | _NOFOLLOW | _CLOEXEC)
         except FileNotFoundError:
@@ -678,7 +679,7 @@ class _Waiter:
         if not self._remove(unchanged):
             return False
         _log.warning("removed %s after %.0f s: %s", self.path, age_ms / 1000, self.held_by)
-        with suppress(OSError):  # Hadoop's checksum of the file that was removed
+        with suppress(OSError):  # Hadoop's checksum of the removed file
             os.unlink(f"{self.options.folder}/.{LOCK_NAME}.crc")
         return True
 
@@ -704,10 +705,10 @@ class _Waiter:
         return True
 
     def _expired(self, info: os.stat_result, record: OwnerRecord) -> bool:
-        """No refresh for the record's expiry, by our own clock or by the store's.
+        """Whether the file was not refreshed for the record's expiry, by our clock or by the store's.
 
-        By the store's clock alone a jump of the time of day would rob a living holder, so the file
-        must also have stood still before our eyes for longer than a living holder would let it.
+        With the store's clock alone, a jump of the time of day would take the lock from a live holder. So we
+        must also have watched the file stay unchanged for longer than a live holder's refresh interval.
         """
         now = self.clock.monotonic_ms()
         seen = (record.owner, info.st_mtime_ns)
@@ -722,7 +723,7 @@ class _Waiter:
         )
 
     def _remove(self, unchanged: Callable[[os.stat_result], bool]) -> bool:
-        """Remove somebody else's file, one contender at a time unless one is stuck in it."""
+        """Remove another holder's file; one contender at a time, unless that one is stuck."""
         flags = os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK | _NOFOLLOW | _CLOEXEC
         fd = os.open(_REMOVAL, flags, 0o664, dir_fd=self.private.fd)
         try:
@@ -752,7 +753,7 @@ def _weakness(folder: str) -> str | None:
 
 
 def _file_system_kind(path: str) -> str | None:
-    """The type of the file system that ``path`` is on (Linux); None where it cannot be known."""
+    """The type of the file system that holds ``path`` (Linux); None if it cannot be determined."""
     best, kind = -1, None
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as lines:

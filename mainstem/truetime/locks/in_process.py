@@ -1,7 +1,7 @@
 """A table lock inside one Python process, like Hudi's ``InProcessLockProvider`` inside one JVM.
 
-It orders the threads of one process and nothing else: a second process, Python or Java, is not kept
-out. Waiters are served in the order of their coming.
+It orders the threads of one process and nothing else: it does not keep out a second process, Python or Java.
+Waiters are served first come, first served.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mainstem.truetime.locks.options import LockOptions
 
 
 class _Room:
-    """The lock of one base path: who is in it and who waits, first come first served."""
+    """The lock of one base path: its holder and its waiters, first come, first served."""
 
     def __init__(self) -> None:
         self.mutex = threading.Lock()
@@ -42,7 +42,7 @@ class _Room:
         return not self._give_up(entry, keep=True)
 
     def _give_up(self, entry: tuple[object, str, threading.Event], keep: bool = False) -> bool:
-        """Stop waiting; False with ``keep`` if the lock was handed over at the last moment."""
+        """Stop waiting. False if the lock was handed over at the last moment; ``keep`` then keeps it."""
         with self.mutex:
             if entry in self.waiting:
                 self.waiting.remove(entry)
@@ -66,7 +66,7 @@ _rooms_mutex = threading.Lock()
 
 
 def _forget_rooms() -> None:
-    """A forked child starts with free locks: the threads that held them are the parent's."""
+    """A forked child starts with free locks: the threads that held them exist only in the parent."""
     global _rooms_mutex
     _rooms_mutex = threading.Lock()
     _rooms.clear()
@@ -123,7 +123,7 @@ class InProcessLock:
         try:
             if room.enter(token, self._options.patience_ms):
                 return InProcessLease(room, token, self._options.base)
-        except BaseException:  # an interrupt (Ctrl-C): nobody would ever leave
+        except BaseException:  # including Ctrl-C: nothing would ever free the lock
             room.leave(token)
             raise
         raise LockUnavailable(

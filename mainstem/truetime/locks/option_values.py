@@ -1,4 +1,4 @@
-"""Values of lock options as they are read and shown; below every lock's options."""
+"""Reads the values of lock options and formats them for messages; shared by all locks' options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mainstem.storage.backends import location_of, split_scheme
 
 
 def whole(props: Mapping[str, str], option: Whole) -> int:
-    """The option's whole number; ``Invalid`` names key, value, unit and bounds."""
+    """The option's value as a whole number; raises ``Invalid`` with key, value, unit and bounds."""
     text = str(props.get(option, option.default)).strip()
     if re.fullmatch(r"[0-9]{1,10}", text) and option.low <= int(text) <= option.high:
         return int(text)
@@ -21,12 +21,15 @@ def whole(props: Mapping[str, str], option: Whole) -> int:
 
 
 def shown(value: str) -> str:
-    """A value as a message shows it, shortened."""
+    """A value for a message, quoted and shortened."""
     return repr(value if len(value) <= 200 else value[:200] + "...")
 
 
 def local_folder(key: str, value: str) -> str:
-    """``/x/y`` from ``/x/y``, ``file:/x/y`` or ``file:///x/y``; ``Invalid``/``Unsupported`` for others."""
+    """``/x/y`` from ``/x/y``, ``file:/x/y`` or ``file:///x/y``.
+
+    Raises ``Unsupported`` for another scheme and ``Invalid`` for a relative path.
+    """
     scheme, _ = split_scheme(value)
     if scheme not in (None, "file"):
         raise Unsupported(

@@ -1,4 +1,4 @@
-"""Which table lock to take, and how long to wait for it, in Hudi's own words.
+"""Which table lock to take and how long to wait for it, in Hudi's option names.
 
 Hudi: ``HoodieLockConfig`` (keys and defaults), ``LockManager`` (retries around the provider),
 ``FileSystemBasedLockProvider`` (path and expiry); the ZooKeeper lock has ``zookeeper_options``. Names,
@@ -33,13 +33,12 @@ LOCK_NAME = "lock"
 
 @dataclass(frozen=True, slots=True)
 class LockOptions:
-    """Checked lock settings of one table.
+    """Validated lock settings of one table. All times are in milliseconds.
 
-    ``folder`` is the absolute folder of the lock file (unused by the in-process lock), ``identity``
-    what all writers of the table must agree on: two providers, or one provider with two paths
-    (Spark defaults to ``.hoodie/lock``, Flink to ``.hoodie/.aux/lock``), do not exclude each other.
-    ``foreign_expire_ms`` is 0 for "never". All times are in milliseconds. ``zookeeper`` is there for
-    the ZooKeeper providers only.
+    ``folder`` is the absolute folder of the lock file (unused by the in-process lock). All writers of the
+    table must agree on ``identity``: two providers, or one provider with two paths (Spark defaults to
+    ``.hoodie/lock``, Flink to ``.hoodie/.aux/lock``), do not exclude each other. ``foreign_expire_ms`` is 0
+    for "never". ``zookeeper`` is set for the ZooKeeper providers only.
     """
 
     provider: str
@@ -55,7 +54,7 @@ class LockOptions:
 
     @property
     def patience_ms(self) -> int:
-        """How long ``acquire`` tries: what Java's ``LockManager`` spends, pauses included."""
+        """How long ``acquire`` tries: as long as Java's ``LockManager``, pauses included."""
         return self.wait_ms * (self.retries + 1) + self.pause_ms * self.retries
 
     @classmethod

@@ -1,7 +1,7 @@
-"""What the holder of the file-system lock writes about itself into ``lock``.
+"""The owner record: what the holder of the file-system lock writes about itself into ``lock``.
 
-One JSON object; whoever reads it must treat it as untrusted. Only a file that carries such a record
-may be judged by its OS lock: Java's lock files (empty, or JSON of ``LockInfo``) never hold one.
+It is one JSON object, and untrusted when read. Only a file with such a record may be judged by its OS lock:
+Java's lock files (empty, or JSON of ``LockInfo``) never contain one.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ _INT_MAX = 2**53
 
 @dataclass(frozen=True, slots=True)
 class OwnerRecord:
-    """``boot`` names one run of one kernel: processes that agree on it share OS locks.
+    """The owner of a lock file.
 
-    ``created_ms`` is the owner's clock (shown to people, never compared), ``expire_ms`` how long
-    the file may go without a refresh before others may take it over.
+    ``boot`` identifies one boot of one kernel: processes that agree on it share OS locks. ``created_ms`` is
+    the owner's clock (shown to people, never compared). After ``expire_ms`` without a refresh, others may
+    take the file over.
     """
 
     owner: str
@@ -52,14 +53,14 @@ class OwnerRecord:
         return min(max(self.expire_ms, EXPIRE_MS.low), EXPIRE_MS.high)
 
     def describe(self) -> str:
-        """For messages: control characters of a hostile record are replaced."""
+        """The owner as text for messages; control characters of a hostile record are replaced."""
         return (
             f"mainstem process {self.pid} on host {_plain(self.host)} (owner {_plain(self.owner)})"
         )
 
 
 def parse_owner_record(content: bytes) -> OwnerRecord | None:
-    """The record in ``content``; None for anything else, however it is broken."""
+    """The record in ``content``; None for anything else, including broken records."""
     if len(content) > LOCK_FILE_BYTES_MAX or KIND.encode() not in content:
         return None
     try:

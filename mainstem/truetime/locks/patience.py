@@ -1,4 +1,4 @@
-"""How long one ``acquire`` of a table lock waits, and what it says meanwhile; the same for every lock."""
+"""How long one ``acquire`` of a table lock waits, and what it logs meanwhile; shared by all locks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WARN_AFTER_MS = 30_000
 
 
 class Patience:
-    """Begins when it is made; ``place`` is the lock, as messages name it."""
+    """A timer that starts at construction; ``place`` is the lock's name in messages."""
 
     def __init__(self, options: LockOptions, clock: Clock, place: str) -> None:
         self._options = options
@@ -29,13 +29,13 @@ class Patience:
 
     @property
     def waited_ms(self) -> float:
-        """Since the beginning."""
+        """Milliseconds since the start."""
         return self._clock.monotonic_ms() - self.started_ms
 
     def left_ms(self, held_by: str, refusal: Callable[[float], str]) -> float:
-        """What is left, above 0. After half a minute it is logged who holds the lock, then ever more rarely.
+        """Milliseconds left, above 0. Logs the holder after half a minute, then at doubling intervals.
 
-        Raises ``LockUnavailable`` with what ``refusal(milliseconds waited)`` says when nothing is left.
+        When no time is left, raises ``LockUnavailable`` with the text of ``refusal(milliseconds waited)``.
         """
         waited_ms = self.waited_ms
         left_ms = self._options.patience_ms - waited_ms

@@ -1,7 +1,7 @@
-"""The lock seam: a table lock gives a ``Lease``; a lease can be lost, so it is checked before publishing.
+"""The lock seam: a table lock grants a ``Lease``; a lease can be lost, so it is checked before publishing.
 
-``hoodie.write.lock.provider`` chooses the provider, under Hudi's class names. The lock only makes
-waiting orderly; that a superseded holder publishes nothing is the fence's work (``publish.link_fence``).
+``hoodie.write.lock.provider`` selects the provider by Hudi's class name. The lock only makes writers wait in
+an orderly way; the fence (``publish.link_fence``) ensures that a superseded holder publishes nothing.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ class Lease(Protocol):
     """The right to publish, until released or lost."""
 
     def check(self) -> None:
-        """Raise ``LeaseLost`` unless this holder still owns the lock (storage is asked, not memory)."""
+        """Raise ``LeaseLost`` unless this holder still owns the lock; asks the store, not memory."""
 
     def release(self) -> None:
-        """Give the lock back; never removes a lock that somebody else holds by now."""
+        """Release the lock; never removes a lock that another holder has taken since."""
 
 
 class LockProvider(Protocol):
-    """A table lock. ``identity`` is what writers of one table must agree on."""
+    """A table lock. All writers of one table must agree on ``identity``."""
 
     identity: str
 

@@ -1,4 +1,4 @@
-"""The lock that a table's options ask for: the only module that knows every kind of lock."""
+"""Opens the lock that a table's options select; the only module that knows every kind of lock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mainstem.truetime.seams import Randomness
 
 
 def open_lock(options: LockOptions, *, clock: Clock, random: Randomness) -> LockProvider:
-    """The lock provider that ``options`` ask for; nothing is written before ``acquire``."""
+    """The lock provider that ``options`` select; it writes nothing before ``acquire``."""
     if options.provider == IN_PROCESS:
         from mainstem.truetime.locks.in_process import InProcessLock
 

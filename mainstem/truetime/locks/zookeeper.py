@@ -2,20 +2,21 @@
 
 Curator's ``InterProcessMutex`` (and Hudi's ``HoodieInterProcessMutex``) creates an ephemeral sequential
 child ``_c_<uuid>-lock-<sequence>`` of the lock node. All children are ordered by what follows the last
-``lock-`` in their names (``StandardLockInternalsDriver``); the first one holds the lock, and each other
-watches the one before it, so the lock is handed over in the order of coming. kazoo's own ``Lock`` orders
-other names and does not exclude Curator.
+``lock-`` in their names (``StandardLockInternalsDriver``). The first one holds the lock; every other one
+watches its predecessor, so the lock is granted first come, first served. kazoo's own ``Lock`` sorts by other
+names and does not exclude Curator.
 
-What is ours on top of the recipe:
+What we add to the recipe:
 
-* A lease is asked of ZooKeeper: ``check`` looks that the node is there, first in the order, and of our
-  present session, after a ``sync``. What the client library believes does not count.
-* A create whose answer was lost is looked up by the uuid in the name, so that no second node of ours is
-  left. If our nodes cannot be removed, the whole session is ended, and they go with it.
-* A child of another recipe (kazoo's ``Lock``, Curator's read/write lock) means that somebody uses the
-  node in a way that does not exclude us: refused.
+* ``check`` asks ZooKeeper about the lease: after a ``sync``, the node must exist, come first, and belong to
+  our current session. What the client library believes does not count.
+* If the answer to a create is lost, we look for the uuid in the names, so that we never leave a second node.
+  If our nodes cannot be removed, we end the whole session, and they vanish with it.
+* A child of another recipe (kazoo's ``Lock``, Curator's read/write lock) means that someone uses the node in
+  a way that does not exclude us: we refuse.
 
-One session per provider and process, kept between critical sections, opened at the first ``acquire``.
+There is one session per provider and process, opened at the first ``acquire`` and kept between critical
+sections.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _log = logging.getLogger(__name__)
 _LOCK = "lock-"
 _CONTENDER = re.compile(r"lock--?\d{10}$")
 _OTHER_RECIPE = re.compile(r"(__r?lock__|__READ__|__WRIT__|lease-)-?\d{10}$")
-# A watch wakes a waiter; it looks by itself, too, in case a watch was lost.
+# A watch wakes a waiter; it also looks by itself after this time, in case a watch was lost.
 _LOOK_MS = 5_000
 _AGAIN_MS = 20.0
 _DESCRIBE_MS = 1_000
@@ -76,16 +77,16 @@ atexit.register(_close_sessions)
 
 
 def place_in_line(name: str) -> str:
-    """What Curator sorts a child by: the part behind the last ``lock-``, else the whole name.
+    """Curator's sort key of a child: the part after the last ``lock-``, or the whole name without one.
 
-    As Java compares strings, by UTF-16 code units.
+    The key compares by UTF-16 code units, as Java's strings do.
     """
     _, found, rest = name.rpartition(_LOCK)
     return (rest if found else name).encode("utf-16-be", "surrogatepass").hex()
 
 
 class ZooKeeperLock:
-    """A table lock in ZooKeeper, shared with Java writers. Threads and processes may use it at once."""
+    """A table lock in ZooKeeper, shared with Java writers. Threads and processes may use it concurrently."""
 
     weaker: str | None = None
 
@@ -105,7 +106,7 @@ class ZooKeeperLock:
         raise TypeError("a ZooKeeper lock belongs to its process: open the table again in the other one")
 
     def after_fork(self) -> None:
-        """A child has no session: kazoo's threads and the connection are the parent's."""
+        """A child has no session: kazoo's threads and the connection belong to the parent."""
         self._mutex = threading.Lock()
         self._session: ZooKeeperSession | None = None
         if finalizer := getattr(self, "_finalizer", None):
@@ -140,7 +141,7 @@ class ZooKeeperLock:
         session.close_later()
 
     def close(self) -> None:
-        """End the session, if there is one, with what is left of its nodes. Idempotent."""
+        """End the session, if there is one; the server removes its remaining nodes. Idempotent."""
         with self._mutex:
             session = self._leave_session()
         if session is not None:
@@ -148,7 +149,7 @@ class ZooKeeperLock:
                 session.start_closing().join(_CLOSE_S)
 
     def acquire(self) -> ZooKeeperLease:
-        """Wait for the lock, in the order of coming, for ``options.patience_ms`` at most.
+        """Wait for the lock, first come first served, for at most ``options.patience_ms``.
 
         Raises ``LockUnavailable`` (who holds it, what to do), ``Unavailable`` (no server at the first
         connection, kazoo missing) or ``Invalid`` (settings that ZooKeeper refuses).
@@ -192,7 +193,7 @@ class _Node:
         return [name for name in children if self.uuid in name]
 
     def create(self, timeout_ms: float) -> None:
-        """Take a place in the queue, once: a create that was not answered is looked up first."""
+        """Take one place in the queue; if an earlier create went unanswered, look for its node first."""
         assert self.session is not None
         if self.asked and (found := self.own(self._children_or_none(timeout_ms))):
             self.name = found[0]
@@ -220,7 +221,7 @@ class _Node:
             return []
 
     def _make_folders(self, timeout_ms: float) -> None:
-        """The path of the lock node, one persistent node after the other, as Hudi creates it."""
+        """Create the path of the lock node as Hudi does, one persistent node per segment."""
         assert self.session is not None
         exceptions = self.kazoo.exceptions
         path = ""
@@ -252,7 +253,7 @@ class _Node:
         )
 
     def remove(self, patience_ms: float) -> None:
-        """Remove whatever is there of ours, or end the session. Raises nothing but interrupts."""
+        """Remove our nodes, or end the session if that fails. Raises nothing but interrupts."""
         if self.session is None or not self.asked:
             return
         until = self.clock.monotonic_ms() + patience_ms
@@ -273,12 +274,12 @@ class _Node:
 
 
 def in_line(names: list[str]) -> list[str]:
-    """Children of the lock node as Curator orders them; names that sort alike by the whole name."""
+    """Children of the lock node in Curator's order; the whole name breaks ties."""
     return sorted(names, key=lambda name: (place_in_line(name), name))
 
 
 class _Contender:
-    """One ``acquire``: a node in the queue, and what was seen before it."""
+    """One call of ``acquire``: its node in the queue, and what it knows of the holder."""
 
     def __init__(self, lock: ZooKeeperLock) -> None:
         self.lock = lock
@@ -325,7 +326,7 @@ class _Contender:
         )
 
     def _use(self, session: ZooKeeperSession | None) -> None:
-        """Hear of changes of this session's connection, and of no other one's."""
+        """Use this session, and be woken by changes of its connection only."""
         if self.node.session is not session:
             if self.node.session is not None:
                 self.node.session.forget(self.wake)
@@ -335,7 +336,7 @@ class _Contender:
                 self.node.name, self.node.asked = None, False
 
     def _look(self, left_ms: float) -> ZooKeeperLease | None:
-        """A lease if we are first; else None, after a wait for the one before us."""
+        """A lease if we are first; otherwise wait for our predecessor and return None."""
         self._use(self.lock.session())
         node, session = self.node, self.node.session
         assert session is not None
@@ -353,7 +354,7 @@ class _Contender:
         except self.kazoo.exceptions.NoNodeError:
             info, children = None, []
         if info is None or info.ephemeralOwner != number:
-            node.name = None  # the session in which it was created has expired: to the end of the queue
+            node.name = None  # the session that created it has expired: back to the end of the queue
             return None
         children = in_line(children)
         self._refuse_other_recipes(children)
@@ -365,7 +366,7 @@ class _Contender:
         return None
 
     def _use_up(self, children: list[str]) -> None:
-        """We hold the lock: remove a second node that a lost answer left, and hear no more."""
+        """We hold the lock: remove a second node left by a lost answer, and stop listening."""
         node = self.node
         assert node.session is not None
         for name in node.own(children):
@@ -387,8 +388,11 @@ class _Contender:
                 )
 
     def _wait_for(self, before: str, holder: str, left_ms: float) -> None:
-        """Until the one before us goes, or the connection changes. Curator watches the data, too: a
-        watch for the existence of a node that is gone by then would stay for ever."""
+        """Wait until our predecessor goes or the connection changes.
+
+        Like Curator, watch the data: a watch on the existence of a node that is already gone would never be
+        removed.
+        """
         node = self.node
         assert node.session is not None
         path = f"{node.folder}/{before}"
@@ -399,8 +403,8 @@ class _Contender:
         except self.kazoo.exceptions.NoNodeError:
             return
         except self.kazoo.exceptions.NoAuthError:
-            # Readable by its owner only: servers from 3.8.4 on tell us nothing of such a node, not even
-            # that it went (CVE-2024-23944), but they tell of changes in the folder.
+            # Only its owner may read it: servers since 3.8.4 report nothing about such a node, not even its
+            # removal (CVE-2024-23944), but they do report changes of the parent's children.
             (names,) = node.session.ask(
                 left_ms, lambda client: client.get_children_async(node.folder, watch=self._woken)
             )
@@ -414,14 +418,14 @@ class _Contender:
         self.wake.set()
 
     def _name(self, holder: str) -> None:
-        """Who holds the lock, for messages: as much as is known without asking."""
+        """Note the holder for messages, as far as it is known without a request."""
         if not self.held_by.startswith(shown(holder)):
             self.held_by = shown(holder)
             if not _CONTENDER.search(holder):
                 self.held_by += " (no contender's node: somebody put it there, and it blocks all writers)"
 
     def _describe(self, holder: str) -> None:
-        """Name and data of a holder that was waited for in vain: for messages only, and anybody's text."""
+        """Add the data of the holder's node to messages after a vain wait. The text is untrusted."""
         if self.held_by != shown(holder):
             return
         node = self.node
@@ -435,7 +439,7 @@ class _Contender:
 
 
 class ZooKeeperLease:
-    """The lock is ours, until released or lost; made by ``ZooKeeperLock.acquire`` only."""
+    """The lock is ours until released or lost; only ``ZooKeeperLock.acquire`` creates leases."""
 
     def __init__(self, node: _Node, session: ZooKeeperSession, number: int, losses: int) -> None:
         self._node = node
@@ -446,7 +450,7 @@ class ZooKeeperLease:
         self._released = False
 
     def check(self) -> None:
-        """Ask ZooKeeper, for as long as the session lasts: raises ``LeaseLost``."""
+        """Ask ZooKeeper, for at most a session timeout; raises ``LeaseLost`` if the lock is not ours."""
         reason = self._why_lost()
         if reason:
             raise LeaseLost(
@@ -491,7 +495,7 @@ class ZooKeeperLease:
         return None if first == node.name else f"{shown(first)} came in before it"
 
     def release(self) -> None:
-        """Remove the own node, which nobody else can have; without an answer, end the session."""
+        """Remove our node, which nobody else can own; without an answer, end the session."""
         if self._released or self._pid != os.getpid():
             return
         self._released = True

@@ -1,4 +1,4 @@
-"""Where the ZooKeeper lock lies and how to get there, in Hudi's own words.
+"""Where the ZooKeeper lock is and how to connect to it, in Hudi's option names.
 
 Hudi: ``HoodieLockConfig`` (keys and defaults), ``BaseZookeeperBasedLockProvider`` (the lock node is
 ``base_path + "/" + lock_key``), ``ZookeeperBasedImplicitBasePathLockProvider`` (both follow from the
@@ -23,9 +23,9 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperOptions:
-    """Checked settings. ``hosts`` are (name, port); ``folder`` is the lock node below ``chroot``.
+    """Validated settings. ``hosts`` are (name, port); ``folder`` is the lock node below ``chroot``.
 
-    ``digest`` is ``user:password`` or None; it is not shown in the representation.
+    ``digest`` is ``user:password`` or None; ``repr`` does not show it.
     """
 
     hosts: tuple[tuple[str, int], ...]
@@ -37,13 +37,16 @@ class ZooKeeperOptions:
 
     @property
     def connect_string(self) -> str:
-        """As kazoo and Curator take it."""
+        """Servers and chroot in the form that kazoo and Curator accept."""
         return ",".join(_host_port(h) for h in self.hosts) + self.chroot
 
     @property
     def identity(self) -> str:
-        """Servers and lock node: what all writers of a table must agree on. The order of servers does
-        not count; a list of fewer or differently named servers does, which errs towards refusal."""
+        """Servers and lock node, on which all writers of a table must agree.
+
+        The order of servers does not matter. A list with fewer or differently named servers is another
+        identity, even if it is the same ensemble: this errs towards refusal.
+        """
         servers = ",".join(sorted(_host_port((name.lower(), port)) for name, port in self.hosts))
         return f"zookeeper:{servers}{self.chroot}{self.folder}"
 
@@ -53,8 +56,8 @@ class ZooKeeperOptions:
     ) -> ZooKeeperOptions:
         """Read Hudi's keys; ``base`` is the table's absolute path without a scheme.
 
-        Raises ``Invalid`` for what is missing, does not parse, or Curator would refuse, and
-        ``Unsupported`` for ways to authenticate other than digest.
+        Raises ``Invalid`` for settings that are missing, do not parse or would be refused by Curator, and
+        ``Unsupported`` for authentication other than digest.
         """
         hosts, chroot = _servers(props)
         if implicit:
@@ -111,7 +114,7 @@ def _servers(props: Mapping[str, str]) -> tuple[tuple[tuple[str, int], ...], str
 
 
 def _node_path(what: str, path: str) -> str:
-    """As Curator checks it (``PathUtils.validatePath``): absolute, no empty name, no ``.`` or ``..``."""
+    """Check a path like Curator (``PathUtils.validatePath``): absolute, no empty name, no ``.`` or ``..``."""
     names = path.split("/")
     if (
         names[0]
@@ -127,7 +130,7 @@ def _node_path(what: str, path: str) -> str:
 
 
 def _digest(value: str) -> str | None:
-    """``user:password`` of ``digest:user:password``. What was given is never shown."""
+    """``user:password`` from ``digest:user:password``. Messages never show the value."""
     if not value:
         return None
     scheme, _, credential = value.partition(":")
@@ -143,7 +146,7 @@ def _digest(value: str) -> str | None:
 
 
 def _base_as_java_has_it(props: Mapping[str, str], base: str) -> str:
-    """Java hashes ``hoodie.base.path`` as the job spelt it, so the spelling counts."""
+    """The base path as Java jobs spell it: Java hashes ``hoodie.base.path`` as given, so spelling matters."""
     spelt = props.get(TABLE_BASE, base)
     if spelt != spelt.strip().rstrip("/") or local_folder(TABLE_BASE, spelt) != base:
         raise Invalid(
@@ -154,7 +157,7 @@ def _base_as_java_has_it(props: Mapping[str, str], base: str) -> str:
 
 
 def implicit_base_path(base: str) -> str:
-    """``ZookeeperBasedImplicitBasePathLockProvider.getLockBasePath``, to the bit."""
+    """The same path as ``ZookeeperBasedImplicitBasePathLockProvider.getLockBasePath`` computes."""
     text = "s3://" + base[6:] if base.startswith("s3a://") else base
     return f"/tmp/{xxh64(text.encode(), _HUDI_SEED):016X}"
 
@@ -168,7 +171,7 @@ _P1, _P2, _P3, _P4, _P5 = (
 
 
 def xxh64(data: bytes, seed: int) -> int:
-    """xxHash64 of some bytes. By byte and in Python: it is for names, not for data."""
+    """xxHash64 in plain Python, fast enough for names but not for data."""
     at, size = 0, len(data)
     if size >= 32:
         lanes = [(seed + start) & _MASK for start in (_P1 + _P2, _P2, 0, -_P1)]

@@ -1,12 +1,12 @@
-"""One session with ZooKeeper: kazoo's client, with what it leaves open settled.
+"""One ZooKeeper session: kazoo's client with defined behaviour for lost answers, expiry and fork.
 
-A session belongs to one process and is used by all its threads. Every call either answers, or raises
-``Away`` (no connection, no answer in time, session expired: nobody knows whether the request took
-effect), or one of our own errors. ``losses`` counts the sessions that expired: kazoo opens a new one
-by itself, and its own lock recipe goes on believing in the old one.
+A session belongs to one process and is used by all its threads. Every call returns an answer, raises
+``Away`` (no connection, no answer in time, session expired: the request may or may not have taken effect),
+or raises one of our own errors. ``losses`` counts expired sessions: kazoo silently opens a new one, and its
+own lock recipe keeps trusting the old one.
 
-kazoo needs threads of its own for the connection, for answers and for watches. A forked child has none
-of them, so a session is never used across ``fork`` (``zookeeper``).
+kazoo runs its own threads for the connection, answers and watches. A forked child has none of them, so a
+session is never used across ``fork`` (``zookeeper``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # A server that is just starting may take a connection and never answer it.
 _HANDSHAKE_MS = 5_000
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "max_delay": 0.5}
-# kazoo says these twenty times a second while a server is away; we say it once per change.
+# kazoo logs these twenty times a second while a server is away; we log once per change.
 _REPEATED = ("Connection dropped", "Connection time-out", "Transition to CONNECTING", "Session has expired")
 
 
@@ -69,16 +69,18 @@ def import_kazoo() -> Any:
 
 
 def _each_often(options: ZooKeeperOptions) -> str:
-    """The servers, each as often as it takes to wait ``_HANDSHAKE_MS`` at most for one to answer a new
-    connection: kazoo waits for a session's time, divided by the number of servers, and of a single one so
-    long that the session that it wants to go on with has expired by then."""
+    """The connect string with the servers repeated, so that kazoo waits at most ``_HANDSHAKE_MS`` for each.
+
+    kazoo waits for the session timeout divided by the number of servers. With a single server that is so long
+    that the session it wants to resume has expired by then.
+    """
     servers = options.connect_string.removesuffix(options.chroot)
     times = math.ceil(options.session_ms / (_HANDSHAKE_MS * len(options.hosts)))
     return ",".join([servers] * times) + options.chroot
 
 
 class ZooKeeperSession:
-    """A client that is connected, or was; kazoo reconnects it until it is closed."""
+    """A client that is or was connected; kazoo reconnects it until it is closed."""
 
     def __init__(self, options: ZooKeeperOptions, base: str) -> None:
         self.options = options
@@ -133,17 +135,17 @@ class ZooKeeperSession:
 
     @property
     def ended(self) -> bool:
-        """True once kazoo has given up: closed, or the server refused the credentials."""
+        """True once kazoo has given up: the client was closed, or the server refused the credentials."""
         return self.client.client_state in ("CLOSED", "AUTH_FAILED")
 
     @property
     def number(self) -> int:
-        """The present session's id; 0 while there is no connection."""
+        """The current session's id; 0 while there is no connection."""
         found = self.client.client_id
         return found[0] or 0 if found else 0
 
     def ask(self, timeout_ms: float, *requests: Callable[[KazooClient], Any]) -> list[Any]:
-        """Answers to requests that are sent one behind the other on one connection.
+        """Send requests in order on one connection, and return their answers.
 
         A request is a call of one of kazoo's ``*_async`` methods. kazoo's ``NoNodeError``,
         ``NodeExistsError`` and ``NoAuthError`` go through.
@@ -174,22 +176,22 @@ class ZooKeeperSession:
             ) from error
 
     def close(self) -> None:
-        """End the session now: the server removes what is left of its nodes."""
+        """End the session now; the server removes its remaining nodes."""
         with suppress(Exception):  # kazoo raises all sorts of things when a server is gone
             self.client.stop()
             self.client.close()
 
     def close_later(self) -> None:
-        """End the session from a thread of its own: without a server kazoo waits for a long time.
+        """End the session from a separate thread: without a server, kazoo waits for a long time.
 
-        It is begun by the lower module, since this runs from finalizers too: ``Thread.start`` takes a
-        lock that the very thread that collects garbage may hold.
+        ``_thread`` starts it because this also runs from finalizers: ``Thread.start`` takes a lock, which the
+        thread that is collecting garbage may hold already.
         """
         with suppress(RuntimeError):  # the interpreter ends; then the session expires by itself
             _thread.start_new_thread(self.start_closing, ())
 
     def start_closing(self) -> threading.Thread:
-        """``close`` in a thread, which does not keep the process from ending."""
+        """Run ``close`` in a daemon thread, which does not keep the process alive."""
         closing = threading.Thread(target=self.close, name="mainstem-zookeeper-close", daemon=True)
         closing.start()
         return closing

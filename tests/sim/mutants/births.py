@@ -11,7 +11,7 @@ from mainstem.api import create
 from mainstem.layout.properties import TableConfig
 from mainstem.metadata import creation
 from mainstem.metadata.creation import Group, first_instant, put_partition, put_table
-from mainstem.publish import link_fence
+from mainstem.publish import link_fence, publisher
 from mainstem.publish.publisher import Publisher
 from mainstem.publish.table_identity import check_table
 from mainstem.readers.queries import scan_plan
@@ -93,20 +93,24 @@ def properties_written_over() -> list[Patch]:
     return [patch.object(create, "_link_properties", replace)]
 
 
+def _not_under_the_lock() -> list[Patch]:
+    return [patch.object(module, "check_same", nothing) for module in (link_fence, publisher)]
+
+
 @seeded_bug("nobody asks whether the table is the one that was opened", "births", QUIET)
 def any_table_will_do() -> list[Patch]:
-    return [patch.object(link_fence, "check_same", nothing), patch.object(context, "check_table", nothing)]
+    return [*_not_under_the_lock(), patch.object(context, "check_table", nothing)]
 
 
 @seeded_bug("which table it is is asked before the lock is taken, not under it", "births", STANDING_STILL)
 def asked_before_the_lock() -> list[Patch]:
     attempts = Publisher._attempts
 
-    def asked(self: Publisher, section: Any, doing: str) -> Any:
+    def asked(self: Publisher, doing: str, *given: Any) -> Any:
         check_table(self._seams.storage, self._table)
-        return attempts(self, section, doing)
+        return attempts(self, doing, *given)
 
-    return [patch.object(link_fence, "check_same", nothing), patch.object(Publisher, "_attempts", asked)]
+    return [*_not_under_the_lock(), patch.object(Publisher, "_attempts", asked)]
 
 
 @seeded_bug("a query does not ask which table it listed", "births", QUIET)

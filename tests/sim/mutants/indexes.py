@@ -23,7 +23,6 @@ from mainstem.metadata.derive.bootstrap import Sorter, pair_rows
 from mainstem.metadata.metadata_partitions import FILES, RECORD_INDEX, Content, Kind
 from mainstem.publish.publisher import Guarded
 from mainstem.storage.protocol import Storage
-from mainstem.writers import publish_with_metadata
 from mainstem.writers.context import WriterContext
 from tests.sim.mutants.mutant import Patch, seeded_bug
 
@@ -34,14 +33,12 @@ _A_WHILE_MS = 1500
 def old_lists_decide() -> list[Patch]:
     """Rows are missing of every writer that began before the index."""
     known: dict[int, tuple[Storage, TableConfig]] = {}
-    load = publish_with_metadata.load_config
+    real = Maintained.now
 
-    def remembered(storage: Storage) -> TableConfig:
-        if id(storage) not in known:
-            known[id(storage)] = (storage, load(storage))
-        return known[id(storage)][1]
+    def remembered(storage: Storage, config: TableConfig, *given: Any, **named: Any) -> Any:
+        return real(storage, known.setdefault(id(storage), (storage, config))[1], *given, **named)
 
-    return [patch.object(publish_with_metadata, "load_config", remembered)]
+    return [patch.object(Maintained, "now", remembered)]
 
 
 @seeded_bug("an index is in no list for a moment when it completes (RFC-45, second race)", "indexes")

@@ -8,18 +8,25 @@ from unittest.mock import patch
 
 from mainstem.indexing import index_build
 from mainstem.indexing.coverage import Coverage
+from mainstem.metadata.commits.partition_rows import Maintained
 from mainstem.publish.publisher import Guarded
-from mainstem.writers import publish_with_metadata
 from tests.sim.mutants.mutant import STOPPING, Patch, nothing, seeded_bug
 
 
 @seeded_bug("a writer takes the list of indexes that it saw before the lock (RFC-45, first race)", "indexing")
 def lists_not_read_again() -> list[Patch]:
-    class Same:
-        def __ne__(self, other: object) -> bool:
-            return False
+    real = Maintained.now
 
-    return [patch.object(publish_with_metadata, "_maintained", lambda *_: Same())]
+    class Same:
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = None  # type: ignore[assignment]
+
+    def now(*given: Any, locked: bool = False) -> Any:
+        return Same() if locked else real(*given)
+
+    return [patch.object(Maintained, "now", now)]
 
 
 @seeded_bug("the listing point lies before the index is in the list (RFC-45, second race)", "indexing")

@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from mainstem.errors import Invalid, LeaseLost, Unavailable
-from mainstem.publish.publisher import Publisher
+from mainstem.publish.publisher import Held, Publisher
 from mainstem.writers.append import BucketAppender
 from mainstem.writers.fit_rows import as_table
 from mainstem.writers.transaction import Transaction
@@ -111,12 +111,12 @@ def rolled_over_is_lost() -> list[Patch]:
 
 @seeded_bug("an interrupt just after the lock was taken keeps it for good", faults=INTERRUPTING)
 def interrupted_holder_keeps_the_lock() -> list[Patch]:
-    def attempts(self: Publisher, section: Callable[[Any], Any], doing: str) -> Any:
+    def attempts(self: Publisher, doing: str, section: Callable[..., Any], *given: Any) -> Any:
         for attempt in range(1, 30):
             lease = self._seams.lock.acquire()
             self._seams.clock.monotonic_ms()
             try:
-                return section(lease), attempt, 0.0, 0.0
+                return section(lease, *given), Held(attempt)
             except LeaseLost:
                 continue
             finally:

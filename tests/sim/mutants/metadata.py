@@ -9,7 +9,7 @@ from unittest.mock import patch
 from mainstem.metadata.commits import taking_back
 from mainstem.metadata.commits.action import FileChanges
 from mainstem.metadata.commits.delta_commit import MetadataCommit
-from mainstem.publish.link_fence import Epoch
+from mainstem.publish.link_fence import LinkEpoch
 from mainstem.publish.publisher import Publisher
 from mainstem.services import cleaning, compaction, restoring
 from mainstem.services.executor import publish_end
@@ -29,15 +29,15 @@ def data_before_metadata() -> list[Patch]:
     link = Publisher._link
     late: dict[int, tuple[Any, Any, str]] = {}
 
-    def ahead(self: Publisher, epoch: Epoch, lease: Any, given: Any, time: str) -> None:
+    def ahead(self: Publisher, epoch: LinkEpoch, lease: Any, given: Any, time: str) -> None:
         late[id(self)] = (epoch, given, time)
 
-    def then(self: Publisher, how: Any, target: str, content: str) -> None:
-        link(self, how, target, content)
+    def then(self: Publisher, how: Any, linked: Any, target: str) -> None:
+        link(self, how, linked, target)
         epoch, given, time = late.pop(id(self), (None, None, ""))
         if epoch is not None:
             name = f"{paths.METADATA_TIMELINE}/{given.name(time)}"
-            link(self, epoch.publish_ahead, name, given.prepared)
+            link(self, epoch.publish_ahead, epoch.published_ahead, name, durable=False)
 
     return [patch.object(Publisher, "_go_ahead", ahead), patch.object(Publisher, "_link", then)]
 
@@ -62,13 +62,13 @@ def metadata_rolled_back_last() -> list[Patch]:
 
 @seeded_bug("the metadata table's file is published without a ticket", "indexed", LOSING_LEASES)
 def no_ticket_ahead() -> list[Patch]:
-    def place(self: Epoch, prepared: str) -> None:
+    def place(self: LinkEpoch, prepared: str) -> None:
         self.unticketed = prepared  # type: ignore[attr-defined]
 
-    def publish(self: Epoch, target: str) -> None:
+    def publish(self: LinkEpoch, target: str) -> None:
         self._storage.link(self.unticketed, target)  # type: ignore[attr-defined]
 
-    return [patch.object(Epoch, "place_ahead", place), patch.object(Epoch, "publish_ahead", publish)]
+    return [patch.object(LinkEpoch, "place_ahead", place), patch.object(LinkEpoch, "publish_ahead", publish)]
 
 
 @seeded_bug("the metadata table's instant is not durable before the data table's", "indexed", LOSING_POWER)

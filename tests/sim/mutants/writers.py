@@ -18,30 +18,26 @@ from tests.sim.sim_storage import SimStorage
 
 @seeded_bug("a commit does not look whether it was rolled back meanwhile", faults=STOPPING)
 def no_inflight_check() -> list[Patch]:
-    def may_complete(self: Transaction, section: Section) -> str | None:
+    def may_complete(self: Transaction, section: Section) -> Any:
         if self._guard is None:
             return None
-        return self._ctx.guards.committed(self._guard, section.timeline)
+        earlier = self._ctx.guards.committed(self._guard, section.timeline)
+        return None if earlier is None else transaction.FoundCommitted(earlier)
 
     return [patch.object(Transaction, "_may_complete", may_complete)]
 
 
 @seeded_bug("the heartbeat starts after the requested file exists: in between others roll back (R4, #9135)")
 def heartbeat_after_requested() -> list[Patch]:
-    whole = Publisher.publish
+    reserve = Heartbeats.reserve
 
-    def late(self: Publisher, target: Any, **named: Any) -> Any:
-        if target("T").endswith("deltacommit.requested"):
-            beat, then = named.pop("before_link"), named.get("after_link", nothing)
+    def late(self: Heartbeats, instant: str) -> bool:
+        return reserve(self, instant)
 
-            def after(time: str) -> None:
-                beat(time)
-                then(time)
-
-            named["after_link"] = after
-        return whole(self, target, **named)
-
-    return [patch.object(Publisher, "publish", late)]
+    return [
+        patch.object(Heartbeats, "reserve", lambda self, instant: True),
+        patch.object(Heartbeats, "kept", late),
+    ]
 
 
 @seeded_bug("the files of a commit have one write token in all partitions: Java mixes up their statistics")
@@ -133,7 +129,7 @@ def tidying_fails_the_commit() -> list[Patch]:
 def guard_outside_lock() -> list[Patch]:
     whole = Transaction._may_complete
 
-    def unguarded(self: Transaction, section: Section) -> str | None:
+    def unguarded(self: Transaction, section: Section) -> Any:
         with patch.object(self, "_guard", None):
             return whole(self, section)
 

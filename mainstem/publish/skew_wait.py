@@ -1,0 +1,105 @@
+"""How long a section waits before it lets go of the lock: Hudi's wait for skewed clocks, or not at all.
+
+A table that is declared ``hoodie.mainstem.exclusive=true`` needs none, as long as no other kind of writer has
+touched it: whose a file of the timeline is, its first bytes tell.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+from mainstem.formats.avro_container import MAGIC, OUR_MARK
+from mainstem.limits import HEARTBEAT_BYTES_MAX
+from mainstem.options.tables import EXCLUSIVE
+from mainstem.publish.link_fence import note_foreign_writer
+from mainstem.storage import paths
+from mainstem.storage.protocol import Storage
+from mainstem.timeline.active import ActiveTimeline
+from mainstem.timeline.instant import COMMIT, DELTACOMMIT, INFLIGHT, REQUESTED, Instant, parse_instant
+from mainstem.truetime.heartbeats import parse_promise
+
+_MARK_WINDOW_BYTES = 256
+
+
+class MixedWritersWarning(UserWarning):
+    """A table declared exclusive was written by another kind of writer: the clock wait is back."""
+
+
+class SkewWait:
+    """Of one table, for one process. ``wait_ms`` and ``exclusive`` as ``Publisher`` has them."""
+
+    def __init__(self, storage: Storage, *, wait_ms: int, exclusive: bool) -> None:
+        self._storage = storage
+        self._wait_ms = wait_ms
+        self._exclusive = exclusive
+        self._known: set[str] = set()
+
+    def ms(self, timeline: ActiveTimeline, *, foreign_seen: bool) -> int:
+        """Hudi's wait, or 0 on an exclusive table that no other kind of writer has touched."""
+        if not self._exclusive or foreign_seen:
+            return self._wait_ms
+        undecided = False
+        for name in sorted(timeline.names - self._known):
+            ours = self._is_ours(name, timeline)
+            if ours is None:
+                undecided = True  # its writer is about to show itself, or died before it did
+                continue
+            self._known.add(name)
+            if not ours:
+                note_foreign_writer(self._storage, name)
+                warnings.warn(
+                    f"table {self._storage.base} is declared {EXCLUSIVE}=true, but"
+                    f" {name} was written by another kind of writer: every commit waits"
+                    f" {self._wait_ms} ms from now on",
+                    MixedWritersWarning,
+                    stacklevel=7,
+                )
+                return self._wait_ms
+        return self._wait_ms if undecided else 0
+
+    def _is_ours(self, name: str, timeline: ActiveTimeline) -> bool | None:
+        """True for our files and non-instants, None for an instant that does not show its writer yet."""
+        instant = parse_instant(name)
+        if instant is None:
+            return True
+        if instant.state == REQUESTED:
+            inflight = f"{instant.requested}.{instant.action}.{INFLIGHT}"
+            return True if timeline.has(inflight) else self._beats(instant) or self._marked(name) or None
+        if instant.state == INFLIGHT and instant.action not in (COMMIT, DELTACOMMIT):
+            # Inflight files of services are empty; their plan tells who made them.
+            return self._marked(f"{instant.requested}.{instant.action}.{REQUESTED}")
+        if instant.state == INFLIGHT:
+            return self._inflight_is_ours(instant, timeline)
+        return self._marked(name)
+
+    def _inflight_is_ours(self, instant: Instant, timeline: ActiveTimeline) -> bool | None:
+        """Inflight files of writes are not synced: a killed writer or a crash of the machine may leave
+        less than the mark, or zeros. So a completed instant is judged by its completed file, and a
+        pending one is another writer's only if the file is a container without our mark, as far as it
+        would stand: nobody's schema is shorter, nor has it zeros.
+        """
+        try:
+            head = self._head(instant.file_name)  # once: its writer may be filling it just now
+        except FileNotFoundError:
+            return True  # rolled back since the listing
+        if OUR_MARK.encode() in head or instant.requested in timeline.completion_times:
+            return True
+        whole = len(head) == _MARK_WINDOW_BYTES and b"\0" not in head
+        return False if whole and head.startswith(MAGIC) else None
+
+    def _head(self, name: str) -> bytes:
+        return self._storage.read_range(paths.timeline_file(name), 0, _MARK_WINDOW_BYTES)
+
+    def _marked(self, name: str) -> bool:
+        try:
+            return OUR_MARK.encode() in self._head(name)
+        except FileNotFoundError:
+            return True  # rolled back since the listing
+
+    def _beats(self, instant: Instant) -> bool:
+        """Whether a writer of ours holds an instant that was just begun: Java's heartbeats are empty."""
+        try:
+            content = self._storage.read(paths.heartbeat(instant.requested), max_bytes=HEARTBEAT_BYTES_MAX)
+        except FileNotFoundError:
+            return False
+        return parse_promise(content) is not None

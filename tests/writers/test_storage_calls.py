@@ -1,0 +1,116 @@
+"""Goal: a small commit costs few storage calls, and few of them while others wait for the lock.
+
+Method: every call on the store of an open table is counted, from outside: what a call does inside of the
+store is its own business. Measured is the fourth upsert of one row into one bucket of a table as made by
+``create_table``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import mainstem
+from mainstem.api.table import Table
+from mainstem.layout import properties
+from mainstem.storage import paths
+
+SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
+NO_WAIT = {"hoodie.time.generator.max_expected_clock_skew_ms": "0"}
+
+
+class Counted:
+    """Stands before a store and notes its calls; ``held``: while the lock is held."""
+
+    def __init__(self, real) -> None:
+        self._real = real
+        self.held = False
+        self.calls: list[tuple[str, str, bool]] = []
+
+    def __getattr__(self, name):
+        found = getattr(self._real, name)
+        if name.startswith("_") or not callable(found):
+            return found
+
+        def noted(*args, **named):
+            self.calls.append((name, str(args[0]) if args else "", self.held))
+            return found(*args, **named)
+
+        return noted
+
+
+@dataclass
+class Watched:
+    """A lock, and its lease: the store hears of both."""
+
+    real: object
+    store: Counted
+
+    def __getattr__(self, name):
+        return getattr(self.real, name)
+
+    def acquire(self):
+        lease = self.real.acquire()
+        self.store.held = True
+        return Watched(lease, self.store)
+
+    def release(self) -> None:
+        self.real.release()
+        self.store.held = False
+
+
+@pytest.fixture(params=[False, True], ids=["without metadata", "with metadata"])
+def counted(request, tmp_path: Path) -> Table:
+    options = {"hoodie.metadata.enable": str(request.param).lower(), **NO_WAIT}
+    made = mainstem.create_table(str(tmp_path / "t"), SCHEMA, record_key="id", properties=options)
+    store = Counted(made.opened.seams.storage)
+    seams = replace(made.opened.seams, storage=store, lock=Watched(made.opened.seams.lock, store))
+    return Table(seams, made.config, NO_WAIT)
+
+
+def upsert(table: Table, value: int) -> None:
+    assert table.upsert(pa.table({"id": ["a"], "v": [value]})).status == "committed"
+
+
+def calls_of_an_upsert(table: Table) -> list[tuple[str, str, bool]]:
+    for value in range(3):
+        upsert(table, value)
+    table.opened.seams.storage.calls.clear()
+    upsert(table, 9)
+    return list(table.opened.seams.storage.calls)
+
+
+def test_an_upsert_costs_few_calls_and_fewer_under_the_lock(counted: Table) -> None:
+    has_metadata = bool(counted.config.metadata_partitions)
+    calls = calls_of_an_upsert(counted)
+    story = "\n".join(f"{'[[' if held else '  '} {name} {path}" for name, path, held in calls)
+    most, most_held = (34, 16) if has_metadata else (22, 9)
+    assert len(calls) <= most, story
+    assert sum(held for _, _, held in calls) <= most_held, story
+
+
+def test_the_properties_are_read_once_before_the_lock_and_once_under_it(counted: Table) -> None:
+    calls = calls_of_an_upsert(counted)
+    reads = [held for name, path, held in calls if (name, path) == ("read", paths.PROPERTIES)]
+    assert reads == [False, True]
+
+
+def test_the_properties_are_parsed_once_for_each_change(counted: Table, monkeypatch) -> None:
+    parsed: Counter[str] = Counter()
+    parse = properties.parse_properties
+
+    def noted(data, *, path):
+        parsed[path] += 1
+        return parse(data, path=path)
+
+    monkeypatch.setattr(properties, "parse_properties", noted)
+    for value in range(3):
+        upsert(counted, value)
+    parsed.clear()
+    for value in range(3):
+        upsert(counted, value)
+    assert not parsed
