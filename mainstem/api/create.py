@@ -1,4 +1,4 @@
-"""Making a table: what its ``hoodie.properties`` says, written whole and last."""
+"""Creates a table: decides the content of ``hoodie.properties``, and writes that file whole and last."""
 
 from __future__ import annotations
 
@@ -113,18 +113,18 @@ def create_table(
     without them it is COMMIT_TIME_ORDERING. ``buckets`` is per partition and cannot change (Hudi's Java
     default, 256, if neither it nor ``hoodie.bucket.index.num.buckets`` is given). Instants are in UTC.
     ``hoodie.metadata.enable=true`` gives it a metadata table with the partition ``files``. ``vectors``:
-    columns that Hudi is to hold as vectors, ``{"embedding": "VECTOR(384)"}`` (``VECTOR(384, DOUBLE)``,
-    ``VECTOR(384, INT8)``): list columns of the schema, or further ones; fields that are marked
-    ``hudi_type``, as readers give them, need not be named. Raises ``TableExists`` if there is a table, of
-    several that are made at once for all but one; ``Invalid`` for fields that the schema lacks and for a
-    folder with what is left of another table.
+    columns to store as Hudi vectors, such as ``{"embedding": "VECTOR(384)"}`` (also ``VECTOR(384, DOUBLE)``
+    and ``VECTOR(384, INT8)``). They are list columns of the schema or additional columns; fields marked
+    with ``hudi_type``, as readers return them, need not be named. Raises ``TableExists`` if there is a
+    table (if several processes create it at once, all but one get this error), and ``Invalid`` for fields
+    that the schema lacks and for a folder with remains of another table.
 
-    By Hudi's rules, which Java follows too, a compaction may change what a later write does. Whatever
-    the merge mode: a write that was in flight when a compaction was planned lies on top of what the
-    compaction took in, which matters by commit time always, with ordering fields for equal values and
-    for ``delete()``. With ordering fields and rows that may be deletes (``_hoodie_is_deleted``): a row
-    older than a delete comes back if a compaction lay between. ``Table.cautions`` names the cases that
-    this table can hit, and they are logged here (logger ``mainstem.api.create``, level INFO).
+    By Hudi's rules, which Java follows too, a compaction may change the effect of a later write. In every
+    merge mode, a write in flight when a compaction was planned lies on top of the compacted rows. This
+    always matters under commit time ordering; with ordering fields, it matters for equal values and for
+    ``delete()``. With ordering fields and rows that may be deletes (``_hoodie_is_deleted``), a row older
+    than a delete comes back if a compaction ran in between. ``Table.cautions`` names the cases that this
+    table can hit; they are also logged here (logger ``mainstem.api.create``, level INFO).
     """
     import pyarrow as pa
 
@@ -221,7 +221,7 @@ def new_properties(
     given: dict[str, str],
     name: str | None,
 ) -> dict[str, str]:
-    """``hoodie.properties`` of a new table. Raises ``Invalid``/``Unsupported`` for what cannot be."""
+    """``hoodie.properties`` of a new table. Raises ``Invalid`` or ``Unsupported`` for impossible tables."""
     from mainstem.formats.avro_schema import arrow_to_avro
     from mainstem.layout.key_generator import CLASS_OPTIONS, TYPE_OPTIONS, inferred_kind, named_kind
 
@@ -339,10 +339,10 @@ def _check_version(version: int, order: list[str], given: Mapping[str, str], loc
 
 
 def _version_8(mode: str, order: list[str]) -> dict[str, str]:
-    """What Hudi 1.0 looks for: the older name of the ordering field, payload class and merge strategy.
+    """Properties that Hudi 1.0 reads: the older name of the ordering field, payload class, merge strategy.
 
-    Without the older name 1.0.2 merges by arrival, without an error. The last two keep Java's newer
-    Spark writers at the table's version.
+    Without the older name, 1.0.2 silently merges by arrival. The last two keep Java's newer Spark writers
+    at the table's version.
     """
     found: dict[str, str] = {
         PAYLOAD_CLASS: modes.VERSION_8_PAYLOADS.get(mode, ""),
@@ -354,20 +354,20 @@ def _version_8(mode: str, order: list[str]) -> dict[str, str]:
 
 
 def put_table(seams: Seams, raw: Mapping[str, str]) -> str:
-    """Make the table of these properties; its identity (``publish.table_identity``).
+    """Creates the table with these properties; returns its identity (``publish.table_identity``).
 
-    One step decides who of several makes it: ``hoodie.properties`` gets its name by a link, whole,
-    exclusively and last. What is there before it, of this attempt or another, is the same whoever made it:
+    One step decides which of several creators wins: ``hoodie.properties`` gets its name by a link, whole,
+    exclusively and last. Whatever exists before that step is the same, whichever creator made it:
 
       1. private files with the properties; then folders, and the table's note in the fence
       2. the metadata table, if there is to be one, whole and in one step (``metadata.creation``)
       3. no table is there, and nothing of one; link the private file to ``hoodie.properties``
       4. ``made-here``, with the same content, by which our writers know that the bucket count is right
 
-    A crash before 3 leaves a folder without a table, which the next creation takes as it is. Nobody removes
-    what another one made. The private file is first: a creator that was stopped while the folder was removed,
-    with all that it had made, finds that gone too, and makes nothing. Raises ``TableExists``, ``Invalid`` for
-    what is left of another table, ``Unavailable``.
+    A crash before 3 leaves a folder without a table, which the next creation reuses. No creator removes
+    another's files. The private file comes first: if the folder is removed while a creator is stalled, the
+    private file is gone too, and the creator makes nothing. Raises ``TableExists``, ``Invalid`` for remains
+    of another table, and ``Unavailable``.
     """
     storage = seams.storage
     when = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(seams.clock.now_ms() / 1000))

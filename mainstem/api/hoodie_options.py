@@ -1,7 +1,7 @@
 """Hudi's ``hoodie.*`` options as users give them (DataSourceWriteOptions, HoodieTableConfig): to an engine,
 to ``open_table`` or to ``create_table``.
 
-Every option is understood, told to have no effect, or refused by name: one that is ignored in silence could
+Every option is followed, reported to have no effect, or refused by name: a silently ignored option could
 change what is written.
 """
 
@@ -79,8 +79,8 @@ _OPENING = (
 
 
 def shared_location(path: str) -> Location:
-    """Where a job's table lies, for all of its processes. Raises ``Invalid`` for a relative path,
-    ``Unsupported`` for storage that is not supported."""
+    """The location of a job's table, valid in all of the job's processes. Raises ``Invalid`` for a relative
+    path, ``Unsupported`` for storage that is not supported."""
     return location_of(path, absolute=True)
 
 
@@ -96,7 +96,7 @@ def texts_of(options: Mapping[str, object]) -> dict[str, str]:
 
 
 def operation(texts: Mapping[str, str], option: str = OPERATION) -> str:
-    """The write operation that ``option`` names; refused by name where it would lose rows."""
+    """The write operation that ``option`` names. Raises ``Unsupported`` if it would lose rows."""
     name = texts.get(option, "upsert").lower()
     if name in OPERATIONS:
         return name
@@ -214,7 +214,7 @@ def _check_fixed(name: str, text: str) -> None:
 
 
 def unknown(name: str, known: Iterable[str] = ()) -> Exception:
-    """The error for an option that nobody reads, with the name that was perhaps meant."""
+    """The error for an unknown option, with the name that was perhaps meant."""
     known = (
         *known, *_TABLE_ALIASES, *_FIXED, *_PASSED, *_INDEXES, *_service_keys(), *OWN_KEYS,
         PROVIDER, SKEW_MS,

@@ -1,4 +1,4 @@
-"""The facet ``table.indexes``: the life of indexes as users call it.
+"""The facet ``table.indexes``: lists, builds, refreshes and drops indexes.
 
 The metadata table's indexes live in ``indexing``, vector indexes in ``vectors.index``.
 """
@@ -24,11 +24,11 @@ VECTOR = "vector"
 
 
 class Indexes:
-    """``table.indexes``: seeing, building and dropping indexes while writers run.
+    """``table.indexes``: lists, builds and drops indexes while writers run.
 
-    ``table.indexes()`` lists them. Names are those of SQL or partitions of the metadata table. All raise
-    ``Unsupported`` or ``Invalid`` for a table that mainstem does not write, ``Unavailable`` where it may be
-    tried again.
+    ``table.indexes()`` lists them. Names are those of SQL or partitions of the metadata table. All methods
+    raise ``Unsupported`` or ``Invalid`` for a table that mainstem does not write, and ``Unavailable`` if a
+    retry may succeed.
     """
 
     def __init__(self, opened: OpenedTable) -> None:
@@ -60,7 +60,7 @@ class Indexes:
     def get(self, name: str) -> Index:
         """The index of this name, as SQL calls it, or in this partition of the metadata table.
 
-        Raises ``Invalid`` for one that is not there, or that two may mean.
+        Raises ``Invalid`` if there is no such index, or if the name is ambiguous.
         """
         known = self()
         found = self._find(name, known)
@@ -140,12 +140,12 @@ class Indexes:
             raise Invalid(f"an index is called {name!r} already: {taken.describe()}", table=self._path)
 
     def refresh(self, name: str, *, progress: Progress | None = None) -> Refreshed:
-        """Make the next version of a vector index, of all rows as they are now, beside writers and searches.
+        """Builds the next version of a vector index from all current rows, beside writers and searches.
 
-        The version before serves until the new one is complete, and searches find what is newer than either.
-        Nothing is built where no file of the table changed since. Raises ``Invalid`` for an index that is no
-        vector index, or whose column has vectors of another dimension now (``rebuild``), ``Unavailable``
-        where it could not be ended.
+        Searches use the previous version until the new one is complete, and always find newer rows too.
+        Nothing is built if no file of the table has changed. Raises ``Invalid`` for an index that is not a
+        vector index, or whose column now has vectors of another dimension (use ``rebuild``), ``Unavailable``
+        if the build could not be finished.
         """
         from mainstem.services.progress import silent
         from mainstem.vectors.index.lifecycle import refresh
@@ -160,11 +160,11 @@ class Indexes:
         return refresh(self._opened.index_context(), index.name, progress or silent)
 
     def rebuild(self, name: str, *, progress: Progress | None = None) -> Built | Refreshed:
-        """Build an index anew, of the same columns, beside running writers: what was wrong in it is gone.
+        """Builds an index anew on the same columns, beside running writers, to remove wrong entries.
 
-        A vector index gets another version, whatever changed. Any other is dropped first, so reads go without
-        it until it is whole; should this process die in between, the table has no such index
-        (``create``). Raises ``Invalid`` for an index that is not there, that another one needs, or
+        A vector index gets another version, even if nothing changed. Any other index is dropped first, so
+        reads do without it until it is complete; if this process dies in between, the table has no such
+        index (``create``). Raises ``Invalid`` for an index that does not exist, that another one needs, or
         whose kind is not built here.
         """
         from mainstem.indexing import creating
@@ -188,11 +188,11 @@ class Indexes:
         return made
 
     def drop(self, name: str, *, if_exists: bool = False) -> Dropped | None:
-        """Drop an index while writers run: none is stopped, and none maintains it from now on.
+        """Drops an index while writers run: none is stopped, and none maintains it from now on.
 
-        ``name``: as SQL calls it, or its partition of the metadata table. An index that is being built is
-        dropped too, and its builder ends; so is what a builder that died left. ``if_exists``: None instead of
-        ``Invalid`` for an index that is not there. Raises ``Invalid`` for an index that another one needs
+        ``name``: its SQL name, or its partition of the metadata table. Also drops an index under
+        construction (its builder ends) and the remains of a dead builder. ``if_exists``: returns None instead
+        of raising ``Invalid`` if there is no such index. Raises ``Invalid`` for an index that another needs
         (``record_index`` under secondary indexes, ``column_stats`` under ``partition_stats``),
         ``Unavailable`` while another process compacts the metadata table.
         Hudi's ``DropIndexCommand``.

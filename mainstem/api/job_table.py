@@ -1,9 +1,9 @@
-"""The table that an engine's job writes: opened, or created from Hudi's options, with the indexes that
-they ask for.
+"""Opens the table that an engine's job writes, or creates it from Hudi's options, with the indexes that the
+options ask for.
 
-The table says which indexes are maintained, whatever the options of a job; an option only adds one, beside
-the table's writers, before the job writes. Nothing is dropped where an option says ``false``, unlike in
-Hudi (apache/hudi#18180).
+The table decides which indexes are maintained, whatever a job's options say. An option can only add an index,
+beside the table's writers, before the job writes. Unlike in Hudi, ``false`` drops nothing
+(apache/hudi#18180).
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ def _names(text: str) -> list[str]:
 
 
 def contradiction(options: Wanted, config: TableConfig) -> str | None:
-    """What is wrong if the options say something else than the table."""
+    """The error if the options contradict the table."""
     for key, wanted in options.table.items():
         found = _found(config, key)
         if found is None and key in _GIVEN_WHERE_MISSING:

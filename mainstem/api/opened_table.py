@@ -1,8 +1,8 @@
-"""One open table: what its facets share. Made by ``open_table`` and ``create_table``.
+"""One open table, shared by its facets. ``open_table`` and ``create_table`` make it.
 
-It holds the real parts (``Seams``), the properties as they were read and the options that the process gave.
-It makes the ``WriterContext`` of transactions and services, and first checks whatever could place rows
-elsewhere than other writers do: options against the table, the bucket count, the lock, the identity.
+It holds storage, clock and lock (``Seams``), the properties as read, and the options that the process gave.
+It creates the ``WriterContext`` of transactions and services. Before that, it checks everything that could
+make this process place rows differently from other writers: options, bucket count, lock and identity.
 """
 
 from __future__ import annotations

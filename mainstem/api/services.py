@@ -1,6 +1,6 @@
-"""The facet ``table.services``: table services as users call them.
+"""The facet ``table.services``: the table services' public interface.
 
-Which of them run by themselves is decided in ``services.run_options``, what they do in ``services``.
+``services.run_options`` decides which services run automatically; the package ``services`` implements them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def _named(instant: str) -> str:
-    """The instant that a caller names; ``Invalid`` for a name that is empty or no text."""
+    """Checks an instant given by a caller. Raises ``Invalid`` if it is empty or not a string."""
     if not isinstance(instant, str) or not instant.strip():
         raise Invalid(
             f"{instant!r} names no instant; expected the requested time of one, such as 20260131235959999"

@@ -1,4 +1,4 @@
-"""Appending rows: split a batch by bucket, one new log file per bucket and writer, blocks appended.
+"""Appends rows: splits a batch by bucket and appends blocks to one new log file per bucket and writer.
 
 Order per file: partition metafile, marker, log file (HoodieAppendHandle; protocols 3.2). A log file
 belongs to one instant and is invisible until that instant completes.
@@ -31,9 +31,9 @@ from mainstem.writers.fit_rows import as_table
 from mainstem.writers.write_spec import WriteSpec
 
 _OPEN_FILES_MAX = 400
-# Rows of a larger transaction are not kept until it commits.
+# The rows of larger transactions are not kept in memory until the commit.
 _WRITTEN_BYTES_MAX = 8 * MIB
-# More than any number of an attempt, which has ten digits at most.
+# More than any attempt number, which has at most ten digits.
 _ATTEMPTS = 10**10
 
 
@@ -79,16 +79,16 @@ class BucketAppender:
         #: path -> rows of all data blocks of a log file, for the commit's metadata; small transactions only
         self.written: dict[str, list[WrittenRows]] = {}
         self._written_bytes = 0
-        #: a step was left halfway (full disk, failed sync, interrupt): nobody knows what the files hold, so
-        #: they are never published. Nothing sets it back: a later success says nothing of what failed.
+        #: a step stopped halfway (full disk, failed sync, interrupt): the files' content is unknown, so they
+        #: are never published. Never reset: a later success does not repair an earlier failure.
         self.torn = False
 
     # -- batches ---------------------------------------------------------------------------------
 
     def write(self, batch: pa.Table | pa.RecordBatch) -> int:
-        """Append a batch; returns the number of rows. Nothing is written when a row is refused.
+        """Appends a batch; returns the number of rows. If a row is refused, nothing is written.
 
-        Raises ``Invalid`` after a step that was left halfway.
+        Raises ``Invalid`` if an earlier step stopped halfway.
         """
         self._check_whole()
         try:
@@ -98,7 +98,7 @@ class BucketAppender:
             raise
 
     def adopt(self, spec: WriteSpec) -> None:
-        """Write what follows in the schema of ``spec``; each block says its own."""
+        """Writes later batches in the schema of ``spec``; each block records its own schema."""
         self._spec = spec
         self._encoder.adopt(spec)
 
@@ -121,7 +121,7 @@ class BucketAppender:
         return batch.num_rows
 
     def write_encoded(self, pieces: Iterable[tuple[Place, Blocks]]) -> None:
-        """Append blocks that were encoded elsewhere, for this instant and ``file_id`` of their place."""
+        """Appends blocks encoded elsewhere for this instant and for the ``file_id`` of their place."""
         self._check_whole()
         self._check_alive()
         self.torn = True  # until all are appended
@@ -203,11 +203,11 @@ class BucketAppender:
         depth = len(partition.split("/")) if partition else 0
         if partition:
             make_folder(self._storage, partition)
-        # Whole or not at all: Java fails on the half-written one of a writer that was killed, for ever.
+        # Atomically: on a half-written metafile of a killed writer, Java would fail forever.
         create_once(self._storage, metafile, metafile_text(self._spec.instant, depth), durable=True)
 
     def _check_partition(self, partition: str) -> None:
-        """``Invalid`` for a new partition within another one, or around one, which Java would not find."""
+        """Raises ``Invalid`` for a new partition inside or around another one: Java would not find it."""
         if partition in self._placed:
             return
         if partition in self._known_partitions:
@@ -243,7 +243,7 @@ class BucketAppender:
         return self._file_ids(partition, bucket)
 
     def _check_alive(self) -> None:
-        """A rolled-back writer must not leave files behind that nobody will ever remove."""
+        """Raises if this writer was rolled back: nothing would remove the files that it creates now."""
         if self._surely_alive() and not self.torn:
             return
         spec = self._spec
@@ -263,7 +263,7 @@ class BucketAppender:
 
     def _check_whole(self) -> None:
         if self.torn:
-            self._check_alive()  # that it was rolled back says more
+            self._check_alive()  # a rollback explains the failure better
             raise Invalid(
                 "an earlier step of this transaction failed halfway or was interrupted: its files may hold"
                 " part of a batch, or bytes that the disk lost. Abort it and write all its batches again in"
@@ -280,16 +280,16 @@ class BucketAppender:
         del self._logs[key]
 
     def close(self) -> list[WriteStat]:
-        """Make all files durable; returns one stat per log file. Raises ``RolledBack`` if undone."""
+        """Makes all files durable; returns one stat per log file. Raises ``RolledBack`` if rolled back."""
         stats = self.finish()
         self.settle()
         self._check_alive()
         return stats
 
     def finish(self) -> list[WriteStat]:
-        """One stat per log file: nothing is appended any more, ``settle`` makes the files durable.
+        """Ends appending; returns one stat per log file. ``settle`` makes the files durable.
 
-        Raises ``RolledBack`` if undone.
+        Raises ``RolledBack`` if rolled back.
         """
         self._check_whole()
         self._check_alive()
@@ -298,7 +298,7 @@ class BucketAppender:
         return [*self._closed, *(log.stat for log in self._logs.values())]
 
     def settle(self, others: Sequence[Upload] = ()) -> None:
-        """Make all files durable, and with them ``others``, which are written for the same commit.
+        """Makes all files durable, together with ``others``, which belong to the same commit.
 
         After a failure they are never published: a second sync reports success for bytes that the first lost.
         """
@@ -327,9 +327,9 @@ class BucketAppender:
         self.torn = False
 
     def discard(self) -> None:
-        """Close and remove every file of this appender: rolled back meanwhile, or found not to be published.
+        """Closes and removes every file of this appender, which was rolled back or will not be published.
 
-        Whatever is asked of the appender afterwards, but this, is refused.
+        Afterwards the appender refuses every other call.
         """
         self.release()
         for stat in self._closed:
@@ -340,7 +340,7 @@ class BucketAppender:
         self._logs.clear()
 
     def release(self) -> None:
-        """Close every file, keep what it holds, and forget what is in memory."""
+        """Closes every file, keeps its content, and frees memory."""
         self.torn = True
         self.written.clear()
         for log in self._logs.values():
@@ -368,7 +368,7 @@ class FileTokens:
 
 
 class FileIds:
-    """File id of each bucket: that of the file group which its partition has, else the constant NBCC id.
+    """File id of each bucket: that of its existing file group in the partition, else the constant NBCC id.
 
     ``known_buckets`` as in ``BucketAppender``.
     """

@@ -1,9 +1,9 @@
-"""Bulk insert: rows of new buckets go straight to base files, those of the others to log files.
+"""Bulk insert: writes rows of new buckets directly to base files, rows of other buckets to log files.
 
-Under a bucket index a (partition, bucket) has one file group for good. Where it has no file yet, the
-rows make its base file; where it has one, they are appended as log blocks, as Hudi's
-``RDDSimpleBucketBulkInsertPartitioner`` does: a second base file would hide the logs before it. Rows
-that share a key are merged by the table's rules before they are written, for a base file must hold a
+Under a bucket index, a (partition, bucket) keeps one file group forever. If it has no file yet, the rows
+become its base file. Otherwise they are appended as log blocks, as Hudi's
+``RDDSimpleBucketBulkInsertPartitioner`` does: a second base file would hide the logs before it. Rows with
+the same key are merged by the table's rules before they are written, because a base file must hold each
 key once.
 """
 
@@ -56,19 +56,19 @@ def appender_for(
     known_partitions: set[str] | None = None,
     surely_alive: Callable[[], bool] = lambda: False,
 ) -> BucketAppender:
-    """What writes the rows of a transaction: base files only for a bulk insert."""
+    """The writer for a transaction's rows; only bulk inserts write base files."""
     kind = BulkInserter if spec.operation == BULK_INSERT else BucketAppender
     return kind(storage, spec, token, known_buckets, known_partitions, surely_alive)
 
 
 def stat_of(**fields: Any) -> WriteStat:
-    """A write stat of the kind that its file name says."""
+    """A write stat for a base file or a log file, by its file name."""
     is_base = paths.parse_base_name(str(fields["file_name"])) is not None
     return (BaseFileStat if is_base else WriteStat)(**fields)
 
 
 def check_one_base_file_each(stats: list[WriteStat], table: str, instant: str) -> None:
-    """One file group may get one base file only: of two, readers would show one."""
+    """Refuses two base files for one file group: readers would show only one of them."""
     seen: set[tuple[str, str]] = set()
     for stat in stats:
         place = (stat.partition, stat.file_id)
@@ -85,7 +85,7 @@ def check_one_base_file_each(stats: list[WriteStat], table: str, instant: str) -
 
 
 def check_names_differ(stats: list[WriteStat], table: str, instant: str) -> None:
-    """Java looks up statistics by bare file names, so no two partitions may share one (``FileTokens``)."""
+    """Refuses one file name in two partitions: Java looks up statistics by bare names (``FileTokens``)."""
     seen: dict[str, str] = {}
     for stat in stats:
         other = seen.setdefault(stat.file_name, stat.partition)
@@ -157,7 +157,7 @@ class BulkInserter(BucketAppender):
         return paths.base_name(file_id, self._tokens(partition), self._spec.instant)
 
     def finish(self) -> list[WriteStat]:
-        """Write the base files, then as ``BucketAppender.finish``."""
+        """Writes the base files, then does what ``BucketAppender.finish`` does."""
         self._check_whole()
         self.torn = True  # until all are written
         for place in sorted(self._waiting):
@@ -182,7 +182,7 @@ class BulkInserter(BucketAppender):
         stat.size_bytes = sink.size
 
     def _merged(self, rows: pa.Table) -> pa.Table:
-        """Each key once, by the table's merge rules; deleted rows are gone."""
+        """Rows with each key once, merged by the table's rules; deleted rows are dropped."""
         rules = self._spec.rules
         keys = rows.column(_KEY)
         once = pc.count_distinct(keys).as_py() == len(keys)

@@ -1,4 +1,4 @@
-"""Whether a bulk insert may complete: nobody else may have completed a write to its buckets meanwhile.
+"""Checks whether a bulk insert may complete: no other write to its buckets may have completed meanwhile.
 
 Hudi's rules under non-blocking concurrency control: upserts, inserts and deletes are never checked;
 a bulk insert is, against what completed since it began and against compactions and clusterings
@@ -46,9 +46,9 @@ class Overlaps:
         self._cleared: set[str] = set()
 
     def find(self, timeline: ActiveTimeline) -> str | None:
-        """What overlaps, in words; None if nothing does.
+        """A description of what overlaps; None if nothing does.
 
-        Once before the lock is asked for, so that few files are left to read under it.
+        Call it once before taking the lock, so that few files remain to be read under it.
         """
         for instant in timeline.instants:
             if instant.requested == self._instant or instant.requested in self._cleared:
@@ -74,7 +74,7 @@ class Overlaps:
         return self._find_archived()
 
     def _find_archived(self) -> str | None:
-        """Writes requested before this one and completed since it began may be archived while it is open."""
+        """The same for archived writes: one that completed since this one began may be archived by now."""
         self._archive.refresh()
         rows = (column.to_pylist() for column in self._archive.completed(self._instant).columns)
         for requested, _, action in zip(*rows, strict=True):

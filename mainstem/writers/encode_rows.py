@@ -1,7 +1,7 @@
-"""Rows of a batch made log blocks: fitted, sorted by bucket, with Hudi's meta columns in front.
+"""Encodes the rows of a batch as log blocks: fitted, sorted by bucket, with Hudi's meta columns in front.
 
-Nothing here touches storage: the appender writes what comes out into its log files, the stager into files
-of its own.
+Nothing here touches storage: the appender writes the blocks into its log files, the stager into private
+files.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Blocks:
 
 
 def _check_texts(rows: pa.Table, base: str) -> None:
-    """``Invalid`` for text that is not UTF-8 in rows that become Parquet, which would take it: nobody could
-    read the file. Avro looks at what it encodes by itself."""
+    """Raises ``Invalid`` for text that is not UTF-8, before Parquet would accept it and make an unreadable
+    file. The Avro encoder checks texts itself."""
     for field, column in zip(rows.schema, rows.columns, strict=True):
         if not (pa.types.is_string(field.type) or pa.types.is_nested(field.type)):
             continue
@@ -85,12 +85,12 @@ class BucketEncoder:
         self._sequence = FIRST_SEQUENCE
 
     def adopt(self, spec: WriteSpec) -> None:
-        """Encode what follows for ``spec``; each block says its own schema."""
+        """Encodes later batches for ``spec``; each block records its own schema."""
         self.spec = spec
         self.schema = arrow_user_schema(spec.user_schema)
 
     def split(self, batch: pa.Table, more_deleted: np.ndarray | None = None) -> Iterator[Slab]:
-        """The batch in slabs of bounded size. A row that is refused is refused before the first slab.
+        """Splits a batch into slabs of bounded size. All rows are checked before the first slab is returned.
 
         ``more_deleted``: rows that are deletes whatever their columns say.
         """
@@ -149,7 +149,7 @@ class BucketEncoder:
         return texts.take(pa.array(order))
 
     def blocks(self, slab: Slab, file_id: Callable[[str, int], str]) -> list[Blocks]:
-        """For each place of a slab its data block, and behind it a DELETE block of the deleted keys.
+        """For each place of a slab, its data block followed by a DELETE block of the deleted keys.
 
         ``file_id``: the file group of a place. As in Java deletes stand behind the rows of their batch.
         """

@@ -1,4 +1,4 @@
-"""Rows of a caller made rows of the table: columns, types, and which of them are deletes."""
+"""Fits a caller's rows to the table: columns, types, and which rows are deletes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _key_of(batch: pa.Table, row: int, spec: WriteSpec, schema: pa.Schema) -> st
 
 
 def delete_flags(rows: pa.Table, spec: WriteSpec) -> np.ndarray | None:
-    """Which rows are deletes; None if none is.
+    """Mask of the rows that are deletes; None if there are none.
 
     All of a ``delete``; else, as in Java, rows with ``_hoodie_is_deleted`` true, with ``D`` or
     ``-U`` in ``_hoodie_operation``, or with the table's delete marker in its delete field.

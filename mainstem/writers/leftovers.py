@@ -1,7 +1,7 @@
-"""What writers that died, or were stopped for very long, leave beside the timeline, and its removal.
+"""Removes what writers that died, or stalled for very long, leave beside the timeline.
 
-- private files of publications that never came to their end;
-- folders of metadata tables that creators of this table made who died, or found the table made;
+- private files of publications that never finished;
+- metadata table folders left by creators of this table that died or found the table already created;
 - heartbeats and marker folders of instants that are completed or gone (the writer died while tidying);
 - inflight files of services whose plans were executed and archived, or taken back, meanwhile: Java would
   take one of a compaction for a pending compaction, and miss its plan at every query; on the metadata
@@ -35,13 +35,13 @@ from mainstem.timeline.restore_records import load_restore_plan
 from mainstem.writers.context import WriterContext
 from mainstem.writers.write_task import marked_files
 
-# So many heartbeat time-outs after a savepoint was begun nobody is making it any more.
+# After this many heartbeat time-outs, the maker of a pending savepoint counts as dead.
 _DEAD_AFTER = 10
 _GONE = "-gone"
 
 
 def sweep_leftovers(ctx: WriterContext, *, thorough: bool) -> None:
-    """Remove leftovers; ``thorough`` also lists all partitions for files of rolled-back instants."""
+    """Removes leftovers; ``thorough`` also lists all partitions for files of rolled-back instants."""
     storage = ctx.seams.storage
     # Before the timeline: a heartbeat is older than its requested file.
     beats = {e.name: e.mtime_ms for e in storage.entries(paths.HEARTBEATS)}
@@ -143,7 +143,7 @@ def _delete_mark(storage: Storage, mark: Instant) -> None:
 
 
 def _sweep_prepared(ctx: WriterContext, beats: dict[str, int], store_now_ms: int) -> None:
-    """Private files that crashed publishers left; a living one may wait for the lock for very long."""
+    """Removes private files of crashed publishers; a live publisher may wait very long for the lock."""
     storage = ctx.seams.storage
     entries = storage.entries(paths.PREPARED)
     now_ms = max((store_now_ms, *(e.mtime_ms for e in entries)))

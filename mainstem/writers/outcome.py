@@ -1,4 +1,4 @@
-"""What a transaction can do, and what can become of it."""
+"""The operations of a transaction, and its possible outcomes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EMPTY = "empty"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a transaction.
+    """The outcome of a transaction.
 
     ``status``: ``committed`` (visible at ``completion_time``), ``already_committed`` (the stream guard
     found the same micro-batch in ``instant``; nothing was written) or ``empty`` (no rows, nothing

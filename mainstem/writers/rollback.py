@@ -5,12 +5,12 @@
   -> delete the instant's files (markers and listing) -> [[ lock: delete its inflight and requested,
   publish r_c.rollback ]] -> delete markers and heartbeat
 
-The plan comes first and under the lock: from then on the dead writer, should it wake up, cannot
-complete, so deleting its files is safe whoever does it and however often. A rollback that died
-halfway is taken up again from its plan.
+The plan comes first and under the lock. From then on the dead writer cannot complete even if it wakes up,
+so any process may delete its files, any number of times. A rollback that died halfway is resumed from its
+plan.
 
 Java rolls back an attempt at a compaction, keeps the compaction's plan and executes it again under the same
-time. So a rollback that somebody else has ended meanwhile takes nothing of an instant that is there again.
+time. So a rollback that another process has already finished removes nothing of an instant that exists again.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _MERGES = (COMMIT, COMPACTION, LOGCOMPACTION)
 
 @dataclass(frozen=True)
 class RolledBackInstant:
-    """One instant that is gone: its requested time, the rollback's, and how many files went."""
+    """A rolled-back instant: its requested time, the rollback's, and the number of removed files."""
 
     instant: str
     action: str
@@ -74,7 +74,7 @@ class RolledBackInstant:
 
 
 def roll_back_failed_writes(ctx: WriterContext, *, if_due: bool = False) -> list[RolledBackInstant]:
-    """Finish rollbacks that died halfway, then roll back writers without a living heartbeat.
+    """Finishes rollbacks that died halfway, then rolls back writers without a live heartbeat.
 
     ``if_due=True`` does so at most once per heartbeat interval (what ``begin`` asks for). Compactions
     and other services are left alone. Raises what the lock raises and ``Unavailable`` for trouble with
@@ -139,9 +139,9 @@ def condemned(storage: Storage, timeline: ActiveTimeline) -> dict[str, str]:
 def roll_back(
     ctx: WriterContext, instant: Instant, *, own: bool = False
 ) -> RolledBackInstant | None:
-    """Undo one pending instant. ``own``: the caller's own transaction, alive or not.
+    """Rolls back one pending instant. ``own``: the caller's own transaction, alive or not.
 
-    Returns None when it completed, lives, or is being rolled back by somebody else.
+    Returns None if it has completed, is alive, or is being rolled back by another process.
     """
     plan = RollbackPlan(instant.requested, instant.action)
 
@@ -176,7 +176,7 @@ def plan_of(ctx: WriterContext, plan: RollbackPlan) -> bytes:
 
 
 def _resume(ctx: WriterContext, rollback: Instant, timeline: ActiveTimeline) -> RolledBackInstant | None:
-    """Take up a pending rollback from its plan, ours or Java's."""
+    """Resumes a pending rollback from its plan, ours or Java's."""
     plan = load_rollback_plan(ctx.seams.storage, rollback.requested)
     if plan is None:
         return None
@@ -220,7 +220,7 @@ def _take_back(ctx: WriterContext, instant: str, rollback: str) -> Found:
 def execute_rollback(
     ctx: WriterContext, rollback: str, plan: RollbackPlan, *, shown: bool = False
 ) -> RolledBackInstant | None:
-    """Do what a plan on the timeline says; None if somebody else ended it.
+    """Executes a plan on the timeline; None if another process has finished it.
 
     ``shown``: the instant may be completed. Then it is taken off the timeline before its files go, so that
     no query misses rows of an instant that it counts as completed.
@@ -303,13 +303,13 @@ def _is_there(ctx: WriterContext, instant: str) -> bool:
 
 
 def shown_on_timeline(storage: Storage, requested: Container[str]) -> list[Instant]:
-    """What the timeline shows of some write instants, each in every state that has a file."""
+    """Every state on the timeline of the write instants in ``requested``."""
     found = (parse_instant(name) for name in sorted(storage.names(paths.TIMELINE)))
     return [i for i in found if i is not None and i.requested in requested and i.action in WRITE_ACTIONS]
 
 
 def forget_begun_savepoint(storage: Storage, instant: str) -> None:
-    """What a process that died while it made a savepoint of the instant left on the timeline."""
+    """Removes the pending savepoint files of an instant that a dead process left on the timeline."""
     delete_with_checksum(storage, paths.timeline_file(f"{instant}.{SAVEPOINT}.{INFLIGHT}"))
 
 

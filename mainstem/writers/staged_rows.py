@@ -1,11 +1,10 @@
-"""Rows that are written before their commit is known: finished log blocks under a stamp.
+"""Stages rows before their commit's instant is known: finished log blocks with a placeholder stamp.
 
-A streaming engine that commits a checkpoint only when it is complete writes rows in workers, and learns of
-the commit much later, perhaps in another process. So a worker encodes its rows as the blocks that they will
-be, with a random *stamp* of 17 characters wherever the instant's time belongs (commit time, sequence
-numbers, block headers), into a private file that nobody looks for, and says in one line of JSON, the
-*committable*, what is in it. ``Transaction.add_staged`` takes such lines: each bucket's blocks go from the
-staged files into its log file, with the stamp replaced by the instant.
+A streaming engine writes rows in workers, but commits a checkpoint only when it is complete, much later and
+perhaps in another process. So a worker encodes its rows as final log blocks in a private file, with a random
+*stamp* of 17 characters in place of the instant's time (commit time, sequence numbers, block headers). One
+line of JSON, the *committable*, describes the file. ``Transaction.add_staged`` takes such lines and copies
+each bucket's blocks from the staged files into its log file, replacing the stamp with the instant.
 
   stage        file ``<sink>/staged/<stamp>`` with all blocks -> durable -> its folder durable -> the line
   add_staged   line and file are checked -> per bucket: partition metafile, marker, log file, blocks

@@ -45,16 +45,16 @@ class Notes:
         self._settled = False
 
     def read(self) -> list[Note]:
-        """All of them."""
+        """All notes of the stream."""
         parsed = map(paths.parse_guard_note, self._storage.names(self._folder))
         return [Note(*found) for found in parsed if found is not None]
 
     def write(self, note: Note) -> None:
-        """Durable when this returns; making it again is harmless."""
+        """Writes a note durably; writing it again is harmless."""
         self._create(note.name)
 
     def forget(self, notes: list[Note]) -> None:
-        """Remove notes that decide nothing any more."""
+        """Removes notes that no longer decide anything."""
         for note in notes:
             self._storage.delete(f"{self._folder}/{note.name}")
 
@@ -64,7 +64,7 @@ class Notes:
         return self._storage.stat(f"{self._folder}/{_SEARCHED}") is not None
 
     def note_search(self) -> None:
-        """The archive was read through, and what it holds is noted."""
+        """Records that the archive was searched and its batches are noted."""
         self._create(_SEARCHED)
 
     def _create(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Which write of a micro-batch is this? Counted in storage, per run of the batch.
+"""Numbers the writes of a micro-batch; the count is kept in storage, per run of the batch.
 
 A user's function may write one micro-batch several times (``foreachBatch``). The streaming guard
 tells these writes apart by an ordinal: 0 for the first, 1 for the second. A replay of the batch (a
@@ -47,7 +47,7 @@ OPEN, DONE, FAILED = "open", "done", "failed"
 _VERSION = "state-"
 _WAIT = "wait-"
 _TICKET = "ticket-"
-#: Runs of one batch that are remembered whole. A run that was forgotten may not count any more.
+#: Number of runs of a batch that are remembered. A run that was forgotten may not count further writes.
 _RUNS_MAX = 32
 _FORGOTTEN_MAX = 4_000
 _ATTEMPTS_MAX = 200
@@ -229,7 +229,7 @@ def _choose(
 
 
 class _SeveralThreads(Invalid):
-    """Refused, and to be remembered for the whole batch."""
+    """The refusal is recorded for the whole batch."""
 
 
 def _compare_with_earlier_runs(state: _State, what: StreamWrite, ordinal: int, base: str) -> None:

@@ -1,4 +1,4 @@
-"""What a transaction tells its workers: all that is needed to write one batch of it."""
+"""The specification that a transaction passes to its workers: all that is needed to write a batch."""
 
 from __future__ import annotations
 

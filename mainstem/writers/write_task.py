@@ -1,4 +1,4 @@
-"""The executor side of a transaction: write log files in a task, send the write stats to the driver.
+"""The executor side of a transaction: writes log files in a task and returns write stats to the driver.
 
 A task returns bytes (JSON), never live objects. Every attempt has its own write token, so attempts
 never touch each other's files; the driver keeps the files of the attempts whose result it was given.
