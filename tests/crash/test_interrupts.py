@@ -80,7 +80,7 @@ def test_an_exception_is_raised_before_or_after_the_effect_of_its_call(
     assert storage.names("") and sorted(storage.names("")) == (
         ["first", "second", "third"] if after else ["first", "third"]
     )
-    assert interrupter.where == f"{'after' if after else 'before'} LocalStorage.create"
+    assert interrupter.where == f"{'after' if after else 'before'} LocalStorage.put_new"
     assert signal.getsignal(signal.SIGINT) is handler
 
 

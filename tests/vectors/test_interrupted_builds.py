@@ -26,20 +26,21 @@ def test_a_published_version_outlives_the_interrupt_of_its_builder(
     if begun == "refresh":
         crash_worker.create_vector_index(str(path))
         serviced(path).upsert(vectors(range(4), 2))
-    link, sync, linked = LocalStorage.link, LocalStorage.sync_folder, []
+    link, settle, linked = LocalStorage.link, LocalStorage.settle, []
 
-    def noted(self: LocalStorage, source: str, target: str) -> None:
-        link(self, source, target)
+    def noted(self: LocalStorage, source: str, target: str, *, durable: bool = False) -> None:
+        link(self, source, target, durable=durable)
         if target.endswith("/manifest.json"):
             linked.append(target)
 
-    def interrupted(self: LocalStorage, folder: str) -> None:
-        if linked and "/version=" in folder:
+    def interrupted(self: LocalStorage, uploads, folders=(), *, durable: bool) -> None:
+        folders = list(folders)
+        if linked and any("/version=" in folder for folder in folders):
             raise trouble
-        sync(self, folder)
+        settle(self, uploads, folders, durable=durable)
 
     monkeypatch.setattr(LocalStorage, "link", noted)
-    monkeypatch.setattr(LocalStorage, "sync_folder", interrupted)
+    monkeypatch.setattr(LocalStorage, "settle", interrupted)
     with pytest.raises((type(trouble), MainstemError)):
         crash_worker.ACTIONS[f"{begun}_vector_index"](str(path))
     monkeypatch.undo()

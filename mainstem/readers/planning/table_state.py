@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mainstem.metadata.metadata_table import MetadataTable
 
 WRITES = (COMMIT, DELTACOMMIT, REPLACECOMMIT)
+_LISTINGS_MAX = 5
 
 
 def steady_timeline(storage: Storage) -> ActiveTimeline:
@@ -47,16 +48,22 @@ def steady_timeline(storage: Storage) -> ActiveTimeline:
 
     A listing may miss a file that appears while it runs and yet show a later one; a reader that continues
     after the later one would never see the first. Instants become visible in the order of their
-    completion times, so all predecessors of the newest instant in the first listing existed before the
-    second listing began. The result is the second listing, cut at that time.
+    completion times, so all predecessors of the newest instant in one listing existed before the next
+    listing began. So the timeline is listed until nothing completed between two listings. Where writers never
+    rest, the last listing is cut at the newest instant of the one before: that view is a little older than
+    the files that are listed next, which is right unless a clean and the archive overtake it.
     """
     reader = TimelineReader(storage)
-    first, second = reader.load(), reader.load()
-    if first.names == second.names:
-        return second
-    newest = max((i.completion or "" for i in first.completed), default="")
-    late = {i.file_name for i in second.completed if (i.completion or "") > newest}
-    return second.without(late)
+    earlier = now = reader.load()
+    late: set[str] = set()
+    for _ in range(_LISTINGS_MAX):
+        now = reader.load()
+        newest = max((i.completion or "" for i in earlier.completed), default="")
+        late = {i.file_name for i in now.completed if (i.completion or "") > newest}
+        if not late:
+            return now
+        earlier = now
+    return now.without(late)
 
 
 @dataclass
