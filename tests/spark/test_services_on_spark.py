@@ -27,6 +27,7 @@ from mainstem.readers.planning.table_state import TableState
 from mainstem.services import compaction
 from mainstem.services.runner import ServiceWarning
 from mainstem.spark import in_tasks as on_spark
+from mainstem.storage.backends import location_of
 from mainstem.storage.local import LocalStorage
 
 pytestmark = pytest.mark.spark
@@ -155,7 +156,7 @@ def test_a_stream_is_compacted_and_cleaned_beside_itself_and_no_batch_fails(spar
     query = stream(spark, path, tmp_path / "c", {"hoodie.clean.commits.retained": 2})
     try:
         eventually(
-            lambda: (exists(str(path)) and {"commit", "clean"} <= set(actions(path))) or query.exception()
+            lambda: (exists(location_of(path)) and {"commit", "clean"} <= set(actions(path))) or query.exception()
         )
     finally:
         query.stop()
@@ -171,7 +172,7 @@ def test_writes_inside_foreach_batch_have_services_beside_them_too(spark, tmp_pa
 
     query = stream(spark, path, tmp_path / "c", {}, write)
     try:
-        eventually(lambda: (exists(str(path)) and "commit" in actions(path)) or query.exception())
+        eventually(lambda: (exists(location_of(path)) and "commit" in actions(path)) or query.exception())
     finally:
         query.stop()
     assert query.exception() is None
@@ -182,7 +183,7 @@ def test_a_stream_whose_options_switch_services_off_has_none(spark, tmp_path, of
     path = tmp_path / "t"
     query = stream(spark, path, tmp_path / "c", {off: False})
     try:
-        eventually(lambda: (exists(str(path)) and len(actions(path)) >= 5) or query.exception())
+        eventually(lambda: (exists(location_of(path)) and len(actions(path)) >= 5) or query.exception())
     finally:
         query.stop()
     assert query.exception() is None
