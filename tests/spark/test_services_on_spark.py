@@ -156,7 +156,10 @@ def test_a_stream_is_compacted_and_cleaned_beside_itself_and_no_batch_fails(spar
     query = stream(spark, path, tmp_path / "c", {"hoodie.clean.commits.retained": 2})
     try:
         eventually(
-            lambda: (exists(location_of(path)) and {"commit", "clean"} <= set(actions(path))) or query.exception()
+            lambda: (
+                (exists(location_of(path)) and {"commit", "clean"} <= set(actions(path)))
+                or query.exception()
+            )
         )
     finally:
         query.stop()
