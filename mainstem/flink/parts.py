@@ -55,7 +55,18 @@ class PartFiles:
         return any(not name.startswith(_HIDDEN) for name in self._storage.names(self.folder))
 
     def listed(self) -> list[FileInfo]:
-        """Parts under their final names in the order of their checkpoints."""
+        """Parts under their final names in the order of their checkpoints, without holes.
+
+        A listing may miss a part that appears while it runs and yet show a later one. So a second listing
+        tells which parts came before the newest of the first.
+        """
+        first = self._finished()
+        if not first:
+            return []
+        newest = max(map(_order, first))
+        return sorted((e for e in self._finished() if _order(e) <= newest), key=_order)
+
+    def _finished(self) -> list[FileInfo]:
         found = [e for e in self._storage.entries(self.folder) if not e.name.startswith(_HIDDEN)]
         for entry in found:
             if entry.is_folder:
@@ -65,8 +76,7 @@ class PartFiles:
                     " (BucketAssigner.base_path_bucket_assigner())",
                     table=self._storage.base,
                 )
-        # One task writes them, so they finish in order; names within one run count up.
-        return sorted(found, key=lambda e: (e.mtime_ms, _counted(e.name)))
+        return found
 
     def are_there(self, parts: list[Part]) -> bool:
         """Whether all of these parts still exist."""
@@ -165,6 +175,11 @@ def _lines(data: bytes, path: str, table: str) -> list[str]:
             table=table,
         )
     return [line for line in text.split("\n") if line.strip()]
+
+
+def _order(part: FileInfo) -> tuple[int, tuple[str, int, str]]:
+    """One task writes the parts, so they finish in order; names within one run count up."""
+    return part.mtime_ms, _counted(part.name)
 
 
 def _counted(name: str) -> tuple[str, int, str]:

@@ -137,6 +137,8 @@ class Transaction:
         #: when it was seen to be there, by this process's own clock
         self._begun_ms = float("-inf")
         self._home = Home()
+        #: nobody else completed anything since the write was planned, as seen under the lock
+        self._alone = False
 
     # -- begin -----------------------------------------------------------------------------------
 
@@ -521,7 +523,9 @@ class Transaction:
             forget(ctx.seams, prepared)
 
     def _committed(self, time: str, held: Held, stats: list[WriteStat], rows: int) -> Outcome:
-        self._ctx.own_schema = (f"{self.instant}_{time}.{DELTACOMMIT}", self._spec.user_schema)
+        # Where others completed something meanwhile, as Java's ALTER TABLE does, the next write looks at it.
+        own = (f"{self.instant}_{time}.{DELTACOMMIT}", self._spec.user_schema)
+        self._ctx.own_schema = own if self._alone else ("", "")
         self._tidy()
         return self._end(
             Outcome(
@@ -602,6 +606,8 @@ class Transaction:
         if rollback is not None:
             raise self._undone(f"rollback {rollback} of this transaction is under way;")
         ctx.reread_config(section)
+        newest = timeline.completed[-1].file_name if timeline.completed else ""
+        self._alone = newest == self._spec.planned_on
         if self._guard is not None:
             earlier = ctx.guards.committed(self._guard, timeline)
             if earlier is not None:

@@ -69,6 +69,8 @@ class WriteSpec:
     whole_numbers: tuple[str, ...] = ()
     #: of rows that are staged: which table they are for (``writers/staged_rows.py``)
     identity: str = ""
+    #: the newest completed instant's file when ``user_schema`` was looked up, "" where there was none
+    planned_on: str = ""
 
     @property
     def base(self) -> str:
