@@ -24,6 +24,7 @@ from mainstem.formats.avro_container import OUR_MARK
 from mainstem.indexing import creating, index_build
 from mainstem.indexing.first_rows import FirstRows
 from mainstem.layout import properties
+from mainstem.metadata.commits.partition_rows import Maintained
 from mainstem.options import INDEX_TIMEOUT, STATS_GROUPS
 from mainstem.storage import paths
 from mainstem.timeline.index_records import load_index_plan
@@ -270,8 +271,8 @@ def test_what_a_writer_left_out_that_did_not_look_at_the_lists_is_made_up_for(ta
 
     def act() -> None:
         with monkeypatch.context() as blind:
-            blind.setattr(publish_with_metadata, "_prepare", lambda *_: None)
-            blind.setattr(publish_with_metadata, "_maintained", lambda *_: publish_with_metadata.Maintained())
+            blind.setattr(publish_with_metadata, "_prepare", lambda *_, **__: None)
+            blind.setattr(Maintained, "now", lambda *_, **__: Maintained())
             txn.commit()
 
     at(monkeypatch, moment, act)
@@ -330,8 +331,8 @@ def test_a_build_that_does_not_catch_up_with_writers_that_leave_it_out_ends(tabl
         rounds.append(clock.passes(400))
         assert len(rounds) < 10
         with monkeypatch.context() as blind:
-            blind.setattr(publish_with_metadata, "_prepare", lambda *_: None)
-            blind.setattr(publish_with_metadata, "_maintained", lambda *_: publish_with_metadata.Maintained())
+            blind.setattr(publish_with_metadata, "_prepare", lambda *_, **__: None)
+            blind.setattr(Maintained, "now", lambda *_, **__: Maintained())
             opened(table).upsert(rows(range(4), 10 + len(rounds)))
         return real(self, coverage)
 
@@ -344,8 +345,8 @@ def test_a_build_that_does_not_catch_up_with_writers_that_leave_it_out_ends(tabl
 def test_a_clean_that_did_not_look_at_the_lists_stops_the_build(table, monkeypatch):
     def act() -> None:
         with monkeypatch.context() as blind:
-            blind.setattr(publish_with_metadata, "_prepare", lambda *_: None)
-            blind.setattr(publish_with_metadata, "_maintained", lambda *_: publish_with_metadata.Maintained())
+            blind.setattr(publish_with_metadata, "_prepare", lambda *_, **__: None)
+            blind.setattr(Maintained, "now", lambda *_, **__: Maintained())
             assert opened(table).clean()[0].deleted
 
     at(monkeypatch, "read", act)

@@ -411,7 +411,7 @@ def test_a_builder_that_dies_at_any_call_leaves_an_index_that_the_next_builds_wh
         creating.create_index(ctx, "secondary_index", ["value"], {})
 
     died = 0
-    for copy in deaths(table.path, tmp_path, build, QUICK, every=29):
+    for copy in deaths(table.path, tmp_path, build, QUICK, every=23):
         died += 1
         here = mainstem.open_table(copy, QUICK)
         for filter in (pc.field("id") == "k03", pc.field("value") == "v3"):

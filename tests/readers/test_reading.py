@@ -124,7 +124,20 @@ def test_a_listing_that_missed_an_earlier_commit_does_not_show_a_later_one(tmp_p
 
     storage = Wrapped(tmp_path / "t", names=late)
     shown = {i.requested for i in steady_timeline(storage).completed}
-    assert shown == {o.instant for o in done[:2]}  # the third came after the first listing
+    assert shown == {o.instant for o in done}  # the third came after the first listing: it was listed again
+    assert len(calls) == 3
+
+    calls.clear()
+
+    def restless(folder, found):
+        if folder != paths.TIMELINE:
+            return found
+        calls.append(folder)
+        return [*found, *(f"2100010100000000{n}_2100010100000001{n}.deltacommit" for n in range(len(calls)))]
+
+    newest = max(steady_timeline(Wrapped(tmp_path / "t", names=restless)).completion_times)
+    assert newest == f"2100010100000000{len(calls) - 2}"  # the last listing, cut where the one before ended
+    assert len(calls) < 10
 
 
 def test_a_transaction_that_commits_between_timeline_and_file_listing_is_not_half_seen(tmp_path):
